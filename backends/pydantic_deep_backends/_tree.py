@@ -1,0 +1,326 @@
+"""`Tree`: all files of a backend at one moment, as an immutable map from path to `FileVersion`, and how two differ.
+
+Empty directories are not part of a tree, as in git.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+
+from . import _nodes
+from ._nodes import Child, FileVersion, Node
+from .errors import InvalidPathError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeDiff:
+    """What changed from one tree to another; true if anything did."""
+
+    added: tuple[str, ...] = ()
+    """Paths that only the later tree has, sorted."""
+    removed: tuple[str, ...] = ()
+    """Paths that only the earlier tree has, sorted."""
+    changed: tuple[str, ...] = ()
+    """Paths whose contents or mode differ, sorted."""
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+
+class Tree:
+    """An immutable map from absolute path to `FileVersion`.
+
+    A change returns a new tree that shares all it can with the old one: one file among 10,000 costs a few nodes, and
+    comparing the two visits only these. Trees with the same files are equal and have the same `digest`, whatever
+    their history. Paths sort as strings, by code point.
+
+    ```python
+    from pydantic_deep_backends import FileVersion, Tree, digest_of
+
+    before = Tree.of({'/a.txt': FileVersion(digest=digest_of(b'a'), size=1)})
+    after = before.set('/src/b.txt', FileVersion(digest=digest_of(b'bb'), size=2))
+    print(before.diff(after).added)
+    #> ('/src/b.txt',)
+    ```
+    """
+
+    __slots__ = ('_root',)
+
+    def __init__(self) -> None:
+        self._root: Node = _nodes.EMPTY
+
+    @classmethod
+    def of(cls, files: Mapping[str, FileVersion]) -> Tree:
+        """Return the tree of these files.
+
+        Raises:
+            InvalidPathError: A path is not absolute or has an empty, `.` or `..` component.
+            NotADirectoryError: A path is both a file and the parent of one.
+        """
+        directories: dict[tuple[str, ...], dict[str, Child]] = {(): {}}
+        for path, version in files.items():
+            *parents, name = _parts_of(path)
+            _make_directories(directories, tuple(parents))
+            directories[tuple(parents)][name] = version
+        for path in files:
+            if tuple(_parts_of(path)) in directories:
+                raise _not_a_directory(path)
+        for parents in sorted(directories, key=len, reverse=True):
+            node = _nodes.directory_of(directories[parents])
+            if not parents:
+                return cls._from(node)
+            directories[parents[:-1]][parents[-1]] = node
+        raise AssertionError('unreachable: the root sorts last')
+
+    @classmethod
+    def _from(cls, root: Node) -> Tree:
+        tree = cls()
+        tree._root = root
+        return tree
+
+    @classmethod
+    def from_nodes(cls, digest: str, nodes: Mapping[str, bytes]) -> Tree:
+        """Return the tree with this digest from encoded nodes, as `nodes` yields them.
+
+        Args:
+            digest: The `digest` of the tree.
+            nodes: Encoding by digest; may hold more than the tree needs.
+
+        Raises:
+            KeyError: A node is missing; its digest is the argument.
+            ValueError: A node is not what its digest says.
+        """
+        decoded: dict[str, Node] = {}
+        pending = [digest]
+        while pending:
+            top = pending[-1]
+            missing = [] if top in decoded else [part for part in _references(top, nodes) if part not in decoded]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if top not in decoded:
+                decoded[top] = _nodes.decode(nodes[top], decoded)
+        _nodes.check_directory(decoded[digest])
+        tree = cls._from(decoded[digest])
+        if tree.digest != digest:
+            raise ValueError(f'The nodes of {digest} are well-formed but not those of a tree. Fetch them again.')
+        return tree
+
+    @property
+    def digest(self) -> str:
+        """The digest of the root: trees have the same one if and only if they have the same files."""
+        return _nodes.digest(self._root)
+
+    def nodes(self, known: Container[str] = ()) -> Iterator[tuple[str, bytes]]:
+        """Yield the digest and the encoding of each node, parts before what refers to them.
+
+        Args:
+            known: Digests that the caller has already: these nodes and all below them are left out.
+        """
+        seen: set[str] = set()
+        pending: list[tuple[Node, bool]] = [(self._root, False)]
+        while pending:
+            node, parts_done = pending.pop()
+            digest = _nodes.digest(node)
+            if digest in seen or digest in known:
+                continue
+            if parts_done:
+                seen.add(digest)
+                yield digest, _nodes.encode(node)
+            else:
+                pending.append((node, True))
+                pending += ((part, False) for part in _nodes.parts_of(node))
+
+    def get(self, path: str) -> FileVersion | None:
+        """Return the file at `path`; `None` if there is none, or a directory."""
+        child = self._find(path)
+        return child if isinstance(child, FileVersion) else None
+
+    def is_dir(self, path: str) -> bool:
+        """Return whether there are files below `path`; always true of `/`."""
+        return path == '/' or not isinstance(self._find(path), FileVersion | None)
+
+    def entries(self, path: str = '/') -> dict[str, FileVersion | Tree]:
+        """Return what one directory holds by name, sorted: files as `FileVersion`, directories as the tree below them.
+
+        The result is empty where no directory is.
+        """
+        found = sorted(_nodes.entries_of(self.subtree(path)._root), key=_entry_name)
+        return {name: child if isinstance(child, FileVersion) else Tree._from(child) for name, child in found}
+
+    def subtree(self, path: str) -> Tree:
+        """Return the files below a directory, with their paths relative to it; empty where no directory is."""
+        child = self._root if path == '/' else self._find(path)
+        return Tree() if child is None or isinstance(child, FileVersion) else Tree._from(child)
+
+    def set(self, path: str, version: FileVersion) -> Tree:
+        """Return the tree with the file `version` at `path`.
+
+        Raises:
+            InvalidPathError: The path is not absolute or has an empty, `.` or `..` component.
+            IsADirectoryError: There are files below `path`.
+            NotADirectoryError: A parent of `path` is a file.
+        """
+        parts = _parts_of(path)
+        if self.is_dir(path):
+            raise IsADirectoryError(f'{path!r} is a directory in this tree. Remove the files below it first.')
+        return self._with(parts, version, path)
+
+    def remove(self, path: str) -> Tree:
+        """Return the tree without the file at `path`. Raises `KeyError` if no file is there."""
+        if self.get(path) is None:
+            raise KeyError(path)
+        return self._with(_parts_of(path), None, path)
+
+    def graft(self, path: str, tree: Tree) -> Tree:
+        """Return the tree with the files of `tree` below `path`, in place of the directory that is there.
+
+        An empty `tree` takes the directory away.
+
+        Raises:
+            InvalidPathError: The path is not absolute or has an empty, `.` or `..` component.
+            NotADirectoryError: A file is at `path`, or a parent of it is a file.
+        """
+        if path == '/':
+            return tree
+        if self.get(path) is not None:
+            raise _not_a_directory(path)
+        if not tree and not self.is_dir(path):
+            return self
+        return self._with(_parts_of(path), tree._root if tree else None, path)
+
+    def diff(self, other: Tree) -> TreeDiff:
+        """Return what changed from this tree to `other`; directories that are equal are not entered."""
+        added: list[str] = []
+        removed: list[str] = []
+        changed: list[str] = []
+        pending: list[tuple[str, Child | None, Child | None]] = [('', self._root, other._root)]
+        while pending:
+            path, before, after = pending.pop()
+            if isinstance(before, FileVersion):
+                (changed if isinstance(after, FileVersion) else removed).append(path)
+                before = None
+            elif isinstance(after, FileVersion):
+                added.append(path)
+            if isinstance(after, FileVersion):
+                after = None
+            pending += ((path + tail, old, new) for tail, old, new in unequal_parts(before, after))
+        return TreeDiff(added=tuple(sorted(added)), removed=tuple(sorted(removed)), changed=tuple(sorted(changed)))
+
+    def items(self) -> Iterator[tuple[str, FileVersion]]:
+        """Yield path and version of each file, sorted by path."""
+        pending: list[tuple[str, Child]] = [('', self._root)]
+        while pending:
+            path, child = pending.pop()
+            if isinstance(child, FileVersion):
+                yield path, child
+            else:
+                below = sorted(_nodes.entries_of(child), key=_path_order, reverse=True)
+                pending += ((f'{path}/{name}', entry) for name, entry in below)
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for path, _ in self.items())
+
+    def __len__(self) -> int:
+        return self._root.file_count
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self.get(path) is not None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Tree):
+            return NotImplemented
+        return self._root is other._root or self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f'<Tree of {len(self)} files, {self.digest[:19]}>'
+
+    def _find(self, path: str) -> Child | None:
+        if not path.startswith('/'):
+            return None
+        child: Child | None = self._root
+        for name in path[1:].split('/'):
+            if child is None or isinstance(child, FileVersion):
+                return None
+            child = _nodes.find(child, name)
+        return child
+
+    def _with(self, parts: list[str], child: Child | None, path: str) -> Tree:
+        """Replace what is at `parts` and make the directories above it anew; one that ends up empty goes too."""
+        above: list[Node] = [self._root]
+        for name in parts[:-1]:
+            below = _nodes.find(above[-1], name) or _nodes.EMPTY
+            if isinstance(below, FileVersion):
+                raise _not_a_directory(path)
+            above.append(below)
+        for name, directory in zip(parts[:0:-1], above[:0:-1], strict=True):
+            directory = _nodes.with_entry(directory, name, child)
+            child = directory if directory.entry_count else None
+        return Tree._from(_nodes.with_entry(self._root, parts[0], child))
+
+
+def unequal_parts(before: Node | None, after: Node | None) -> Iterator[tuple[str, Child | None, Child | None]]:
+    """Yield what differs between two directories, one of which may be missing: `/name` and both children.
+
+    Parts of a split come back as they are, with an empty name. This is the only place that opens a node to compare
+    it, and it is never called for two that are equal.
+    """
+    if isinstance(before, _nodes.Split) and isinstance(after, _nodes.Split):
+        pairs = (('', old, new) for old, new in zip(before.slots, after.slots, strict=True))
+    else:
+        old_entries: dict[str, Child] = {} if before is None else dict(_nodes.entries_of(before))
+        new_entries: dict[str, Child] = {} if after is None else dict(_nodes.entries_of(after))
+        names = old_entries.keys() | new_entries.keys()
+        pairs = ((f'/{name}', old_entries.get(name), new_entries.get(name)) for name in names)
+    return ((tail, old, new) for tail, old, new in pairs if not _is_equal(old, new))
+
+
+def _is_equal(one: Child | None, two: Child | None) -> bool:
+    if one is two:
+        return True
+    if one is None or two is None:
+        return False
+    if isinstance(one, FileVersion) or isinstance(two, FileVersion):
+        return one == two
+    return _nodes.digest(one) == _nodes.digest(two)
+
+
+def _parts_of(path: str) -> list[str]:
+    if not path.startswith('/'):
+        raise InvalidPathError(path, 'a tree holds absolute paths. Begin it with `/`.')
+    parts = path[1:].split('/')
+    if not {'', '.', '..'}.isdisjoint(parts):
+        raise InvalidPathError(path, 'a component is empty, `.` or `..`. Write the path without it.')
+    return parts
+
+
+def _make_directories(directories: dict[tuple[str, ...], dict[str, Child]], parents: tuple[str, ...]) -> None:
+    while parents not in directories:
+        directories[parents] = {}
+        parents = parents[:-1]
+
+
+def _not_a_directory(path: str) -> NotADirectoryError:
+    return NotADirectoryError(f'{path!r} would be a file and a directory at once. Remove the file first.')
+
+
+def _entry_name(entry: tuple[str, Child]) -> str:
+    return entry[0]
+
+
+def _path_order(entry: tuple[str, Child]) -> str:
+    """Sort a directory as the paths below it: `/a-b` comes before `/a/c`, because `-` comes before `/`."""
+    name, child = entry
+    return name if isinstance(child, FileVersion) else f'{name}/'
+
+
+def _references(digest: str, nodes: Mapping[str, bytes]) -> list[str]:
+    data = nodes[digest]
+    if _nodes.digest_of(data) != digest:
+        raise ValueError(f'The node {digest} has other contents than its digest says. Fetch it again.')
+    return _nodes.references_of(data)
