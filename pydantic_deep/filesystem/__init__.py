@@ -1,0 +1,5 @@
+"""The room of files: tools that read, search and change the files of a backend. Works on any pydantic-ai agent."""
+
+from ._capability import Filesystem
+
+__all__ = ('Filesystem',)
