@@ -66,12 +66,9 @@ class Tree:
         for path in files:
             if tuple(_parts_of(path)) in directories:
                 raise _not_a_directory(path)
-        for parents in sorted(directories, key=len, reverse=True):
-            node = _nodes.directory_of(directories[parents])
-            if not parents:
-                return cls._from(node)
-            directories[parents[:-1]][parents[-1]] = node
-        raise AssertionError('unreachable: the root sorts last')
+        for parents in sorted(directories.keys() - {()}, key=len, reverse=True):
+            directories[parents[:-1]][parents[-1]] = _nodes.directory_of(directories[parents])
+        return cls._from(_nodes.directory_of(directories[()]))
 
     @classmethod
     def _from(cls, root: Node) -> Tree:
@@ -199,13 +196,9 @@ class Tree:
         pending: list[tuple[str, Child | None, Child | None]] = [('', self._root, other._root)]
         while pending:
             path, before, after = pending.pop()
-            if isinstance(before, FileVersion):
-                (changed if isinstance(after, FileVersion) else removed).append(path)
-                before = None
-            elif isinstance(after, FileVersion):
-                added.append(path)
-            if isinstance(after, FileVersion):
-                after = None
+            was_file, is_file = isinstance(before, FileVersion), isinstance(after, FileVersion)
+            if was_file or is_file:
+                (changed if was_file and is_file else removed if was_file else added).append(path)
             pending += ((path + tail, old, new) for tail, old, new in unequal_parts(before, after))
         return TreeDiff(added=tuple(sorted(added)), removed=tuple(sorted(removed)), changed=tuple(sorted(changed)))
 
@@ -264,20 +257,23 @@ class Tree:
         return Tree._from(_nodes.with_entry(self._root, parts[0], child))
 
 
-def unequal_parts(before: Node | None, after: Node | None) -> Iterator[tuple[str, Child | None, Child | None]]:
-    """Yield what differs between two directories, one of which may be missing: `/name` and both children.
+def unequal_parts(before: Child | None, after: Child | None) -> Iterator[tuple[str, Child | None, Child | None]]:
+    """Yield what differs below two children of the same name: `/name` and both children of that name.
 
     Parts of a split come back as they are, with an empty name. This is the only place that opens a node to compare
     it, and it is never called for two that are equal.
     """
     if isinstance(before, _nodes.Split) and isinstance(after, _nodes.Split):
-        pairs = (('', old, new) for old, new in zip(before.slots, after.slots, strict=True))
+        pairs = [('', old, new) for old, new in zip(before.slots, after.slots, strict=True)]
     else:
-        old_entries: dict[str, Child] = {} if before is None else dict(_nodes.entries_of(before))
-        new_entries: dict[str, Child] = {} if after is None else dict(_nodes.entries_of(after))
+        old_entries, new_entries = _entries_below(before), _entries_below(after)
         names = old_entries.keys() | new_entries.keys()
-        pairs = ((f'/{name}', old_entries.get(name), new_entries.get(name)) for name in names)
+        pairs = [(f'/{name}', old_entries.get(name), new_entries.get(name)) for name in names]
     return ((tail, old, new) for tail, old, new in pairs if not _is_equal(old, new))
+
+
+def _entries_below(child: Child | None) -> dict[str, Child]:
+    return {} if child is None or isinstance(child, FileVersion) else dict(_nodes.entries_of(child))
 
 
 def _is_equal(one: Child | None, two: Child | None) -> bool:
