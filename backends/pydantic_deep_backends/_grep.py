@@ -1,0 +1,254 @@
+r"""Regular expressions over the lines of files: which lines of some bytes match, and the sum over many files.
+
+- RE2 syntax; each line is matched alone, without its end, so nothing ever matches across lines.
+- Only `\n` ends a line, with an optional `\r` before it: not a form feed, U+2028 or a lone `\r`.
+- UTF-8, with and without BOM, is searched as it is; UTF-16 and UTF-32 with a BOM are transcoded; what is not
+  valid UTF-8 is read as latin-1. A file with a NUL byte early on and no such BOM is binary, and skipped.
+
+How it is fast: a file that lacks a literal which every match must contain is not decoded; the whole buffer is
+searched at once; line numbers come from counting line ends between matches.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ._regex import Regex, compile_regex
+from ._regex_scan import has_line_end, required_literal
+from ._results import MAX_FILE_BYTES, MAX_LINE_CHARS, GrepMatch, GrepResult, SearchProblem, sorted_problems
+from .errors import InvalidPatternError
+from .paths import display_path
+
+MAX_REGEX_CHARS = 10_000
+"""The longest regular expression."""
+
+BINARY_CHECK_BYTES = 8192
+"""How many bytes are looked at for a NUL: as many as git looks at."""
+
+_WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_WIDE_CODECS = ('utf-32', 'utf-32', 'utf-16', 'utf-16')
+_LINE_BY_LINE = re.compile(r'\\[AzC]|\(\?[a-zA-Z]*-')
+"""What may tell a line in a file from the same line alone: anchors of the text, any byte, `m` switched off."""
+
+_CONTEXT_CHARS = 200
+"""How much of a cut line is shown before its match."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundLine:
+    """A line that matched."""
+
+    line_number: int
+    """Its number; the first is 1."""
+    start: int
+    """Where it begins in the text."""
+    end: int
+    """Where it ends, before the line end."""
+    match_start: int
+    """Where its first match begins."""
+
+
+class LinePattern:
+    """A compiled regular expression for lines. Immutable; safe in threads."""
+
+    def __init__(self, pattern: str) -> None:
+        if not pattern:
+            raise InvalidPatternError(pattern, 'it is empty. Use `.*` to find every line.')
+        if len(pattern) > MAX_REGEX_CHARS:
+            raise InvalidPatternError(pattern, f'it is longer than {MAX_REGEX_CHARS:,} characters. Use several.')
+        self.pattern = pattern
+        """The regular expression as it was written."""
+        self._regex: Regex = compile_regex('(?m)' + pattern, shown=pattern, within_lines=True)
+        if has_line_end(pattern):
+            raise InvalidPatternError(
+                pattern, r'each line is matched alone, so `\n` finds nothing. Search for one line.'
+            )
+        self._line_by_line = _LINE_BY_LINE.search(pattern) is not None
+        self.literal = required_literal(pattern)
+        """ASCII bytes that every matching line contains; `b''` if that is not certain."""
+
+    def search(self, text: bytes) -> Iterator[FoundLine]:
+        r"""Yield the lines that match, in order. `text` is valid UTF-8 with `\n` at the end of lines."""
+        return self._search_lines(text) if self._line_by_line else self._search_buffer(text)
+
+    def _search_buffer(self, text: bytes) -> Iterator[FoundLine]:
+        search = self._regex.search
+        position, line_number, size = 0, 1, len(text)
+        while position < size:
+            match = search(text, position)
+            if match is None:
+                return
+            found = match.start()
+            start = text.rfind(b'\n', position, found) + 1 or position
+            if start == size:
+                return
+            line_number += text.count(b'\n', position, start)
+            end = text.find(b'\n', found)
+            if end < 0:
+                end = size
+            yield FoundLine(line_number=line_number, start=start, end=end, match_start=found)
+            line_number += 1
+            position = end + 1
+
+    def _search_lines(self, text: bytes) -> Iterator[FoundLine]:
+        start = 0
+        lines = text.removesuffix(b'\n').split(b'\n') if text else []
+        for line_number, line in enumerate(lines, 1):
+            match = self._regex.search(line)
+            if match is not None:
+                found = start + match.start()
+                yield FoundLine(line_number=line_number, start=start, end=start + len(line), match_start=found)
+            start += len(line) + 1
+
+
+def compile_grep(pattern: str) -> LinePattern:
+    """Compile a regular expression for lines.
+
+    Raises:
+        InvalidPatternError: It is empty, malformed or too large, or has look-around or back-references.
+    """
+    return LinePattern(pattern)
+
+
+def searchable_text(data: bytes) -> bytes | None:
+    r"""Return the contents of a file as UTF-8 with `\n` at the end of lines, or `None` if it is binary."""
+    if is_binary(data):
+        return None
+    return _to_utf8(data).replace(b'\r\n', b'\n')
+
+
+def is_binary(data: bytes) -> bool:
+    """Return whether there is a NUL among the first bytes, and no byte order mark that explains it."""
+    return data.find(b'\0', 0, BINARY_CHECK_BYTES) >= 0 and not data.startswith(_WIDE_BOMS)
+
+
+def split_lines(text: str) -> list[str]:
+    r"""Return the lines of a text, with their ends, as grep counts them: only `\n` ends a line."""
+    lines = text.split('\n')
+    last = lines.pop()
+    kept = [f'{line}\n' for line in lines]
+    return [*kept, last] if last else kept
+
+
+def _to_utf8(data: bytes) -> bytes:
+    for bom, codec in zip(_WIDE_BOMS, _WIDE_CODECS, strict=True):
+        if data.startswith(bom):
+            return data.decode(codec, errors='replace').encode()
+    data = data.removeprefix(codecs.BOM_UTF8)
+    if data.isascii():
+        return data
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode('latin-1').encode()
+    return data
+
+
+class GrepBuilder:
+    """Sums the matches of one search over many files, in any order.
+
+    Args:
+        pattern: What to find.
+        limit: How many lines to keep: the first ones by path and number, whatever the order of the files.
+    """
+
+    def __init__(self, pattern: LinePattern, limit: int) -> None:
+        if limit < 0:
+            raise ValueError(f'`limit` is {limit}. Use 0 or more.')
+        self._pattern = pattern
+        self._literal = pattern.literal
+        self._limit = limit
+        self._counts: dict[str, int] = {}
+        self._matches: dict[str, list[GrepMatch]] = {}
+        self._kept = 0
+        self._problems: list[SearchProblem] = []
+        self._files_searched = 0
+
+    def add(self, path: str, data: bytes) -> None:
+        """Search the contents of one file.
+
+        Args:
+            path: Its absolute path.
+            data: All of its bytes.
+        """
+        if len(data) > MAX_FILE_BYTES:
+            self.problem(path, too_large(len(data)))
+            return
+        if is_binary(data):
+            return
+        self._files_searched += 1
+        if self._literal not in data and not data.startswith(_WIDE_BOMS):
+            return
+        text = searchable_text(data)
+        assert text is not None  # noqa: S101
+        self._search(path, text)
+
+    def _search(self, path: str, text: bytes) -> None:
+        kept: list[GrepMatch] = []
+        count = 0
+        for found in self._pattern.search(text):
+            if count < self._limit:
+                kept.append(GrepMatch(path=path, line_number=found.line_number, line=_shown_line(text, found)))
+            count += 1
+        if count:
+            self._counts[path] = count
+            self._matches[path] = kept
+            self._kept += len(kept)
+            if self._kept > 2 * self._limit + 1000:
+                self._prune()
+
+    def _prune(self) -> None:
+        """Forget the lines that cannot be among the first ones any more."""
+        room = self._limit
+        for path in sorted(self._matches):
+            self._matches[path] = self._matches[path][:room]
+            room -= len(self._matches[path])
+            if not self._matches[path]:
+                del self._matches[path]
+        self._kept = self._limit - room
+
+    def problem(self, path: str, reason: str) -> None:
+        """Report a file or directory that could not be searched."""
+        self._problems.append(SearchProblem(path=display_path(path), reason=reason))
+
+    def result(self, problems: Iterable[SearchProblem] = ()) -> GrepResult:
+        """Return what was found so far, and the builder's own problems together with those of the walk."""
+        self._prune()
+        counts = {path: self._counts[path] for path in sorted(self._counts)}
+        return GrepResult(
+            matches=tuple(match for path in sorted(self._matches) for match in self._matches[path]),
+            counts=counts,
+            problems=sorted_problems([*self._problems, *problems]),
+            truncated=sum(counts.values()) > self._kept,
+            files_searched=self._files_searched,
+        )
+
+
+def too_large(size_bytes: int) -> str:
+    """Return the reason why a file of this size is not searched."""
+    return f'it has {size_bytes:,} bytes; files over {MAX_FILE_BYTES:,} are not searched.'
+
+
+def _shown_line(text: bytes, found: FoundLine) -> str:
+    """Return the line for people, cut around its first match if it is too long."""
+    if found.end - found.start <= MAX_LINE_CHARS:
+        return text[found.start : found.end].decode()
+    # A character has at most four bytes: this window holds all that can be shown, so that a huge line is not decoded.
+    window_bytes = 4 * MAX_LINE_CHARS
+    low = max(found.start, found.match_start - window_bytes)
+    high = min(found.end, found.match_start + window_bytes)
+    before = text[low : found.match_start].decode(errors='ignore')
+    line = before + text[found.match_start : high].decode(errors='ignore')
+    if low == found.start and high == found.end and len(line) <= MAX_LINE_CHARS:
+        return line
+    first = max(0, len(before) - _CONTEXT_CHARS)
+    if high == found.end:
+        first = max(0, min(first, len(line) - MAX_LINE_CHARS + 1))
+    cut_before = first > 0 or low > found.start
+    size = MAX_LINE_CHARS - cut_before
+    cut_after = len(line) - first > size or high < found.end
+    shown = line[first : first + size - cut_after]
+    return f'{"…" if cut_before else ""}{shown}{"…" if cut_after else ""}'

@@ -1,0 +1,134 @@
+"""The walk that every search makes: which directories to list, which files to take, what to report.
+
+The walk decides and does no I/O: a backend asks it for the next directory, lists that in whatever way it can
+(with descriptors in a thread, over the network), and gives the names back. So every backend prunes, reports
+and stops alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ._glob import Glob
+from ._results import MAX_ENTRIES, GlobResult, SearchProblem, sorted_problems
+from .errors import InvalidPathError
+from .paths import display_path, parse_path
+
+_UNUSUAL = re.compile(r'[^\x20-\x7d]|\\')
+"""What a name must contain so that a path with it may be refused, away from the root."""
+
+_LONG_CHARS = 800
+"""A path with fewer characters has fewer than 4,096 bytes, and a name that a file system gave is short."""
+
+
+class Walk:
+    """A walk over the files of one directory; it ends when `next_directory` returns `None`.
+
+    ```python
+    walk = Walk(compile_glob('**/*.py'), '/src')
+    while (directory := walk.next_directory()) is not None:
+        try:
+            names = walk.take(list_names_and_kinds(directory))
+        except OSError as error:
+            walk.skip(error)
+    ```
+
+    Args:
+        glob: Which files to take, relative to `root`.
+        root: The absolute virtual path of the directory.
+        max_entries: After how many files and directories to stop and say so.
+    """
+
+    def __init__(self, glob: Glob, root: str, *, max_entries: int = MAX_ENTRIES) -> None:
+        self._glob = glob
+        self._base = '' if root == '/' else root
+        self._budget = max_entries
+        self._max_entries = max_entries
+        self._todo = [glob.literal_prefix]
+        self._current = ''
+        self._is_over = False
+        self.problems: list[SearchProblem] = []
+        """What could not be looked at so far, in the order of the walk."""
+
+    def next_directory(self) -> str | None:
+        """Return the next directory to list, relative to the root (`''` is the root itself), or `None`."""
+        if self._is_over or not self._todo:
+            return None
+        self._current = self._todo.pop()
+        return self._current
+
+    def take(self, entries: Iterable[tuple[str, bool]]) -> list[str]:
+        """Return which files of the current directory to take, by name and sorted; remember where to go on.
+
+        Args:
+            entries: The name and whether it is a directory, of each file and directory there. What is neither,
+                and directories that are links, must not be among them: a walk follows no directory link.
+        """
+        glob, prefix = self._glob, f'{self._current}/' if self._current else ''
+        names: list[str] = []
+        directories: list[str] = []
+        for name, is_dir in self._within_budget(sorted(entries)):
+            relative = prefix + name
+            wanted = glob.may_contain if is_dir else glob.matches
+            if self._is_doubtful(relative, name) and not self._is_usable(relative, wanted(_UNUSUAL.sub('_', relative))):
+                continue
+            if wanted(relative):
+                (directories if is_dir else names).append(relative if is_dir else name)
+        self._todo += reversed(directories)
+        return names
+
+    def path_of(self, relative: str) -> str:
+        """Return the absolute virtual path of what lies at `relative`."""
+        return f'{self._base}/{relative}' if relative else self._base or '/'
+
+    def paths_of(self, names: Iterable[str]) -> list[str]:
+        """Return the absolute virtual paths of files of the current directory."""
+        prefix = self.path_of(self._current).rstrip('/') + '/'
+        return [prefix + name for name in names]
+
+    def result(self, found: Iterable[str]) -> GlobResult:
+        """Return the result of a glob that took these absolute paths."""
+        return GlobResult(paths=tuple(sorted(found)), problems=sorted_problems(self.problems))
+
+    def skip(self, error: OSError) -> None:
+        """Report that the current directory could not be listed.
+
+        Only the start of the walk may be missing without a report: the glob names a directory that is not there.
+        """
+        missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+        if not (missing and self._current == self._glob.literal_prefix):
+            self.problem(self._current, reason_of(error))
+
+    def problem(self, relative: str, reason: str) -> None:
+        """Report something that could not be looked at."""
+        self.problems.append(SearchProblem(path=display_path(self.path_of(relative)), reason=reason))
+
+    def _within_budget(self, entries: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+        """Return the entries that may still be looked at; the walk ends with the last of them."""
+        if len(entries) > self._budget:
+            entries = entries[: self._budget]
+            self._is_over = True
+            self.problem('', f'stopped after {self._max_entries:,} entries. Search in a smaller directory.')
+        self._budget -= len(entries)
+        return entries
+
+    def _is_doubtful(self, relative: str, name: str) -> bool:
+        """Return whether the path may be one that no backend accepts; cheap, and right whenever it says no."""
+        at_root = not self._base and relative is name
+        return at_root or len(relative) > _LONG_CHARS or _UNUSUAL.search(name) is not None
+
+    def _is_usable(self, relative: str, is_wanted: bool) -> bool:
+        """Return whether the path is one that a backend accepts; report it if it is not and would be wanted."""
+        try:
+            parse_path(self.path_of(relative))
+        except InvalidPathError:
+            if is_wanted:
+                self.problem(relative, 'its path is not a valid one, so it cannot be read. Rename it.')
+            return False
+        return True
+
+
+def reason_of(error: OSError) -> str:
+    """Return what an operating system's error says, without the path."""
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,145 @@
+"""Virtual paths: how a string becomes one, and the few questions that are asked about them.
+
+A path is absolute, POSIX, and belongs to a backend, not to a machine. It is parsed once, at the door, and
+never changed after the check; everything here is a pure function of strings. Comparison is by components,
+so `/memory` is not inside `/mem`.
+
+Not here: symbolic links and the real file system. Only the backend that has them can say where they lead.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from .errors import InvalidPathError
+
+MAX_PATH_BYTES = 4096
+"""The longest path in UTF-8 bytes: Linux's `PATH_MAX`."""
+
+MAX_COMPONENT_BYTES = 255
+"""The longest name in UTF-8 bytes: `NAME_MAX` of the common file systems."""
+
+_CONTROL = re.compile('[\x00-\x1f\x7f-\x9f]')
+_DRIVE = re.compile('[A-Za-z]:')
+_INVISIBLE_CATEGORIES = frozenset({'Cc', 'Cf', 'Cs', 'Zl', 'Zp'})
+_INVISIBLE = re.compile(
+    '[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]'
+)
+"""Characters that take no space or show nothing, outside of the categories: fillers and variation selectors."""
+
+
+def parse_path(path: str) -> str:
+    """Return the canonical form of an absolute path: `/`, or `/a/b` without empty and `.` components.
+
+    Names are taken as they are: `foo..bar`, `...`, `%2e%2e`, trailing spaces and any script are good names.
+
+    Raises:
+        InvalidPathError: The path is relative, climbs (`..`), is too long, or is written for another system
+            (backslash, drive, `//host`, `~`); the reason says what to write instead.
+    """
+    reason = _refusal(path)
+    if reason is not None:
+        raise InvalidPathError(path, reason)
+    return '/' + '/'.join(path_parts(path))
+
+
+def resolve_path(path: str, working_dir: str) -> str:
+    """Return the absolute path that `path` means in `working_dir`; `''` and `.` mean the directory itself.
+
+    Args:
+        path: An absolute or a relative path.
+        working_dir: The absolute directory that relative paths start from.
+
+    Raises:
+        InvalidPathError: As `parse_path`; a relative path that begins with `~` or a drive is refused too.
+    """
+    if path.startswith('/'):
+        return parse_path(path)
+    if path:
+        reason = _foreign_start(path)
+        if reason is not None:
+            raise InvalidPathError(path, reason)
+    return parse_path(f'{working_dir}/{path}' if working_dir != '/' else f'/{path}')
+
+
+def is_within(path: str, directory: str) -> bool:
+    """Return whether `path` is `directory` or lies under it. Both are canonical paths."""
+    return directory == '/' or path == directory or path.startswith(directory + '/')
+
+
+def relative_to(path: str, directory: str) -> str:
+    """Return `path` as seen from `directory`: `a/b`, or `''` for the directory itself. Both are canonical.
+
+    Raises:
+        ValueError: `path` is not within `directory`.
+    """
+    if not is_within(path, directory):
+        raise ValueError(f'{path!r} is not within {directory!r}. Check with `is_within` first.')
+    return path[len(directory) :].lstrip('/')
+
+
+def path_parts(path: str) -> tuple[str, ...]:
+    """Return the names in a path, without empty and `.` components: `('a', 'b')` for `/a/b`, `()` for `/`."""
+    return tuple(part for part in path.split('/') if part not in ('', '.'))
+
+
+def display_path(path: str) -> str:
+    r"""Return the path for a person or a model to read, on one line.
+
+    Line ends, control, bidirectional and zero-width characters are written as escapes (`\n`, `\u202e`), so
+    that a name cannot forge another line or another name. Everything else is left as it is.
+    """
+    if path.isascii() and path.isprintable():
+        return path
+    return ''.join(_escaped(char) if _is_invisible(char) else char for char in path)
+
+
+def _refusal(path: str) -> str | None:
+    """Return why a path is refused, or `None`."""
+    reason = _foreign_start(path)
+    if reason is not None:
+        return reason
+    if not path.startswith('/'):
+        return 'it is relative. Start it with `/`.'
+    control = _CONTROL.search(path)
+    if control is not None:
+        return f'it contains the control character {control.group()!r}. Use a name without it.'
+    if '\\' in path:
+        return 'it contains a backslash. Write `/` between directories.'
+    if '..' in path_parts(path):
+        return 'it contains `..`. Write the path from `/` without it.'
+    return _wrong_size(path)
+
+
+def _foreign_start(path: str) -> str | None:
+    """Return why the beginning of a path, relative or absolute, is refused, or `None`."""
+    if path.startswith('//'):
+        return 'it begins with `//`. Start it with a single `/`.'
+    first = next(iter(path_parts(path)), '')
+    if _DRIVE.match(first):
+        return 'it begins with a drive. Paths are POSIX: write `/directory/file`.'
+    if first.startswith('~'):
+        return 'it begins with `~`, and there is no home directory here. Write the path from `/`.'
+    return None
+
+
+def _wrong_size(path: str) -> str | None:
+    try:
+        size_bytes = len(path.encode())
+    except UnicodeEncodeError:
+        return 'it contains a lone surrogate. Use a name that is valid Unicode.'
+    if size_bytes > MAX_PATH_BYTES:
+        return f'it is {size_bytes:,} bytes long. At most {MAX_PATH_BYTES:,} are allowed.'
+    longest = max((len(part.encode()) for part in path_parts(path)), default=0)
+    if longest > MAX_COMPONENT_BYTES:
+        return f'a name in it is {longest:,} bytes long. At most {MAX_COMPONENT_BYTES} are allowed.'
+    return None
+
+
+def _is_invisible(char: str) -> bool:
+    return unicodedata.category(char) in _INVISIBLE_CATEGORIES or _INVISIBLE.match(char) is not None
+
+
+def _escaped(char: str) -> str:
+    return char.encode('unicode_escape').decode()
