@@ -1,0 +1,143 @@
+"""What the models of the test kit share: they know the whole answer, and tell it at once or in pieces.
+
+Not here: where an answer comes from (`_scripted`, `_recorded`).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.native_tools import SUPPORTED_NATIVE_TOOLS, AbstractNativeTool
+from pydantic_ai.settings import ModelSettings
+
+ARGUMENT_PIECE_CHARS = 16
+"""Characters of a tool call's arguments in one piece of a stream: short enough that JSON is cut inside its tokens."""
+
+_WORD = re.compile(r'\s*\S+\s*|\s+')
+"""A word with the white space around it, so that the words of a text make the text."""
+
+
+class PlayedModel(Model[None]):
+    """A model that has its answer before it is asked."""
+
+    # A double has no wire of its own: it can do whatever the profile that it was given says.
+    supported_tool_deferral_modes = frozenset({'standalone', 'with_tool_search'})
+    supported_tool_addition_modes = frozenset({'by_reference', 'with_definitions'})
+
+    @abstractmethod
+    async def answer(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        """Return the answer to one request; a new object each time, for pydantic-ai writes ids into it."""
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Answer at once."""
+        return await self.answer(messages, model_settings, model_request_parameters)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Answer in pieces: the same answer as `request`."""
+        response = await self.answer(messages, model_settings, model_request_parameters)
+        _, parameters = self.prepare_request(model_settings, model_request_parameters)
+        yield PlayedStream(parameters, response=response)
+
+    @classmethod
+    def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
+        """Every one: a double never runs them."""
+        return SUPPORTED_NATIVE_TOOLS
+
+
+@dataclass
+class PlayedStream(StreamedResponse):
+    """A complete answer, told in pieces: text and thinking by words, the arguments of tool calls cut anywhere."""
+
+    response: ModelResponse = field(kw_only=True)
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        for index, part in enumerate(self.response.parts):
+            for event in self._tell(index, part):
+                yield event
+        # As with real providers, the usage comes with the last piece.
+        self._usage += self.response.usage
+        self.finish_reason = self.response.finish_reason
+
+    def _tell(self, index: int, part: ModelResponsePart) -> Iterator[ModelResponseStreamEvent]:
+        """Yield the events of one part, each made when it is asked for: what is made counts as told."""
+        parts = self._parts_manager
+        if isinstance(part, TextPart) and part.content:
+            for word in _WORD.findall(part.content):
+                yield from parts.handle_text_delta(vendor_part_id=index, content=word)
+        elif isinstance(part, ThinkingPart) and part.content:
+            for word in _WORD.findall(part.content):
+                yield from parts.handle_thinking_delta(vendor_part_id=index, content=word)
+        elif isinstance(part, ToolCallPart):
+            yield from self._tell_call(index, part)
+        else:
+            yield parts.handle_part(vendor_part_id=None, part=part)
+
+    def _tell_call(self, index: int, part: ToolCallPart) -> Iterator[ModelResponseStreamEvent]:
+        """Yield the events of a tool call: its name and id, then its arguments in pieces."""
+        tell = self._parts_manager.handle_tool_call_delta
+        start = tell(vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id)
+        text = part.args_as_json_str()
+        pieces = [text[i : i + ARGUMENT_PIECE_CHARS] for i in range(0, len(text), ARGUMENT_PIECE_CHARS)]
+        events = chain([start], (tell(vendor_part_id=index, args=piece) for piece in pieces))
+        # `None` would be a piece that comes before the name of its tool.
+        yield from (event for event in events if event is not None)
+
+    def get(self) -> ModelResponse:
+        """Return what was told so far; once all of it was, exactly the answer that `request` gives."""
+        told = super().get()
+        return replace(self.response) if told.state == 'complete' else told
+
+    async def close_stream(self) -> None:
+        """There is no connection to close."""
+
+    @property
+    def model_name(self) -> str:
+        """The model that answers."""
+        return self.response.model_name or ''
+
+    @property
+    def provider_name(self) -> str | None:
+        """The provider that is played, if any."""
+        return self.response.provider_name
+
+    @property
+    def provider_url(self) -> None:
+        """There is none."""
+        return None
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the answer was made."""
+        return self.response.timestamp

@@ -1,0 +1,268 @@
+"""The scripted model: what it answers, streamed and not, and what it tells of the requests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, ModelRetry, ModelSettings
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    BinaryContent,
+    FilePart,
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep.testing import ScriptedModel, ScriptExhaustedError, call
+
+pytestmark = pytest.mark.anyio
+
+AGENT = Agent(name='adder', instructions='Add up.')
+
+
+@AGENT.tool_plain
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    if a < 0:
+        raise ModelRetry('No debts.')
+    return a + b
+
+
+def call_ids(messages: list[ModelMessage]) -> list[str]:
+    return [p.tool_call_id for m in messages for p in m.parts if isinstance(p, ToolCallPart)]
+
+
+async def stream(model: ScriptedModel, prompt: str = 'Go') -> tuple[list[AgentStreamEvent], AgentRunResult[str]]:
+    """Run streamed; return the events and the result."""
+    events: list[AgentStreamEvent] = []
+    results: list[AgentRunResult[str]] = []
+    async with AGENT.run_stream_events(prompt, model=model) as stream_of_events:
+        async for event in stream_of_events:
+            if isinstance(event, AgentRunResultEvent):
+                results.append(event.result)
+            else:
+                events.append(event)
+    return events, results[0]
+
+
+async def test_steps_are_played_in_order() -> None:
+    model = ScriptedModel(call('add', a=1, b=2), 'Three.')
+    result = await AGENT.run('1 + 2', model=model)
+    assert result.output == 'Three.'
+    assert [part.content for part in model.requests[-1].tool_returns] == [3]
+    assert model.remaining == 0
+
+
+async def test_steps_go_on_over_several_runs() -> None:
+    model = ScriptedModel('One.', 'Two.', 'Never.')
+    assert [(await AGENT.run('Go', model=model)).output for _ in range(2)] == ['One.', 'Two.']
+    assert model.remaining == 1
+
+
+async def test_a_list_is_one_response_with_several_parts() -> None:
+    model = ScriptedModel(['I add.', call('add', a=1, b=2), call('add', a=3, b=4)], 'Done.')
+    result = await AGENT.run('Go', model=model)
+    response = result.all_messages()[1]
+    assert [part.part_kind for part in response.parts] == ['text', 'tool-call', 'tool-call']
+    assert [part.content for part in model.requests[-1].tool_returns] == [3, 7]
+
+
+async def test_calls_are_numbered_over_the_whole_script() -> None:
+    model = ScriptedModel([call('add', a=1, b=2), call('add', a=3, b=4)], call('add', a=5, b=6), 'Done.')
+    result = await AGENT.run('Go', model=model)
+    assert call_ids(result.all_messages()) == ['call-1', 'call-2', 'call-3']
+
+
+async def test_numbers_that_an_older_script_used_are_left_out() -> None:
+    first = await AGENT.run('Go', model=ScriptedModel(call('add', a=1, b=2), 'Done.'))
+    model = ScriptedModel(call('add', a=1, b=2), 'Done.')
+    second = await AGENT.run('Again', model=model, message_history=first.all_messages())
+    assert call_ids(second.all_messages()) == ['call-1', 'call-2']
+
+
+async def test_an_id_of_your_own_is_kept() -> None:
+    model = ScriptedModel(ToolCallPart('add', {'a': 1, 'b': 2}, tool_call_id='mine'), 'Done.')
+    assert call_ids((await AGENT.run('Go', model=model)).all_messages()) == ['mine']
+
+
+async def test_a_response_keeps_its_own_name_and_usage() -> None:
+    response = ModelResponse(parts=[TextPart('Hi')], usage=RequestUsage(input_tokens=7), model_name='other')
+    result = await AGENT.run('Go', model=ScriptedModel(response))
+    assert result.usage.input_tokens == 7
+    assert result.response.model_name == 'other'
+
+
+async def test_a_response_can_be_played_twice() -> None:
+    response = ModelResponse(parts=[TextPart('Hi')])
+    model = ScriptedModel(response, response)
+    first, second = await AGENT.run('Go', model=model), await AGENT.run('Go', model=model)
+    assert first.response.run_id != second.response.run_id
+    assert response.run_id is None
+
+
+async def test_an_exception_is_raised_by_its_request() -> None:
+    model = ScriptedModel(call('add', a=1, b=2), ConnectionError('gone'))
+    with pytest.raises(ConnectionError, match='gone'):
+        await AGENT.run('Go', model=model)
+    assert len(model.requests) == 2
+
+
+async def test_an_exception_is_raised_by_its_streamed_request() -> None:
+    with pytest.raises(ConnectionError, match='gone'):
+        await stream(ScriptedModel(ConnectionError('gone')))
+
+
+async def test_a_function_answers_one_request() -> None:
+    def sum_up(messages: list[ModelMessage], info: AgentInfo) -> str:
+        return f'{len(messages)} messages, {info.instructions}, {[tool.name for tool in info.function_tools]}'
+
+    result = await AGENT.run('Go', model=ScriptedModel(call('add', a=1, b=2), sum_up))
+    assert result.output == "3 messages, Add up., ['add']"
+
+
+async def test_then_answers_every_request_after_the_steps() -> None:
+    async def count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[TextPart(f'{len(messages)}')])
+
+    model = ScriptedModel('First.', then=count)
+    outputs = [(await AGENT.run('Go', model=model)).output for _ in range(3)]
+    assert outputs == ['First.', '1', '1']
+    assert model.remaining == 0
+
+
+async def test_an_exhausted_script_shows_the_last_messages() -> None:
+    model = ScriptedModel(call('add', a=1, b=2))
+    with pytest.raises(ScriptExhaustedError) as caught:
+        await AGENT.run('What is 1 + 2? ' + 'x' * 1000, model=model)
+    error = caught.value
+    assert error.step_count == 1
+    assert len(error.messages) == 3
+    text = str(error)
+    assert text.startswith('The script has 1 answers, and the model was asked once more.')
+    assert 'What is 1 + 2?' in text
+    assert "tool_call_id='call-1'" in text
+    assert max(len(line) for line in text.splitlines()) < 420
+
+
+async def test_an_exhausted_script_fails_a_test_as_an_assertion() -> None:
+    with pytest.raises(AssertionError):
+        await AGENT.run('Go', model=ScriptedModel())
+
+
+async def test_requests_tell_what_the_model_was_sent() -> None:
+    model = ScriptedModel(call('add', a=1, b=2), 'Done.', settings=ModelSettings(temperature=0.5))
+    await AGENT.run('Go', model=model, model_settings=ModelSettings(max_tokens=9))
+    first, second = model.requests
+    assert first.instructions == 'Add up.'
+    assert first.tool_names == ['add']
+    assert first.tools[0].description == 'Add two numbers.'
+    assert first.settings == {'temperature': 0.5, 'max_tokens': 9}
+    assert first.tool_returns == []
+    assert [len(request.messages) for request in (first, second)] == [1, 3]
+
+
+async def test_output_tools_are_among_the_tools() -> None:
+    class Sum(BaseModel):
+        total: int
+
+    model = ScriptedModel(call('final_result', total=3))
+    result = await AGENT.run('Go', model=model, output_type=Sum)
+    assert result.output == Sum(total=3)
+    assert model.requests[0].tool_names == ['add', 'final_result']
+
+
+async def test_an_agent_without_instructions_sends_none() -> None:
+    model = ScriptedModel('Hi.')
+    await Agent(model).run('Go')
+    assert model.requests[0].instructions is None
+
+
+async def test_usage_is_reported_and_not_estimated() -> None:
+    result = await AGENT.run('Go ' * 10_000, model=ScriptedModel(call('add', a=1, b=2), 'Done.'))
+    assert (result.usage.requests, result.usage.input_tokens, result.usage.output_tokens) == (2, 200, 20)
+
+
+async def test_usage_is_reported_when_streamed() -> None:
+    model = ScriptedModel('Done.', usage=RequestUsage(input_tokens=3, output_tokens=4))
+    _, result = await stream(model)
+    assert (result.usage.input_tokens, result.usage.output_tokens) == (3, 4)
+
+
+async def test_text_and_thinking_stream_by_words() -> None:
+    events, result = await stream(ScriptedModel([ThinkingPart('well, now'), '  One two\n\nthree']))
+    deltas = [e.delta for e in events if isinstance(e, PartDeltaEvent)]
+    starts = [e.part for e in events if isinstance(e, PartStartEvent)]
+    assert starts == [ThinkingPart('well, '), TextPart('  One ')]
+    assert [d.content_delta for d in deltas if isinstance(d, TextPartDelta)] == ['two\n\n', 'three']
+    assert [d.content_delta for d in deltas if isinstance(d, ThinkingPartDelta)] == ['now']
+    assert result.output == '  One two\n\nthree'
+
+
+async def test_arguments_stream_in_pieces() -> None:
+    events, result = await stream(ScriptedModel(call('add', a=1_000_000, b=2_000_000), 'Done.'))
+    deltas = [e.delta for e in events if isinstance(e, PartDeltaEvent)]
+    pieces = [d.args_delta for d in deltas if isinstance(d, ToolCallPartDelta)]
+    assert len(pieces) > 1
+    assert json.loads(''.join(str(piece) for piece in pieces)) == {'a': 1_000_000, 'b': 2_000_000}
+    assert call_ids(result.all_messages()) == ['call-1']
+
+
+async def test_what_has_no_pieces_streams_whole() -> None:
+    image = FilePart(BinaryContent(b'png', media_type='image/png'))
+    events, result = await stream(ScriptedModel([image, TextPart(''), ThinkingPart(''), 'Done.']))
+    assert image in [e.part for e in events if isinstance(e, PartStartEvent)]
+    assert [part.part_kind for part in result.response.parts] == ['file', 'text', 'thinking', 'text']
+
+
+@pytest.mark.parametrize('answer', ['One two three', call('add', a=1, b=2)], ids=['text', 'call'])
+async def test_the_history_is_the_same_streamed_and_not(answer: str | ToolCallPart) -> None:
+    plain = await AGENT.run('Go', model=ScriptedModel(answer, 'Done.'))
+    _, streamed = await stream(ScriptedModel(answer, 'Done.'))
+    assert [m.parts for m in plain.all_messages() if m.kind == 'response'] == [
+        m.parts for m in streamed.all_messages() if m.kind == 'response'
+    ]
+    assert plain.response.model_name == streamed.response.model_name == 'scripted'
+
+
+async def test_run_stream_gives_the_text_as_it_comes() -> None:
+    async with AGENT.run_stream('Go', model=ScriptedModel('One two three')) as result:
+        texts = [text async for text in result.stream_text(delta=True, debounce_by=None)]
+    assert texts == ['One ', 'two ', 'three']
+    assert result.response.finish_reason is None
+
+
+async def test_a_stream_that_is_cancelled_keeps_what_was_told() -> None:
+    async with AGENT.run_stream('Go', model=ScriptedModel('One two three')) as result:
+        async for _ in result.stream_text(debounce_by=None):
+            await result.cancel()
+            break
+    assert result.response.parts == [TextPart('One ')]
+    assert result.response.state == 'interrupted'
+
+
+async def test_a_model_without_a_provider_says_so() -> None:
+    model = ScriptedModel('Hi.')
+    assert (model.model_name, model.system, model.provider) == ('scripted', 'scripted', None)
+    _, result = await stream(model)
+    assert result.response.provider_url is None
+
+
+async def test_invalid_arguments_reach_pydantic_ai_as_they_are() -> None:
+    bad = ToolCallPart('add', '{"a": 1', tool_call_id='bad')
+    model = ScriptedModel(bad, call('add', a=-1, b=0), 'I give up.')
+    result = await AGENT.run('Go', model=model, retries={'tools': 3})
+    assert result.output == 'I give up.'
+    assert [part.outcome for part in model.requests[-1].tool_returns] == ['retried', 'retried']
