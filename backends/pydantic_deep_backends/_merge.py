@@ -120,7 +120,7 @@ class _Merge:
     def _take_theirs(self, path: str, theirs: FileVersion | None) -> None:
         if theirs is None:
             self._tree = self._tree.remove(path)
-        elif self._tree.is_dir(path) or _file_above(path, self._tree) is not None:
+        elif self._tree.is_dir(path) or self._tree.file_above(path) is not None:
             self._report(path, 'file/directory')
         else:
             self._tree = self._tree.set(path, theirs)
@@ -147,7 +147,7 @@ class _Merge:
 
     def _report(self, path: str, kind: ConflictKind) -> None:
         """List a conflict; where one side has a file at or above `path` and the other a directory, at that file."""
-        file = _file_above(path, self._ours) or _file_above(path, self._theirs)
+        file = self._ours.file_above(path) or self._theirs.file_above(path)
         if file is not None or self._ours.is_dir(path) or self._theirs.is_dir(path):
             path, kind = file or path, 'file/directory'
         base, ours, theirs = _versions(path, self._base, self._ours, self._theirs)
@@ -180,13 +180,3 @@ def _is_line_merge(base: FileVersion | None, ours: FileVersion | None, theirs: F
     """Return whether all three exist with contents of their own."""
     versions = (base, ours, theirs)
     return len({version.digest for version in versions if version is not None}) == len(versions)
-
-
-def _file_above(path: str, tree: Tree) -> str | None:
-    """Return the file of `tree` that stands where a parent of `path` should be."""
-    end = path.rfind('/')
-    while end > 0:
-        if tree.get(path[:end]) is not None:
-            return path[:end]
-        end = path.rfind('/', 0, end)
-    return None

@@ -139,6 +139,19 @@ class Tree:
         """Return whether there are files below `path`; always true of `/`."""
         return path == '/' or not isinstance(self._find(path), FileVersion | None)
 
+    def file_above(self, path: str) -> str | None:
+        """Return the file that stands where a parent of `path` should be, if one does."""
+        child: Child | None = self._root
+        end = 0
+        while child is not None:
+            if isinstance(child, FileVersion):
+                return path[:end]
+            start, end = end + 1, path.find('/', end + 1)
+            if end < 0:
+                return None
+            child = _nodes.find(child, path[start:end])
+        return None
+
     def entries(self, path: str = '/') -> dict[str, FileVersion | Tree]:
         """Return what one directory holds by name, sorted: files as `FileVersion`, directories as the tree below them.
 

@@ -178,6 +178,7 @@ def test_a_tree_contains_paths_of_files_only() -> None:
 def test_a_large_directory_has_the_names_it_was_given_and_no_others() -> None:
     tree = numbered(range(1_200))
     assert [number for number in range(4_000) if f'/d/{number}' in tree] == list(range(1_200))
+    assert list(tree) == sorted(f'/d/{number}' for number in range(1_200))
 
 
 def test_the_representation_names_no_file() -> None:
@@ -234,6 +235,13 @@ def test_directories_are_where_files_are_below() -> None:
     tree = tree_of({'/a/b': b''})
     assert [path for path in ('/', '/a', '/a/b', '/c') if tree.is_dir(path)] == ['/', '/a']
     assert Tree().is_dir('/')
+
+
+def test_a_file_above_a_path_is_found() -> None:
+    tree = tree_of({'/a/b': b'', '/c': b''})
+    assert tree.file_above('/a/b/c/d') == '/a/b'
+    assert tree.file_above('/c/d') == '/c'
+    assert [tree.file_above(path) for path in ('/', '/a', '/a/b', '/a/x/y', '/x/y/z')] == [None] * 5
 
 
 def test_a_subtree_has_paths_of_its_own() -> None:

@@ -1,0 +1,85 @@
+"""Confined, atomic, searchable files for agents: in memory, in a directory, or mounted together.
+
+Backends hold files under virtual, absolute, POSIX paths; `BackendProtocol` says what each can do, and the
+`Supports…` protocols what some can. `Tree` is what their files were at one moment.
+
+Not here: `pydantic_deep_backends.conformance`, which needs pytest, is imported by name; so are `paths` and the
+engine of `search`.
+"""
+
+from __future__ import annotations
+
+from .errors import (
+    BackendError,
+    BackendUnavailableError,
+    CommandTimeoutError,
+    FileChangedError,
+    InvalidPathError,
+    InvalidPatternError,
+    MissingBlobError,
+    OutsideRootError,
+    ReadOnlyError,
+)
+from .protocol import (
+    BackendProtocol,
+    BackendRef,
+    Command,
+    CommandResult,
+    FileEntry,
+    ReadBlob,
+    SandboxProtocol,
+    SupportsCommands,
+    SupportsCompareAndSwap,
+    SupportsSearch,
+    SupportsSnapshots,
+)
+from .search import GlobResult, GrepMatch, GrepResult, SearchProblem
+from .snapshots import (
+    Conflict,
+    ConflictKind,
+    FileVersion,
+    MergeResult,
+    Tree,
+    TreeDiff,
+    digest_of,
+    merge_trees,
+    needed_for_merge,
+)
+from .state import StateBackend
+
+__all__ = [
+    'BackendError',
+    'BackendProtocol',
+    'BackendRef',
+    'BackendUnavailableError',
+    'Command',
+    'CommandResult',
+    'CommandTimeoutError',
+    'Conflict',
+    'ConflictKind',
+    'FileChangedError',
+    'FileEntry',
+    'FileVersion',
+    'GlobResult',
+    'GrepMatch',
+    'GrepResult',
+    'InvalidPathError',
+    'InvalidPatternError',
+    'MergeResult',
+    'MissingBlobError',
+    'OutsideRootError',
+    'ReadBlob',
+    'ReadOnlyError',
+    'SandboxProtocol',
+    'SearchProblem',
+    'StateBackend',
+    'SupportsCommands',
+    'SupportsCompareAndSwap',
+    'SupportsSearch',
+    'SupportsSnapshots',
+    'Tree',
+    'TreeDiff',
+    'digest_of',
+    'merge_trees',
+    'needed_for_merge',
+]

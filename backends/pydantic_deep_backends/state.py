@@ -1,0 +1,330 @@
+"""`StateBackend`: files in memory, with snapshots that cost nothing.
+
+All files are one immutable `Tree` whose versions carry their contents; a write replaces the tree. So a snapshot is
+that tree, a search sees one moment however long it takes, and nothing has to be copied.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from anyio import to_thread
+
+from ._contents import Blob, Contents, StoredVersion, stored
+from ._nodes import FileVersion, digest_of
+from ._tree import Tree, TreeDiff
+from .errors import FileChangedError, MissingBlobError
+from .paths import parse_path
+from .protocol import BackendRef, FileEntry, ReadBlob
+from .search import GlobResult, GrepBuilder, GrepResult, compile_glob, compile_grep, glob_tree, grep_tree
+
+_MARK: Final = FileVersion(digest=digest_of(b''), size=0)
+"""Stands for an empty directory in the tree of these, which needs some value for each path."""
+
+
+class StateBackend:
+    """Files in memory, gone with the process; persistent as a map is: every snapshot stays what it was.
+
+    Contents are kept once however many files and snapshots have them, and as long as a file or a `Tree` that the
+    caller holds names them: such a tree is restored without `read_blob`. There are no symbolic links; directories
+    that `make_dir` made are there, and like all empty ones not part of a tree.
+
+    Use it from one event loop: operations are atomic because they never wait. Trees may go to any thread.
+
+    ```python
+    import anyio
+
+    from pydantic_deep_backends import StateBackend
+
+
+    async def main() -> None:
+        backend = StateBackend({'/notes.md': 'one'})
+        before = await backend.snapshot()
+        await backend.write_bytes('/notes.md', b'two')
+        await backend.restore(before)
+        print(await backend.read_bytes('/notes.md'))
+        #> b'one'
+
+
+    anyio.run(main)
+    ```
+
+    Args:
+        files: Contents by absolute path to begin with; `str` is stored as UTF-8.
+
+    Raises:
+        InvalidPathError: A path is malformed.
+        IsADirectoryError, NotADirectoryError: A path is both a file and the parent of one.
+    """
+
+    def __init__(self, files: Mapping[str, bytes | str] | None = None) -> None:
+        self._ref = BackendRef(provider='state', id=uuid.uuid4().hex)
+        self._contents = Contents()
+        self._files = Tree()
+        self._empty_dirs = Tree()
+        """The directories with nothing in them. All others are implied by what they hold."""
+        for path, data in (files or {}).items():
+            self._write(parse_path(path), data.encode() if isinstance(data, str) else data)
+
+    @property
+    def ref(self) -> BackendRef:
+        """The identity of these files: another instance has another one."""
+        return self._ref
+
+    async def working_dir(self) -> str:
+        """Return `/`."""
+        return '/'
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the contents of a file."""
+        return self._read(parse_path(path)).data
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Replace or create a file and the directories above it; an existing file keeps its mode."""
+        self._write(parse_path(path), data)
+
+    async def stat(self, path: str) -> FileEntry:
+        """Return the metadata of a file or directory."""
+        path = parse_path(path)
+        version = self._files.get(path)
+        if version is None and not self._is_dir(path):
+            raise self._missing(path)
+        return _entry(path, None if version is None else version.size)
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        """Return the entries of one directory, sorted by name."""
+        path = parse_path(path)
+        self._check_dir(path)
+        sizes = {name: _size_of(child) for name, child in self._files.entries(path).items()}
+        sizes |= dict.fromkeys(self._empty_dirs.entries(path))
+        return [_entry(f'{path.rstrip("/")}/{name}', sizes[name]) for name in sorted(sizes)]
+
+    async def make_dir(self, path: str) -> None:
+        """Create a directory and its parents; an existing directory is fine."""
+        path = parse_path(path)
+        if self._files.get(path) is not None:
+            raise _error(FileExistsError, errno.EEXIST, path)
+        self._check_parents(path)
+        if not self._is_dir(path):
+            self._fill_directories_above(path)
+            self._empty_dirs = self._empty_dirs.set(path, _MARK)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it; the directory above stays, if empty."""
+        path = parse_path(path)
+        if path == '/':
+            raise ValueError("'/' is the working directory and cannot be removed. Remove what is in it.")
+        if self._files.get(path) is not None:
+            self._files = self._files.remove(path)
+        elif self._is_dir(path):
+            self._files = self._files.graft(path, Tree())
+            self._forget_empty_dirs(path)
+        else:
+            raise self._missing(path)
+        parent = path.rpartition('/')[0]
+        if parent and not self._is_dir(parent):
+            self._empty_dirs = self._empty_dirs.set(parent, _MARK)
+
+    async def exists(self, path: str) -> bool:
+        """Return whether a file or directory is there."""
+        path = parse_path(path)
+        return self._files.get(path) is not None or self._is_dir(path)
+
+    async def realpath(self, path: str) -> str:
+        """Return the path in its canonical form: there are no links to resolve."""
+        return parse_path(path)
+
+    async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
+        """Write `data` if the file still has the digest `expected`; nothing comes in between, as nothing waits."""
+        path = parse_path(path)
+        version = self._files.get(path)
+        actual = None if version is None else version.digest
+        if actual != expected:
+            raise FileChangedError(path, expected=expected, actual=actual)
+        self._write(path, data)
+
+    async def glob(self, pattern: str, path: str = '/') -> GlobResult:
+        """Return the files under `path` whose path relative to it matches `pattern`, as of now."""
+        path = parse_path(path)
+        compile_glob(pattern)
+        self._check_dir(path)
+        return await to_thread.run_sync(glob_tree, _Searched(self._files.subtree(path)), pattern, path)
+
+    async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
+        """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as of now."""
+        path = parse_path(path)
+        builder = GrepBuilder(compile_grep(pattern), limit)
+        compile_glob('**' if glob is None else glob)
+        if self._files.get(path) is not None:
+            builder.add(path, self._read(path).data)
+            return builder.result()
+        self._check_dir(path)
+        searched = _Searched(self._files.subtree(path))
+        return await to_thread.run_sync(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
+
+    async def snapshot(self) -> Tree:
+        """Return the tree of all files now. It costs nothing; its digest is computed when it is asked for."""
+        return self._files
+
+    async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
+        """Make the files equal to `tree`.
+
+        Directories that lose their last file go; those that were empty before stay unless a file takes their place.
+
+        Args:
+            tree: The files wanted.
+            read_blob: Fetches contents that neither the tree nor the backend has; what it returns is checked.
+
+        Raises:
+            MissingBlobError: Contents are not to be had; nothing was changed.
+        """
+        fetched: dict[str, Blob] = {}
+        # Others may write while contents are fetched: what differs then is looked at again.
+        while missing := self._missing_blobs(tree, fetched):
+            fetched |= await self._fetch(missing, read_blob)
+        diff = self._files.diff(tree)
+        for path in diff.removed:
+            self._files = self._files.remove(path)
+        for path in (*diff.changed, *diff.added):
+            self._put(path, self._stored_version(tree, path, fetched))
+
+    async def changes(self, tree: Tree) -> TreeDiff:
+        """Return what changed from `tree` to the files now; it costs as much as differs."""
+        return tree.diff(self._files)
+
+    def __repr__(self) -> str:
+        size_bytes = sum(version.size for _, version in self._files.items())
+        return f'<StateBackend of {len(self._files)} files, {size_bytes:,} bytes>'
+
+    def _read(self, path: str) -> Blob:
+        version = self._files.get(path)
+        if isinstance(version, StoredVersion):
+            return version.blob
+        if self._is_dir(path):
+            raise _error(IsADirectoryError, errno.EISDIR, path)
+        raise self._missing(path)
+
+    def _write(self, path: str, data: bytes) -> None:
+        if self._is_dir(path):
+            raise _error(IsADirectoryError, errno.EISDIR, path)
+        self._check_parents(path)
+        before = self._files.get(path)
+        # `bytes` copies what its owner could change later, and returns everything else as it is.
+        self._put(path, stored(self._contents.keep(bytes(data)), before.mode if before else 0o644))
+
+    def _put(self, path: str, version: FileVersion) -> None:
+        self._files = self._files.set(path, version)
+        self._fill_directories_above(path)
+        self._forget_empty_dirs(path)
+
+    def _is_dir(self, path: str) -> bool:
+        return self._files.is_dir(path) or self._empty_dirs.is_dir(path) or path in self._empty_dirs
+
+    def _check_dir(self, path: str) -> None:
+        if self._files.get(path) is not None:
+            raise _error(NotADirectoryError, errno.ENOTDIR, path)
+        if not self._is_dir(path):
+            raise self._missing(path)
+
+    def _check_parents(self, path: str) -> None:
+        if self._files.file_above(path) is not None:
+            raise _error(NotADirectoryError, errno.ENOTDIR, path)
+
+    def _fill_directories_above(self, path: str) -> None:
+        """Forget the empty directory above `path`, which is about to hold something."""
+        above = self._empty_dirs.file_above(path)
+        if above is not None:
+            self._empty_dirs = self._empty_dirs.remove(above)
+
+    def _forget_empty_dirs(self, path: str) -> None:
+        if path in self._empty_dirs:
+            self._empty_dirs = self._empty_dirs.remove(path)
+        else:
+            self._empty_dirs = self._empty_dirs.graft(path, Tree())
+
+    def _missing(self, path: str) -> OSError:
+        """Return the error for a path at which nothing is."""
+        self._check_parents(path)
+        return _error(FileNotFoundError, errno.ENOENT, path)
+
+    def _missing_blobs(self, tree: Tree, fetched: Mapping[str, Blob]) -> dict[str, list[str]]:
+        """Return the digests of contents that nobody has yet, with the files that need them."""
+        diff = self._files.diff(tree)
+        missing: dict[str, list[str]] = {}
+        for path in (*diff.changed, *diff.added):
+            version = tree.get(path)
+            assert version is not None  # noqa: S101 - the paths come from the same tree
+            if self._blob_of(version, fetched) is None:
+                missing.setdefault(version.digest, []).append(path)
+        return missing
+
+    def _blob_of(self, version: FileVersion, fetched: Mapping[str, Blob]) -> Blob | None:
+        if isinstance(version, StoredVersion):
+            return version.blob
+        return fetched.get(version.digest) or self._contents.find(version.digest)
+
+    def _stored_version(self, tree: Tree, path: str, fetched: Mapping[str, Blob]) -> StoredVersion:
+        version = tree.get(path)
+        assert version is not None  # noqa: S101 - the paths come from the same tree
+        blob = self._blob_of(version, fetched)
+        assert blob is not None  # noqa: S101 - what was missing has been fetched
+        return stored(blob, version.mode)
+
+    async def _fetch(self, missing: Mapping[str, Sequence[str]], read_blob: ReadBlob | None) -> dict[str, Blob]:
+        fetched: dict[str, Blob] = {}
+        lacking: list[str] = []
+        for digest, paths in missing.items():
+            blob = None if read_blob is None else await self._fetch_one(digest, read_blob)
+            if blob is None:
+                lacking += paths
+            else:
+                fetched[digest] = blob
+        if lacking:
+            raise MissingBlobError(tuple(sorted(lacking)))
+        return fetched
+
+    async def _fetch_one(self, digest: str, read_blob: ReadBlob) -> Blob | None:
+        try:
+            blob = self._contents.keep(await read_blob(digest))
+        except KeyError:
+            return None
+        return blob if blob.digest == digest else None
+
+
+class _Searched:
+    """The files of one directory as a search walks them: fixed, and safe to look at from another thread."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._current: Mapping[str, FileVersion | Tree] = {}
+
+    def scan(self, directory: str) -> Iterable[tuple[str, bool]]:
+        """Return the name and whether it is a directory, of each file and directory."""
+        path = f'/{directory}'
+        if not self._tree.is_dir(path):
+            raise _error(FileNotFoundError, errno.ENOENT, path)
+        self._current = self._tree.entries(path)
+        return [(name, isinstance(child, Tree)) for name, child in self._current.items()]
+
+    def read(self, name: str) -> bytes:
+        """Return the contents of a file of the directory that was scanned last."""
+        version = self._current[name]
+        assert isinstance(version, StoredVersion)  # noqa: S101 - a search reads what was listed as a file
+        return version.blob.data
+
+
+def _entry(path: str, size: int | None) -> FileEntry:
+    return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=size is None, size=size)
+
+
+def _size_of(child: FileVersion | Tree) -> int | None:
+    return child.size if isinstance(child, FileVersion) else None
+
+
+def _error(kind: type[OSError], number: int, path: str) -> OSError:
+    return kind(number, os.strerror(number), path)
