@@ -31,10 +31,12 @@ class InvalidPathError(BackendError, ValueError):
 
     Attributes:
         path: The path as it was given.
+        reason: What is wrong with it, and what to do.
     """
 
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
+        self.reason = reason
         super().__init__(f'{path[:200]!r} is not a valid path: {reason}')
 
 

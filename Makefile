@@ -1,0 +1,54 @@
+# Every target sets up what it needs: a virtual environment in .venv, made once. Python 3.11 or newer is enough.
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types imports docs docs-serve test-newest soak bench build clean
+
+PYTHON ?= $(shell for v in 3.11 3.12 3.13; do command -v python$$v && break; done || command -v python3)
+V := .venv/bin
+READY := .venv/.ready
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml backends/pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh "$(PYTHON)" .venv constraints.txt
+	@touch $@
+
+demo: $(READY)  ## Watch the agent do its main job on real files
+	@$(V)/python examples/demo.py $(ARGS)
+
+test: $(READY)  ## Run the tests, with coverage
+	@bash scripts/test.sh
+
+check: lint types imports docs test  ## Everything that must pass
+
+lint: $(READY)  ## Check style and format
+	$(V)/ruff check .
+	$(V)/ruff format --check .
+
+types: $(READY)  ## Check types: pyright everywhere, mypy on what users write
+	$(V)/pyright
+	$(V)/mypy
+
+imports: $(READY)  ## Check that imports point down
+	$(V)/lint-imports
+
+docs: $(READY)  ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(V)/mkdocs build --strict --quiet
+
+docs-serve: $(READY)  ## Serve the documentation on loopback
+	$(V)/mkdocs serve
+
+test-newest:  ## Run the tests on the newest pydantic-ai, without its harness
+	@bash scripts/test-newest.sh "$(PYTHON)"
+
+soak: $(READY)  ## Run the long form of the races and floods
+	SOAK_ROUNDS=10000 $(V)/python -m pytest -m soak
+
+bench: $(READY)  ## Measure beside bare pydantic-ai and the peers, and print the table
+	$(V)/python benchmarks/run.py $(ARGS)
+
+build: $(READY)  ## Build both wheels into dist/
+	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
+
+clean:  ## Remove everything that was made
+	rm -rf .venv .venv-* .cache site dist .coverage .coverage.* .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,30 @@
+"""Deep agents on pydantic-ai: agents that plan, and that work on files they cannot leave."""
+
+from pydantic_deep_backends import CompositeBackend, LocalBackend, ReadOnlyBackend, StateBackend
+
+from ._workspace import DepsWorkspace, as_workspace
+from .agent import create_deep_agent, default_capabilities
+from .deps import DeepAgentDeps, Upload
+from .errors import DeepAgentError, InvalidUploadError
+from .failures import ToolFailures
+from .filesystem import Filesystem
+from .todos import Todo, Todos
+
+__all__ = (
+    'CompositeBackend',
+    'DeepAgentDeps',
+    'DeepAgentError',
+    'DepsWorkspace',
+    'Filesystem',
+    'InvalidUploadError',
+    'LocalBackend',
+    'ReadOnlyBackend',
+    'StateBackend',
+    'Todo',
+    'Todos',
+    'ToolFailures',
+    'Upload',
+    'as_workspace',
+    'create_deep_agent',
+    'default_capabilities',
+)

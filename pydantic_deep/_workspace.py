@@ -1,0 +1,175 @@
+"""How a run sees its backend: `ctx.workspace` is `deps.backend`, and a run without deps gets fresh ones.
+
+pydantic-ai's capabilities and those of its harness work on `ctx.workspace`; `as_workspace` is the one place that makes
+a backend a workspace. In a deep agent's run the workspace has no `ref`: deps decide where the files of a run are, so
+that a conversation is not bound to the directory in which it began, and no path of a machine enters its history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from pydantic_ai import InstructionPart, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_ai.workspaces import (
+    CommandResult,
+    FileEntry,
+    WorkspaceBackend,
+    WorkspaceReadOnlyError,
+    WorkspaceRef,
+    WorkspaceTimeoutError,
+    WorkspaceUnavailableError,
+)
+
+from pydantic_deep_backends import BackendProtocol, BackendRef, Command, SupportsCommands
+from pydantic_deep_backends.errors import BackendUnavailableError, CommandTimeoutError, ReadOnlyError
+
+from .deps import DeepAgentDeps
+
+
+def as_workspace(backend: BackendProtocol) -> WorkspaceBackend:
+    """Return a backend as a pydantic-ai workspace, for `agent.run(workspace=…)` of any agent.
+
+    What is a workspace already is returned as it is. The result runs commands only if the backend does.
+    """
+    ref = backend.ref
+    if not isinstance(ref, BackendRef):
+        return cast('WorkspaceBackend', backend)
+    return _adapt(backend, WorkspaceRef(provider=f'pydantic-deep-{ref.provider}', id=ref.id))
+
+
+@dataclass
+class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
+    """Gives a run its workspace from `deps.backend`; a run without deps works on fresh `DeepAgentDeps()`.
+
+    Fresh deps reach every tool and every toolset of the run and are gone with it. `ctx.deps` of hooks and of
+    instructions of your own stays `None` then: pass deps where you use them.
+    """
+
+    id: str | None = 'deps'
+    _fresh: DeepAgentDeps | None = None
+
+    def get_workspace(self, ctx: RunContext[DeepAgentDeps], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
+        """Return the backend of deps; `None` for a ref of somebody else's workspace."""
+        backend = (_given(ctx) or self._fresh or DeepAgentDeps()).backend
+        workspace = _adapt(backend, None) if isinstance(backend.ref, BackendRef) else as_workspace(backend)
+        return workspace if ref is None or ref == workspace.ref else None
+
+    async def for_run(self, ctx: RunContext[DeepAgentDeps]) -> DepsWorkspace:
+        """Return this run's instance, with fresh deps on the chosen workspace if none were given."""
+        if _given(ctx) is not None:
+            return self
+        workspace = ctx.workspace.backend
+        fresh = DeepAgentDeps(backend=workspace.backend) if isinstance(workspace, _Files) else DeepAgentDeps()
+        return replace(self, _fresh=fresh)
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[DeepAgentDeps]) -> AbstractToolset[DeepAgentDeps] | None:
+        """Hand fresh deps to the tools of a run that was given none."""
+        return None if self._fresh is None else _WithDeps(toolset, deps=self._fresh)
+
+
+@dataclass
+class _WithDeps(WrapperToolset[DeepAgentDeps]):
+    """Shows `deps` to the wrapped tools in the place of the run's own `None`."""
+
+    deps: DeepAgentDeps
+
+    async def get_tools(self, ctx: RunContext[DeepAgentDeps]) -> dict[str, ToolsetTool[DeepAgentDeps]]:
+        return await super().get_tools(replace(ctx, deps=self.deps))
+
+    async def get_instructions(
+        self, ctx: RunContext[DeepAgentDeps]
+    ) -> str | InstructionPart | Sequence[str | InstructionPart] | None:
+        return await super().get_instructions(replace(ctx, deps=self.deps))
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[DeepAgentDeps], tool: ToolsetTool[DeepAgentDeps]
+    ) -> Any:
+        return await super().call_tool(name, tool_args, replace(ctx, deps=self.deps), tool)
+
+
+def _given(ctx: RunContext[DeepAgentDeps]) -> DeepAgentDeps | None:
+    """Return the deps of the run; `None` where the caller passed none, which the type does not say."""
+    return cast('DeepAgentDeps | None', ctx.deps)
+
+
+def _adapt(backend: BackendProtocol, ref: WorkspaceRef | None) -> _Files:
+    kind = _FilesAndCommands if isinstance(backend, SupportsCommands) else _Files
+    return kind(backend=backend, ref=ref)
+
+
+@dataclass(kw_only=True)
+class _Files:
+    """The thin adapter: members of the same name, with the values and the errors of pydantic-ai."""
+
+    backend: BackendProtocol
+    ref: WorkspaceRef | None
+
+    async def working_dir(self) -> str:
+        with _workspace_errors():
+            return await self.backend.working_dir()
+
+    async def read_bytes(self, path: str) -> bytes:
+        with _workspace_errors():
+            return await self.backend.read_bytes(path)
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        with _workspace_errors():
+            await self.backend.write_bytes(path, data)
+
+    async def stat(self, path: str) -> FileEntry:
+        with _workspace_errors():
+            found = await self.backend.stat(path)
+        return FileEntry(name=found.name, path=found.path, is_dir=found.is_dir, size=found.size)
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        with _workspace_errors():
+            entries = await self.backend.list_dir(path)
+        return [FileEntry(name=e.name, path=e.path, is_dir=e.is_dir, size=e.size) for e in entries]
+
+    async def make_dir(self, path: str) -> None:
+        with _workspace_errors():
+            await self.backend.make_dir(path)
+
+    async def remove(self, path: str) -> None:
+        with _workspace_errors():
+            await self.backend.remove(path)
+
+    async def exists(self, path: str) -> bool:
+        with _workspace_errors():
+            return await self.backend.exists(path)
+
+    async def realpath(self, path: str) -> str:
+        with _workspace_errors():
+            return await self.backend.realpath(path)
+
+
+class _FilesAndCommands(_Files):
+    async def run(
+        self,
+        command: Command,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        backend = cast('SupportsCommands', self.backend)
+        with _workspace_errors():
+            result = await backend.run(command, shell=shell, env=env, timeout=timeout)
+        return CommandResult(exit_code=result.exit_code, stdout=result.stdout, stderr=result.stderr)
+
+
+@contextmanager
+def _workspace_errors() -> Generator[None]:
+    try:
+        yield
+    except ReadOnlyError as error:
+        raise WorkspaceReadOnlyError(str(error)) from error
+    except BackendUnavailableError as error:
+        raise WorkspaceUnavailableError(str(error)) from error
+    except CommandTimeoutError as error:
+        raise WorkspaceTimeoutError(str(error), stdout=error.stdout, stderr=error.stderr) from error

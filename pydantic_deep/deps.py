@@ -1,0 +1,167 @@
+"""What one run works with: `DeepAgentDeps`, and the uploads in it.
+
+All state of a run lives here, so that an agent object holds none and any number of users can share it.
+Not here: how an agent sees the backend (`_workspace`), and what the model is told of it (the rooms).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar, Self, cast, get_type_hints
+
+from pydantic import JsonValue, TypeAdapter
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep_backends import BackendProtocol, StateBackend
+from pydantic_deep_backends.errors import InvalidPathError
+from pydantic_deep_backends.paths import parse_path
+
+from ._text import count_lines, detect_encoding, guess_media_type
+from .errors import DeepAgentError, InvalidUploadError
+from .todos import Todo
+
+UPLOADS = 'uploads'
+"""The directory of uploads, below the backend's working directory."""
+
+FORMAT_VERSION = 1
+"""The version of what `to_json` writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """A file that a user gave, and what is known of it."""
+
+    name: str
+    """The name that it was given, relative to the uploads."""
+    path: str
+    """Where the agent finds it."""
+    size_bytes: int
+    encoding: str | None
+    """The codec of a text; `None` for what is not text, or could not be told."""
+    line_count: int | None
+    """The number of lines of a text."""
+    media_type: str
+    """By the name first, then by the content; a name can be wrong."""
+
+
+@dataclass(kw_only=True)
+class DeepAgentDeps:
+    """Everything that belongs to one user of a deep agent. Pass it to every `agent.run()`.
+
+    Subclass it to add fields of your own (`@dataclass(kw_only=True)`). A field that cannot be written as JSON, such
+    as a connection, is marked `field(metadata={'live': True})` and stays behind in `to_json`.
+    """
+
+    backend: BackendProtocol = field(default_factory=StateBackend, metadata={'live': True})
+    """Where the agent's files live. By default in memory, gone with this object."""
+    todos: list[Todo] = field(default_factory=list[Todo])
+    """The plan, as the model wrote it last."""
+    uploads: dict[str, Upload] = field(default_factory=dict[str, Upload])
+    """The files that the user gave, by name."""
+    subagents: dict[str, object] = field(default_factory=dict[str, object], metadata={'live': True})
+    """Subagents that were built, by name; they are made again when missing."""
+    usage_limits: UsageLimits | None = None
+    """What a run may use. pydantic-ai takes limits as an argument of `run`: pass `usage_limits=deps.usage_limits`."""
+    metadata: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
+    """What you want to keep with the run; nothing here reads it."""
+    max_depth: int = 1
+    """How many levels of subagents may be below this run; 0 for none."""
+
+    _offload: StateBackend = field(default_factory=StateBackend, init=False, repr=False, metadata={'live': True})
+    _format: ClassVar[str] = 'pydantic-deep.deps'
+
+    async def upload(self, name: str, data: bytes) -> Upload:
+        """Write a file below the uploads of the backend, and remember what it is.
+
+        An upload of the same name is replaced.
+
+        Args:
+            name: A file name, or a relative path such as `2026/sales.csv`.
+            data: The contents.
+
+        Raises:
+            InvalidUploadError: The name is empty, absolute, or leaves the uploads.
+        """
+        root = f'{(await self.backend.working_dir()).rstrip("/")}/{UPLOADS}'
+        path = root + _parse_name(name)
+        encoding = detect_encoding(data)
+        await self.backend.write_bytes(path, data)
+        upload = Upload(
+            name=path[len(root) + 1 :],
+            path=path,
+            size_bytes=len(data),
+            encoding=encoding,
+            line_count=count_lines(data, encoding),
+            media_type=guess_media_type(name, data, encoding),
+        )
+        self.uploads[upload.name] = upload
+        return upload
+
+    def clone_for_subagent(self, max_depth: int = 0) -> Self:
+        """Return deps for a subagent: empty todos and subagents, the same backend and the same uploads.
+
+        Args:
+            max_depth: How many levels of subagents the subagent may have below it.
+        """
+        clone = dataclasses.replace(self, todos=[], subagents={}, max_depth=max_depth)
+        clone._offload = self._offload
+        return clone
+
+    def to_json(self) -> str:
+        """Return everything except live handles (the backend, the subagents) as JSON."""
+        fields = {
+            name: adapter.dump_python(getattr(self, name), mode='json')
+            for name, adapter in _adapters(type(self)).items()
+        }
+        return json.dumps({'format': self._format, 'format_version': FORMAT_VERSION, **fields}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, **live: object) -> Self:
+        """Return deps from what `to_json` wrote.
+
+        Args:
+            text: The JSON.
+            **live: The handles that JSON cannot hold, such as `backend=`; one that is left out has its default.
+
+        Raises:
+            DeepAgentError: The text was not written by `to_json`, or by a newer version of it.
+        """
+        values: dict[str, object] = json.loads(text)
+        version = values.pop('format_version', None)
+        if values.pop('format', None) != cls._format or not isinstance(version, int):
+            raise DeepAgentError('This is not what `DeepAgentDeps.to_json` wrote. Pass its text unchanged.')
+        if version > FORMAT_VERSION:
+            raise DeepAgentError(
+                f'These deps have format version {version}, and this release reads up to {FORMAT_VERSION}. '
+                'Upgrade pydantic-deep.'
+            )
+        adapters = _adapters(cls)
+        known = {n: adapters[n].validate_python(v) for n, v in values.items() if n in adapters}
+        return cls(**cast('dict[str, Any]', known | live))
+
+
+def _parse_name(name: str) -> str:
+    """Return the name as an absolute path below the uploads."""
+    if name.startswith('/'):
+        raise InvalidUploadError(name, 'it is absolute. Use a file name or a relative path.')
+    try:
+        path = parse_path(f'/{name}')
+    except InvalidPathError as error:
+        raise InvalidUploadError(name, error.reason) from None
+    if path == '/':
+        raise InvalidUploadError(name, 'it is empty. Use a file name.')
+    return path
+
+
+@cache
+def _adapters(deps_type: type[DeepAgentDeps]) -> dict[str, TypeAdapter[object]]:
+    """Return an adapter for each field that JSON holds."""
+    hints = get_type_hints(deps_type)
+    return {
+        f.name: TypeAdapter[object](hints[f.name])
+        for f in dataclasses.fields(deps_type)
+        if not f.metadata.get('live', False)
+    }

@@ -1,0 +1,27 @@
+"""The errors of the framework, one tree under `DeepAgentError`.
+
+```
+DeepAgentError
+└── InvalidUploadError   (ValueError) the name of an upload leaves `/uploads`
+```
+Files have the errors of `pydantic_deep_backends.errors`, runs have those of `pydantic_ai.exceptions`.
+A tool that fails is a result that the model sees, never one of these.
+"""
+
+from __future__ import annotations
+
+
+class DeepAgentError(Exception):
+    """Something that the framework refused or could not do."""
+
+
+class InvalidUploadError(DeepAgentError, ValueError):
+    """The name of an upload is no path below `/uploads`.
+
+    Attributes:
+        name: The name as it was given.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        super().__init__(f'{name[:200]!r} cannot be the name of an upload: {reason}')

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Makes a virtual environment with both distributions, editable, and all tools, at the versions of constraints.txt.
+# Uses uv where it is present, venv and pip otherwise.
+# usage: setup.sh PYTHON DIR CONSTRAINTS
+set -euo pipefail
+python=$1 dir=$2 constraints=$3
+cd "$(dirname "$0")/.."
+
+if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+  echo "Python 3.11, 3.12 or 3.13 is needed; \`$python\` is $("$python" --version 2>&1 || echo missing). Set it: make PYTHON=python3.12 …" >&2
+  exit 1
+fi
+echo "Setting up $dir …" >&2
+mapfile -t wanted < <("$python" scripts/requirements.py)
+if command -v uv >/dev/null; then
+  [ -x "$dir/bin/python" ] || uv venv --quiet --python "$python" "$dir"
+  uv pip install --quiet --python "$dir/bin/python" --constraint "$constraints" -e backends -e '.[all]' "${wanted[@]}"
+else
+  [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
+  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" -e backends -e '.[all]' "${wanted[@]}"
+fi

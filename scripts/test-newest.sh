@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs the suite on the newest release of pydantic-ai, in .venv-newest, without the harness (which pins an older one).
+# usage: test-newest.sh PYTHON
+set -euo pipefail
+cd "$(dirname "$0")/.."
+constraints=.venv-newest.txt
+grep -vE '^(pydantic-ai|pydantic-graph|pydantic-ai-harness)' constraints.txt > "$constraints"
+trap 'rm -f "$constraints"' EXIT
+SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"
+.venv-newest/bin/python -c 'import importlib.metadata as m; print("pydantic-ai-slim", m.version("pydantic-ai-slim"))'
+.venv-newest/bin/python -m pytest -q -n auto

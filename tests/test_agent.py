@@ -1,0 +1,260 @@
+"""The factory: what it makes, what it refuses, what replaces what."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic import BaseModel
+from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep import DeepAgentDeps, StateBackend, Todos, ToolFailures, create_deep_agent, default_capabilities
+
+pytestmark = pytest.mark.anyio
+
+
+def play(*steps: ToolCallPart | str | list[ToolCallPart], seen: list[AgentInfo] | None = None) -> FunctionModel:
+    left = list(steps)
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        if seen is not None:
+            seen.append(info)
+        step = left.pop(0)
+        parts = [TextPart(step)] if isinstance(step, str) else step if isinstance(step, list) else [step]
+        return ModelResponse(parts=list(parts), usage=RequestUsage(input_tokens=1, output_tokens=1))
+
+    return FunctionModel(respond)
+
+
+def returned(messages: list[ModelMessage], tool: str) -> list[tuple[str, object]]:
+    parts = [p for m in messages for p in m.parts if isinstance(p, ToolReturnPart) and p.tool_name == tool]
+    return [(p.outcome, p.content) for p in parts]
+
+
+def test_it_is_a_plain_agent() -> None:
+    agent = create_deep_agent('test')
+    assert type(agent) is Agent
+    assert agent.name == 'deep-agent'
+
+
+@pytest.mark.parametrize(
+    'given',
+    [
+        {'subagents': ['x']},
+        {'skills': ['x']},
+        {'interrupt_on': {'write_file': True}},
+        {'include_subagents': True},
+        {'include_skills': True},
+        {'summarization': True},
+    ],
+)
+def test_what_is_not_there_yet_says_so_by_name(given: dict[str, object]) -> None:
+    with pytest.raises(NotImplementedError, match=f'`{next(iter(given))}` is not there yet'):
+        create_deep_agent('test', **given)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ('flags', 'tools'),
+    [
+        ({}, snapshot()),
+        ({'include_todo': False}, snapshot()),
+        ({'include_filesystem': False}, snapshot()),
+        ({'include_todo': False, 'include_filesystem': False}, snapshot()),
+    ],
+)
+async def test_flags_choose_the_rooms(flags: dict[str, bool], tools: list[str]) -> None:
+    seen: list[AgentInfo] = []
+    await create_deep_agent(play('ok', seen=seen), **flags).run('hi')  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert [t.name for t in seen[0].function_tools] == tools
+
+
+async def test_a_capability_with_the_id_of_a_room_takes_its_place() -> None:
+    seen: list[AgentInfo] = []
+    agent = create_deep_agent(play('ok', seen=seen), capabilities=[Todos(instructions='Plan in French.')])
+    await agent.run('hi')
+    assert (seen[0].instructions or '').count('write_todos') == 0
+    assert 'Plan in French.' in (seen[0].instructions or '')
+
+
+async def test_default_capabilities_make_the_same_agent() -> None:
+    seen: list[AgentInfo] = []
+    await create_deep_agent(play('ok', seen=seen)).run('hi')
+    await Agent(play('ok', seen=seen), deps_type=DeepAgentDeps, capabilities=default_capabilities()).run(
+        'hi', deps=DeepAgentDeps()
+    )
+    assert seen[0].function_tools == seen[1].function_tools
+    assert seen[0].instructions == seen[1].instructions
+
+
+async def test_a_run_without_deps_works_on_fresh_ones() -> None:
+    agent = create_deep_agent()
+    todos = ToolCallPart('write_todos', {'todos': [{'content': 'a', 'status': 'pending'}]})
+    write = ToolCallPart('write_file', {'path': 'a.txt', 'content': 'hello'})
+    read = ToolCallPart('read_file', {'path': 'a.txt'})
+
+    @agent.tool
+    async def peek(ctx: RunContext[DeepAgentDeps]) -> str:  # pyright: ignore[reportUnusedFunction]
+        files = (await ctx.workspace.read_bytes('/a.txt')).decode()
+        return f'{files} {ctx.deps.todos[0].content}'
+
+    first = await agent.run('go', model=play(todos, write, read, ToolCallPart('peek', {}), 'ok'))
+    assert returned(first.all_messages(), 'peek') == [('success', 'hello a')]
+    second = await agent.run('again', model=play(read, 'ok'), message_history=first.all_messages())
+    assert returned(second.new_messages(), 'read_file')[0][0] != 'success'
+
+
+async def test_the_workspace_of_a_run_is_the_backend_of_deps() -> None:
+    agent = create_deep_agent()
+    found: list[object] = []
+
+    @agent.tool
+    async def look(ctx: RunContext[DeepAgentDeps]) -> str:  # pyright: ignore[reportUnusedFunction]
+        found.append((await ctx.workspace.read_text('a.txt'), ctx.workspace.ref))
+        return 'seen'
+
+    deps = DeepAgentDeps(backend=StateBackend({'/a.txt': 'hello'}))
+    result = await agent.run('go', model=play(ToolCallPart('look', {}), 'ok'), deps=deps)
+    assert found == [('hello', None)]
+    other = DeepAgentDeps(backend=StateBackend({'/a.txt': 'moved'}))
+    await agent.run('go', model=play(ToolCallPart('look', {}), 'ok'), deps=other, message_history=result.all_messages())
+    assert found[1] == ('moved', None)
+
+
+class Boom(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    'error', [Boom('it broke'), AssertionError('no'), KeyError('k'), RecursionError('deep'), OSError(28, 'No space')]
+)
+async def test_any_exception_of_a_tool_is_a_failed_result_and_the_run_goes_on(error: Exception) -> None:
+    agent = create_deep_agent(play(ToolCallPart('risky', {}), 'recovered'))
+
+    @agent.tool_plain
+    def risky() -> str:  # pyright: ignore[reportUnusedFunction]
+        raise error
+
+    result = await agent.run('go')
+    assert result.output == 'recovered'
+    assert returned(result.all_messages(), 'risky') == [('failed', f'{type(error).__name__}: {error}')]
+
+
+async def test_a_failing_tool_leaves_the_results_of_its_siblings() -> None:
+    agent = create_deep_agent(play([ToolCallPart('risky', {}), ToolCallPart('fine', {})], 'ok'))
+
+    @agent.tool_plain
+    def risky() -> str:  # pyright: ignore[reportUnusedFunction]
+        raise Boom
+
+    @agent.tool_plain
+    def fine() -> str:  # pyright: ignore[reportUnusedFunction]
+        return 'done'
+
+    result = await agent.run('go')
+    assert returned(result.all_messages(), 'fine') == [('success', 'done')]
+
+
+async def test_retries_that_run_out_are_a_failed_result() -> None:
+    agent = create_deep_agent(play(*[ToolCallPart('picky', {})] * 14, 'gave up'))
+
+    @agent.tool_plain
+    def picky() -> str:  # pyright: ignore[reportUnusedFunction]
+        raise ModelRetry('not like this')
+
+    result = await agent.run('go')
+    assert result.output == 'gave up'
+    outcomes = [o for o, _ in returned(result.all_messages(), 'picky')]
+    assert outcomes == ['retried'] * 10 + ['failed'] * 4
+
+
+async def test_arguments_that_stay_invalid_are_a_failed_result() -> None:
+    agent = create_deep_agent(play(*[ToolCallPart('typed', {'n': 'x'})] * 12, 'gave up'))
+
+    @agent.tool_plain
+    def typed(n: int) -> str:  # pyright: ignore[reportUnusedFunction]
+        return str(n)
+
+    result = await agent.run('go')
+    assert [o for o, _ in returned(result.all_messages(), 'typed')] == ['retried'] * 10 + ['failed'] * 2
+
+
+async def test_a_tool_that_does_not_exist_costs_no_run() -> None:
+    result = await create_deep_agent(play(*[ToolCallPart('nope', {})] * 3, 'ok')).run('go')
+    assert result.output == 'ok'
+
+
+async def test_programming_errors_propagate_on_request() -> None:
+    agent = create_deep_agent(play(ToolCallPart('risky', {})), capabilities=[ToolFailures(propagate=(AssertionError,))])
+
+    @agent.tool_plain
+    def risky() -> str:  # pyright: ignore[reportUnusedFunction]
+        raise AssertionError('a bug')
+
+    with pytest.raises(AssertionError, match='a bug'):
+        await agent.run('go')
+
+
+async def test_a_used_up_budget_is_no_failure_of_a_tool() -> None:
+    agent = create_deep_agent(play(ToolCallPart('nested', {})))
+
+    @agent.tool_plain
+    def nested() -> str:  # pyright: ignore[reportUnusedFunction]
+        raise UsageLimitExceeded('spent')
+
+    with pytest.raises(UsageLimitExceeded):
+        await agent.run('go')
+
+
+class City(BaseModel):
+    name: str
+    population: int
+
+
+async def test_structured_output_is_validated() -> None:
+    agent = create_deep_agent(output_type=City)
+    good = ToolCallPart('final_result', {'name': 'Graz', 'population': 300_000})
+    bad = ToolCallPart('final_result', {'name': 'Graz', 'population': 'many'})
+    assert (await agent.run('go', model=play(bad, good))).output == City(name='Graz', population=300_000)
+    with pytest.raises(UnexpectedModelBehavior):
+        await agent.run('go', model=play(bad, bad, bad))
+
+
+@dataclass(kw_only=True)
+class TenantDeps(DeepAgentDeps):
+    tenant: str
+
+
+async def test_two_hundred_users_on_one_agent_share_nothing() -> None:
+    """Each run plans, writes, reads and edits under one path of its own backend; nothing of another may appear."""
+    agent = create_deep_agent(deps_type=TenantDeps)
+
+    @agent.tool
+    async def whoami(ctx: RunContext[TenantDeps]) -> str:  # pyright: ignore[reportUnusedFunction]
+        await asyncio.sleep(0)
+        return ctx.deps.tenant
+
+    async def one(number: int) -> TenantDeps:
+        tenant = f'tenant-{number}'
+        deps = TenantDeps(tenant=tenant)
+        model = play(
+            ToolCallPart('write_todos', {'todos': [{'content': tenant, 'status': 'pending'}]}),
+            [ToolCallPart('write_file', {'path': '/a.txt', 'content': f'I am {tenant}\n'}), ToolCallPart('whoami', {})],
+            ToolCallPart('edit_file', {'path': '/a.txt', 'old_string': 'I am', 'new_string': 'We are'}),
+            ToolCallPart('read_file', {'path': '/a.txt'}),
+            'ok',
+        )
+        result = await agent.run('go', model=model, deps=deps)
+        text = str(result.all_messages())
+        assert not [n for n in range(200) if n != number and f"'{f'tenant-{n}'}'" in text]
+        return deps
+
+    everyone = await asyncio.gather(*(one(n) for n in range(200)))
+    for number, deps in enumerate(everyone):
+        assert [t.content for t in deps.todos] == [f'tenant-{number}']
+        assert await deps.backend.read_bytes('/a.txt') == f'We are tenant-{number}\n'.encode()

@@ -1,0 +1,124 @@
+"""Deps: uploads, clones for subagents, and the JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep import DeepAgentDeps, DeepAgentError, InvalidUploadError, LocalBackend, StateBackend, Todo, Upload
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass(kw_only=True)
+class TenantDeps(DeepAgentDeps):
+    tenant: str = 'acme'
+    connection: object = field(default=None, metadata={'live': True})
+
+
+async def test_an_upload_is_written_and_described() -> None:
+    deps = DeepAgentDeps()
+    upload = await deps.upload('2026/sales.csv', b'region,sum\nnorth,1\n')
+    assert upload == Upload(
+        name='2026/sales.csv',
+        path='/uploads/2026/sales.csv',
+        size_bytes=19,
+        encoding='utf-8',
+        line_count=2,
+        media_type='text/csv',
+    )
+    assert await deps.backend.read_bytes('/uploads/2026/sales.csv') == b'region,sum\nnorth,1\n'
+    assert deps.uploads == {'2026/sales.csv': upload}
+
+
+async def test_an_upload_without_a_known_encoding_succeeds() -> None:
+    upload = await DeepAgentDeps().upload('blob', bytes(range(256)))
+    assert (upload.encoding, upload.line_count, upload.media_type) == (None, None, 'application/octet-stream')
+
+
+async def test_an_upload_of_the_same_name_replaces() -> None:
+    deps = DeepAgentDeps()
+    await deps.upload('a.txt', b'old')
+    await deps.upload('./a.txt', b'new')
+    assert [u.size_bytes for u in deps.uploads.values()] == [3]
+    assert await deps.backend.read_bytes('/uploads/a.txt') == b'new'
+
+
+@pytest.mark.parametrize(
+    'name',
+    [
+        '',
+        '.',
+        '..',
+        '../evil.txt',
+        '../../evil.txt',
+        'a/../../b',
+        '/etc/passwd',
+        '//srv/x',
+        '~/x',
+        'C:\\x',
+        'a\\b',
+        'a\0b',
+        'a\nb',
+        'x' * 300,
+    ],
+)
+async def test_a_name_that_leaves_the_uploads_is_refused(name: str, tmp_path: pytest.TempPathFactory) -> None:
+    deps = DeepAgentDeps(backend=LocalBackend(str(tmp_path)))
+    with pytest.raises(InvalidUploadError, match='cannot be the name of an upload') as refused:
+        await deps.upload(name, b'x')
+    assert refused.value.name == name
+    assert deps.uploads == {}
+    assert await deps.backend.list_dir('/') == []
+
+
+async def test_a_subagent_shares_files_and_uploads_and_nothing_else() -> None:
+    deps = TenantDeps(todos=[Todo(content='mine')], subagents={'x': object()}, tenant='umbrella')
+    await deps.upload('a.txt', b'1')
+    clone = deps.clone_for_subagent()
+    assert (clone.todos, clone.subagents, clone.max_depth, clone.tenant) == ([], {}, 0, 'umbrella')
+    assert clone.backend is deps.backend
+    assert clone.uploads is deps.uploads
+    assert deps.todos == [Todo(content='mine')]
+    assert DeepAgentDeps().max_depth == 1
+
+
+async def test_json_holds_everything_but_live_handles() -> None:
+    deps = TenantDeps(
+        todos=[Todo(content='plan', status='completed')],
+        usage_limits=UsageLimits(request_limit=7),
+        metadata={'ticket': 4, 'tags': ['a']},
+        tenant='umbrella',
+        connection=object(),
+    )
+    await deps.upload('é.txt', 'naïve'.encode())
+    backend = StateBackend()
+    again = TenantDeps.from_json(deps.to_json(), backend=backend, connection='new')
+    assert (again.todos, again.uploads, again.usage_limits) == (deps.todos, deps.uploads, deps.usage_limits)
+    assert (again.metadata, again.tenant, again.backend, again.connection) == (
+        deps.metadata,
+        'umbrella',
+        backend,
+        'new',
+    )
+    assert again.subagents == {}
+
+
+def test_deps_share_no_defaults() -> None:
+    one, other = DeepAgentDeps(), DeepAgentDeps()
+    assert one.backend is not other.backend
+    assert one.todos is not other.todos
+    assert one.uploads is not other.uploads
+
+
+@pytest.mark.parametrize('text', ['{}', '{"format": "else", "format_version": 1}', '{"format": "pydantic-deep.deps"}'])
+def test_json_of_something_else_is_refused(text: str) -> None:
+    with pytest.raises(DeepAgentError, match=r'not what `DeepAgentDeps\.to_json` wrote'):
+        DeepAgentDeps.from_json(text)
+
+
+def test_json_of_a_newer_release_is_refused_by_its_version() -> None:
+    with pytest.raises(DeepAgentError, match='format version 2, and this release reads up to 1'):
+        DeepAgentDeps.from_json('{"format": "pydantic-deep.deps", "format_version": 2}')

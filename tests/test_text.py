@@ -1,0 +1,103 @@
+"""What bytes are: encodings, line counts, media types."""
+
+from __future__ import annotations
+
+import chardet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydantic_deep._text import count_lines, decode_text, detect_encoding, encode_text, guess_media_type
+
+PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
+
+
+@pytest.mark.parametrize(
+    ('data', 'encoding'),
+    [
+        (b'', 'utf-8'),
+        (b'plain', 'utf-8'),
+        ('naïve café'.encode(), 'utf-8'),
+        (b'\xef\xbb\xbfmarked', 'utf-8-sig'),
+        ('wide'.encode('utf-16-le'), None),
+        (b'\xff\xfe' + 'wide'.encode('utf-16-le'), 'utf-16'),
+        (b'\xfe\xff' + 'wide'.encode('utf-16-be'), 'utf-16'),
+        (b'\xff\xfe\0\0' + 'wider'.encode('utf-32-le'), 'utf-32'),
+        (b'\0\0\xfe\xff' + 'wider'.encode('utf-32-be'), 'utf-32'),
+        (b'\xff\xfeodd', None),
+        ('très bon café, naïve façade'.encode('latin-1'), 'cp1252'),
+        (PNG, None),
+        (b'text and then\0binary', None),
+    ],
+)
+def test_an_encoding_is_told_or_none(data: bytes, encoding: str | None) -> None:
+    assert detect_encoding(data) == encoding
+
+
+def test_a_confident_guess_wins_over_the_common_one() -> None:
+    data = ('Съешь же ещё этих мягких французских булок, да выпей чаю. ' * 20).encode('koi8-r')
+    name = detect_encoding(data)
+    assert name is not None
+    assert data.decode(name).startswith('Съешь')
+
+
+def test_bytes_that_no_guess_decodes_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The real detector takes some answer for nearly everything, so its "none" and its failure are played.
+    monkeypatch.setattr(chardet, 'detect', lambda data: {'encoding': None, 'confidence': 1.0, 'language': None})
+    assert detect_encoding(b'\xff\xff\x81') is None
+
+
+def test_a_detector_that_fails_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(data: bytes) -> object:
+        raise RuntimeError('broken table')
+
+    monkeypatch.setattr(chardet, 'detect', fail)
+    assert detect_encoding(b'\xff\xff\x81') is None
+
+
+def test_a_guess_that_does_not_decode_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chardet, 'detect', lambda data: {'encoding': 'no-such-codec', 'confidence': 0.9})
+    assert detect_encoding(b'\xff\xff\x81') is None
+
+
+@given(st.binary(max_size=200))
+def test_whatever_is_called_text_comes_back_byte_for_byte(data: bytes) -> None:
+    encoding = detect_encoding(data)
+    if encoding is not None:
+        text, mark = decode_text(data, encoding)
+        assert encode_text(text, encoding, mark) == data
+
+
+@pytest.mark.parametrize(
+    ('data', 'lines'),
+    [
+        (b'', 0),
+        (b'one', 1),
+        (b'one\n', 1),
+        (b'one\r\ntwo', 2),
+        (b'a\x0cb\n', 1),
+        (b'\xff\xfe' + 'a\nb'.encode('utf-16-le'), 2),
+    ],
+)
+def test_lines_are_counted_at_line_feeds(data: bytes, lines: int) -> None:
+    assert count_lines(data, detect_encoding(data)) == lines
+
+
+def test_what_is_no_text_has_no_lines() -> None:
+    assert count_lines(PNG, None) is None
+
+
+@pytest.mark.parametrize(
+    ('name', 'data', 'kind'),
+    [
+        ('a.csv', b'x,y', 'text/csv'),
+        ('photo', PNG, 'image/png'),
+        ('photo', b'RIFF\0\0\0\0WEBPVP8 ', 'image/webp'),
+        ('data.bin2', b'\0\1', 'application/octet-stream'),
+        ('NOTES', b'hello', 'text/plain'),
+        ('logs.csv.gz', b'\x1f\x8b\x08', 'application/gzip'),
+        ('wrong.png', b'not a picture', 'image/png'),
+    ],
+)
+def test_the_media_type_goes_by_name_then_by_content(name: str, data: bytes, kind: str) -> None:
+    assert guess_media_type(name, data, detect_encoding(data)) == kind

@@ -1,0 +1,59 @@
+"""What must type-check for users, under strict pyright and strict mypy. It is read, never run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_type
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+
+from pydantic_deep import DeepAgentDeps, Filesystem, LocalBackend, StateBackend, Todos, create_deep_agent
+from pydantic_deep_backends import BackendProtocol, SupportsCommands, SupportsSearch
+
+
+@dataclass(kw_only=True)
+class TenantDeps(DeepAgentDeps):
+    tenant: str
+
+
+class Answer(BaseModel):
+    text: str
+
+
+async def tenant(ctx: RunContext[TenantDeps]) -> str:
+    return ctx.deps.tenant
+
+
+assert_type(create_deep_agent('test'), Agent[DeepAgentDeps, str])
+assert_type(create_deep_agent('test', output_type=Answer), Agent[DeepAgentDeps, Answer])
+assert_type(create_deep_agent('test', deps_type=TenantDeps), Agent[TenantDeps, str])
+assert_type(
+    create_deep_agent('test', deps_type=TenantDeps, output_type=Answer, tools=[tenant]), Agent[TenantDeps, Answer]
+)
+
+
+async def run() -> None:
+    agent = create_deep_agent('test', deps_type=TenantDeps, output_type=Answer)
+    result = await agent.run('go', deps=TenantDeps(tenant='acme'))
+    assert_type(result.output, Answer)
+
+
+def backends_are_found_by_protocol(backend: BackendProtocol) -> None:
+    local: BackendProtocol = LocalBackend('.')
+    state: BackendProtocol = StateBackend({'/a.txt': 'text', '/b.bin': b'bytes'})
+    if isinstance(backend, SupportsSearch):
+        backend.glob('*')
+    if isinstance(backend, SupportsCommands):
+        backend.run(['true'])
+    del local, state
+
+
+def rooms_fit_any_agent() -> None:
+    room: AbstractCapability[object] = Todos()
+    Agent('test', deps_type=int, capabilities=[room, Filesystem(backend=StateBackend())])
+
+
+create_deep_agent('test', deps_type=int)  # pyright: ignore[reportArgumentType]  # type: ignore[type-var]
+TenantDeps(tenant=1)  # pyright: ignore[reportArgumentType]  # type: ignore[arg-type]
