@@ -14,13 +14,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ._regex import Regex, compile_regex
 from ._regex_scan import has_line_end, required_literal
 from ._results import MAX_FILE_BYTES, MAX_LINE_CHARS, GrepMatch, GrepResult, SearchProblem, sorted_problems
 from .errors import InvalidPatternError
-from .paths import display_path
 
 MAX_REGEX_CHARS = 10_000
 """The longest regular expression."""
@@ -37,9 +36,8 @@ _CONTEXT_CHARS = 200
 """How much of a cut line is shown before its match."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FoundLine:
-    """A line that matched."""
+class FoundLine(NamedTuple):
+    """A line that matched; a tuple because a file may have millions."""
 
     line_number: int
     """Its number; the first is 1."""
@@ -61,7 +59,7 @@ class LinePattern:
             raise InvalidPatternError(pattern, f'it is longer than {MAX_REGEX_CHARS:,} characters. Use several.')
         self.pattern = pattern
         """The regular expression as it was written."""
-        self._regex: Regex = compile_regex('(?m)' + pattern, shown=pattern, within_lines=True)
+        self._regex: Regex = compile_regex(pattern, shown=pattern, within_lines=True)
         if has_line_end(pattern):
             raise InvalidPatternError(
                 pattern, r'each line is matched alone, so `\n` finds nothing. Search for one line.'
@@ -89,19 +87,21 @@ class LinePattern:
             end = text.find(b'\n', found)
             if end < 0:
                 end = size
-            yield FoundLine(line_number=line_number, start=start, end=end, match_start=found)
+            yield FoundLine(line_number, start, end, found)
             line_number += 1
             position = end + 1
 
     def _search_lines(self, text: bytes) -> Iterator[FoundLine]:
-        start = 0
-        lines = text.removesuffix(b'\n').split(b'\n') if text else []
-        for line_number, line in enumerate(lines, 1):
-            match = self._regex.search(line)
+        start, line_number, size = 0, 1, len(text)
+        while start < size:
+            end = text.find(b'\n', start)
+            if end < 0:
+                end = size
+            match = self._regex.search(text[start:end])
             if match is not None:
-                found = start + match.start()
-                yield FoundLine(line_number=line_number, start=start, end=start + len(line), match_start=found)
-            start += len(line) + 1
+                yield FoundLine(line_number, start, end, start + match.start())
+            line_number += 1
+            start = end + 1
 
 
 def compile_grep(pattern: str) -> LinePattern:
@@ -117,7 +117,7 @@ def searchable_text(data: bytes) -> bytes | None:
     r"""Return the contents of a file as UTF-8 with `\n` at the end of lines, or `None` if it is binary."""
     if is_binary(data):
         return None
-    return _to_utf8(data).replace(b'\r\n', b'\n')
+    return _to_text(data)
 
 
 def is_binary(data: bytes) -> bool:
@@ -131,6 +131,10 @@ def split_lines(text: str) -> list[str]:
     last = lines.pop()
     kept = [f'{line}\n' for line in lines]
     return [*kept, last] if last else kept
+
+
+def _to_text(data: bytes) -> bytes:
+    return _to_utf8(data).replace(b'\r\n', b'\n')
 
 
 def _to_utf8(data: bytes) -> bytes:
@@ -164,6 +168,7 @@ class GrepBuilder:
         self._counts: dict[str, int] = {}
         self._matches: dict[str, list[GrepMatch]] = {}
         self._kept = 0
+        self._last_path: str | None = None
         self._problems: list[SearchProblem] = []
         self._files_searched = 0
 
@@ -182,19 +187,19 @@ class GrepBuilder:
         self._files_searched += 1
         if self._literal not in data and not data.startswith(_WIDE_BOMS):
             return
-        text = searchable_text(data)
-        assert text is not None  # noqa: S101
-        self._search(path, text)
+        self._search(path, _to_text(data))
 
     def _search(self, path: str, text: bytes) -> None:
+        limit = self._limit if self._last_path is None or path < self._last_path else 0
         kept: list[GrepMatch] = []
         count = 0
         for found in self._pattern.search(text):
-            if count < self._limit:
+            if count < limit:
                 kept.append(GrepMatch(path=path, line_number=found.line_number, line=_shown_line(text, found)))
             count += 1
         if count:
             self._counts[path] = count
+        if kept:
             self._matches[path] = kept
             self._kept += len(kept)
             if self._kept > 2 * self._limit + 1000:
@@ -209,10 +214,12 @@ class GrepBuilder:
             if not self._matches[path]:
                 del self._matches[path]
         self._kept = self._limit - room
+        if not room:
+            self._last_path = max(self._matches, default='')
 
     def problem(self, path: str, reason: str) -> None:
         """Report a file or directory that could not be searched."""
-        self._problems.append(SearchProblem(path=display_path(path), reason=reason))
+        self._problems.append(SearchProblem(path=path, reason=reason))
 
     def result(self, problems: Iterable[SearchProblem] = ()) -> GrepResult:
         """Return what was found so far, and the builder's own problems together with those of the walk."""

@@ -21,6 +21,8 @@ _RE2_ERROR = cast(type[Exception], re2.error)  # pyright: ignore[reportUnknownMe
 MAX_PROGRAM_SIZE = 20_000
 """The most instructions a compiled pattern may have. The cost of a match is at worst input times program."""
 
+_MULTI_LINE = '(?m)'
+
 
 class Match(Protocol):
     """Where a pattern matched, in bytes."""
@@ -53,7 +55,8 @@ def compile_regex(expression: str, *, shown: str, within_lines: bool) -> Regex:
     Args:
         expression: What RE2 is to compile.
         shown: The pattern as the caller wrote it, for the error.
-        within_lines: Whether nothing in it may match `\n`; only `\C` (any byte) still does.
+        within_lines: Whether it is for lines: `^` and `$` match at each, and nothing in it matches `\n`; only
+            `\C` (any byte) still does.
 
     Raises:
         InvalidPatternError: RE2 refuses it, or it is too large.
@@ -62,8 +65,9 @@ def compile_regex(expression: str, *, shown: str, within_lines: bool) -> Regex:
     options.log_errors = False
     options.never_nl = within_lines
     options.never_capture = True
+    prefix = _MULTI_LINE if within_lines else ''
     try:
-        regex = cast(Regex, _RE2_COMPILE(expression, options))
+        regex = cast(Regex, _RE2_COMPILE(prefix + expression, options))
     except _RE2_ERROR as error:
         raise InvalidPatternError(shown, _reason(expression, error)) from None
     except UnicodeEncodeError:
@@ -80,4 +84,5 @@ def _reason(expression: str, error: Exception) -> str:
         return 'back-references are not supported (RE2). Search for a simpler pattern and check the lines found.'
     detail: object = error.args[0] if error.args else ''
     text = detail.decode(errors='replace') if isinstance(detail, bytes) else str(detail)
-    return f'{text}. The syntax is RE2; put a backslash before a special character to search for it.'
+    text = text.replace(_MULTI_LINE, '', 1)  # the caller did not write it
+    return f'{text}. The syntax is RE2: write it simpler, or put a backslash before a special character to find it.'

@@ -20,7 +20,7 @@ class SearchProblem:
     """What a search could not look at. It hides nothing else: the rest of the result is complete."""
 
     path: str
-    """The directory or file, absolute."""
+    """The directory or file, absolute; as `display_path` shows it where it is not a valid path at all."""
     reason: str
     """Why, in a few words."""
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 from ._glob import Glob
 from ._results import MAX_ENTRIES, GlobResult, SearchProblem, sorted_problems
-from .errors import InvalidPathError
-from .paths import display_path, parse_path
+from .paths import display_path, path_problem
 
 _UNUSUAL = re.compile(r'[^\x20-\x7d]|\\')
 """What a name must contain so that a path with it may be refused, away from the root."""
@@ -94,15 +93,15 @@ class Walk:
     def skip(self, error: OSError) -> None:
         """Report that the current directory could not be listed.
 
-        Only the start of the walk may be missing without a report: the glob names a directory that is not there.
+        Not reported is a directory that the glob names and that is not there: then nothing matches.
         """
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-        if not (missing and self._current == self._glob.literal_prefix):
+        if not (missing and self._current and self._current == self._glob.literal_prefix):
             self.problem(self._current, reason_of(error))
 
     def problem(self, relative: str, reason: str) -> None:
         """Report something that could not be looked at."""
-        self.problems.append(SearchProblem(path=display_path(self.path_of(relative)), reason=reason))
+        self.problems.append(SearchProblem(path=self.path_of(relative), reason=reason))
 
     def _within_budget(self, entries: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
         """Return the entries that may still be looked at; the walk ends with the last of them."""
@@ -120,13 +119,11 @@ class Walk:
 
     def _is_usable(self, relative: str, is_wanted: bool) -> bool:
         """Return whether the path is one that a backend accepts; report it if it is not and would be wanted."""
-        try:
-            parse_path(self.path_of(relative))
-        except InvalidPathError:
-            if is_wanted:
-                self.problem(relative, 'its path is not a valid one, so it cannot be read. Rename it.')
-            return False
-        return True
+        path = self.path_of(relative)
+        reason = path_problem(path)
+        if reason is not None and is_wanted:
+            self.problems.append(SearchProblem(path=display_path(path), reason=f'not a valid path: {reason}'))
+        return reason is None
 
 
 def reason_of(error: OSError) -> str:

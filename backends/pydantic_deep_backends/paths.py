@@ -38,10 +38,27 @@ def parse_path(path: str) -> str:
         InvalidPathError: The path is relative, climbs (`..`), is too long, or is written for another system
             (backslash, drive, `//host`, `~`); the reason says what to write instead.
     """
-    reason = _refusal(path)
+    reason = path_problem(path)
     if reason is not None:
         raise InvalidPathError(path, reason)
     return '/' + '/'.join(path_parts(path))
+
+
+def path_problem(path: str) -> str | None:
+    """Return why `parse_path` refuses a path and what to do, or `None` if it takes it."""
+    reason = _foreign_start(path)
+    if reason is not None:
+        return reason
+    if not path.startswith('/'):
+        return 'it is relative. Start it with `/`.'
+    control = _CONTROL.search(path)
+    if control is not None:
+        return f'it contains the control character {control.group()!r}. Use a name without it.'
+    if '\\' in path:
+        return 'it contains a backslash. Write `/` between directories.'
+    if '..' in path_parts(path):
+        return 'it contains `..`. Write the path from `/` without it.'
+    return _wrong_size(path)
 
 
 def resolve_path(path: str, working_dir: str) -> str:
@@ -93,23 +110,6 @@ def display_path(path: str) -> str:
     if path.isascii() and path.isprintable():
         return path
     return ''.join(_escaped(char) if _is_invisible(char) else char for char in path)
-
-
-def _refusal(path: str) -> str | None:
-    """Return why a path is refused, or `None`."""
-    reason = _foreign_start(path)
-    if reason is not None:
-        return reason
-    if not path.startswith('/'):
-        return 'it is relative. Start it with `/`.'
-    control = _CONTROL.search(path)
-    if control is not None:
-        return f'it contains the control character {control.group()!r}. Use a name without it.'
-    if '\\' in path:
-        return 'it contains a backslash. Write `/` between directories.'
-    if '..' in path_parts(path):
-        return 'it contains `..`. Write the path from `/` without it.'
-    return _wrong_size(path)
 
 
 def _foreign_start(path: str) -> str | None:

@@ -14,8 +14,8 @@ whether ripgrep is installed changes nothing. Results are sorted and do not depe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable
+from typing import Protocol
 
 from ._glob import Glob, compile_glob
 from ._glob_syntax import MAX_GLOB_CHARS
@@ -40,8 +40,8 @@ from ._results import (
     GrepResult,
     SearchProblem,
 )
+from ._search_backend import ListedEntry, SearchableFiles, glob_backend, grep_backend
 from ._search_walk import Walk, reason_of
-from .paths import parse_path
 
 __all__ = [
     'BINARY_CHECK_BYTES',
@@ -103,51 +103,11 @@ class FileTree(Protocol):
         ...
 
 
-class ListedEntry(Protocol):
-    """What a listing tells of a file or directory."""
-
-    @property
-    def name(self) -> str:
-        """The last component of the path."""
-        ...
-
-    @property
-    def is_dir(self) -> bool:
-        """Whether it is a directory."""
-        ...
-
-    @property
-    def size(self) -> int | None:
-        """Size in bytes, where known."""
-        ...
-
-
-class SearchableFiles(Protocol):
-    """The part of a backend, or of a pydantic-ai workspace, that a search needs."""
-
-    async def read_bytes(self, path: str) -> bytes:
-        """Return the contents of a file."""
-        ...
-
-    async def stat(self, path: str) -> ListedEntry:
-        """Return the metadata of a file or directory."""
-        ...
-
-    async def list_dir(self, path: str) -> Sequence[ListedEntry]:
-        """Return the entries of one directory."""
-        ...
-
-
-@runtime_checkable
-class _ResolvesLinks(Protocol):
-    async def realpath(self, path: str) -> str: ...
-
-
 def glob_tree(tree: FileTree, pattern: str, path: str = '/', *, max_entries: int = MAX_ENTRIES) -> GlobResult:
     """Return the files of a tree that match a glob.
 
     Args:
-        tree: The directory `path`.
+        tree: The directory `path`; that it exists is for the caller to check.
         pattern: A glob, relative to `path`.
         path: The canonical absolute path that results begin with.
         max_entries: After how many files and directories to stop and say so.
@@ -179,7 +139,7 @@ def grep_tree(
     """Return the lines of the files of a tree that match a regular expression.
 
     Args:
-        tree: The directory `path`. For a single file use `GrepBuilder`.
+        tree: The directory `path`; that it exists is for the caller to check. For one file, use `GrepBuilder`.
         pattern: An RE2 regular expression.
         path: The canonical absolute path that results begin with.
         glob: Search only files that match, relative to `path`; all that are not hidden if `None`.
@@ -205,101 +165,3 @@ def grep_tree(
                 continue
             builder.add(file_path, data)
     return builder.result(walk.problems)
-
-
-async def glob_backend(
-    backend: SearchableFiles, pattern: str, path: str = '/', *, max_entries: int = MAX_ENTRIES
-) -> GlobResult:
-    """Return the files of any backend that match a glob; for backends without `SupportsSearch`.
-
-    Args:
-        backend: A backend, or a pydantic-ai workspace with files.
-        pattern: A glob, relative to `path`.
-        path: A directory.
-        max_entries: After how many files and directories to stop and say so.
-
-    Raises:
-        InvalidPatternError: The pattern cannot be used.
-        FileNotFoundError: `path` does not exist.
-        NotADirectoryError: `path` is a file.
-    """
-    path = parse_path(path)
-    walk = Walk(compile_glob(pattern), path, max_entries=max_entries)
-    if not (await backend.stat(path)).is_dir:
-        raise NotADirectoryError(f'{path!r} is a file. Search in a directory.')
-    found: list[str] = []
-    while (directory := walk.next_directory()) is not None:
-        names, _ = await _list(backend, walk, directory)
-        found += walk.paths_of(names)
-    return walk.result(found)
-
-
-async def grep_backend(
-    backend: SearchableFiles,
-    pattern: str,
-    path: str = '/',
-    *,
-    glob: str | None = None,
-    limit: int = 1000,
-    max_entries: int = MAX_ENTRIES,
-) -> GrepResult:
-    """Return the lines of any backend that match a regular expression; for backends without `SupportsSearch`.
-
-    Args:
-        backend: A backend, or a pydantic-ai workspace with files.
-        pattern: An RE2 regular expression.
-        path: A directory, or a file, which is searched whatever its name and `glob` are.
-        glob: Search only files that match, relative to `path`; all that are not hidden if `None`.
-        limit: How many lines to keep; the counts per file stay complete.
-        max_entries: After how many files and directories to stop and say so.
-
-    Raises:
-        InvalidPatternError: A pattern cannot be used.
-        FileNotFoundError: `path` does not exist.
-    """
-    path = parse_path(path)
-    builder = GrepBuilder(compile_grep(pattern), limit)
-    walk = Walk(compile_glob('**' if glob is None else glob), path, max_entries=max_entries)
-    start = await backend.stat(path)
-    if not start.is_dir:
-        await _add(backend, builder, path, start.size)
-        return builder.result()
-    while (directory := walk.next_directory()) is not None:
-        names, sizes = await _list(backend, walk, directory)
-        for name, file_path in zip(names, walk.paths_of(names), strict=True):
-            await _add(backend, builder, file_path, sizes[name])
-    return builder.result(walk.problems)
-
-
-async def _list(backend: SearchableFiles, walk: Walk, directory: str) -> tuple[list[str], dict[str, int | None]]:
-    """Return the files of a directory to take, and the size of each entry."""
-    path = walk.path_of(directory)
-    try:
-        if directory and await _leads_elsewhere(backend, walk, directory):
-            return [], {}
-        entries = await backend.list_dir(path)
-    except OSError as error:
-        walk.skip(error)
-        return [], {}
-    names = walk.take([(entry.name, entry.is_dir) for entry in entries])
-    return names, {entry.name: entry.size for entry in entries}
-
-
-async def _leads_elsewhere(backend: SearchableFiles, walk: Walk, directory: str) -> bool:
-    """Return whether a link lies on the way: a listing does not tell, and a cycle of links would never end."""
-    if not isinstance(backend, _ResolvesLinks):
-        return False
-    root = await backend.realpath(walk.path_of(''))
-    return await backend.realpath(walk.path_of(directory)) != f'{root.rstrip("/")}/{directory}'
-
-
-async def _add(backend: SearchableFiles, builder: GrepBuilder, path: str, size_bytes: int | None) -> None:
-    if size_bytes is not None and size_bytes > MAX_FILE_BYTES:
-        builder.problem(path, too_large(size_bytes))
-        return
-    try:
-        data = await backend.read_bytes(path)
-    except OSError as error:
-        builder.problem(path, reason_of(error))
-        return
-    builder.add(path, data)

@@ -1,0 +1,164 @@
+"""Search through any backend, by listing and reading only: for backends that do not search by themselves.
+
+Each directory and each file is one call, so a backend with its files at hand does better with `glob_tree` and
+`grep_tree`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from ._glob import compile_glob
+from ._grep import GrepBuilder, compile_grep, too_large
+from ._results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
+from ._search_walk import Walk, reason_of
+from .paths import parse_path
+
+
+class ListedEntry(Protocol):
+    """What a listing tells of a file or directory."""
+
+    @property
+    def name(self) -> str:
+        """The last component of the path."""
+        ...
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory."""
+        ...
+
+    @property
+    def size(self) -> int | None:
+        """Size in bytes, where known."""
+        ...
+
+
+class SearchableFiles(Protocol):
+    """The part of a backend, or of a pydantic-ai workspace, that a search needs."""
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the contents of a file."""
+        ...
+
+    async def stat(self, path: str) -> ListedEntry:
+        """Return the metadata of a file or directory."""
+        ...
+
+    async def list_dir(self, path: str) -> Sequence[ListedEntry]:
+        """Return the entries of one directory."""
+        ...
+
+
+@runtime_checkable
+class _ResolvesLinks(Protocol):
+    async def realpath(self, path: str) -> str: ...
+
+
+async def glob_backend(
+    backend: SearchableFiles, pattern: str, path: str = '/', *, max_entries: int = MAX_ENTRIES
+) -> GlobResult:
+    """Return the files of any backend that match a glob; for backends without `SupportsSearch`.
+
+    Args:
+        backend: A backend, or a pydantic-ai workspace with files.
+        pattern: A glob, relative to `path`.
+        path: A directory.
+        max_entries: After how many files and directories to stop and say so.
+
+    Raises:
+        InvalidPatternError: The pattern cannot be used.
+        FileNotFoundError: `path` does not exist.
+        NotADirectoryError: `path` is a file.
+    """
+    path = parse_path(path)
+    walk = Walk(compile_glob(pattern), path, max_entries=max_entries)
+    if not (await backend.stat(path)).is_dir:
+        raise NotADirectoryError(f'{path!r} is a file. Search in a directory.')
+    lister = _Lister(backend, walk)
+    found: list[str] = []
+    while (directory := walk.next_directory()) is not None:
+        names, _ = await lister.take(directory)
+        found += walk.paths_of(names)
+    return walk.result(found)
+
+
+async def grep_backend(
+    backend: SearchableFiles,
+    pattern: str,
+    path: str = '/',
+    *,
+    glob: str | None = None,
+    limit: int = 1000,
+    max_entries: int = MAX_ENTRIES,
+) -> GrepResult:
+    """Return the lines of any backend that match a regular expression; for backends without `SupportsSearch`.
+
+    Args:
+        backend: A backend, or a pydantic-ai workspace with files.
+        pattern: An RE2 regular expression.
+        path: A directory, or a file, which is searched whatever its name and `glob` are.
+        glob: Search only files that match, relative to `path`; all that are not hidden if `None`.
+        limit: How many lines to keep; the counts per file stay complete.
+        max_entries: After how many files and directories to stop and say so.
+
+    Raises:
+        InvalidPatternError: A pattern cannot be used.
+        FileNotFoundError: `path` does not exist.
+    """
+    path = parse_path(path)
+    builder = GrepBuilder(compile_grep(pattern), limit)
+    walk = Walk(compile_glob('**' if glob is None else glob), path, max_entries=max_entries)
+    start = await backend.stat(path)
+    if not start.is_dir:
+        await _add(backend, builder, path, start.size)
+        return builder.result()
+    lister = _Lister(backend, walk)
+    while (directory := walk.next_directory()) is not None:
+        names, sizes = await lister.take(directory)
+        for name, file_path in zip(names, walk.paths_of(names), strict=True):
+            await _add(backend, builder, file_path, sizes[name])
+    return builder.result(walk.problems)
+
+
+class _Lister:
+    """Lists the directories of a walk through a backend."""
+
+    def __init__(self, backend: SearchableFiles, walk: Walk) -> None:
+        self._backend = backend
+        self._walk = walk
+        self._real_root: str | None = None
+
+    async def take(self, directory: str) -> tuple[list[str], dict[str, int | None]]:
+        """Return the names of the files to take, and the size of each entry."""
+        try:
+            if await self._is_behind_link(directory):
+                return [], {}
+            entries = await self._backend.list_dir(self._walk.path_of(directory))
+        except OSError as error:
+            self._walk.skip(error)
+            return [], {}
+        names = self._walk.take([(entry.name, entry.is_dir) for entry in entries])
+        return names, {entry.name: entry.size for entry in entries}
+
+    async def _is_behind_link(self, directory: str) -> bool:
+        """Return whether a link lies on the way: a listing does not tell, and a cycle of links would not end."""
+        if not directory or not isinstance(self._backend, _ResolvesLinks):
+            return False
+        if self._real_root is None:
+            self._real_root = await self._backend.realpath(self._walk.path_of(''))
+        expected = f'{self._real_root.rstrip("/")}/{directory}'
+        return await self._backend.realpath(self._walk.path_of(directory)) != expected
+
+
+async def _add(backend: SearchableFiles, builder: GrepBuilder, path: str, size_bytes: int | None) -> None:
+    if size_bytes is not None and size_bytes > MAX_FILE_BYTES:
+        builder.problem(path, too_large(size_bytes))
+        return
+    try:
+        data = await backend.read_bytes(path)
+    except OSError as error:
+        builder.problem(path, reason_of(error))
+        return
+    builder.add(path, data)
