@@ -1,0 +1,156 @@
+"""What a snapshot remembers of the files it has read, so that the next one reads only what changed.
+
+The rule is git's: a file whose size, times, inode and mode are those of its last reading has the contents of its
+last reading, unless it changed so shortly before that reading that a second change could bear the same time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from ._confined import Components, OpenRoot
+from ._directories import Directories
+from ._files import ERRNO_NOT_REGULAR, is_temporary, list_entries, open_file, read_chunks
+from .errors import InvalidPathError
+from .paths import parse_path
+from .snapshots import FileVersion, Tree
+
+RACY_NANOSECONDS = 2_000_000_000
+"""How much older than its reading a change must be for the file to count as unchanged: the coarsest file time in
+use (FAT, 2 s), which also allows for the 4 to 10 ms by which Linux lets file times lag."""
+
+EXECUTABLE_MODE = 0o755
+"""The mode of a file that its owner may execute, in a tree."""
+
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, ERRNO_NOT_REGULAR)
+"""What opening a file or directory says that was removed, or became something else, since it was listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A file as it was when its contents were read."""
+
+    signature: tuple[int, int, int, int, int]
+    """Size, mtime and ctime in nanoseconds, inode, mode."""
+    read_at: int
+    """Nanoseconds since 1970, taken before the first byte was read."""
+    version: FileVersion
+    """What was read."""
+
+    def still_holds(self, signature: tuple[int, int, int, int, int]) -> bool:
+        """Return whether a file with this signature surely has these contents."""
+        _, mtime, ctime, _, _ = signature
+        return self.signature == signature and max(mtime, ctime) + RACY_NANOSECONDS < self.read_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotIndex:
+    """The files at one moment: their tree, and what is needed to make the next tree from it."""
+
+    tree: Tree = field(default_factory=Tree)
+    """The files."""
+    clock: Callable[[], int] = time.time_ns
+    """Nanoseconds since 1970, on the clock of the file system."""
+    _readings: Mapping[str, _Reading] = field(default_factory=dict[str, _Reading])
+
+    def scan(self, root: OpenRoot, checkpoint: Callable[[], None] = lambda: None) -> SnapshotIndex:
+        """Return the index of the files now.
+
+        Links, special files, our unfinished writes, and files whose path no backend accepts are left out.
+
+        Args:
+            root: The files.
+            checkpoint: Called before each directory; may raise to end the scan.
+
+        Raises:
+            OSError: A directory or a file cannot be read. A tree without it would say that it was removed.
+        """
+        readings: dict[str, _Reading] = {}
+        with closing(Directories(root)) as directories:
+            waiting: list[Components] = [()]
+            while waiting:
+                checkpoint()
+                try:
+                    waiting += self._scan_directory(directories, waiting.pop(), readings)
+                except OSError as error:
+                    if error.errno not in _GONE:
+                        raise
+        return SnapshotIndex(tree=self._tree_of(readings), clock=self.clock, _readings=readings)
+
+    def paths_by_digest(self) -> dict[str, str]:
+        """Return one path for each contents."""
+        return {reading.version.digest: path for path, reading in self._readings.items()}
+
+    def _scan_directory(
+        self, directories: Directories, parts: Components, readings: dict[str, _Reading]
+    ) -> list[Components]:
+        """Put the files of one directory among `readings`; return the directories in it."""
+        path = prefix = ''.join(f'/{part}' for part in parts)
+        try:
+            descriptor = directories.open(parts)
+            entries = list_entries(descriptor)
+            for entry in entries:
+                path = f'{prefix}/{entry.name}'
+                if entry.is_file(follow_symlinks=False) and not is_temporary(entry.name):
+                    self._scan_file(path, descriptor, entry, readings)
+            return [(*parts, entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            raise OSError(error.errno or errno.EIO, error.strerror, path) from None
+
+    def _scan_file(self, path: str, directory: int, entry: os.DirEntry[str], readings: dict[str, _Reading]) -> None:
+        known = self._readings.get(path)
+        if known is None and not _is_representable(path):
+            return
+        try:
+            if known is None or not known.still_holds(_signature(entry.stat(follow_symlinks=False))):
+                known = self._read(directory, entry.name)
+            readings[path] = known
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+
+    def _read(self, directory: int, name: str) -> _Reading:
+        read_at = self.clock()
+        descriptor, status = open_file(directory, name)
+        try:
+            digest, size = hashlib.sha256(), 0
+            for chunk in read_chunks(descriptor):
+                digest.update(chunk)
+                size += len(chunk)
+        finally:
+            os.close(descriptor)
+        mode = EXECUTABLE_MODE if status.st_mode & stat.S_IXUSR else 0o644
+        version = FileVersion(digest=f'sha256:{digest.hexdigest()}', size=size, mode=mode)
+        return _Reading(_signature(status), read_at, version)
+
+    def _tree_of(self, readings: Mapping[str, _Reading]) -> Tree:
+        """Return the tree of the readings, made from the last one if little changed."""
+        new = [path for path, reading in readings.items() if self._readings.get(path) is not reading]
+        if len(new) * 8 > len(readings):
+            return Tree.of({path: reading.version for path, reading in readings.items()})
+        tree = self.tree
+        for path in self._readings.keys() - readings.keys():
+            tree = tree.remove(path)
+        for path in new:
+            tree = tree.set(path, readings[path].version)
+        return tree
+
+
+def _signature(status: os.stat_result) -> tuple[int, int, int, int, int]:
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
+
+
+def _is_representable(path: str) -> bool:
+    """Return whether a path is one that can be asked for: not so with control characters or undecodable bytes."""
+    try:
+        parse_path(path)
+    except InvalidPathError:
+        return False
+    return True

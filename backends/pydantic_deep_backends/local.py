@@ -1,0 +1,433 @@
+"""`LocalBackend`: the files of one directory, which it cannot leave.
+
+What it promises, and how:
+- **Confined.** Every operation walks from the directory by descriptors and follows links itself (`_confined`), so
+  that no link, whenever it is put there, leads outside.
+- **Atomic.** A write is a new file that takes the name of the old one (`_files`). Another hard link of the old file
+  keeps the old contents; the new file belongs to the user of this process.
+- **One writer at a time** in a directory, among tasks, threads, instances and processes: `flock` on the directory.
+- **Regular files only.** A FIFO, socket or device is listed and can be removed, and is never opened to wait.
+- **Never on the event loop.** All that touches the disk runs in a worker thread.
+
+POSIX only (Linux, macOS): it needs `dir_fd` and `flock`. Not here: commands; a sandbox adds them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from ._confined import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
+from ._directories import SearchedTree, look_at_place
+from ._files import (
+    DirectoryLockedError,
+    is_temporary,
+    list_entries,
+    locked,
+    read_file,
+    remove_entry,
+    replace_file,
+    writable_mode,
+)
+from ._index import SnapshotIndex
+from ._restore import clear_way, put_file, take_away
+from .errors import BackendError, FileChangedError, MissingBlobError
+from .paths import parse_path, path_parts
+from .protocol import BackendRef, FileEntry, ReadBlob
+from .search import GlobResult, GrepBuilder, GrepResult, compile_glob, compile_grep, glob_tree, grep_tree
+from .snapshots import FileVersion, Tree, TreeDiff, digest_of
+
+T = TypeVar('T')
+
+_LOCK_WAITS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016) + (0.03,) * 1000
+"""The pauses between attempts to lock a directory, 30 seconds in all: far longer than any write holds the lock."""
+
+
+class LocalBackend:
+    """The files of one directory, which appears as `/` and cannot be left.
+
+    The directory must exist; it is looked up at the first use and kept by its real path. Nothing stays open between
+    two operations. A directory that is removed and made again is the same backend.
+
+    Symbolic links are followed inside the directory, absolute ones too if they point into it. Snapshots leave out
+    links, special files, empty directories, and names that cannot be asked for (control characters, not UTF-8);
+    `restore` leaves those alone, unless they stand where a file must go.
+
+    Args:
+        root: The directory; a relative one is relative to the working directory of the process now.
+
+    Raises:
+        BackendUnavailableError: By every operation, if the directory does not exist.
+        TimeoutError: By every change, if somebody else keeps the directory of the file locked for 30 seconds.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._given = str(Path(root).absolute())
+        self._confined: ConfinedRoot | None = None
+        self._index = SnapshotIndex()
+
+    def __repr__(self) -> str:
+        return f'LocalBackend({self._given!r})'
+
+    @property
+    def ref(self) -> BackendRef:
+        """The real path of the directory: equal for all backends of one directory, whatever links led to it."""
+        return BackendRef(provider='local', id=self._root().path)
+
+    async def working_dir(self) -> str:
+        """Return `/`. Raises `BackendUnavailableError`."""
+        await self._run('/', lambda root, parts: None)
+        return '/'
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the contents of a regular file.
+
+        Raises:
+            FileNotFoundError: Nothing is there.
+            IsADirectoryError: A directory is there.
+            OutsideRootError: A link leads outside.
+            OSError: What is there is not a regular file, cannot be read, or is larger than 1 GiB.
+        """
+        return await self._run(path, lambda root, parts: root.visit(parts, _read))
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Replace or create a file, atomically; parents are made, links are written through, the mode is kept.
+
+        Raises:
+            IsADirectoryError: A directory is there.
+            NotADirectoryError: A parent is a file.
+            OutsideRootError: A link leads outside.
+            OSError: The write failed; the old file is whole.
+        """
+
+        def write(place: Place) -> None:
+            with locked(place.directory):
+                _replace(place, data)
+
+        await self._run_locked(path, lambda root, parts: root.visit(parts, write, make_dirs=True))
+
+    async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
+        """Write `data` if the file still has the digest `expected`, and nobody else can write in between.
+
+        Args:
+            path: The file.
+            data: Its new contents.
+            expected: `digest_of` the contents that were read; `None` if there must be no file yet.
+
+        Raises:
+            FileChangedError: It has another digest, or exists, or is gone.
+            OSError: As for `write_bytes`.
+        """
+
+        def swap(place: Place) -> None:
+            with locked(place.directory):
+                actual = _digest_or_none(place)
+                if actual != expected:
+                    raise FileChangedError(path, expected=expected, actual=actual)
+                _replace(place, data)
+
+        try:
+            await self._run_locked(path, lambda root, parts: root.visit(parts, swap, make_dirs=expected is None))
+        except FileNotFoundError:
+            raise FileChangedError(path, expected=expected, actual=None) from None
+
+    async def stat(self, path: str) -> FileEntry:
+        """Return the metadata of a file or directory, of a link that of what it leads to."""
+
+        def look(root: OpenRoot, parts: Components) -> FileEntry:
+            return _entry(self._virtual(parts), root.visit(parts, look_at_place))
+
+        return await self._run(path, look)
+
+    async def list_dir(self, path: str) -> list[FileEntry]:
+        """Return the entries of one directory, sorted by name.
+
+        Names are the real ones, also those that cannot be asked for: with control characters, or not UTF-8 (with
+        `surrogateescape`). A link that leads nowhere or outside is neither a directory nor has it a size.
+        """
+        return await self._run(path, self._list)
+
+    async def make_dir(self, path: str) -> None:
+        """Create a directory and its parents; an existing directory is fine, a file there is `FileExistsError`."""
+        await self._run(path, lambda root, parts: root.visit(parts, _make, make_dirs=True))
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it; of a symbolic link, the link.
+
+        Raises:
+            FileNotFoundError: Nothing is there.
+            ValueError: It is `/`.
+        """
+
+        def remove(place: Place) -> None:
+            with locked(place.directory):
+                remove_entry(place.directory, place.name)
+
+        if parse_path(path) == '/':
+            raise ValueError("'/' is the root of the backend and cannot be removed. Remove what is in it.")
+        await self._run_locked(path, lambda root, parts: root.visit(parts, remove, follow='parents'))
+
+    async def exists(self, path: str) -> bool:
+        """Return whether a file or directory is there; not so where a link leads nowhere or in a circle.
+
+        Raises:
+            OutsideRootError: A link leads outside.
+        """
+        try:
+            await self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return False
+            raise
+        return True
+
+    async def realpath(self, path: str) -> str:
+        """Return the path with symbolic links resolved; components that do not exist are kept as written."""
+        return await self._run(path, lambda root, parts: self._virtual(root.resolve(parts)))
+
+    async def glob(self, pattern: str, path: str = '/') -> GlobResult:
+        """Return the files under `path` whose path relative to it matches `pattern`; links to directories are not entered.
+
+        Raises:
+            InvalidPatternError: The pattern cannot be used.
+            FileNotFoundError: `path` does not exist.
+            NotADirectoryError: `path` is a file.
+        """
+        compile_glob(pattern)
+
+        def find(root: OpenRoot, parts: Components) -> GlobResult:
+            with self._searched(root, parts) as tree:
+                return glob_tree(tree, pattern, self._virtual(parts))
+
+        return await self._run(path, find)
+
+    async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
+        """Return the lines that match a regular expression (RE2), in the file `path` or the files under it.
+
+        Args:
+            pattern: An RE2 regular expression.
+            path: A file, or a directory; links to directories below it are not entered.
+            glob: Search only files that match, relative to `path`.
+            limit: How many lines to keep; the counts per file stay complete.
+
+        Raises:
+            InvalidPatternError: The pattern cannot be used.
+            FileNotFoundError: `path` does not exist.
+        """
+        compile_grep(pattern)
+
+        def search(root: OpenRoot, parts: Components) -> GrepResult:
+            if stat.S_ISDIR(root.visit(parts, look_at_place).st_mode):
+                with self._searched(root, parts) as tree:
+                    return grep_tree(tree, pattern, self._virtual(parts), glob=glob, limit=limit)
+            builder = GrepBuilder(compile_grep(pattern), limit)
+            builder.add(self._virtual(parts), root.visit(parts, _read))
+            return builder.result()
+
+        return await self._run(path, search)
+
+    async def snapshot(self) -> Tree:
+        """Return the tree of all files now; files that did not change since the last snapshot are not read again.
+
+        Raises:
+            OSError: A file or directory cannot be read. A tree without it would say that it was removed.
+        """
+        return (await self._scan()).tree
+
+    async def changes(self, tree: Tree) -> TreeDiff:
+        """Return what changed from `tree` to the files now. Raises as `snapshot`."""
+        return tree.diff(await self.snapshot())
+
+    async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
+        """Make the files equal to `tree`: write what differs, remove what it does not have.
+
+        All contents to be written are in memory before the first change. Directories that become empty are removed.
+        The owner's right to execute is restored, other permissions stay as they are. Each file changes atomically,
+        the whole does not: an interrupted restore is repeated.
+
+        Args:
+            tree: The files wanted.
+            read_blob: Fetches contents that no file has now.
+
+        Raises:
+            MissingBlobError: Contents are not to be had; nothing was changed.
+            InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
+        """
+        index = await self._scan()
+        diff = index.tree.diff(tree)
+        changed = {*diff.added, *diff.changed}
+        wanted = {parse_path(path): version for path, version in tree.items() if path in changed}
+        blobs = await self._fetch(wanted, index.paths_by_digest(), read_blob)
+        for path in diff.removed:
+            await self._run_locked(path, lambda root, parts: take_away(root, parts, tree))
+        for path, version in wanted.items():
+            await self._put(path, version, blobs[version.digest])
+
+    async def _put(self, path: str, version: FileVersion, data: bytes) -> None:
+        def put(root: OpenRoot, parts: Components) -> None:
+            clear_way(root, parts)
+            put_file(root, parts, data, is_executable=version.mode == 0o755)
+
+        await self._run_locked(path, put)
+
+    async def _fetch(
+        self, wanted: dict[str, FileVersion], path_by_digest: dict[str, str], read_blob: ReadBlob | None
+    ) -> dict[str, bytes]:
+        """Return the contents of all files wanted by digest, from files that have them now or by `read_blob`."""
+        blobs: dict[str, bytes] = {}
+        missing: list[str] = []
+        for path, version in wanted.items():
+            if version.digest in blobs:
+                continue
+            data = await self._read_if(version.digest, path_by_digest.get(version.digest))
+            if data is None and read_blob is not None:
+                with suppress(KeyError):
+                    data = await read_blob(version.digest)
+            if data is None or digest_of(data) != version.digest:
+                missing.append(path)
+            else:
+                blobs[version.digest] = data
+        if missing:
+            raise MissingBlobError(tuple(sorted(missing)))
+        return blobs
+
+    async def _read_if(self, digest: str, path: str | None) -> bytes | None:
+        """Return the contents of a file if they still have the digest."""
+        if path is None:
+            return None
+        try:
+            data = await self.read_bytes(path)
+        except OSError:  # it changed since the snapshot, so its contents must come from elsewhere
+            return None
+        return data if digest_of(data) == digest else None
+
+    async def _scan(self) -> SnapshotIndex:
+        def scan(root: OpenRoot, parts: Components) -> SnapshotIndex:
+            return self._index.scan(root, anyio.from_thread.check_cancelled)
+
+        self._index = await self._run('/', scan)
+        return self._index
+
+    def _list(self, root: OpenRoot, parts: Components) -> list[FileEntry]:
+        def list_place(place: Place) -> list[FileEntry]:
+            look_at_place(place)
+            descriptor = open_directory(place.directory, place.name)
+            try:
+                return list(self._entries(root, parts, place.canonical, descriptor))
+            finally:
+                os.close(descriptor)
+
+        return sorted(root.visit(parts, list_place), key=lambda entry: entry.name)
+
+    def _entries(
+        self, root: OpenRoot, parts: Components, canonical: Components, descriptor: int
+    ) -> Iterator[FileEntry]:
+        for entry in list_entries(descriptor):
+            path = self._virtual((*parts, entry.name))
+            if is_temporary(entry.name):
+                continue
+            if not entry.is_symlink():
+                with suppress(FileNotFoundError):
+                    yield _entry(path, entry.stat(follow_symlinks=False))
+                continue
+            try:
+                yield _entry(path, root.visit((*canonical, entry.name), look_at_place))
+            except OSError:  # it leads nowhere, outside, or where nobody may look: it is listed, and that is all
+                yield FileEntry(name=entry.name, path=path, is_dir=False, size=None)
+
+    @contextmanager
+    def _searched(self, root: OpenRoot, parts: Components) -> Generator[SearchedTree]:
+        start = root.resolve(parts)
+        if not stat.S_ISDIR(root.visit(start, look_at_place, follow='none').st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with closing(SearchedTree(root, start, anyio.from_thread.check_cancelled)) as tree:
+            yield tree
+
+    async def _run_locked(self, path: str, operation: Callable[[OpenRoot, Components], T]) -> T:
+        """Run an operation that locks a directory, again and again while somebody else holds the lock.
+
+        The wait is here and not in the thread, so that it can be cancelled and keeps no thread from others.
+        """
+        for wait_seconds in _LOCK_WAITS_SECONDS:
+            try:
+                return await self._run(path, operation)
+            except DirectoryLockedError:
+                await anyio.sleep(wait_seconds)
+        raise TimeoutError(errno.ETIMEDOUT, 'Its directory stays locked by somebody else. Try again later', path)
+
+    async def _run(self, path: str, operation: Callable[[OpenRoot, Components], T]) -> T:
+        """Run an operation in a worker thread. Once begun it ends, also if the caller is cancelled."""
+        parts = self._parts(path)
+
+        def run() -> T:
+            with _naming(path), self._root().open() as root:
+                return operation(root, parts)
+
+        return await anyio.to_thread.run_sync(run)
+
+    def _root(self) -> ConfinedRoot:
+        """Return the directory by its real path, which is kept from the first time that it exists."""
+        if self._confined is not None:
+            return self._confined
+        real = os.path.realpath(self._given)
+        confined = ConfinedRoot(path=real, aliases=(self._given,))
+        if Path(real).is_dir():
+            self._confined = confined
+        return confined
+
+    def _parts(self, path: str) -> Components:
+        """Return the names below the directory that a virtual path means: the one place that knows how it is shown."""
+        return path_parts(parse_path(path))
+
+    def _virtual(self, parts: Components) -> str:
+        """Return the virtual path of names below the directory."""
+        return '/' + '/'.join(parts)
+
+
+@contextmanager
+def _naming(path: str) -> Generator[None]:
+    """Give errors of the operating system, which know a name only, the path that was asked for."""
+    try:
+        yield
+    except BackendError:
+        raise
+    except OSError as error:
+        named = isinstance(error.filename, str) and error.filename.startswith('/')
+        raise OSError(error.errno or errno.EIO, error.strerror, error.filename if named else path) from None
+
+
+def _entry(path: str, status: os.stat_result) -> FileEntry:
+    size = status.st_size if stat.S_ISREG(status.st_mode) else None
+    return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=stat.S_ISDIR(status.st_mode), size=size)
+
+
+def _read(place: Place) -> bytes:
+    return read_file(place.directory, place.name)
+
+
+def _digest_or_none(place: Place) -> str | None:
+    try:
+        return digest_of(_read(place))
+    except FileNotFoundError:
+        return None
+
+
+def _replace(place: Place, data: bytes) -> None:
+    replace_file(place.directory, place.name, data, mode=writable_mode(place.directory, place.name))
+
+
+def _make(place: Place) -> None:
+    make_directory(place.directory, place.name)
+    if not stat.S_ISDIR(look_at_place(place).st_mode):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
