@@ -2,24 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
-from pydantic_ai import AgentToolset, RunContext
-from pydantic_ai.capabilities import AbstractCapability
-from pydantic_deep_backends.protocol import BackendProtocol
+from pydantic_ai import AgentToolset, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.messages import ToolCallPart
 
-from ._toolset import build_toolset
+from pydantic_deep_backends import StateBackend
+
+from ._backend import commands_of, find_backend
+from ._files import Files, RunState
+from ._offload import HEAD_CHARS, TAIL_CHARS, keep, render_preview
+from ._toolset import TOOLSET_ID, FilesystemToolset, function_toolset
+from ._types import BackendSource
+
+OFFLOAD_CHARS = 40_000
+"""The longest result of a tool that stays in the conversation: some 10,000 tokens, paid for on every request."""
 
 
 @dataclass(kw_only=True)
 class Filesystem(AbstractCapability[object]):
-    """Tools that work on the files of a backend: the one given, else `deps.backend`, else the run's workspace."""
+    """Tools that read, search and change files, on any agent: `Agent(model, capabilities=[Filesystem()])`.
+
+    The files are those of `backend`; without it, those of `deps.backend`; without that, those of the run's workspace.
+    A workspace has no compare-and-swap: there, changes of one file are safe within a run, not between runs.
+
+    A text result of any tool that is longer than `offload_chars` is kept in memory under `/offload`, where `read_file`
+    and `grep` find it, and the model gets its head and tail. It is kept with `DeepAgentDeps`, else for the run.
+
+    Raises:
+        UserError: At the start of a run that has no backend, or something else in its place.
+        ValueError: `offload_chars` is less than what is shown of an offloaded result.
+    """
 
     id: str | None = 'filesystem'
-    backend: BackendProtocol | Callable[[RunContext[object]], BackendProtocol] | None = None
-    """Where the files are; `None` for `deps.backend` or the run's workspace."""
+    backend: BackendSource | None = None
+    """Where the files are, or a function that tells it for a run."""
+    offload_chars: int | None = OFFLOAD_CHARS
+    """The longest text that a tool may answer with; `None` for no limit."""
+    _run: RunState = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.offload_chars is not None and self.offload_chars < HEAD_CHARS + TAIL_CHARS:
+            raise ValueError(
+                f'`offload_chars` is {self.offload_chars}. Use at least {HEAD_CHARS + TAIL_CHARS}, or `None`.'
+            )
+        self._run = RunState(offload=StateBackend(), offload_chars=self.offload_chars)
+
+    async def for_run(self, ctx: RunContext[object]) -> Filesystem:
+        """Return this run's instance, which alone knows what its model has read."""
+        find_backend(self.backend, ctx)
+        run = replace(self)
+        shared = getattr(ctx.deps, '_offload', None)
+        if isinstance(shared, StateBackend):
+            run._run = replace(run._run, offload=shared)
+        return run
 
     def get_toolset(self) -> AgentToolset[object]:
-        """Return the toolset."""
-        return build_toolset(self.backend)
+        """Return the toolset of files."""
+        return FilesystemToolset(function_toolset(), files_of=self._files)
+
+    async def after_tool_execute(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        result: Any,
+    ) -> Any:
+        """Keep a text that is too long among the large results, and return its head and tail."""
+        is_window = tool_def.toolset_id == TOOLSET_ID and tool_def.name == 'read_file'
+        limit = self.offload_chars
+        if is_window or limit is None:
+            return result
+        if isinstance(result, str):
+            return await self._shorten(result, limit, call)
+        if isinstance(result, ToolReturn) and isinstance(result.return_value, str):
+            whole = cast('ToolReturn[str]', result)
+            return replace(whole, return_value=await self._shorten(result.return_value, limit, call))
+        return cast('object', result)
+
+    async def _shorten(self, text: str, limit: int, call: ToolCallPart) -> str:
+        if len(text) <= limit:
+            return text
+        return render_preview(text, await keep(self._run.offload, call.tool_call_id, text))
+
+    def _files(self, ctx: RunContext[object]) -> Files:
+        backend = find_backend(self.backend, ctx)
+        return Files(backend=backend, commands=commands_of(backend), run=self._run)

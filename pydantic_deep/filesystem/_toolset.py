@@ -1,34 +1,264 @@
-"""What the model may call."""
+"""What the model may call: eight tools on `Files`, and the uploads that it sees.
 
-from collections.abc import Callable
-from typing import cast
+The tools are made once for all agents. Each run hands them its own `Files` in the place of deps, so that they work
+alike on any agent, and an agent costs nothing to make.
+"""
 
-from pydantic_ai import FunctionToolset, RunContext
-from pydantic_deep_backends.protocol import BackendProtocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isfinite
+from typing import Any, cast
+
+from pydantic_ai import BinaryContent, FunctionToolset, InstructionPart, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+
+from pydantic_deep._text import decode_text, detect_encoding, guess_media_type
+from pydantic_deep_backends.protocol import SupportsSearch
+from pydantic_deep_backends.search import glob_backend, grep_backend
+
+from ._edit import MAX_LINES_NAMED, Edited, NoMatchError, SeveralMatchesError, is_same
+from ._explain import explain_no_match
+from ._failures import tool_failures
+from ._files import Files, Place
+from ._render import (
+    render_command,
+    render_entries,
+    render_glob,
+    render_grep,
+    render_size,
+    render_uploads,
+)
+from ._types import HasUploads, OutputMode
+from ._window import OffsetError, parse_offset, render_window
+from ._write import ChangedSinceReadError, NotTextError, Written, plan_edit, plan_write
+
+TOOLSET_ID = 'filesystem'
+
+INSTRUCTIONS = 'Paths start at the working directory, or with /. Read before you edit. Prefer edit_file to write_file.'
+
+MAX_RETRIES = 5
+"""How often in a row a model may correct the arguments of one tool: pydantic-ai's default of 1 ends the run at the
+second wrong guess of a file name or of a passage."""
+
+MAX_RESULT_CHARS = 40_000
+"""How much of a file or of a search one result shows: some 10,000 tokens."""
+
+MAX_MEDIA_BYTES = 5_000_000
+"""The largest image or PDF that is shown, the limit of Anthropic's API for images."""
+
+MAX_TIMEOUT_SECONDS = 3_600.0
+"""The longest that a model can let a command run."""
+
+MAX_GREP_LINES = 1_000
+"""How many matching lines grep collects; `MAX_RESULT_CHARS` cuts long ones earlier."""
+
+_MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf'})
 
 
-def build_toolset(
-    backend: BackendProtocol | Callable[[RunContext[object]], BackendProtocol] | None,
-) -> FunctionToolset[object]:
-    """Return the toolset."""
+async def ls(ctx: RunContext[Files], path: str = '.') -> str:
+    """List a directory."""
+    with tool_failures(path):
+        place = await ctx.deps.place(path)
+        return render_entries(place.path, await place.backend.list_dir(place.path))
 
-    def files(ctx: RunContext[object]) -> BackendProtocol:
-        if isinstance(backend, BackendProtocol):
-            return backend
-        if backend is not None:
-            return backend(ctx)
-        return cast('BackendProtocol', getattr(ctx.deps, 'backend', None) or ctx.workspace)
 
-    async def read_file(ctx: RunContext[object], path: str) -> str:
-        """Read a file."""
-        return (await files(ctx).read_bytes(path)).decode()
+async def read_file(
+    ctx: RunContext[Files], path: str, offset: int | str = 1, limit: int = 2000
+) -> str | ToolReturn[list[str | BinaryContent]]:
+    """Read numbered lines of a text, or see an image or PDF. offset is the first line."""
+    with tool_failures(path):
+        place = await ctx.deps.place(path)
+        data = await ctx.deps.read(place)
+    if not data:
+        return f'{place.shown} is empty.'
+    media_type = guess_media_type('', data, None)
+    if media_type in _MEDIA_TYPES:
+        return _show_media(place, data, media_type)
+    encoding = detect_encoding(data)
+    if encoding is None:
+        raise ToolFailed(f'{place.shown} is no text: {_kind_of(place, data)}, {render_size(len(data))}.')
+    max_chars = min(MAX_RESULT_CHARS, ctx.deps.run.offload_chars or MAX_RESULT_CHARS)
+    text = decode_text(data, encoding)[0]
+    if not text:
+        return f'{place.shown} is empty but for a byte order mark.'
+    try:
+        shown = render_window(text, parse_offset(offset), limit=limit, max_chars=max_chars)
+    except OffsetError as error:
+        raise ModelRetry(f'{place.shown}: {error}') from error
+    return shown if encoding == 'utf-8' else f'{shown}\n[encoding: {encoding}]'
 
-    async def write_file(ctx: RunContext[object], path: str, content: str) -> str:
-        """Create or replace a file."""
-        await files(ctx).write_bytes(path, content.encode())
-        return f'Wrote {path}.'
 
-    toolset = FunctionToolset[object](id='filesystem')
-    toolset.add_function(read_file, metadata={'effect': 'read'})
-    toolset.add_function(write_file, metadata={'effect': 'write'})
-    return toolset
+async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
+    """Create a file, or replace all of it."""
+
+    def decide(before: bytes | None, known: str | None) -> tuple[bytes, Written]:
+        try:
+            written = plan_write(content, before, known)
+        except ChangedSinceReadError:
+            raise ModelRetry(f'{place.shown} changed since you read it. Read it again, then write.') from None
+        return written.data, written
+
+    with tool_failures(path):
+        place = await ctx.deps.place(path)
+        written = await ctx.deps.change(place, decide)
+    lines = content.count('\n') + (content != '' and not content.endswith('\n'))
+    notes = [f'{lines:,} line{"" if lines == 1 else "s"}', render_size(len(written.data))]
+    if written.encoding != 'utf-8':
+        notes.append(written.encoding)
+    if written.crlf:
+        notes.append('CRLF line ends kept')
+    return f'{"Replaced" if written.replaced else "Created"} {place.shown}: {", ".join(notes)}.'
+
+
+async def edit_file(
+    ctx: RunContext[Files], path: str, old_string: str, new_string: str, replace_all: bool = False
+) -> str:
+    """Replace old_string, an exact part of the file that occurs once, by new_string."""
+    if not old_string:
+        raise ModelRetry('old_string is empty. Copy the text to replace from the file, or use write_file.')
+    if is_same(old_string, new_string):
+        raise ModelRetry('old_string and new_string are the same, so nothing would change.')
+
+    def decide(before: bytes | None, known: str | None) -> tuple[bytes, Edited]:
+        if before is None:
+            raise FileNotFoundError(place.path)
+        try:
+            return plan_edit(before, old_string, new_string, replace_all=replace_all)
+        except NotTextError:
+            raise ToolFailed(f'{place.shown} is no text: {_kind_of(place, before)}. Nothing was changed.') from None
+        except NoMatchError:
+            encoding = detect_encoding(before) or 'utf-8'
+            reason = explain_no_match(decode_text(before, encoding)[0], old_string)
+            raise ModelRetry(f'old_string is not in {place.shown}. {reason}') from None
+        except SeveralMatchesError as error:
+            raise ModelRetry(_several(place, error)) from None
+        except UnicodeEncodeError as error:
+            lacking = error.object[error.start : error.start + 1]
+            raise ModelRetry(
+                f'{place.shown} is {error.encoding}, which has no {lacking!r}. Nothing was changed. '
+                'Use other characters, or replace the whole file with write_file, which then makes it UTF-8.'
+            ) from None
+
+    with tool_failures(path):
+        place = await ctx.deps.place(path)
+        edited = await ctx.deps.change(place, decide)
+    matches = '1 match' if edited.count == 1 else f'{edited.count:,} matches'
+    return f'Replaced {matches} {_at_lines(edited.line_numbers, edited.count)}.'
+
+
+async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:
+    """Find files by name, e.g. **/*.py."""
+    with tool_failures(path):
+        place = await ctx.deps.place(path)
+        if isinstance(place.backend, SupportsSearch):
+            return render_glob(await place.backend.glob(pattern, place.path))
+        return render_glob(await glob_backend(place.backend, pattern, place.path))
+
+
+async def grep(
+    ctx: RunContext[Files],
+    pattern: str,
+    path: str = '.',
+    glob: str | None = None,
+    output_mode: OutputMode = 'content',
+) -> str:
+    """Search lines by a regular expression, in files that match glob."""
+    with tool_failures(path):
+        place = await ctx.deps.place(path)
+        if isinstance(place.backend, SupportsSearch):
+            result = await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
+        else:
+            result = await grep_backend(place.backend, pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
+    return render_grep(result, output_mode, max_chars=MAX_RESULT_CHARS)
+
+
+async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float = 120) -> str:
+    """Run a shell command in the working directory."""
+    if not (isfinite(timeout_seconds) and 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS):
+        raise ModelRetry(f'timeout_seconds is {timeout_seconds}; it must be above 0 and at most {MAX_TIMEOUT_SECONDS}.')
+    if ctx.deps.commands is None:
+        raise ToolFailed('Commands cannot be run here.')
+    with tool_failures('the command'):
+        try:
+            # The command is a shell's by the tool's contract; who isolates it is the backend.
+            result = await ctx.deps.commands.run(command, shell=True, timeout=timeout_seconds)  # noqa: S604
+        except TimeoutError as error:
+            printed = [str(getattr(error, name, '')).removesuffix('\n') for name in ('stdout', 'stderr')]
+            notice = f'[stopped after {timeout_seconds:g} seconds]'
+            raise ToolFailed('\n'.join([*filter(None, printed), notice])) from error
+    return render_command(result)
+
+
+@dataclass
+class FilesystemToolset(WrapperToolset[object]):
+    """Hands the tools the files of a run in the place of its deps."""
+
+    files_of: Callable[[RunContext[object]], Files]
+    """Finds them: the deps that a toolset sees may be others than those that the run was given."""
+
+    async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
+        """Return the tools; `execute` only where commands can be run."""
+        return await super().get_tools(self._with_files(ctx))
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
+    ) -> Any:
+        """Call a tool on the files of the run."""
+        return await super().call_tool(name, tool_args, self._with_files(ctx), tool)
+
+    def _with_files(self, ctx: RunContext[object]) -> RunContext[object]:
+        return replace(ctx, deps=self.files_of(ctx))
+
+
+@cache
+def function_toolset() -> AbstractToolset[object]:
+    """Return the toolset of the functions above, whose deps are `Files`."""
+
+    async def uploads(ctx: RunContext[Any]) -> InstructionPart | None:
+        if not isinstance(ctx.deps, HasUploads) or not ctx.deps.uploads:
+            return None
+        text = render_uploads(ctx.deps.uploads.values())
+        return InstructionPart(f'Uploads:\n{text}', name='uploads', on_change='append')
+
+    async def where_commands_run(ctx: RunContext[Files], tool_def: ToolDefinition) -> ToolDefinition | None:
+        return None if ctx.deps.commands is None else tool_def
+
+    toolset = FunctionToolset[Files](id=TOOLSET_ID, max_retries=MAX_RETRIES, instructions=[INSTRUCTIONS, uploads])
+    read, write = {'effect': 'read'}, {'effect': 'write'}
+    toolset.add_function(ls, metadata=read)
+    toolset.add_function(read_file, metadata=read)
+    toolset.add_function(write_file, metadata=write)
+    toolset.add_function(edit_file, metadata=write)
+    toolset.add_function(glob, metadata=read)
+    toolset.add_function(grep, metadata=read)
+    toolset.add_function(execute, metadata={'effect': 'external'}, prepare=where_commands_run)
+    return cast('AbstractToolset[object]', toolset)
+
+
+def _show_media(place: Place, data: bytes, media_type: str) -> ToolReturn[list[str | BinaryContent]]:
+    size = render_size(len(data))
+    if len(data) > MAX_MEDIA_BYTES:
+        raise ToolFailed(
+            f'{place.shown} is {media_type} of {size}; at most {render_size(MAX_MEDIA_BYTES)} can be shown.'
+        )
+    return ToolReturn([f'{place.shown}: {media_type}, {size}', BinaryContent(data, media_type=media_type)])
+
+
+def _kind_of(place: Place, data: bytes) -> str:
+    media_type = guess_media_type(place.path, data, None)
+    return 'binary data' if media_type == 'application/octet-stream' else media_type
+
+
+def _several(place: Place, error: SeveralMatchesError) -> str:
+    lines = _at_lines(error.line_numbers, error.count)
+    return (
+        f'old_string is in {place.shown} {error.count:,} times, {lines}. '
+        'Add lines around it until it occurs once, or set replace_all.'
+    )
+
+
+def _at_lines(numbers: Sequence[int], count: int) -> str:
+    shown = ', '.join(f'{number}' for number in numbers)
+    return f'at line{"s" if len(numbers) > 1 else ""} {shown}{", …" if count > MAX_LINES_NAMED else ""}'

@@ -1,0 +1,65 @@
+"""Why an edit found nothing: the difference that can be named, and the line that comes closest. Pure, and bounded."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+MAX_TEXT_CHARS = 1_000_000
+"""How much of a text is looked at: an explanation must not cost more than the edit."""
+
+MAX_CANDIDATES = 200
+"""How many lines are compared: about a millisecond each for the longest of them."""
+
+MAX_SHOWN_CHARS = 200
+"""How much of a line is compared and shown."""
+
+_NUMBERED = re.compile(r'^ *\d+\t', re.MULTILINE)
+_WORD = re.compile(r'\w{3,}')
+
+
+def explain_no_match(text: str, old: str) -> str:
+    """Return a sentence or two on why `old` is not in `text`, and what to do.
+
+    Args:
+        text: The text of the file.
+        old: What was looked for.
+    """
+    text = text[:MAX_TEXT_CHARS].replace('\r\n', '\n')
+    old = old.replace('\r\n', '\n')
+    bare = _NUMBERED.sub('', old)
+    if bare != old and bare.strip() and bare in text:
+        return 'It holds the line numbers of read_file. Leave out each number and the tab after it.'
+    words = old.split()
+    if words and (match := re.search(r'\s+'.join(map(re.escape, words)), text)):
+        return f'Only its whitespace differs from {_quote(text, match.start())}. Copy it exactly.'
+    closest = _closest_line(text, old)
+    if closest is not None:
+        return f'The closest is {_quote(text, closest)}. Read the file and copy exactly.'
+    return 'Nothing in the file is like it. Read the file and copy exactly.'
+
+
+def _closest_line(text: str, old: str) -> int | None:
+    """Return where the line begins that is most like the first line of `old` with a word in it."""
+    wanted = next((line for line in old.split('\n') if _WORD.search(line)), '').strip()[:MAX_SHOWN_CHARS]
+    words = set(_WORD.findall(wanted))
+    position_by_line: dict[str, int] = {}
+    at = 0
+    for line in text.split('\n'):
+        shown = line.strip()[:MAX_SHOWN_CHARS]
+        if any(word in shown for word in words):
+            position_by_line.setdefault(shown, at)
+        at += len(line) + 1
+        if len(position_by_line) == MAX_CANDIDATES:
+            break
+    best = difflib.get_close_matches(wanted, position_by_line, n=1)
+    return position_by_line[best[0]] if best else None
+
+
+def _quote(text: str, at: int) -> str:
+    """Return the number of the line at a position and the line."""
+    begin = text.rfind('\n', 0, at) + 1
+    end = text.find('\n', at)
+    line = text[begin : end if end >= 0 else len(text)]
+    shown = line[:MAX_SHOWN_CHARS] + ('…' if len(line) > MAX_SHOWN_CHARS else '')
+    return f'line {text.count(chr(10), 0, at) + 1:,}: {shown!r}'

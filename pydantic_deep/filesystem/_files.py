@@ -1,0 +1,173 @@
+"""The files of one run as the tools see them: where a path leads, whole reads, and changes that lose nothing.
+
+Two backends in one: `/offload` holds large results of tools in memory, everything else is the user's backend.
+A change reads, decides and writes only if the file is still what was read. Where the backend has compare-and-swap
+this holds against everybody. On any other backend it holds among the calls of one run; a change that another run or
+another program makes between the last look and the write is lost there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TypeVar
+
+import anyio
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.workspaces import WorkspaceError
+
+from pydantic_deep_backends import StateBackend
+from pydantic_deep_backends.errors import BackendError, FileChangedError
+from pydantic_deep_backends.paths import display_path, is_within, resolve_path
+from pydantic_deep_backends.protocol import BackendProtocol, SupportsCommands, SupportsCompareAndSwap
+from pydantic_deep_backends.snapshots import digest_of
+
+from ._render import render_size
+
+OFFLOAD = '/offload'
+"""Where large results are, for the tools of this room only. A directory of that name in the backend is hidden."""
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""The largest file that is read whole to show or edit it, as in grep."""
+
+MAX_ATTEMPTS = 50
+"""How often a change is tried against other writers. Each failure means that one of them succeeded."""
+
+PlanT = TypeVar('PlanT')
+
+
+@dataclass(kw_only=True)
+class RunState:
+    """What one run knows of its files. Never shared between runs."""
+
+    offload: StateBackend
+    """The large results."""
+    offload_chars: int | None
+    """The longest text that a tool may answer with before it is offloaded; `None` if nothing is."""
+    digest_by_key: dict[tuple[bool, str], str] = field(default_factory=dict[tuple[bool, str], str])
+    """What the model saw or wrote last, by canonical path."""
+    lock_by_key: dict[tuple[bool, str], anyio.Lock] = field(default_factory=dict[tuple[bool, str], anyio.Lock])
+    """One change of a file at a time, by canonical path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a path leads."""
+
+    backend: BackendProtocol
+    """The backend that has it."""
+    path: str
+    """The absolute path there."""
+    is_offload: bool
+    """Whether it is among the large results."""
+
+    @property
+    def shown(self) -> str:
+        """The path as it is shown."""
+        return display_path(self.path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """What the tools of one run work on."""
+
+    backend: BackendProtocol
+    """The user's files."""
+    commands: SupportsCommands | None
+    """The same, if commands can be run there."""
+    run: RunState
+    """What this run knows."""
+
+    async def place(self, path: str) -> Place:
+        """Return where a path leads. Raises `InvalidPathError`."""
+        absolute = resolve_path(path, await self.backend.working_dir())
+        if self.run.offload_chars is not None and is_within(absolute, OFFLOAD):
+            return Place(backend=self.run.offload, path=absolute, is_offload=True)
+        return Place(backend=self.backend, path=absolute, is_offload=False)
+
+    async def read(self, place: Place) -> bytes:
+        """Return the contents of a file, and remember what the model now knows.
+
+        Raises:
+            ModelRetry: There is a file of a similar name, or a directory.
+            ToolFailed: There is none, or it is too large.
+            OSError: It cannot be read.
+        """
+        try:
+            entry = await place.backend.stat(place.path)
+            if not entry.is_dir and entry.size is not None and entry.size > MAX_FILE_BYTES:
+                raise ToolFailed(
+                    f'{place.shown} has {render_size(entry.size)}; at most {render_size(MAX_FILE_BYTES)} can be read.'
+                )
+            data = await place.backend.read_bytes(place.path)
+        except FileNotFoundError:
+            await self._refuse_missing(place)
+            raise
+        self.run.digest_by_key[await self._key(place)] = digest_of(data)
+        return data
+
+    async def change(self, place: Place, decide: Callable[[bytes | None, str | None], tuple[bytes, PlanT]]) -> PlanT:
+        """Read a file, decide what it becomes, and write that if nobody wrote in between; else do it all again.
+
+        Args:
+            place: The file.
+            decide: Takes the contents (`None` for no file) and the digest that this run knows of (`None` for none);
+                returns the new contents and what to say of them. Called once for each attempt.
+
+        Raises:
+            ToolFailed: Others changed the file all the time.
+            OSError: It cannot be read or written; it is as it was.
+        """
+        key = await self._key(place)
+        async with self.run.lock_by_key.setdefault(key, anyio.Lock()):
+            for _ in range(MAX_ATTEMPTS):
+                before = await _read_or_none(place)
+                data, plan = decide(before, self.run.digest_by_key.get(key))
+                try:
+                    await _swap(place, data, None if before is None else digest_of(before))
+                except FileChangedError:
+                    continue
+                self.run.digest_by_key[key] = digest_of(data)
+                return plan
+        raise ToolFailed(f'{place.shown} was changed by others {MAX_ATTEMPTS} times meanwhile. Try again later.')
+
+    async def _key(self, place: Place) -> tuple[bool, str]:
+        return place.is_offload, await place.backend.realpath(place.path)
+
+    async def _refuse_missing(self, place: Place) -> None:
+        """Name files of similar names, if there are any."""
+        parent, _, name = place.path.rpartition('/')
+        try:
+            entries = await place.backend.list_dir(parent or '/')
+        except (OSError, BackendError, WorkspaceError):
+            return
+        similar = similar_names(name, [entry.name for entry in entries])
+        if similar:
+            named = ', '.join(display_path(f'{parent}/{found}') for found in similar)
+            raise ModelRetry(f'{place.shown} does not exist. Similar: {named}')
+
+
+def similar_names(name: str, names: Sequence[str]) -> list[str]:
+    """Return at most three of the names that are most like `name`, the best first; case does not count."""
+    by_folded = {known.casefold(): known for known in names[:1_000]}
+    return [by_folded[found] for found in get_close_matches(name.casefold(), by_folded, n=3)]
+
+
+async def _read_or_none(place: Place) -> bytes | None:
+    try:
+        return await place.backend.read_bytes(place.path)
+    except FileNotFoundError:
+        return None
+
+
+async def _swap(place: Place, data: bytes, expected: str | None) -> None:
+    """Write if the file still has the digest `expected`. Raises `FileChangedError`."""
+    if isinstance(place.backend, SupportsCompareAndSwap):
+        await place.backend.compare_and_swap(place.path, data, expected=expected)
+        return
+    now = await _read_or_none(place)
+    actual = None if now is None else digest_of(now)
+    if actual != expected:
+        raise FileChangedError(place.path, expected=expected, actual=actual)
+    await place.backend.write_bytes(place.path, data)

@@ -1,0 +1,80 @@
+"""Which bytes a file gets: the new contents, in the encoding and with the line ends that it had. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pydantic_deep._text import decode_text, detect_encoding, encode_text
+from pydantic_deep_backends.snapshots import digest_of
+
+from ._edit import Edited, apply_edit
+
+
+class ChangedSinceReadError(ValueError):
+    """The file is no longer what this run read or wrote last."""
+
+
+class NotTextError(ValueError):
+    """The bytes are no text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What a write makes of a file."""
+
+    data: bytes
+    """The new contents."""
+    replaced: bool
+    """Whether there was a file before."""
+    encoding: str
+    """The encoding of the new contents."""
+    crlf: bool = False
+    """Whether line ends were made those of the file before."""
+
+
+def plan_write(content: str, before: bytes | None, known: str | None) -> Written:
+    r"""Return what `write_file` makes of a file.
+
+    A text keeps its encoding, its byte order mark and, if all its lines end with `\r\n` and the content has none of
+    them, its line ends. Content that the encoding lacks makes the file UTF-8. What is no text is just replaced.
+
+    Args:
+        content: The new text.
+        before: The contents now; `None` if there is no file.
+        known: The digest of what this run read or wrote last; `None` if it never did.
+
+    Raises:
+        ChangedSinceReadError: Somebody else changed the file since.
+    """
+    if before is None:
+        return Written(data=content.encode(), replaced=False, encoding='utf-8')
+    if known is not None and known != digest_of(before):
+        raise ChangedSinceReadError
+    encoding = detect_encoding(before) if before else None
+    if encoding is None:
+        return Written(data=content.encode(), replaced=True, encoding='utf-8')
+    old_text, mark = decode_text(before, encoding)
+    crlf = '\r' not in content and '\n' in content and old_text.count('\n') == old_text.count('\r\n') > 0
+    text = content.replace('\n', '\r\n') if crlf else content
+    try:
+        data = encode_text(text, encoding, mark)
+    except UnicodeEncodeError:
+        data, encoding = text.encode(), 'utf-8'
+    return Written(data=data, replaced=True, encoding=encoding, crlf=crlf)
+
+
+def plan_edit(before: bytes, old: str, new: str, *, replace_all: bool) -> tuple[bytes, Edited]:
+    """Return the bytes of a file after an edit, and what was done.
+
+    Raises:
+        NotTextError: The file is no text.
+        NoMatchError: `old` is not there.
+        SeveralMatchesError: `old` is there more than once, without `replace_all`.
+        UnicodeEncodeError: The encoding of the file lacks a character of `new`.
+    """
+    encoding = detect_encoding(before)
+    if encoding is None:
+        raise NotTextError
+    text, mark = decode_text(before, encoding)
+    edited = apply_edit(text, old, new, replace_all=replace_all)
+    return encode_text(edited.text, encoding, mark), edited
