@@ -12,6 +12,7 @@ Import it in tests only; nothing else of the framework imports it.
 
 from ._canonical import Match
 from ._clock import FakeClock
+from ._deps import deps_for_test
 from ._recorded import RecordedModel, RecordedRequestError, RecordingModel
 from ._recording import RecordingFormatError
 from ._scripted import Answer, Script, ScriptedModel, ScriptExhaustedError, SeenRequest, Step, call
@@ -30,4 +31,5 @@ __all__ = [
     'SeenRequest',
     'Step',
     'call',
+    'deps_for_test',
 ]

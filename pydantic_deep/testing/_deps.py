@@ -1,0 +1,34 @@
+"""Deps with files in them, for a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict, Unpack
+
+from pydantic import JsonValue
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep.deps import DeepAgentDeps, Upload
+from pydantic_deep.todos import Todo
+from pydantic_deep_backends import StateBackend
+
+
+class DepsFields(TypedDict, total=False):
+    """What else `DeepAgentDeps` takes; see there."""
+
+    todos: list[Todo]
+    uploads: dict[str, Upload]
+    subagents: dict[str, object]
+    usage_limits: UsageLimits | None
+    metadata: dict[str, JsonValue]
+    max_depth: int
+
+
+def deps_for_test(files: Mapping[str, str | bytes] | None = None, **fields: Unpack[DepsFields]) -> DeepAgentDeps:
+    """Return fresh deps whose backend is in memory and holds these files.
+
+    Args:
+        files: Contents by absolute path; text is written as UTF-8.
+        **fields: Other fields of `DeepAgentDeps`.
+    """
+    return DeepAgentDeps(backend=StateBackend(files), **fields)
