@@ -63,7 +63,7 @@ def _marked(relative: str) -> bytes:
     """Return the bytes to match, with the `.` of hidden names replaced by NUL."""
     if relative[:1] == '.':
         relative = _HIDDEN + relative[1:]
-    # Lone surrogates (names that are not UTF-8) become bytes that no wildcard matches.
+    # Names that are not UTF-8 come with lone surrogates; it is the walk that reports them.
     return relative.replace('/.', '/' + _HIDDEN).encode(errors='surrogatepass')
 
 

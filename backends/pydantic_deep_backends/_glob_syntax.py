@@ -245,7 +245,7 @@ def _render_node(node: Node, *, at_start: bool) -> str:
             return node.text
         case '{':
             return '(?:' + '|'.join(_render(branch, 0, at_start=at_start) for branch in node.branches) + ')'
-        case 'R':
+        case _:  # a `**` that nothing follows
             return f'{_COMPONENT}(?:/{_COMPONENT})*'
 
 
