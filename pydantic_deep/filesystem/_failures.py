@@ -35,5 +35,5 @@ def tool_failures(path: str) -> Generator[None]:
 
 
 def _reason(error: OSError) -> str:
-    """Return the reason without the path of a machine that the text of the error may hold."""
-    return error.strerror or type(error).__name__
+    """Return the reason; where the system gave one, without the path of a machine that the text of the error holds."""
+    return error.strerror or str(error) or type(error).__name__

@@ -132,6 +132,25 @@ class Files:
                 return plan
         raise ToolFailed(f'{place.shown} was changed by others {MAX_ATTEMPTS} times meanwhile. Try again later.')
 
+    async def edit(self, place: Place, decide: Callable[[bytes], tuple[bytes, PlanT]]) -> PlanT:
+        """Change a file as `change` does, if there is one.
+
+        Raises:
+            ModelRetry: There is none, but one of a similar name.
+            FileNotFoundError: There is none.
+        """
+
+        def decide_on_file(before: bytes | None, known: str | None) -> tuple[bytes, PlanT]:
+            if before is None:
+                raise FileNotFoundError(place.path)
+            return decide(before)
+
+        try:
+            return await self.change(place, decide_on_file)
+        except FileNotFoundError:
+            await self._refuse_missing(place)
+            raise
+
     async def _key(self, place: Place) -> tuple[bool, str]:
         return place.is_offload, await place.backend.realpath(place.path)
 

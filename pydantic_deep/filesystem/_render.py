@@ -46,7 +46,7 @@ class Entry(Protocol):
 def render_size(size_bytes: int) -> str:
     """Return a size in bytes, KB or MB (1,000 and 1,000,000 bytes)."""
     if size_bytes < 1_000:
-        return f'{size_bytes} bytes'
+        return '1 byte' if size_bytes == 1 else f'{size_bytes} bytes'
     if size_bytes < 1_000_000:
         return f'{size_bytes / 1_000:.1f} KB'
     return f'{size_bytes / 1_000_000:,.1f} MB'
@@ -78,9 +78,11 @@ def render_grep(result: GrepResult, mode: OutputMode, *, max_chars: int) -> str:
     if mode == 'content':
         text = _render_matches(result, max_chars)
     elif mode == 'count':
-        text = _bounded([f'{path}: {count}' for path, count in files], MAX_ENTRIES, 'files', total=total)
+        text = _bounded(
+            [f'{path}: {count}' for path, count in files], MAX_ENTRIES, 'files; narrow the search', total=total
+        )
     else:
-        text = _bounded([path for path, _ in files], MAX_ENTRIES, 'files', total=total)
+        text = _bounded([path for path, _ in files], MAX_ENTRIES, 'files; narrow the search', total=total)
     return _with_problems(text, result.problems)
 
 

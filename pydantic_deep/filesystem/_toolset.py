@@ -38,9 +38,9 @@ TOOLSET_ID = 'filesystem'
 
 INSTRUCTIONS = 'Paths start at the working directory, or with /. Read before you edit. Prefer edit_file to write_file.'
 
-MAX_RETRIES = 5
-"""How often in a row a model may correct the arguments of one tool: pydantic-ai's default of 1 ends the run at the
-second wrong guess of a file name or of a passage."""
+MAX_RETRIES = 10
+"""How often in a row a model may send wrong arguments to one tool before the run ends, as in `create_deep_agent`:
+pydantic-ai's default of 1 is too few for small models. What the tools themselves refuse never ends a run."""
 
 MAX_RESULT_CHARS = 40_000
 """How much of a file or of a search one result shows: some 10,000 tokens."""
@@ -59,8 +59,8 @@ _MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 
 
 async def ls(ctx: RunContext[Files], path: str = '.') -> str:
     """List a directory."""
-    with tool_failures(path):
-        place = await ctx.deps.place(path)
+    place = await _place(ctx, path)
+    with tool_failures(place.path):
         return render_entries(place.path, await place.backend.list_dir(place.path))
 
 
@@ -68,8 +68,8 @@ async def read_file(
     ctx: RunContext[Files], path: str, offset: int | str = 1, limit: int = 2000
 ) -> str | ToolReturn[list[str | BinaryContent]]:
     """Read numbered lines of a text, or see an image or PDF. offset is the first line."""
-    with tool_failures(path):
-        place = await ctx.deps.place(path)
+    place = await _place(ctx, path)
+    with tool_failures(place.path):
         data = await ctx.deps.read(place)
     if not data:
         return f'{place.shown} is empty.'
@@ -92,16 +92,18 @@ async def read_file(
 
 async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
     """Create a file, or replace all of it."""
+    place = await _place(ctx, path)
 
     def decide(before: bytes | None, known: str | None) -> tuple[bytes, Written]:
         try:
             written = plan_write(content, before, known)
         except ChangedSinceReadError:
             raise ModelRetry(f'{place.shown} changed since you read it. Read it again, then write.') from None
+        except UnicodeEncodeError as error:
+            raise ModelRetry(f'content has half a character at {error.start}. Nothing was written.') from None
         return written.data, written
 
-    with tool_failures(path):
-        place = await ctx.deps.place(path)
+    with tool_failures(place.path):
         written = await ctx.deps.change(place, decide)
     lines = content.count('\n') + (content != '' and not content.endswith('\n'))
     notes = [f'{lines:,} line{"" if lines == 1 else "s"}', render_size(len(written.data))]
@@ -120,10 +122,9 @@ async def edit_file(
         raise ModelRetry('old_string is empty. Copy the text to replace from the file, or use write_file.')
     if is_same(old_string, new_string):
         raise ModelRetry('old_string and new_string are the same, so nothing would change.')
+    place = await _place(ctx, path)
 
-    def decide(before: bytes | None, known: str | None) -> tuple[bytes, Edited]:
-        if before is None:
-            raise FileNotFoundError(place.path)
+    def decide(before: bytes) -> tuple[bytes, Edited]:
         try:
             return plan_edit(before, old_string, new_string, replace_all=replace_all)
         except NotTextError:
@@ -137,21 +138,20 @@ async def edit_file(
         except UnicodeEncodeError as error:
             lacking = error.object[error.start : error.start + 1]
             raise ModelRetry(
-                f'{place.shown} is {error.encoding}, which has no {lacking!r}. Nothing was changed. '
+                f'{place.shown} is {detect_encoding(before)}, which has no {lacking!r}. Nothing was changed. '
                 'Use other characters, or replace the whole file with write_file, which then makes it UTF-8.'
             ) from None
 
-    with tool_failures(path):
-        place = await ctx.deps.place(path)
-        edited = await ctx.deps.change(place, decide)
+    with tool_failures(place.path):
+        edited = await ctx.deps.edit(place, decide)
     matches = '1 match' if edited.count == 1 else f'{edited.count:,} matches'
     return f'Replaced {matches} {_at_lines(edited.line_numbers, edited.count)}.'
 
 
 async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:
     """Find files by name, e.g. **/*.py."""
-    with tool_failures(path):
-        place = await ctx.deps.place(path)
+    place = await _place(ctx, path)
+    with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
             return render_glob(await place.backend.glob(pattern, place.path))
         return render_glob(await glob_backend(place.backend, pattern, place.path))
@@ -165,8 +165,8 @@ async def grep(
     output_mode: OutputMode = 'content',
 ) -> str:
     """Search lines by a regular expression, in files that match glob."""
-    with tool_failures(path):
-        place = await ctx.deps.place(path)
+    place = await _place(ctx, path)
+    with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
             result = await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
         else:
@@ -205,8 +205,13 @@ class FilesystemToolset(WrapperToolset[object]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
     ) -> Any:
-        """Call a tool on the files of the run."""
-        return await super().call_tool(name, tool_args, self._with_files(ctx), tool)
+        """Call a tool on the files of the run; when its retries are used up, what it refuses is a plain failure."""
+        try:
+            return await super().call_tool(name, tool_args, self._with_files(ctx), tool)
+        except ModelRetry as error:
+            if ctx.retry < ctx.max_retries:
+                raise
+            raise ToolFailed(error.message) from error
 
     def _with_files(self, ctx: RunContext[object]) -> RunContext[object]:
         return replace(ctx, deps=self.files_of(ctx))
@@ -235,6 +240,11 @@ def function_toolset() -> AbstractToolset[object]:
     toolset.add_function(grep, metadata=read)
     toolset.add_function(execute, metadata={'effect': 'external'}, prepare=where_commands_run)
     return cast('AbstractToolset[object]', toolset)
+
+
+async def _place(ctx: RunContext[Files], path: str) -> Place:
+    with tool_failures(path):
+        return await ctx.deps.place(path)
 
 
 def _show_media(place: Place, data: bytes, media_type: str) -> ToolReturn[list[str | BinaryContent]]:

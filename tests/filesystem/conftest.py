@@ -1,0 +1,30 @@
+"""How the tests of this room call tools: through an agent, as a model does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep.filesystem import Filesystem
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep_backends import BackendProtocol
+
+
+@pytest.fixture
+def play() -> Callable[..., Awaitable[list[str]]]:
+    """Run an agent on a backend and return what each call gave; what is no success begins with its outcome.
+
+    Each argument after the backend is a response: one call, or a list of calls made at the same time.
+    """
+
+    async def run(backend: BackendProtocol | Filesystem, *responses: ToolCallPart | list[ToolCallPart]) -> list[str]:
+        room = backend if isinstance(backend, Filesystem) else Filesystem(backend=backend)
+        model = ScriptedModel(*responses, 'done')
+        await Agent(model, capabilities=[room]).run('go')
+        returns = model.requests[-1].tool_returns
+        return [str(p.content) if p.outcome == 'success' else f'{p.outcome}: {p.content}' for p in returns]
+
+    return run

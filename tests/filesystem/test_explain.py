@@ -1,0 +1,55 @@
+"""What an edit that found nothing says."""
+
+from __future__ import annotations
+
+from inline_snapshot import snapshot
+
+from pydantic_deep.filesystem._explain import MAX_CANDIDATES, explain_no_match
+
+CODE = 'def area(width, height):\n    return width * height\n\n\nprint(area(2, 3))\n'
+
+
+def test_line_numbers_of_read_file_are_recognised() -> None:
+    assert explain_no_match(CODE, '1\tdef area(width, height):\n2\t    return width * height') == snapshot(
+        'It holds the line numbers of read_file. Leave out each number and the tab after it.'
+    )
+
+
+def test_a_difference_in_whitespace_is_named_with_the_line_as_it_is() -> None:
+    assert explain_no_match(CODE, 'return  width*height') == snapshot(
+        "The closest is line 2: '    return width * height'. Read the file and copy exactly."
+    )
+    assert explain_no_match(CODE, '\treturn width * height') == snapshot(
+        "Only its whitespace differs from line 2: '    return width * height'. Copy it exactly."
+    )
+
+
+def test_the_line_that_comes_closest_is_shown() -> None:
+    assert explain_no_match(CODE, 'def area(width, heigth):') == snapshot(
+        "The closest is line 1: 'def area(width, height):'. Read the file and copy exactly."
+    )
+
+
+def test_nothing_alike_says_so() -> None:
+    assert explain_no_match(CODE, 'class Zebra: ...') == snapshot(
+        'Nothing in the file is like it. Read the file and copy exactly.'
+    )
+    assert explain_no_match('', '-') == snapshot('Nothing in the file is like it. Read the file and copy exactly.')
+
+
+def test_a_long_line_is_shown_in_part() -> None:
+    text = 'value = ' + 'x' * 500
+    assert explain_no_match(text, 'value  =') == snapshot(
+        "Only its whitespace differs from line 1: 'value = xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…'. Copy it exactly."
+    )
+
+
+def test_only_so_many_lines_are_compared() -> None:
+    text = ''.join(f'value {number:04}\n' for number in range(MAX_CANDIDATES)) + 'value last\n'
+    assert 'last' not in explain_no_match(text, 'value lost')
+
+
+def test_a_line_end_does_not_count_as_a_difference() -> None:
+    assert explain_no_match('one  two\r\nthree\r\n', 'one two\nthree') == snapshot(
+        "Only its whitespace differs from line 1: 'one  two'. Copy it exactly."
+    )

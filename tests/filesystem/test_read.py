@@ -1,0 +1,237 @@
+"""What the model gets when it reads files and lists directories."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import Agent, BinaryContent
+
+from pydantic_deep.filesystem import Filesystem
+from pydantic_deep.filesystem._files import MAX_FILE_BYTES
+from pydantic_deep.filesystem._toolset import MAX_MEDIA_BYTES
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep_backends import BackendError, FileEntry, LocalBackend, StateBackend
+
+pytestmark = pytest.mark.anyio
+
+Play: TypeAlias = Callable[..., Awaitable[list[str]]]
+
+GERMAN = 'Größe und Menge der Äpfel\nÖl für die Mühle über den Flüssen\n'
+
+PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
+
+
+async def test_lines_are_numbered_as_grep_numbers_them(play: Play) -> None:
+    backend = StateBackend({'/a.txt': 'one\ftwo\u2028three\x85four\rfive\r\nneedle\n'})
+    read, found = await play(backend, call('read_file', path='a.txt'), call('grep', pattern='needle'))
+    assert read == '1\tone\ftwo\u2028three\x85four\rfive\n2\tneedle'
+    assert found == '/a.txt\n2: needle'
+
+
+async def test_a_window_and_how_to_go_on(play: Play) -> None:
+    backend = StateBackend({'/a.txt': ''.join(f'line {n}\n' for n in range(1, 2501))})
+    first, second = await play(backend, call('read_file', path='/a.txt'), call('read_file', path='/a.txt', offset=2001))
+    assert first.split('\n')[-2:] == snapshot(
+        ['2000\tline 2000', '[lines 1 to 2,000 of 2,500; go on with offset 2001]']
+    )
+    assert second.split('\n')[0] == '2001\tline 2001'
+    assert second.split('\n')[-1] == '2500\tline 2500'
+
+
+async def test_fifty_megabytes_in_one_line_get_a_bounded_answer_that_can_be_paged(play: Play) -> None:
+    backend = StateBackend({'/big.json': b'x' * 52_428_800})
+    first, second = await play(
+        backend, call('read_file', path='big.json'), call('read_file', path='big.json', offset='1:2001')
+    )
+    assert first.replace('x' * 2000, '<2000 x>') == snapshot(
+        '1\t<2000 x>… [line of 52,428,800 characters; go on with offset "1:2001"]'
+    )
+    assert second.replace('x' * 40_000, '<40000 x>') == snapshot(
+        '1\t<40000 x>… [line of 52,428,800 characters; go on with offset "1:42001"]'
+    )
+
+
+async def test_an_offset_past_the_end_can_be_corrected(play: Play) -> None:
+    assert await play(StateBackend({'/a': 'x\n'}), call('read_file', path='a', offset=9)) == snapshot(
+        ['retried: /a: It ends at line 1; offset 9 is past that.']
+    )
+    assert await play(StateBackend({'/a': 'x\n'}), call('read_file', path='a', offset='end')) == snapshot(
+        ['retried: /a: The offset \'end\' is not a line number from 1, or "line:character".']
+    )
+
+
+@pytest.mark.parametrize(
+    ('data', 'encoding'),
+    [
+        (GERMAN.encode('latin-1'), 'cp1252'),
+        (codecs.BOM_UTF16_LE + GERMAN.encode('utf-16-le'), 'utf-16'),
+        (codecs.BOM_UTF16_BE + GERMAN.encode('utf-16-be'), 'utf-16'),
+        (codecs.BOM_UTF8 + GERMAN.encode(), 'utf-8-sig'),
+    ],
+    ids=['latin-1', 'utf-16-le', 'utf-16-be', 'utf-8 with a mark'],
+)
+async def test_text_that_is_not_utf_8_is_read_and_its_encoding_named(play: Play, data: bytes, encoding: str) -> None:
+    [shown] = await play(StateBackend({'/a.txt': data}), call('read_file', path='a.txt'))
+    lines = GERMAN.split('\n')
+    assert shown == f'1\t{lines[0]}\n2\t{lines[1]}\n[encoding: {encoding}]'
+
+
+async def test_an_empty_file_says_so(play: Play) -> None:
+    backend = StateBackend({'/a': b'', '/b': codecs.BOM_UTF8})
+    assert await play(backend, call('read_file', path='a'), call('read_file', path='b')) == snapshot(
+        ['/a is empty.', '/b is empty but for a byte order mark.']
+    )
+
+
+async def test_binary_data_is_refused_with_what_it_is(play: Play) -> None:
+    backend = StateBackend({'/a.zip': b'PK\x03\x04\0\0', '/b': b'\x7fELF\0\0'})
+    assert await play(backend, call('read_file', path='a.zip'), call('read_file', path='b')) == snapshot(
+        [
+            'failed: /a.zip is no text: application/zip, 6 bytes.',
+            'failed: /b is no text: binary data, 6 bytes.',
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ('name', 'data', 'media_type'),
+    [('a.png', PNG, 'image/png'), ('a.txt', PNG, 'image/png'), ('a.pdf', b'%PDF-1.7\n%%EOF\n', 'application/pdf')],
+)
+async def test_an_image_or_pdf_comes_back_as_such_whatever_its_name(name: str, data: bytes, media_type: str) -> None:
+    model = ScriptedModel(call('read_file', path=name), 'done')
+    await Agent(model, capabilities=[Filesystem(backend=StateBackend({f'/{name}': data}))]).run('look')
+    content = model.requests[-1].tool_returns[0].content
+    assert isinstance(content, list)
+    assert content == [f'/{name}: {media_type}, {len(data)} bytes', BinaryContent(data, media_type=media_type)]
+
+
+async def test_an_image_that_is_none_is_refused(play: Play) -> None:
+    assert await play(StateBackend({'/a.png': b'\0\1'}), call('read_file', path='a.png')) == snapshot(
+        ['failed: /a.png is no text: image/png, 2 bytes.']
+    )
+
+
+async def test_an_image_that_is_too_large_is_refused(play: Play) -> None:
+    backend = StateBackend({'/a.png': PNG + b'\0' * MAX_MEDIA_BYTES})
+    assert await play(backend, call('read_file', path='a.png')) == snapshot(
+        ['failed: /a.png is image/png of 5.0 MB; at most 5.0 MB can be shown.']
+    )
+
+
+async def test_a_missing_file_names_similar_ones(play: Play) -> None:
+    backend = StateBackend({'/src/main.py': '', '/src/Makefile': '', '/src/other.txt': ''})
+    assert await play(
+        backend,
+        call('read_file', path='src/mian.py'),
+        call('read_file', path='/src/makefile'),
+        call('read_file', path='/src/zebra'),
+        call('read_file', path='/lib/main.py'),
+    ) == snapshot(
+        [
+            'retried: /src/mian.py does not exist. Similar: /src/main.py',
+            'retried: /src/makefile does not exist. Similar: /src/Makefile',
+            'failed: /src/zebra does not exist. Use ls or glob to find it.',
+            'failed: /lib/main.py does not exist. Use ls or glob to find it.',
+        ]
+    )
+
+
+async def test_a_missing_file_in_a_directory_that_cannot_be_listed_is_missing(play: Play) -> None:
+    class Unlisted(StateBackend):
+        async def list_dir(self, path: str) -> Sequence[FileEntry]:
+            raise PermissionError(13, 'Permission denied', '/home/someone/secret')
+
+    assert await play(Unlisted(), call('read_file', path='a')) == snapshot(
+        ['failed: /a does not exist. Use ls or glob to find it.']
+    )
+    assert await play(Unlisted(), call('ls')) == snapshot(['failed: /: permission denied.'])
+
+
+async def test_a_directory_says_to_use_ls(play: Play) -> None:
+    backend = StateBackend({'/src/a.py': ''})
+    assert await play(backend, call('read_file', path='src'), call('ls', path='src/a.py')) == snapshot(
+        [
+            'retried: /src is a directory. Use ls, or name a file.',
+            'retried: /src/a.py: it, or a parent of it, is a file and not a directory.',
+        ]
+    )
+
+
+async def test_a_file_that_is_too_large_is_not_read(play: Play) -> None:
+    class Huge(StateBackend):
+        async def stat(self, path: str) -> FileEntry:
+            return FileEntry(name='a', path=path, is_dir=False, size=MAX_FILE_BYTES + 1)
+
+        async def read_bytes(self, path: str) -> bytes:
+            raise AssertionError('it was read')
+
+    assert await play(Huge({'/a': ''}), call('read_file', path='a')) == snapshot(
+        ['failed: /a has 67.1 MB; at most 67.1 MB can be read.']
+    )
+
+
+@pytest.mark.parametrize(
+    ('error', 'said'),
+    [
+        (OSError(5, 'Input/output error', '/home/someone/a'), 'failed: /a: Input/output error.'),
+        (OSError("not a regular file: '/a'"), "failed: /a: not a regular file: '/a'."),
+        (OSError(), 'failed: /a: OSError.'),
+        (BackendError('The disk is gone.'), 'failed: The disk is gone.'),
+    ],
+)
+async def test_a_read_that_fails_is_a_failure_with_its_reason(play: Play, error: Exception, said: str) -> None:
+    class Broken(StateBackend):
+        async def read_bytes(self, path: str) -> bytes:
+            raise error
+
+    assert await play(Broken({'/a': 'x'}), call('read_file', path='a')) == [said]
+
+
+async def test_a_directory_is_listed_with_sizes(play: Play, tmp_path: Path) -> None:
+    (tmp_path / 'src').mkdir()
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'a.txt').write_text('hello')
+    (tmp_path / 'new\nline').write_text('x')
+    assert await play(
+        LocalBackend(tmp_path), call('ls'), call('ls', path='empty'), call('ls', path='nowhere')
+    ) == snapshot(
+        [
+            """\
+a.txt (5 bytes)
+empty/
+new\\nline (1 byte)
+src/\
+""",
+            '/empty is empty.',
+            'failed: /nowhere does not exist. Use ls or glob to find it.',
+        ]
+    )
+
+
+async def test_odd_but_good_names_work(play: Play) -> None:
+    name = 'foo..bar ’雪.txt'
+    backend = StateBackend()
+    wrote, read = await play(
+        backend, call('write_file', path=f'/{name}', content='x'), call('read_file', path=f'./{name}')
+    )
+    assert (wrote, read) == (f'Created /{name}: 1 line, 1 byte.', '1\tx')
+
+
+@pytest.mark.parametrize(
+    'path',
+    ['../x', '/a/../../x', '~/x', 'a\0b', 'a\\b', 'C:\\x', 'C:/x', '//srv/x', 'a\nb', 'x' * 300, '/x' * 3000],
+)
+@pytest.mark.parametrize('tool', ['read_file', 'ls'])
+async def test_a_path_that_leaves_or_means_another_system_is_refused_in_a_sentence(
+    play: Play, tool: str, path: str
+) -> None:
+    [said] = await play(StateBackend({'/x': 'secret'}), call(tool, path=path))
+    assert said.startswith('retried: ')
+    assert 'is not a valid path: ' in said
+    assert 'Traceback' not in said
+    assert len(said) < 600
