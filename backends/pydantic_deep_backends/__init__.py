@@ -9,6 +9,7 @@ engine of `search`.
 
 from __future__ import annotations
 
+from .composite import CompositeBackend
 from .errors import (
     BackendError,
     BackendUnavailableError,
@@ -20,6 +21,7 @@ from .errors import (
     OutsideRootError,
     ReadOnlyError,
 )
+from .local import LocalBackend
 from .protocol import (
     BackendProtocol,
     BackendRef,
@@ -33,6 +35,7 @@ from .protocol import (
     SupportsSearch,
     SupportsSnapshots,
 )
+from .readonly import ReadOnlyBackend
 from .search import GlobResult, GrepMatch, GrepResult, SearchProblem
 from .snapshots import (
     Conflict,
@@ -55,6 +58,7 @@ __all__ = [
     'Command',
     'CommandResult',
     'CommandTimeoutError',
+    'CompositeBackend',
     'Conflict',
     'ConflictKind',
     'FileChangedError',
@@ -65,10 +69,12 @@ __all__ = [
     'GrepResult',
     'InvalidPathError',
     'InvalidPatternError',
+    'LocalBackend',
     'MergeResult',
     'MissingBlobError',
     'OutsideRootError',
     'ReadBlob',
+    'ReadOnlyBackend',
     'ReadOnlyError',
     'SandboxProtocol',
     'SearchProblem',

@@ -182,6 +182,7 @@ class StateBackend:
 
         Raises:
             MissingBlobError: Contents are not to be had; nothing was changed.
+            InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
         """
         fetched: dict[str, Blob] = {}
         # Others may write while contents are fetched: what differs then is looked at again.
@@ -257,7 +258,7 @@ class StateBackend:
         diff = self._files.diff(tree)
         missing: dict[str, list[str]] = {}
         for path in (*diff.changed, *diff.added):
-            version = tree.get(path)
+            version = tree.get(parse_path(path))
             assert version is not None  # noqa: S101 - the paths come from the same tree
             if self._blob_of(version, fetched) is None:
                 missing.setdefault(version.digest, []).append(path)

@@ -1,0 +1,122 @@
+"""Which backend a virtual path belongs to, and what paths are called on each side. Pure: no backend is asked.
+
+A mount is found by components, the longest first, and names are compared in Unicode's NFC, so that two spellings of
+one name are one mount. What lies under a mount point in the backend below it is hidden.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from .errors import FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError
+from .paths import is_within, parse_path, path_parts
+from .protocol import BackendProtocol, FileEntry
+
+Key: TypeAlias = tuple[str, ...]
+"""The components of a path in NFC."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """A backend and where its root is."""
+
+    prefix: str
+    """The mount point; `''` for the backend of everything else."""
+    key: Key
+    """The mount point as it is compared."""
+    backend: BackendProtocol
+    """Whose files these are."""
+
+    def outer(self, inner: str) -> str:
+        """Return the virtual path of a path of the backend."""
+        return f'{self.prefix}{inner}'.rstrip('/') or '/'
+
+    def entry(self, entry: FileEntry) -> FileEntry:
+        """Return an entry of the backend with its virtual path."""
+        path = self.outer(entry.path)
+        return replace(entry, path=path, name=path.rpartition('/')[2])
+
+    @contextmanager
+    def errors(self, inner: str) -> Generator[None]:
+        """Let errors about `inner` show its virtual path instead."""
+        try:
+            yield
+        except (OSError, FileChangedError, InvalidPathError) as error:
+            if self.prefix:
+                self._translate(error, inner)
+            raise
+
+    def _translate(self, error: OSError | FileChangedError | InvalidPathError, inner: str) -> None:
+        if isinstance(error, FileChangedError | InvalidPathError | OutsideRootError | ReadOnlyError):
+            inner = error.path
+            error.path = self.outer(inner)
+        elif isinstance(error.filename, str) and is_within(inner, error.filename):
+            error.filename = self.outer(error.filename)
+        if len(error.args) == 1:
+            error.args = (str(error.args[0]).replace(repr(inner), repr(self.outer(inner))),)
+
+
+class MountTable:
+    """All parts of a composite.
+
+    Raises:
+        InvalidPathError: A mount point is malformed.
+        ValueError: A mount point is `/`, or is mounted twice.
+    """
+
+    def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
+        self.default = Part(prefix='', key=(), backend=default)
+        """The part of everything that is not mounted."""
+        self._part_by_key: dict[Key, Part] = {}
+        for given, backend in mounts.items():
+            path = parse_path(given)
+            key = key_of(path)
+            if path == '/':
+                raise ValueError("'/' cannot be a mount point. Pass that backend as `default`.")
+            if key in self._part_by_key:
+                raise ValueError(f'{path!r} is mounted twice. Mount one backend there.')
+            self._part_by_key[key] = Part(prefix=path, key=key, backend=backend)
+        self.mounted = tuple(sorted(self._part_by_key.values(), key=_depth))
+        """The mounted parts, those of fewer components first."""
+        self._max_depth = max((len(part.key) for part in self.mounted), default=0)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part, the default first."""
+        return (self.default, *self.mounted)
+
+    def locate(self, path: str) -> tuple[Part, str]:
+        """Return the part that a canonical path belongs to, and the path in it."""
+        key = key_of(path)
+        for depth in range(min(len(key), self._max_depth), 0, -1):
+            part = self._part_by_key.get(key[:depth])
+            if part is not None:
+                return part, '/' + '/'.join(path_parts(path)[depth:])
+        return self.default, path
+
+    def below(self, path: str) -> tuple[Part, ...]:
+        """Return the parts that are mounted below a path, not at it."""
+        key = key_of(path)
+        return tuple(part for part in self.mounted if len(part.key) > len(key) and part.key[: len(key)] == key)
+
+    def child_names(self, path: str) -> dict[str, str]:
+        """Return the names under a path that lead to mounts, as they are written, by their NFC."""
+        depth = len(path_parts(path))
+        return {part.key[depth]: path_parts(part.prefix)[depth] for part in reversed(self.below(path))}
+
+    def is_fixed(self, path: str) -> bool:
+        """Return whether a path is a mount point or leads to one, so that it is a directory and stays."""
+        return key_of(path) in self._part_by_key or bool(self.below(path))
+
+
+def key_of(path: str) -> Key:
+    """Return a canonical path as it is compared."""
+    return path_parts(path if path.isascii() else unicodedata.normalize('NFC', path))
+
+
+def _depth(part: Part) -> tuple[int, Key]:
+    return len(part.key), part.key

@@ -1,0 +1,180 @@
+"""`CompositeBackend`: several backends as one, each mounted at a path.
+
+Which backend a path belongs to is decided in `_mounts`, search in `_mounted_search`; here each operation finds its
+part. Snapshots are put together and taken apart in `_mounted_snapshots`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+from ._mounted_search import glob_mounts, grep_mounts
+from ._mounted_snapshots import MountedSnapshots
+from ._mounts import MountTable, Part
+from .paths import parse_path
+from .protocol import (
+    BackendProtocol,
+    BackendRef,
+    FileEntry,
+    SupportsCommands,
+    SupportsCompareAndSwap,
+    SupportsSnapshots,
+)
+from .search import GlobResult, GrepResult
+
+
+class CompositeBackend:
+    """One backend made of several: the longest mount point that a path begins with, by components, decides.
+
+    A mount point is a directory in the listing of its parent, search crosses it, and neither it nor a directory
+    above it can be removed. What the backend below has at a mount point is hidden, and left alone. Paths in results
+    and errors are those of the composite.
+
+    Capabilities are those of the parts, so `isinstance` tells the truth: `run` if the default runs commands (among
+    its own files only), `compare_and_swap` if every part has it, `snapshot`, `restore` and `changes` if every part
+    has them. The composite owns no part: whoever opened one closes it. A name that no backend has at its root (`~a`,
+    `c:`) is refused at a mount point too.
+
+    Args:
+        default: Holds everything that is not mounted; its working directory is that of the composite.
+        mounts: Backend by mount point, an absolute path.
+
+    Raises:
+        InvalidPathError: A mount point is malformed.
+        ValueError: A mount point is `/`, or there are two of the same name (compared in Unicode's NFC).
+    """
+
+    def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
+        self._table = MountTable(default, mounts)
+        # Members that are there only sometimes are set on the instance: `isinstance` looks for them by name.
+        if isinstance(default, SupportsCommands):
+            vars(self).update(run=default.run)
+        if all(isinstance(part.backend, SupportsCompareAndSwap) for part in self._table.parts):
+            vars(self).update(compare_and_swap=self._compare_and_swap)
+        captured = [(p, p.backend) for p in self._table.parts if isinstance(p.backend, SupportsSnapshots)]
+        if len(captured) == len(self._table.parts):
+            snapshots = MountedSnapshots(self._table, captured, self.read_bytes)
+            vars(self).update(snapshot=snapshots.snapshot, restore=snapshots.restore, changes=snapshots.changes)
+
+    @property
+    def ref(self) -> BackendRef | None:
+        """The mount points and the identity of each part, as JSON; `None` as long as a part has no identity."""
+        refs = {part.prefix or '/': part.backend.ref for part in self._table.parts}
+        if None in refs.values():
+            return None
+        parts = {
+            path: [ref.provider, ref.id] if isinstance(ref, BackendRef) else repr(ref) for path, ref in refs.items()
+        }
+        return BackendRef(provider='composite', id=json.dumps(parts, sort_keys=True))
+
+    async def working_dir(self) -> str:
+        """Return the working directory of the default backend."""
+        return await self._table.default.backend.working_dir()
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the contents of a file."""
+        part, inner = self._locate_file(path)
+        with part.errors(inner):
+            return await part.backend.read_bytes(inner)
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Replace or create a file."""
+        part, inner = self._locate_file(path)
+        with part.errors(inner):
+            await part.backend.write_bytes(inner, data)
+
+    async def stat(self, path: str) -> FileEntry:
+        """Return the metadata of a file or directory; a mount point is a directory."""
+        path = parse_path(path)
+        if self._table.is_fixed(path):
+            return _directory(path)
+        part, inner = self._table.locate(path)
+        with part.errors(inner):
+            return part.entry(await part.backend.stat(inner))
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        """Return the entries of one directory, with the mount points in it, sorted by name."""
+        path = parse_path(path)
+        mounted = [_directory(f'{path.rstrip("/")}/{name}') for name in self._table.child_names(path).values()]
+        part, inner = self._table.locate(path)
+        try:
+            with part.errors(inner):
+                entries = [part.entry(entry) for entry in await part.backend.list_dir(inner)]
+        except (FileNotFoundError, NotADirectoryError):
+            if not mounted:
+                raise
+            entries = []
+        visible = [entry for entry in entries if not self._table.is_fixed(entry.path)]
+        return sorted([*visible, *mounted], key=lambda entry: entry.name)
+
+    async def make_dir(self, path: str) -> None:
+        """Create a directory and its parents; a mount point is there already."""
+        path = parse_path(path)
+        if self._table.is_fixed(path):
+            return
+        part, inner = self._table.locate(path)
+        with part.errors(inner):
+            await part.backend.make_dir(inner)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it.
+
+        Raises:
+            FileNotFoundError: Nothing is there.
+            ValueError: It is a mount point, a directory above one, or the working directory.
+        """
+        path = parse_path(path)
+        if path == '/' or self._table.is_fixed(path):
+            raise ValueError(f'{path!r} is the root, a mount point or above one, and stays. Remove what is in it.')
+        part, inner = self._table.locate(path)
+        with part.errors(inner):
+            await part.backend.remove(inner)
+
+    async def exists(self, path: str) -> bool:
+        """Return whether a file or directory is there."""
+        path = parse_path(path)
+        part, inner = self._table.locate(path)
+        with part.errors(inner):
+            return self._table.is_fixed(path) or await part.backend.exists(inner)
+
+    async def realpath(self, path: str) -> str:
+        """Return the path with the symbolic links of its part resolved.
+
+        A link to what a mount hides keeps its own path: the resolved one would name another file.
+        """
+        path = parse_path(path)
+        part, inner = self._table.locate(path)
+        with part.errors(inner):
+            resolved = part.outer(await part.backend.realpath(inner))
+        return resolved if self._table.locate(resolved)[0] is part else path
+
+    async def glob(self, pattern: str, path: str = '/') -> GlobResult:
+        """Return the files under `path`, mounts included, whose path relative to it matches `pattern`."""
+        return await glob_mounts(self, self._table, pattern, path)
+
+    async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
+        """Return the lines that match a regular expression (RE2), in `path` or the files under it, mounts included."""
+        return await grep_mounts(self, self._table, pattern, path, glob=glob, limit=limit)
+
+    def __repr__(self) -> str:
+        mounts = ', '.join(f'{part.prefix!r}: {part.backend!r}' for part in self._table.mounted)
+        return f'CompositeBackend({self._table.default.backend!r}, {{{mounts}}})'
+
+    def _locate_file(self, path: str) -> tuple[Part, str]:
+        path = parse_path(path)
+        if self._table.is_fixed(path):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return self._table.locate(path)
+
+    async def _compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
+        part, inner = self._locate_file(path)
+        assert isinstance(part.backend, SupportsCompareAndSwap)  # noqa: S101 - checked when this became a member
+        with part.errors(inner):
+            await part.backend.compare_and_swap(inner, data, expected=expected)
+
+
+def _directory(path: str) -> FileEntry:
+    return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=True, size=None)
