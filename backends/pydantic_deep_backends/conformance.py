@@ -1,0 +1,691 @@
+"""The rules of `protocol` as tests, for everyone who writes a backend. Needs pytest and the pytest plugin of anyio.
+
+Subclass `BackendSuite` in a test module and provide a fixture `backend` that returns a fresh, empty backend:
+
+```python { test="skip" }
+class TestMyBackend(BackendSuite):
+    @pytest.fixture
+    def backend(self) -> MyBackend:
+        return MyBackend()
+```
+A rule about a capability that the backend does not have is skipped, and the reason names the protocol. A read-only
+backend overrides `seed` and `is_read_only`. Commands have a suite of their own, which comes with the sandbox.
+
+One class and one long file on purpose: a subclass overrides a rule by its name, and a reader finds all rules here.
+"""
+
+# ruff: noqa: D102 - the name of a rule is the sentence that a docstring would say again
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeAlias
+
+import anyio
+import pytest
+
+from ._search_cases import GLOB_CASES, GLOB_FILES, GREP_CASES, GREP_FILES, INVALID_GLOBS, INVALID_REGEXES
+from .errors import FileChangedError, InvalidPathError, InvalidPatternError, MissingBlobError, ReadOnlyError
+from .protocol import BackendProtocol, FileEntry, SupportsCompareAndSwap, SupportsSearch, SupportsSnapshots
+from .search import GlobResult, GrepResult, glob_backend, grep_backend
+from .snapshots import FileVersion, Tree, TreeDiff, digest_of
+
+__all__ = ('GOOD_NAMES', 'HOSTILE_PATHS', 'BackendSuite', 'Seed')
+
+Seed: TypeAlias = Callable[[str, bytes], Awaitable[None]]
+"""Puts a file into a backend by whatever door is open, parents included."""
+
+HOSTILE_PATHS: Final = (
+    '', '.', '..', 'a', 'a/b', './a', '../a', '/..', '/../etc/passwd', '/a/..', '/a/../b', '/a/../../b',
+    '~', '~/a', '~root', '/~', '/~root/a', 'C:', 'C:/a', 'c:\\a', '/C:/a', '/a\\b', '/..\\a', '\\\\server\\share',
+    '//', '//server/share', '/a\0b', '/a\0', '/a\nb', '/a\rb', '/a\x1bb', '/a\x7f', '/a\x85', '/a/' + 'b' * 256,
+    '/' + 'é' * 128, '/a' * 2049, '/\ud800', '/a\udcffb',
+)  # fmt: skip
+"""Paths that every operation refuses with `InvalidPathError`."""
+
+GOOD_NAMES: Final = (
+    'a', '...', '..a', 'a..', 'foo..bar', '.hidden', ' ', ' a ', 'a.', '-rf', "it's", '"', '`id`', '$(id)', '%2e%2e',
+    '*', '?', '[a]', '{a,b}', '#', '&', '|', ';', 'ab:c', 'naïve', '日本語', '．．', '\u202egnp.exe', 'a' * 255, 'é' * 127,
+    'CON', 'a~',
+)  # fmt: skip
+"""Names that look dangerous and mean nothing but themselves."""
+
+_WRITERS: Final = 8
+"""Writers at once in the rules about lost updates."""
+
+
+class BackendSuite:
+    """Each test is one rule of the backend protocols; see the docstring of the module for how to use it."""
+
+    pytestmark = pytest.mark.anyio
+
+    @pytest.fixture
+    def seed(self, backend: BackendProtocol) -> Seed:
+        """Puts files into `backend`. Override it where the backend itself does not write."""
+        return backend.write_bytes
+
+    @pytest.fixture
+    def is_read_only(self) -> bool:
+        """Whether the backend refuses every change."""
+        return False
+
+    @pytest.fixture
+    async def root(self, backend: BackendProtocol) -> str:
+        """The directory for the files of a test: a new one in the working directory."""
+        return posixpath.join(await backend.working_dir(), 'conformance')
+
+    @pytest.fixture
+    def make_unreadable(self) -> Callable[[str], Awaitable[None]] | None:
+        """Makes a file unreadable to the backend; enables the rules about what cannot be read."""
+        return None
+
+    @pytest.fixture
+    def writable(self, backend: BackendProtocol, is_read_only: bool) -> BackendProtocol:
+        """The backend, for rules that write."""
+        if is_read_only:
+            pytest.skip('the backend is read-only')
+        return backend
+
+    @pytest.fixture
+    def swapping(self, backend: BackendProtocol) -> SupportsCompareAndSwap:
+        """The backend, for rules of compare-and-swap."""
+        if not isinstance(backend, SupportsCompareAndSwap):
+            pytest.skip('the backend is not a SupportsCompareAndSwap')
+        return backend
+
+    @pytest.fixture
+    def capturing(self, backend: BackendProtocol) -> SupportsSnapshots:
+        """The backend, for rules of snapshots."""
+        if not isinstance(backend, SupportsSnapshots):
+            pytest.skip('the backend is not a SupportsSnapshots')
+        return backend
+
+    # Identity
+
+    async def test_it_has_the_members_of_a_backend(self, backend: BackendProtocol) -> None:
+        assert isinstance(backend, BackendProtocol)
+
+    async def test_the_ref_does_not_change(self, backend: BackendProtocol) -> None:
+        await backend.working_dir()
+        assert backend.ref is not None
+        assert backend.ref == backend.ref
+
+    async def test_the_working_directory_is_absolute_canonical_and_there(self, backend: BackendProtocol) -> None:
+        path = await backend.working_dir()
+        assert path.startswith('/')
+        assert posixpath.normpath(path) == path
+        assert await backend.realpath(path) == path
+        assert (await backend.stat(path)).is_dir
+
+    # Paths
+
+    @pytest.mark.parametrize('path', HOSTILE_PATHS, ids=ascii)
+    async def test_a_malformed_path_is_refused_by_every_operation(self, backend: BackendProtocol, path: str) -> None:
+        operations: list[Callable[[], Awaitable[object]]] = [
+            lambda: backend.read_bytes(path),
+            lambda: backend.write_bytes(path, b''),
+            lambda: backend.stat(path),
+            lambda: backend.list_dir(path),
+            lambda: backend.make_dir(path),
+            lambda: backend.remove(path),
+            lambda: backend.exists(path),
+            lambda: backend.realpath(path),
+            lambda: _glob(backend, '**', path),
+            lambda: _grep(backend, 'a', path),
+        ]
+        if isinstance(backend, SupportsCompareAndSwap):
+            swapping = backend
+            operations.append(lambda: swapping.compare_and_swap(path, b'', expected=None))
+        for operation in operations:
+            with pytest.raises(InvalidPathError):
+                await operation()
+
+    @pytest.mark.parametrize('name', GOOD_NAMES, ids=ascii)
+    async def test_a_strange_name_is_a_name(self, backend: BackendProtocol, seed: Seed, root: str, name: str) -> None:
+        path = f'{root}/{name}'
+        await seed(path, name.encode())
+        assert await backend.read_bytes(path) == name.encode()
+        assert [(entry.name, entry.path) for entry in await backend.list_dir(root)] == [(name, path)]
+
+    async def test_spellings_of_one_path_are_one_file(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/a/b', b'x')
+        for spelling in (f'{root}//a/b', f'{root}/./a/./b', f'{root}/a/b/', f'{root}/a//b/.'):
+            assert await backend.read_bytes(spelling) == b'x'
+            assert (await backend.stat(spelling)).path == f'{root}/a/b'
+            assert await backend.realpath(spelling) == f'{root}/a/b'
+
+    async def test_what_does_not_exist_has_a_real_path(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/a', b'')
+        assert await backend.realpath(f'{root}/none/at/all') == f'{root}/none/at/all'
+        assert await backend.realpath('/') == '/'
+
+    # Reading
+
+    @pytest.mark.parametrize(
+        'data',
+        [b'', bytes(range(256)), b'a\r\nb\rc\n', b'\xef\xbb\xbfa', b'\xff\xfea\0', 'é'.encode('latin-1')],
+        ids=ascii,
+    )
+    async def test_bytes_come_back_as_they_are(
+        self, backend: BackendProtocol, seed: Seed, root: str, data: bytes
+    ) -> None:
+        await seed(f'{root}/file', data)
+        assert await backend.read_bytes(f'{root}/file') == data
+        assert (await backend.stat(f'{root}/file')).size == len(data)
+
+    async def test_eight_megabytes_come_back_as_they_are(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        data = bytes(range(256)) * (8 * 4096)
+        await seed(f'{root}/file', data)
+        assert digest_of(await backend.read_bytes(f'{root}/file')) == digest_of(data)
+
+    async def test_what_is_missing_is_not_found(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/there', b'')
+        for operation in (backend.read_bytes, backend.stat, backend.list_dir):
+            for path in (f'{root}/none', f'{root}/none/below'):
+                with pytest.raises(FileNotFoundError):
+                    await operation(path)
+
+    async def test_nothing_is_below_a_file(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/file', b'')
+        assert not await backend.exists(f'{root}/file/below')
+        for operation in (backend.read_bytes, backend.stat, backend.list_dir):
+            with pytest.raises((FileNotFoundError, NotADirectoryError)):
+                await operation(f'{root}/file/below')
+
+    async def test_a_directory_cannot_be_read(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/d/file', b'')
+        with pytest.raises(IsADirectoryError):
+            await backend.read_bytes(f'{root}/d')
+
+    async def test_a_file_cannot_be_listed(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/file', b'')
+        with pytest.raises(NotADirectoryError):
+            await backend.list_dir(f'{root}/file')
+
+    async def test_files_and_directories_exist(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/d/file', b'')
+        found = [await backend.exists(f'{root}/{path}') for path in ('d', 'd/file', 'none', 'd/none', 'fil')]
+        assert found == [True, True, False, False, False]
+        assert await backend.exists('/')
+
+    async def test_metadata_of_files_and_directories(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/d/file', b'12345')
+        assert _as_tuple(await backend.stat(f'{root}/d/file')) == ('file', f'{root}/d/file', False, 5)
+        assert _as_tuple(await backend.stat(f'{root}/d')) == ('d', f'{root}/d', True, None)
+        top = await backend.stat('/')
+        assert (top.path, top.is_dir, top.size) == ('/', True, None)
+
+    async def test_a_listing_is_sorted_by_name_and_one_level_deep(
+        self, backend: BackendProtocol, seed: Seed, root: str
+    ) -> None:
+        for name in ('b', 'a-b', 'a/x/y', 'a.b', 'Z', 'é', '10', '9', '.h'):
+            await seed(f'{root}/{name}', b'1')
+        names = sorted(['b', 'a-b', 'a', 'a.b', 'Z', 'é', '10', '9', '.h'])
+        expected = [(name, f'{root}/{name}', name == 'a', None if name == 'a' else 1) for name in names]
+        assert [_as_tuple(entry) for entry in await backend.list_dir(root)] == expected
+
+    async def test_a_root_is_listed_with_its_paths(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/file', b'')
+        for entry in await backend.list_dir('/'):
+            assert entry.path == f'/{entry.name}'
+
+    async def test_what_cannot_be_read_is_an_error_and_hides_nothing(
+        self,
+        backend: BackendProtocol,
+        seed: Seed,
+        root: str,
+        make_unreadable: Callable[[str], Awaitable[None]] | None,
+    ) -> None:
+        if make_unreadable is None:
+            pytest.skip('provide `make_unreadable` to enable this rule')
+        for name in ('a', 'b', 'c'):
+            await seed(f'{root}/{name}', b'found\n')
+        await make_unreadable(f'{root}/b')
+        with pytest.raises(OSError):  # noqa: PT011 - which one is up to the backend; an empty result is not
+            await backend.read_bytes(f'{root}/b')
+        result = await _grep(backend, 'found', root)
+        assert result.counts == {f'{root}/a': 1, f'{root}/c': 1}
+        assert [problem.path for problem in result.problems] == [f'{root}/b']
+
+    # Writing
+
+    async def test_a_read_only_backend_refuses_every_change(
+        self, backend: BackendProtocol, seed: Seed, root: str, is_read_only: bool
+    ) -> None:
+        if not is_read_only:
+            pytest.skip('the backend is not read-only')
+        await seed(f'{root}/file', b'old')
+        changes: list[Callable[[], Awaitable[None]]] = [
+            lambda: backend.write_bytes(f'{root}/file', b'new'),
+            lambda: backend.write_bytes(f'{root}/new', b'new'),
+            lambda: backend.make_dir(f'{root}/new'),
+            lambda: backend.make_dir(root),
+            lambda: backend.remove(f'{root}/file'),
+            lambda: backend.remove('/'),
+        ]
+        for change in changes:
+            with pytest.raises(ReadOnlyError):
+                await change()
+        assert await backend.read_bytes(f'{root}/file') == b'old'
+        assert [entry.name for entry in await backend.list_dir(root)] == ['file']
+        assert not isinstance(backend, SupportsCompareAndSwap | SupportsSnapshots)
+
+    async def test_a_write_makes_parents_and_replaces(self, writable: BackendProtocol, root: str) -> None:
+        path = f'{root}/a/b/file'
+        await writable.write_bytes(path, b'a longer text')
+        await writable.write_bytes(path, b'short')
+        assert await writable.read_bytes(path) == b'short'
+        assert [entry.name for entry in await writable.list_dir(f'{root}/a/b')] == ['file']
+
+    async def test_a_directory_cannot_be_written(self, writable: BackendProtocol, root: str) -> None:
+        await writable.write_bytes(f'{root}/d/file', b'old')
+        for path in (f'{root}/d', '/'):
+            with pytest.raises(IsADirectoryError):
+                await writable.write_bytes(path, b'new')
+        assert await writable.read_bytes(f'{root}/d/file') == b'old'
+
+    async def test_nothing_can_be_made_below_a_file(self, writable: BackendProtocol, root: str) -> None:
+        await writable.write_bytes(f'{root}/file', b'old')
+        for path in (f'{root}/file/below', f'{root}/file/far/below'):
+            with pytest.raises(NotADirectoryError):
+                await writable.write_bytes(path, b'new')
+            with pytest.raises(NotADirectoryError):
+                await writable.make_dir(path)
+        assert await writable.read_bytes(f'{root}/file') == b'old'
+
+    async def test_readers_see_the_old_contents_or_the_new(self, writable: BackendProtocol, root: str) -> None:
+        path = f'{root}/file'
+        versions = [bytes([number]) * 200_000 for number in range(_WRITERS)]
+        await writable.write_bytes(path, versions[0])
+        seen: set[str] = set()
+
+        async def read() -> None:
+            for _ in range(20):
+                seen.add(digest_of(await writable.read_bytes(path)))
+
+        async with anyio.create_task_group() as group:
+            for version in versions:
+                group.start_soon(writable.write_bytes, path, version)
+                group.start_soon(read)
+        assert seen <= {digest_of(version) for version in versions}
+        assert await writable.read_bytes(path) in versions
+        assert [entry.name for entry in await writable.list_dir(root)] == ['file']
+
+    async def test_a_write_that_is_cancelled_is_done_or_not(self, writable: BackendProtocol, root: str) -> None:
+        path = f'{root}/file'
+        await writable.write_bytes(path, b'old' * 1000)
+        async with anyio.create_task_group() as group:
+            group.start_soon(writable.write_bytes, path, b'new' * 1_000_000)
+            await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        assert await writable.read_bytes(path) in (b'old' * 1000, b'new' * 1_000_000)
+        assert [entry.name for entry in await writable.list_dir(root)] == ['file']
+
+    async def test_files_written_at_once_are_all_there(self, writable: BackendProtocol, root: str) -> None:
+        async with anyio.create_task_group() as group:
+            for number in range(30):
+                group.start_soon(writable.write_bytes, f'{root}/d{number % 3}/{number}', b'%d' % number)
+        for number in range(30):
+            assert await writable.read_bytes(f'{root}/d{number % 3}/{number}') == b'%d' % number
+
+    # Directories
+
+    async def test_a_directory_is_made_with_its_parents(self, writable: BackendProtocol, root: str) -> None:
+        await writable.make_dir(f'{root}/a/b')
+        assert (await writable.stat(f'{root}/a/b')).is_dir
+        assert await writable.list_dir(f'{root}/a/b') == []
+        assert [_as_tuple(entry) for entry in await writable.list_dir(f'{root}/a')] == [
+            ('b', f'{root}/a/b', True, None)
+        ]
+
+    async def test_making_a_directory_again_changes_nothing(self, writable: BackendProtocol, root: str) -> None:
+        await writable.write_bytes(f'{root}/a/file', b'x')
+        for path in (f'{root}/a', root, '/'):
+            await writable.make_dir(path)
+        assert await writable.read_bytes(f'{root}/a/file') == b'x'
+
+    async def test_a_directory_is_not_made_over_a_file(self, writable: BackendProtocol, root: str) -> None:
+        await writable.write_bytes(f'{root}/file', b'x')
+        with pytest.raises(FileExistsError):
+            await writable.make_dir(f'{root}/file')
+        assert await writable.read_bytes(f'{root}/file') == b'x'
+
+    # Removing
+
+    async def test_a_removed_file_is_gone_and_its_directory_stays(self, writable: BackendProtocol, root: str) -> None:
+        await writable.write_bytes(f'{root}/d/file', b'x')
+        await writable.remove(f'{root}/d/file')
+        assert not await writable.exists(f'{root}/d/file')
+        assert await writable.list_dir(f'{root}/d') == []
+
+    async def test_a_directory_is_removed_with_all_in_it_and_no_neighbour(
+        self, writable: BackendProtocol, root: str
+    ) -> None:
+        for path in ('d/a/b', 'd/c', 'dd', 'd-e/f'):
+            await writable.write_bytes(f'{root}/{path}', b'x')
+        await writable.make_dir(f'{root}/d/empty/more')
+        await writable.remove(f'{root}/d')
+        assert not await writable.exists(f'{root}/d')
+        assert [entry.name for entry in await writable.list_dir(root)] == ['d-e', 'dd']
+        assert await writable.read_bytes(f'{root}/d-e/f') == b'x'
+
+    async def test_what_is_missing_cannot_be_removed(self, writable: BackendProtocol, root: str) -> None:
+        await writable.write_bytes(f'{root}/file', b'x')
+        with pytest.raises(FileNotFoundError):
+            await writable.remove(f'{root}/none')
+        with pytest.raises((FileNotFoundError, NotADirectoryError)):
+            await writable.remove(f'{root}/file/below')
+        assert await writable.exists(f'{root}/file')
+
+    async def test_the_working_directory_and_those_above_stay(self, writable: BackendProtocol, root: str) -> None:
+        await writable.write_bytes(f'{root}/file', b'x')
+        path = await writable.working_dir()
+        for ancestor in {path, posixpath.dirname(path), '/'}:
+            with pytest.raises(ValueError, match=r'(?i)remove'):
+                await writable.remove(ancestor)
+        assert await writable.read_bytes(f'{root}/file') == b'x'
+
+    # Compare and swap
+
+    async def test_a_file_is_created_only_if_there_is_none(
+        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
+    ) -> None:
+        path = f'{root}/a/file'
+        await swapping.compare_and_swap(path, b'one', expected=None)
+        with pytest.raises(FileChangedError) as caught:
+            await swapping.compare_and_swap(path, b'two', expected=None)
+        assert (caught.value.path, caught.value.expected, caught.value.actual) == (path, None, digest_of(b'one'))
+        assert await backend.read_bytes(path) == b'one'
+
+    async def test_a_file_is_replaced_only_if_it_is_what_was_read(
+        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
+    ) -> None:
+        path = f'{root}/file'
+        await backend.write_bytes(path, b'one')
+        await swapping.compare_and_swap(path, b'two', expected=digest_of(b'one'))
+        with pytest.raises(FileChangedError) as caught:
+            await swapping.compare_and_swap(path, b'three', expected=digest_of(b'one'))
+        assert (caught.value.expected, caught.value.actual) == (digest_of(b'one'), digest_of(b'two'))
+        assert await backend.read_bytes(path) == b'two'
+
+    async def test_a_file_that_is_gone_is_not_replaced(
+        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
+    ) -> None:
+        await backend.write_bytes(f'{root}/other', b'')
+        for path in (f'{root}/file', f'{root}/d/file'):
+            with pytest.raises(FileChangedError) as caught:
+                await swapping.compare_and_swap(path, b'two', expected=digest_of(b'one'))
+            assert (caught.value.path, caught.value.actual) == (path, None)
+        assert [entry.name for entry in await backend.list_dir(root)] == ['other']
+
+    async def test_a_directory_is_not_replaced(
+        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
+    ) -> None:
+        await backend.write_bytes(f'{root}/d/file', b'x')
+        with pytest.raises(IsADirectoryError):
+            await swapping.compare_and_swap(f'{root}/d', b'new', expected=None)
+        with pytest.raises(NotADirectoryError):
+            await swapping.compare_and_swap(f'{root}/d/file/below', b'new', expected=None)
+
+    async def test_writers_of_one_file_lose_no_update(
+        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
+    ) -> None:
+        """Each adds its lines through a spelling of its own, and tries again where another was faster."""
+        rounds = 5
+        await backend.write_bytes(f'{root}/file', b'')
+        spellings = (f'{root}/file', f'{root}//file', f'{root}/./file', f'{root}/file/')
+
+        async def add_lines(writer: int) -> None:
+            path = spellings[writer % len(spellings)]
+            done = 0
+            while done < rounds:
+                data = await backend.read_bytes(path)
+                await anyio.lowlevel.checkpoint()
+                try:
+                    line = f'{writer}.{done}\n'.encode()
+                    await swapping.compare_and_swap(path, data + line, expected=digest_of(data))
+                except FileChangedError:
+                    continue
+                done += 1
+
+        async with anyio.create_task_group() as group:
+            for writer in range(_WRITERS):
+                group.start_soon(add_lines, writer)
+        lines = (await backend.read_bytes(f'{root}/file')).decode().split()
+        assert sorted(lines) == sorted(f'{writer}.{done}' for writer in range(_WRITERS) for done in range(rounds))
+
+    async def test_one_of_many_creators_wins(
+        self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
+    ) -> None:
+        won: list[bytes] = []
+
+        async def create(writer: int) -> None:
+            data = b'%d' % writer
+            try:
+                await swapping.compare_and_swap(f'{root}/file', data, expected=None)
+            except FileChangedError:
+                return
+            won.append(data)
+
+        async with anyio.create_task_group() as group:
+            for writer in range(_WRITERS):
+                group.start_soon(create, writer)
+        assert won == [await backend.read_bytes(f'{root}/file')]
+
+    # Search
+
+    async def test_globs_find_what_the_table_says(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        for path in GLOB_FILES:
+            await seed(f'{root}/{path}', b'')
+        found = {case: await _glob(backend, case.pattern, _below(root, case.path)) for case in GLOB_CASES}
+        assert found == {
+            case: GlobResult(paths=tuple(sorted(_below(root, path) for path in case.expected))) for case in GLOB_CASES
+        }
+
+    async def test_regular_expressions_find_what_the_table_says(
+        self, backend: BackendProtocol, seed: Seed, root: str
+    ) -> None:
+        for path, data in GREP_FILES.items():
+            await seed(f'{root}/{path}', data)
+        found = {
+            case: _as_lines(await _grep(backend, case.pattern, _below(root, case.path), glob=case.glob))
+            for case in GREP_CASES
+        }
+        assert found == {
+            case: sorted((_below(root, path), number, line) for path, number, line in case.expected)
+            for case in GREP_CASES
+        }
+
+    @pytest.mark.parametrize('pattern', INVALID_GLOBS, ids=lambda pattern: ascii(pattern)[:30])
+    async def test_a_malformed_glob_is_refused(
+        self, backend: BackendProtocol, seed: Seed, root: str, pattern: str
+    ) -> None:
+        await seed(f'{root}/file', b'')
+        with pytest.raises(InvalidPatternError):
+            await _glob(backend, pattern, root)
+        with pytest.raises(InvalidPatternError):
+            await _grep(backend, 'a', root, glob=pattern)
+
+    @pytest.mark.parametrize('pattern', INVALID_REGEXES, ids=lambda pattern: ascii(pattern)[:30])
+    async def test_a_malformed_regular_expression_is_refused(
+        self, backend: BackendProtocol, seed: Seed, root: str, pattern: str
+    ) -> None:
+        await seed(f'{root}/file', b'')
+        with pytest.raises(InvalidPatternError):
+            await _grep(backend, pattern, root)
+
+    async def test_a_search_needs_a_place_that_exists(self, backend: BackendProtocol, seed: Seed, root: str) -> None:
+        await seed(f'{root}/file', b'')
+        with pytest.raises(FileNotFoundError):
+            await _glob(backend, '**', f'{root}/none')
+        with pytest.raises(FileNotFoundError):
+            await _grep(backend, 'a', f'{root}/none')
+        with pytest.raises(NotADirectoryError):
+            await _glob(backend, '**', f'{root}/file')
+
+    async def test_counts_stay_complete_when_lines_are_left_out(
+        self, backend: BackendProtocol, seed: Seed, root: str
+    ) -> None:
+        for name in ('b', 'a', 'c'):
+            await seed(f'{root}/{name}', b'x\n' * 4)
+        result = await _grep(backend, 'x', root, limit=6)
+        lines = [(match.path, match.line_number) for match in result.matches]
+        assert lines == [(f'{root}/a', number) for number in (1, 2, 3, 4)] + [(f'{root}/b', 1), (f'{root}/b', 2)]
+        assert result.counts == {f'{root}/{name}': 4 for name in ('a', 'b', 'c')}
+        assert result.truncated
+        assert result.files_searched == 3
+
+    # Snapshots
+
+    async def test_equal_files_make_the_same_tree_on_every_backend(
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        files = {'/a': b'1', '/d/b': b'', '/d/e/c': bytes(range(256)), '/.hidden': b'x', '/naïve': b'\r\n'}
+        for path, data in files.items():
+            await backend.write_bytes(f'{root}{path}', data)
+        await backend.make_dir(f'{root}/empty')
+        tree = (await capturing.snapshot()).subtree(root)
+        assert dict(tree.items()) == {path: _version(data) for path, data in files.items()}
+        assert tree.digest == _tree(files).digest
+
+    async def test_a_snapshot_stays_what_it_was(
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        await backend.write_bytes(f'{root}/a', b'1')
+        before = await capturing.snapshot()
+        await backend.write_bytes(f'{root}/a', b'2')
+        after = await capturing.snapshot()
+        assert before.get(f'{root}/a') == _version(b'1')
+        assert after.get(f'{root}/a') == _version(b'2')
+
+    async def test_changes_are_what_was_added_removed_and_changed(
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        for path in ('same', 'gone', 'd/other', 'touched'):
+            await backend.write_bytes(f'{root}/{path}', path.encode())
+        before = await capturing.snapshot()
+        assert await capturing.changes(before) == TreeDiff()
+        await backend.write_bytes(f'{root}/d/other', b'new')
+        await backend.write_bytes(f'{root}/d/added', b'')
+        await backend.write_bytes(f'{root}/touched', b'touched')
+        await backend.remove(f'{root}/gone')
+        await backend.make_dir(f'{root}/empty')
+        assert await capturing.changes(before) == TreeDiff(
+            added=(f'{root}/d/added',), removed=(f'{root}/gone',), changed=(f'{root}/d/other',)
+        )
+
+    async def test_a_restore_brings_every_file_back(
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        files = {f'{root}/a': b'1', f'{root}/d/b': b'2', f'{root}/d/c': b'2', f'{root}/e/f/g': b'3', f'{root}/h': b'4'}
+        for path, data in files.items():
+            await backend.write_bytes(path, data)
+        before = await capturing.snapshot()
+        await backend.write_bytes(f'{root}/a', b'changed')
+        await backend.remove(f'{root}/d')
+        await backend.write_bytes(f'{root}/d', b'a file now')
+        await backend.remove(f'{root}/h')
+        await backend.write_bytes(f'{root}/h/i/j', b'a directory now')
+        await backend.write_bytes(f'{root}/new/file', b'')
+        await capturing.restore(before, _reader(files.values()))
+        assert await capturing.snapshot() == before
+        assert await capturing.changes(before) == TreeDiff()
+        for path, data in files.items():
+            assert await backend.read_bytes(path) == data
+        assert [entry.name for entry in await backend.list_dir(root)] == ['a', 'd', 'e', 'h']
+
+    async def test_a_restored_file_may_take_the_place_of_an_empty_directory(
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        await backend.make_dir(f'{root}/a/b')
+        wanted = Tree.of({f'{root}/a': _version(b'x')})
+        await capturing.restore(wanted, _reader([b'x']))
+        assert await capturing.snapshot() == wanted
+
+    async def test_a_restore_keeps_who_may_execute(self, capturing: SupportsSnapshots, root: str) -> None:
+        wanted = Tree.of({f'{root}/run': _version(b'#!', 0o755), f'{root}/read': _version(b'#!')})
+        await capturing.restore(wanted, _reader([b'#!']))
+        assert await capturing.snapshot() == wanted
+        swapped = Tree.of({f'{root}/run': _version(b'#!'), f'{root}/read': _version(b'#!', 0o755)})
+        await capturing.restore(swapped, _reader([b'#!']))
+        assert await capturing.snapshot() == swapped
+
+    async def test_an_empty_tree_removes_every_file(
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        await backend.write_bytes(f'{root}/a/b', b'x')
+        await capturing.restore(Tree())
+        assert await capturing.snapshot() == Tree()
+        assert not await backend.exists(f'{root}/a')
+
+    async def test_nothing_changes_where_contents_are_missing(
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        await backend.write_bytes(f'{root}/keep', b'1')
+        before = await capturing.snapshot()
+        wanted = Tree.of({f'{root}/{name}': _version(name.encode()) for name in ('b', 'a', 'c')})
+        for read_blob in (None, _reader([b'b']), _wrong_contents):
+            with pytest.raises(MissingBlobError) as caught:
+                await capturing.restore(wanted, read_blob)
+            assert f'{root}/a' in caught.value.paths
+            assert list(caught.value.paths) == sorted(caught.value.paths)
+            assert await capturing.snapshot() == before
+
+    async def test_a_tree_with_a_path_that_is_refused_is_not_restored(
+        self, capturing: SupportsSnapshots, root: str
+    ) -> None:
+        wanted = Tree.of({f'{root}/a\nb': _version(b'x')})
+        with pytest.raises(InvalidPathError):
+            await capturing.restore(wanted, _reader([b'x']))
+        assert await capturing.snapshot() == Tree()
+
+
+async def _glob(backend: BackendProtocol, pattern: str, path: str) -> GlobResult:
+    if isinstance(backend, SupportsSearch):
+        return await backend.glob(pattern, path)
+    return await glob_backend(backend, pattern, path)
+
+
+async def _grep(
+    backend: BackendProtocol, pattern: str, path: str, *, glob: str | None = None, limit: int = 1000
+) -> GrepResult:
+    if isinstance(backend, SupportsSearch):
+        return await backend.grep(pattern, path, glob=glob, limit=limit)
+    return await grep_backend(backend, pattern, path, glob=glob, limit=limit)
+
+
+def _below(root: str, path: str) -> str:
+    return root if path == '.' else f'{root}/{path}'
+
+
+def _as_tuple(entry: FileEntry) -> tuple[str, str, bool, int | None]:
+    return entry.name, entry.path, entry.is_dir, entry.size
+
+
+def _as_lines(result: GrepResult) -> list[tuple[str, int, str]]:
+    """Return the lines of a result that is complete and in which the counts agree with the lines."""
+    assert (result.problems, result.truncated) == ((), False)
+    assert sum(result.counts.values()) == len(result.matches)
+    return [(match.path, match.line_number, match.line) for match in result.matches]
+
+
+def _version(data: bytes, mode: int = 0o644) -> FileVersion:
+    return FileVersion(digest=digest_of(data), size=len(data), mode=mode)
+
+
+def _tree(files: Mapping[str, bytes]) -> Tree:
+    return Tree.of({path: _version(data) for path, data in files.items()})
+
+
+def _reader(contents: Iterable[bytes]) -> Callable[[str], Awaitable[bytes]]:
+    by_digest = {digest_of(data): data for data in contents}
+
+    async def read_blob(digest: str) -> bytes:
+        return by_digest[digest]
+
+    return read_blob
+
+
+async def _wrong_contents(digest: str) -> bytes:
+    return b'not what has the digest ' + digest.encode()
