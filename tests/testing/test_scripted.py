@@ -7,11 +7,13 @@ import json
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, ModelSettings
+from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import (
     AgentStreamEvent,
     BinaryContent,
     FilePart,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
@@ -199,6 +201,16 @@ async def test_usage_is_reported_when_streamed() -> None:
     model = ScriptedModel('Done.', usage=RequestUsage(input_tokens=3, output_tokens=4))
     _, result = await stream(model)
     assert (result.usage.input_tokens, result.usage.output_tokens) == (3, 4)
+
+
+async def test_a_stream_reports_usage_and_its_end_with_the_last_piece() -> None:
+    answer = ModelResponse(parts=[TextPart('One two')], usage=RequestUsage(output_tokens=2), finish_reason='stop')
+    async with model_request_stream(ScriptedModel(answer), [ModelRequest.user_text_prompt('Go')]) as pieces:
+        before = (pieces.usage.output_tokens, pieces.finish_reason)
+        async for _ in pieces:
+            pass
+        after = (pieces.usage.output_tokens, pieces.finish_reason)
+    assert (before, after) == ((0, None), (2, 'stop'))
 
 
 async def test_text_and_thinking_stream_by_words() -> None:

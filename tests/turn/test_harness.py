@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import PrefixTools
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -92,7 +93,9 @@ def results(model: ScriptedModel) -> list[object]:
 
 async def test_file_system_and_our_files_are_the_same_files(deps: DeepAgentDeps) -> None:
     path = await path_of(deps, 'notes.md')
-    tools = ['list_directory', 'search_files', 'file_info']
+    # Those of its tools that we have not: it refuses to run tools that tell of themselves under another name
+    # (https://github.com/pydantic/pydantic-ai/issues/10927), so that `PrefixTools` is no way out here.
+    tools = ['list_directory', 'search_files']
     model = ScriptedModel(
         call('write_file', path=path, content='alpha\nbeta\n'),
         [call('search_files', pattern='bet.'), call('list_directory')],
@@ -106,6 +109,27 @@ async def test_file_system_and_our_files_are_the_same_files(deps: DeepAgentDeps)
     assert 'beta' in searched
     assert 'notes.md' in listed
     assert 'gamma' in searched_again
+
+
+async def test_prefixed_tools_read_and_write_beside_ours(deps: DeepAgentDeps) -> None:
+    path = await path_of(deps, 'notes.md')
+    theirs = PrefixTools(FileSystem(tools=['read_file', 'write_file']), prefix='fs')
+    model = ScriptedModel(
+        call('fs_write_file', path='notes.md', content='alpha\n'),
+        call('edit_file', path=path, old_string='alpha', new_string='beta'),
+        [call('fs_read_file', path='notes.md'), call('read_file', path=path)],
+        'Done.',
+    )
+    await create_deep_agent(model, capabilities=[theirs]).run('Go', deps=deps)
+    assert await read(deps, 'notes.md') == 'beta\n'
+    assert ['beta' in str(result) for result in results(model)[-2:]] == [True, True]
+
+
+async def test_names_that_collide_are_an_error_at_the_start(deps: DeepAgentDeps) -> None:
+    model = ScriptedModel('Done.')
+    with pytest.raises(UserError, match='read_file'):
+        await create_deep_agent(model, capabilities=[FileSystem()]).run('Go', deps=deps)
+    assert model.requests == []
 
 
 async def test_file_system_stands_in_for_our_room_on_our_backend(deps: DeepAgentDeps) -> None:
@@ -135,14 +159,6 @@ async def test_planning_keeps_its_plan_beside_our_todos(deps: DeepAgentDeps) -> 
     assert deps.todos == [Todo(content='Cut once')]
     assert 'Measure twice' in sent(model)
     assert 'Cut once' in sent(model)
-
-
-async def test_prefixed_tools_stand_beside_ours(deps: DeepAgentDeps) -> None:
-    planning = Planning(store=InMemoryPlanStore(), tools=['read_plan'])
-    model = ScriptedModel(call('plan_read_plan'), 'Done.')
-    await create_deep_agent(model, capabilities=[PrefixTools(planning, prefix='plan')]).run('Go', deps=deps)
-    assert {'plan_read_plan', 'read_file', 'write_todos'} <= set(model.requests[0].tool_names)
-    assert len(results(model)) == 1
 
 
 async def test_tool_output_limits_spill_into_our_backend(deps: DeepAgentDeps) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from llmock.journal import RequestRecord
@@ -17,7 +18,7 @@ from llmock.tools import ToolSpec, tool_context
 from pydantic import JsonValue
 from pydantic_ai import models
 from pydantic_ai.messages import ModelResponse, PartDeltaEvent
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, override_allow_model_requests
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.google import GoogleModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -28,6 +29,7 @@ from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep import DeepAgentDeps, Todo, create_deep_agent
+from pydantic_deep.testing import RecordedModel, RecordingModel
 
 pytestmark = pytest.mark.anyio
 
@@ -116,14 +118,12 @@ class Turn:
     deps: DeepAgentDeps
     delta_count: int
     """How many pieces of parts the run told its watchers of."""
-    requests: list[RequestRecord]
-    """The server's journal."""
 
 
-async def take_turn(server: LLMockServer, wire: Wire, *, streamed: bool) -> Turn:
-    """Run the turn over one wire."""
+async def take_turn(model: Model, *, streamed: bool) -> Turn:
+    """Run the turn."""
     deps = DeepAgentDeps()
-    agent = create_deep_agent(wire.make(server.base_url(wire.provider)))
+    agent = create_deep_agent(model)
     delta_count = 0
     # Entering the agent closes the SDK's connections at the end.
     async with agent:
@@ -137,7 +137,7 @@ async def take_turn(server: LLMockServer, wire: Wire, *, streamed: bool) -> Turn
             result = results[0]
         else:
             result = await agent.run(PROMPT, deps=deps)
-    return Turn(result=result, deps=deps, delta_count=delta_count, requests=server.state.journal.records(wait=2))
+    return Turn(result=result, deps=deps, delta_count=delta_count)
 
 
 def offered_tools(wire: Wire, request: RequestRecord) -> dict[str, ToolSpec]:
@@ -146,18 +146,23 @@ def offered_tools(wire: Wire, request: RequestRecord) -> dict[str, ToolSpec]:
     return {tool.name: tool for tool in context.tools} if context else {}
 
 
-@pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
-@pytest.mark.parametrize('name', WIRES)
-async def test_a_whole_turn_with_tools(server: LLMockServer, name: str, streamed: bool) -> None:
-    wire = WIRES[name]
-    turn = await take_turn(server, wire, streamed=streamed)
-
+async def assert_done(turn: Turn) -> None:
+    """Assert that the tools did their work and the model answered."""
     assert turn.result.output == ANSWER
     assert await turn.deps.backend.read_bytes('/greeting.txt') == TEXT.encode()
     assert turn.deps.todos == [
         Todo(content='Write the greeting', status='completed'),
         Todo(content='Read it back', status='in_progress'),
     ]
+
+
+@pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
+@pytest.mark.parametrize('name', WIRES)
+async def test_a_whole_turn_with_tools(server: LLMockServer, name: str, streamed: bool) -> None:
+    wire = WIRES[name]
+    turn = await take_turn(wire.make(server.base_url(wire.provider)), streamed=streamed)
+
+    await assert_done(turn)
     assert (turn.delta_count > 0) is streamed
 
     usage = turn.result.usage
@@ -174,16 +179,38 @@ async def test_the_server_sees_our_tools_and_what_they_returned(
     server: LLMockServer, name: str, streamed: bool
 ) -> None:
     wire = WIRES[name]
-    turn = await take_turn(server, wire, streamed=streamed)
+    await take_turn(wire.make(server.base_url(wire.provider)), streamed=streamed)
+    requests = server.state.journal.records(wait=2)
 
     method = 'streamGenerateContent' if streamed else 'generateContent'
-    assert [request.path for request in turn.requests] == [wire.path.format(method=method)] * 4
-    assert [request.status for request in turn.requests] == [200] * 4
-    assert [request.stream for request in turn.requests] == [streamed] * 4
-    for request in turn.requests:
+    assert [request.path for request in requests] == [wire.path.format(method=method)] * 4
+    assert [request.status for request in requests] == [200] * 4
+    assert [request.stream for request in requests] == [streamed] * 4
+    for request in requests:
         tools = offered_tools(wire, request)
         assert set(tools) >= {'write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep'}
         assert list(tools['write_file'].parameters['properties']) == ['path', 'content']
         assert tools['write_file'].parameters['required'] == ['path', 'content']
         assert tools['write_file'].description
-    assert 'Welt' in str(turn.requests[-1].body)
+    assert 'Welt' in str(requests[-1].body)
+
+
+@pytest.mark.parametrize('streamed', [False, True], ids=['plain', 'streamed'])
+@pytest.mark.parametrize('name', WIRES)
+async def test_a_turn_that_was_recorded_plays_again_without_the_server(
+    server: LLMockServer, tmp_path: Path, name: str, streamed: bool
+) -> None:
+    wire, path = WIRES[name], tmp_path / 'recording.json'
+    live = await take_turn(RecordingModel(wire.make(server.base_url(wire.provider)), path), streamed=streamed)
+    request_count = len(server.state.journal.records(wait=2))
+
+    # The other way round than it was recorded, and with requests to models switched off.
+    with override_allow_model_requests(False):
+        model = RecordedModel(path)
+        played = await take_turn(model, streamed=not streamed)
+
+    await assert_done(played)
+    assert model.remaining == 0
+    assert (model.system, model.model_name) == (live.result.response.provider_name, played.result.response.model_name)
+    assert played.result.usage.output_tokens == live.result.usage.output_tokens
+    assert len(server.state.journal.records(wait=2)) == request_count
