@@ -17,9 +17,6 @@ SAMPLE_BYTES = 64 * 1024
 BINARY_PROBE_BYTES = 8 * 1024
 """A NUL byte this near to the start means binary, the rule of git and of grep (theirs: 8,000 and 32,768 bytes)."""
 
-MIN_CONFIDENCE = 0.5
-"""Below this, a guess of chardet for bytes that are no UTF-8 gives way to Windows-1252, the commonest of them."""
-
 _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, 'utf-32'),
     (codecs.BOM_UTF32_BE, 'utf-32'),
@@ -55,10 +52,8 @@ def detect_encoding(data: bytes) -> str | None:
         return None
     if _decodes(data, 'utf-8'):
         return 'utf-8'
-    for name in _guesses(data[:SAMPLE_BYTES]):
-        if _round_trips(data, name):
-            return name
-    return None
+    name = _guess(data[:SAMPLE_BYTES])
+    return name if name is not None and _round_trips(data, name) else None
 
 
 def decode_text(data: bytes, encoding: str) -> tuple[str, bytes]:
@@ -110,21 +105,23 @@ def _markless(mark: bytes, name: str) -> str:
     return name
 
 
-def _guesses(sample: bytes) -> list[str]:
+def _guess(sample: bytes) -> str | None:
     try:
-        guess = chardet.detect(sample)
+        name = chardet.detect(sample)['encoding']
     except Exception:  # noqa: BLE001 - whatever a detector trips over, a guess that fails is no guess
-        return []
-    name, confidence = guess['encoding'], guess['confidence']
+        return None
     if name is None:
-        return []
-    return [name] if confidence >= MIN_CONFIDENCE else ['cp1252', name]
+        return None
+    try:
+        return codecs.lookup(name).name
+    except LookupError:  # the detector knows more encodings than Python
+        return None
 
 
 def _decodes(data: bytes, name: str) -> bool:
     try:
         data.decode(name)
-    except (UnicodeError, LookupError):
+    except UnicodeError:
         return False
     return True
 
@@ -133,5 +130,5 @@ def _round_trips(data: bytes, name: str) -> bool:
     try:
         text, mark = decode_text(data, name)
         return encode_text(text, name, mark) == data
-    except (UnicodeError, LookupError):
+    except UnicodeError:
         return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from pydantic_ai import Agent, AgentToolset, Tool
 from pydantic_ai.capabilities import AbstractCapability, AgentCapability
@@ -11,6 +10,7 @@ from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolFuncEither
+from typing_extensions import TypeVar
 
 from ._workspace import DepsWorkspace
 from .deps import DeepAgentDeps
@@ -18,8 +18,8 @@ from .failures import ToolFailures
 from .filesystem import Filesystem
 from .todos import Todos
 
-DepsT = TypeVar('DepsT', bound=DeepAgentDeps)
-OutputT = TypeVar('OutputT')
+DepsT = TypeVar('DepsT', bound=DeepAgentDeps, default=DeepAgentDeps)
+OutputT = TypeVar('OutputT', default=str)
 
 TOOL_RETRIES = 10
 """How often in a row a tool may be called wrongly before pydantic-ai counts it as out of retries.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pydantic_ai import models
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pytest_examples import CodeExample, EvalExample, find_examples
 
@@ -56,30 +58,47 @@ SCRIPTS: dict[str, list[Step]] = {
 
 def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     """Play the script of the last prompt; a prompt without one fails the example."""
-    last = max(i for i, m in enumerate(messages) if any(isinstance(p, UserPromptPart) for p in m.parts))
-    prompt = next(str(p.content) for p in messages[last].parts if isinstance(p, UserPromptPart))
+    prompts = {
+        i: p.content
+        for i, m in enumerate(messages)
+        for p in m.parts
+        if isinstance(p, UserPromptPart) and isinstance(p.content, str) and not p.content.startswith('<system>')
+    }
+    last, prompt = prompts.popitem()
     done = sum(isinstance(m, ModelResponse) for m in messages[last:])
     step = SCRIPTS[prompt][done]
     return ModelResponse(parts=[TextPart(step) if isinstance(step, str) else step])
 
 
+def infer_model(model: Model | str) -> Model:
+    return model if isinstance(model, Model) else FunctionModel(answer)
+
+
 @pytest.fixture
 def played_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Replace the models that the docs name by a played one, and run in an empty directory."""
-    monkeypatch.setattr(models, 'infer_model', lambda model, *args, **kwargs: FunctionModel(answer))
-    before = Path.cwd()
-    os.chdir(tmp_path)
+    monkeypatch.setattr(models, 'infer_model', infer_model)
+    monkeypatch.chdir(tmp_path)
+    loop = asyncio.new_event_loop()  # `run_sync` makes one where there is none, and nobody closes it
+    asyncio.set_event_loop(loop)
     yield
-    os.chdir(before)
+    asyncio.set_event_loop(None)
+    loop.close()
 
 
-@pytest.mark.parametrize(
-    'example', find_examples(str(ROOT / 'README.md'), str(ROOT / 'docs'), str(ROOT / 'backends/README.md')), ids=str
-)
+SOURCES = ('README.md', 'docs', 'backends/README.md', 'pydantic_deep', 'backends/pydantic_deep_backends')
+EXAMPLES = list(find_examples(*(str(ROOT / source) for source in SOURCES)))
+
+
+@pytest.mark.parametrize('example', EXAMPLES, ids=[str(e).removeprefix(f'{ROOT}/') for e in EXAMPLES])
 @pytest.mark.usefixtures('played_model')
 def test_a_block_runs_and_prints_what_it_says(example: CodeExample, eval_example: EvalExample) -> None:
     eval_example.set_config(quotes='single', line_length=120)
-    if eval_example.update_examples:
-        eval_example.run_print_update(example)
-    else:
-        eval_example.run_print_check(example)
+    run = eval_example.run_print_update if eval_example.update_examples else eval_example.run_print_check
+    failure = None
+    try:
+        run(example)
+    except Exception as error:  # kept as text: its traceback leads into the page, which Python 3.11 cannot format
+        failure = ''.join(traceback.format_exception_only(error))
+    if failure:
+        pytest.fail(failure, pytrace=False)

@@ -40,13 +40,13 @@ async def run() -> None:
     assert_type(result.output, Answer)
 
 
-def backends_are_found_by_protocol(backend: BackendProtocol) -> None:
+async def backends_are_found_by_protocol(backend: BackendProtocol) -> None:
     local: BackendProtocol = LocalBackend('.')
     state: BackendProtocol = StateBackend({'/a.txt': 'text', '/b.bin': b'bytes'})
     if isinstance(backend, SupportsSearch):
-        backend.glob('*')
+        await backend.glob('*')
     if isinstance(backend, SupportsCommands):
-        backend.run(['true'])
+        await backend.run(['true'])
     del local, state
 
 
@@ -55,5 +55,5 @@ def rooms_fit_any_agent() -> None:
     Agent('test', deps_type=int, capabilities=[room, Filesystem(backend=StateBackend())])
 
 
-create_deep_agent('test', deps_type=int)  # pyright: ignore[reportArgumentType]  # type: ignore[type-var]
-TenantDeps(tenant=1)  # pyright: ignore[reportArgumentType]  # type: ignore[arg-type]
+create_deep_agent('test', deps_type=int)  # type: ignore[type-var]
+TenantDeps(tenant=1)  # type: ignore[arg-type]

@@ -9,26 +9,36 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter
 from pydantic_ai import FunctionToolset, InstructionPart, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from typing_extensions import TypedDict
 
 from ._render import render_todos, summarize_todos
-from ._types import HasTodos, Todo
+from ._types import HasTodos, Todo, TodoStatus
 
 TOOL_NAME = 'write_todos'
 
-_ARGUMENTS = TypeAdapter(dict[str, list[Todo]])
+
+class Item(TypedDict):
+    # A todo as the model writes it. No docstrings here: they would go into the schema, which each request pays for.
+    content: str
+    status: TodoStatus
+
+
+_ARGUMENTS = TypeAdapter(dict[str, list[Item]])
 
 
 def build_toolset(instructions: str, own: list[Todo] | None) -> FunctionToolset[object]:
     """Return the toolset; `own` is the list of this run where deps have none."""
 
-    async def write_todos(ctx: RunContext[object], todos: list[Todo]) -> str:
+    async def write_todos(ctx: RunContext[object], todos: list[Item]) -> str:
         """Replace the todo list. Send the whole list each time."""
-        _todos_of(ctx, own)[:] = todos
-        return summarize_todos(todos)
+        current = _todos_of(ctx, own)
+        current[:] = [Todo(**item) for item in todos]
+        return summarize_todos(current)
 
-    async def state(ctx: RunContext[object]) -> InstructionPart | None:
-        text = render_todos(_todos_of(ctx, own))
-        return InstructionPart(f'Todos:\n{text}', name='list', on_change='append') if text else None
+    async def state(ctx: RunContext[object]) -> InstructionPart:
+        # Never empty: the first todos would otherwise add to the instructions, which are the start of the prefix.
+        text = render_todos(_todos_of(ctx, own)) or 'none'
+        return InstructionPart(f'Todos:\n{text}', name='list', on_change='append')
 
     toolset = FunctionToolset[object](id='todos', instructions=[instructions, state])
     toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write'})
@@ -44,7 +54,7 @@ def last_written(messages: Sequence[ModelMessage]) -> list[Todo]:
                 if isinstance(part, ToolReturnPart) and part.tool_name == TOOL_NAME and part.outcome == 'success':
                     succeeded.add(part.tool_call_id)
             elif isinstance(part, ToolCallPart) and part.tool_call_id in succeeded:
-                return _ARGUMENTS.validate_python(part.args_as_dict())['todos']
+                return [Todo(**item) for item in _ARGUMENTS.validate_python(part.args_as_dict())['todos']]
     return []
 
 

@@ -108,8 +108,46 @@ async def test_a_change_is_appended_and_the_prefix_stays() -> None:
 async def test_what_the_model_reads() -> None:
     seen: list[AgentInfo] = []
     await Agent(play('ok', seen=seen), capabilities=[Todos()]).run('hi')
-    assert seen[0].instructions == snapshot()
-    assert [(t.name, t.description, t.parameters_json_schema, t.metadata) for t in seen[0].function_tools] == snapshot()
+    assert seen[0].instructions == snapshot(
+        """\
+For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.
+
+<context id="toolset:todos:list">
+Todos:
+none
+</context>
+A later <context> element with the same id replaces the earlier one and stays in effect until replaced again.\
+"""
+    )
+    assert [(t.name, t.description, t.parameters_json_schema, t.metadata) for t in seen[0].function_tools] == snapshot(
+        [
+            (
+                'write_todos',
+                'Replace the todo list. Send the whole list each time.',
+                {
+                    '$defs': {
+                        'Item': {
+                            'properties': {
+                                'content': {'type': 'string'},
+                                'status': {
+                                    'enum': ['pending', 'in_progress', 'completed'],
+                                    'type': 'string',
+                                },
+                            },
+                            'required': ['content', 'status'],
+                            'title': 'Item',
+                            'type': 'object',
+                        }
+                    },
+                    'additionalProperties': False,
+                    'properties': {'todos': {'items': {'$ref': '#/$defs/Item'}, 'type': 'array'}},
+                    'required': ['todos'],
+                    'type': 'object',
+                },
+                {'effect': 'write'},
+            )
+        ]
+    )
 
 
 def test_todos_render_with_a_mark_each() -> None:

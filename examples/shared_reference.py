@@ -1,0 +1,31 @@
+"""How do I give every user files of their own, and all of them the same documents to read?"""
+
+from __future__ import annotations
+
+from pydantic_ai.models import Model
+
+from pydantic_deep import CompositeBackend, DeepAgentDeps, ReadOnlyBackend, StateBackend, create_deep_agent
+
+HANDBOOK = StateBackend({'/tone.md': 'Write short sentences.\n'})
+
+
+def deps_for(user: str) -> DeepAgentDeps:
+    """Return deps in which `/handbook` is everybody's and cannot be changed, and the rest is the user's."""
+    own = StateBackend()
+    return DeepAgentDeps(
+        backend=CompositeBackend(own, {'/handbook': ReadOnlyBackend(HANDBOOK)}), metadata={'user': user}
+    )
+
+
+async def main(model: Model | str) -> None:
+    agent = create_deep_agent(model)
+    ada, ben = deps_for('ada'), deps_for('ben')
+    await agent.run('Read the handbook and write hello.md.', deps=ada)
+    print(await ada.backend.exists('/hello.md'), await ben.backend.exists('/hello.md'))
+    print((await ben.backend.read_bytes('/handbook/tone.md')).decode())
+
+
+if __name__ == '__main__':
+    import anyio
+
+    anyio.run(main, 'anthropic:claude-opus-5-5')
