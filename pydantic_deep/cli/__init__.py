@@ -1,0 +1,45 @@
+"""The command `pydantic-deep`: one function, which loads the rest when it is called.
+
+Typer, Rich and prompt-toolkit are the extra `cli`. Nothing else of the framework imports this package.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+
+__all__ = ('main',)
+
+
+def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    A program that has models of its own can offer them by name:
+
+    ```python {test="skip"}
+    sys.exit(main(models={'house': FallbackModel(cheap, careful)}))  # then: --model house
+    ```
+
+    Args:
+        argv: The arguments after the program's name; `None` for those of this process.
+        models: What `--model` may name besides the models of pydantic-ai.
+
+    Returns:
+        0 done, 1 the run failed, 2 wrong usage, 3 no usable model, 4 the budget is used up, 130 interrupted.
+    """
+    try:
+        from ._app import run_app
+    except ModuleNotFoundError as error:
+        if error.name not in ('typer', 'rich', 'prompt_toolkit'):
+            raise
+        print(  # noqa: T201
+            f'The command line needs {error.name!r}, which is not installed. Install the extra: '
+            "pip install 'pydantic-deep[cli]'",
+            file=sys.stderr,
+        )
+        return 2
+    return run_app(sys.argv[1:] if argv is None else argv, models or {})

@@ -1,0 +1,131 @@
+"""A dialogue: turn by turn, with one history, until the person leaves."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import anyio.to_thread
+from prompt_toolkit import PromptSession
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from pydantic_ai.messages import ModelMessage
+from rich.console import Console
+from rich.text import Text
+
+from ._failures import EXIT_CODES
+from ._interrupts import stop_on_interrupt
+from ._printable import printable
+from ._progress import Progress
+from ._render import render_file, render_todos
+from ._run import Worker, run_turn
+from ._surroundings import Surroundings
+
+HELP = """\
+/help   these lines
+/todos  the plan
+/files  the files that changed since the chat began
+/new    forget the conversation and the plan; files stay as they are
+/quit   leave, as Ctrl-D does
+Ctrl-C stops the agent. Everything else that you type is for the agent."""
+
+Ask: TypeAlias = Callable[[], Awaitable[str]]
+"""Returns what the person says next; raises `EOFError` when there is nothing more."""
+
+
+async def chat(worker: Worker, surroundings: Surroundings) -> int:
+    """Talk until the person leaves, and return the exit code.
+
+    Args:
+        worker: The agent and its directory.
+        surroundings: Where the lines of earlier chats are kept.
+    """
+    if not sys.stdin.isatty():
+        return await _Chat(worker, Console(stderr=True), prints_answers=True).talk(_read_line)
+    console = Console()
+    console.print(Text(printable(f'{worker.model} in {worker.directory}'), 'dim'))
+    console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.', 'dim'))
+    session = PromptSession[str](history=open_history(surroundings, console))
+    return await _Chat(worker, console, prints_answers=False).talk(lambda: _prompt(session))
+
+
+class _Chat:
+    """The state of a dialogue."""
+
+    def __init__(self, worker: Worker, console: Console, *, prints_answers: bool) -> None:
+        self._worker = worker
+        self._console = console
+        self._prints_answers = prints_answers
+        self._messages: list[ModelMessage] = []
+        self._exit_code = 0
+
+    async def talk(self, ask: Ask) -> int:
+        """Take turns until there is nothing more; where no person watches, the last turn gives the exit code."""
+        async with self._worker.agent:
+            while True:
+                try:
+                    said = (await ask()).strip()
+                except EOFError:
+                    break
+                if said in ('/quit', '/exit'):
+                    break
+                if said.startswith('/'):
+                    await self._obey(said)
+                elif said:
+                    await self._turn(said)
+        return self._exit_code if self._prints_answers else 0
+
+    async def _turn(self, task: str) -> None:
+        progress = Progress(self._console, clock=self._worker.clock, keeps_answer=not self._prints_answers)
+        with stop_on_interrupt() as stop, progress:
+            turn = await run_turn(self._worker, task, history=self._messages, stop=stop, show=progress.show)
+        self._messages = turn.messages
+        self._exit_code = EXIT_CODES[turn.result.status]
+        if self._prints_answers and turn.result.output is not None:
+            print(turn.result.output, flush=True)  # noqa: T201
+
+    async def _obey(self, command: str) -> None:
+        match command:
+            case '/help':
+                self._say(Text(HELP))
+            case '/todos':
+                self._say(render_todos(self._worker.deps.todos) or Text('There is no plan.'))
+            case '/files':
+                changes = await self._worker.backend.all_changes()
+                self._say(Text('\n').join(map(render_file, changes)) or Text('No file has changed.'))
+            case '/new':
+                self._messages = []
+                self._worker.deps.todos.clear()
+                self._say(Text('A new conversation. Files stay as they are.'))
+            case _:
+                self._say(Text(f'There is no command {printable(command)}. /help lists them.'))
+
+    def _say(self, text: Text) -> None:
+        self._console.print(text)
+
+
+async def _read_line() -> str:
+    line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    if not line:
+        raise EOFError
+    return line
+
+
+async def _prompt(session: PromptSession[str]) -> str:
+    """Ask the person; Ctrl-C drops what is typed."""
+    try:
+        return await session.prompt_async('> ')
+    except KeyboardInterrupt:
+        return ''
+
+
+def open_history(surroundings: Surroundings, console: Console) -> History:
+    """Return the lines of earlier chats; if they cannot be kept, say so and go on without."""
+    path = surroundings.state_directory / 'chat_history'
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError as error:
+        console.print(Text(printable(f'What you type is not kept: {error}'), 'yellow'))
+        return InMemoryHistory()
+    return FileHistory(str(path))

@@ -1,0 +1,142 @@
+"""What a turn tells its watchers: the screen, and whoever reads `--json`.
+
+With `--json` each event is one line: a JSON object whose `type` says which of these it is. The last one is `result`.
+Readers should skip types and fields that they do not know: new ones may come.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from pydantic_deep.todos import Todo
+
+Status: TypeAlias = Literal['done', 'failed', 'no_model', 'limit', 'interrupted']
+"""How a turn ended: with an answer, with an error, without a model that answers, with its budget used up, or stopped
+by the person."""
+
+Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retried']
+"""How a tool call ended; `retried` asks the model to call again with other arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What a turn has used so far."""
+
+    requests: int = 0
+    """Answers of the model."""
+    tool_calls: int = 0
+    """Tool calls that succeeded."""
+    input_tokens: int = 0
+    """Tokens sent, over all requests, cached ones included."""
+    output_tokens: int = 0
+    """Tokens that the model wrote."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChange:
+    """A file that differs from what it was before the first turn. Lines that only moved do not count."""
+
+    path: str
+    change: Literal['created', 'changed', 'removed']
+    added_lines: int
+    removed_lines: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartEvent:
+    """A turn begins."""
+
+    type: Literal['start'] = 'start'
+    task: str
+    directory: str
+    model: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEvent:
+    """A piece of what the model says: append it to the piece before."""
+
+    type: Literal['text'] = 'text'
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallEvent:
+    """The model calls a tool."""
+
+    type: Literal['tool_call'] = 'tool_call'
+    id: str
+    tool: str
+    args: dict[str, JsonValue]
+    """The arguments; those that are no JSON object stand under `INVALID_JSON`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolResultEvent:
+    """A tool call ended."""
+
+    type: Literal['tool_result'] = 'tool_result'
+    id: str
+    tool: str
+    outcome: Outcome
+    text: str
+    """What the model is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TodosEvent:
+    """The plan changed: the whole list."""
+
+    type: Literal['todos'] = 'todos'
+    todos: list[Todo]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEvent:
+    """A file changed: how it differs now from what it was at the beginning."""
+
+    type: Literal['file'] = 'file'
+    file: FileChange
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageEvent:
+    """The model answered: what the turn has used so far."""
+
+    type: Literal['usage'] = 'usage'
+    usage: Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultEvent:
+    """The turn ended."""
+
+    type: Literal['result'] = 'result'
+    status: Status
+    output: str | None
+    """The answer, in Markdown; `None` if there is none."""
+    error: str | None
+    """What went wrong and what to do, in a sentence or two; `None` for `done`."""
+    usage: Usage
+    files: list[FileChange]
+    todos: list[Todo]
+    seconds: float
+
+
+Event: TypeAlias = Annotated[
+    StartEvent | TextEvent | ToolCallEvent | ToolResultEvent | TodosEvent | FileEvent | UsageEvent | ResultEvent,
+    Field(discriminator='type'),
+]
+"""Any of them."""
+
+EVENTS: TypeAdapter[Event] = TypeAdapter(Event)
+"""Reads and writes events."""
+
+
+def render_json(event: Event) -> str:
+    """Return the event as one line of JSON, in ASCII: no text in it can drive a terminal or break a pipe."""
+    return json.dumps(EVENTS.dump_python(event, mode='json'))

@@ -1,0 +1,82 @@
+"""Which model answers: the one that was named, else one whose key is set, else a sentence that says what to set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, infer_model, parse_model_id
+
+from pydantic_deep.errors import DeepAgentError
+
+from ._providers import PROVIDERS
+
+MODEL_VARIABLE = 'PYDANTIC_DEEP_MODEL'
+"""Names the model where `--model` does not."""
+
+DEFAULT_MODELS: Mapping[str, str] = {
+    'ANTHROPIC_API_KEY': 'anthropic:claude-opus-5-5',
+    'OPENAI_API_KEY': 'openai:gpt-6.1-sol',
+    'GOOGLE_API_KEY': 'google:gemini-3.8-flash',
+    'GEMINI_API_KEY': 'google:gemini-3.8-flash',
+}
+"""By the variable that holds the key, the first that is set counts: names that pydantic-ai knows."""
+
+
+class UnusableModelError(DeepAgentError):
+    """No model can be used: none was named and no key is set, or the one that was named cannot be opened."""
+
+
+def choose_model(named: str | None, environment: Mapping[str, str]) -> str:
+    """Return the name of the model: what was named, what the environment names, or a default for the key that is set.
+
+    Args:
+        named: What `--model` said.
+        environment: The environment variables.
+
+    Raises:
+        UnusableModelError: None of the three.
+    """
+    chosen = named or environment.get(MODEL_VARIABLE)
+    if chosen:
+        return chosen
+    for variable, model in DEFAULT_MODELS.items():
+        if environment.get(variable):
+            return model
+    raise UnusableModelError(
+        'No model to work with. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_API_KEY, or name a model with --model '
+        f'or {MODEL_VARIABLE}; `pydantic-deep models` lists them.'
+    )
+
+
+def open_model(name: str, own: Mapping[str, Model]) -> Model:
+    """Return the model of that name.
+
+    Args:
+        name: A name of `own`, or `provider:model` as pydantic-ai takes it.
+        own: Models of the program that runs the command line.
+
+    Raises:
+        UnusableModelError: There is no such provider, its package is not installed, or its key is not set.
+    """
+    if name in own:
+        return own[name]
+    try:
+        return infer_model(name)
+    except Exception as error:
+        raise UnusableModelError(_say_what_to_do(name, error)) from error
+
+
+def _say_what_to_do(name: str, error: Exception) -> str:
+    """Return what keeps a model from being opened and how to change that, in a sentence or two."""
+    provider_name, _ = parse_model_id(name)
+    provider = PROVIDERS.get(provider_name or '')
+    if isinstance(error, ImportError):
+        extra = provider.extra if provider else provider_name
+        return f"{name!r} needs a package that is not installed. Install it: pip install 'pydantic-ai-slim[{extra}]'"
+    if not isinstance(error, UserError):
+        return f'{name!r} cannot be opened. {type(error).__name__}: {error}'
+    if provider and provider.variables:
+        return f'{name!r} needs {" or ".join(provider.variables)} in the environment, and it is not set. Set it.'
+    said = str(error) if str(error).endswith(('.', '?')) else f'{error}.'
+    return f'{name!r} cannot be used. {said} `pydantic-deep models` lists names that can.'

@@ -1,0 +1,146 @@
+"""The commands through the door: options, streams and exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai.exceptions import ModelConnectionError
+from typer.testing import Result
+
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+
+PLAN = [{'content': 'Write it', 'status': 'in_progress'}, {'content': 'Read it', 'status': 'pending'}]
+
+
+def test_the_answer_goes_to_standard_output_and_the_work_to_standard_error(invoke: Invoke, work: Path) -> None:
+    model = ScriptedModel(
+        ['I plan.', call('write_todos', todos=PLAN)],
+        call('write_file', path='/note.md', content='# One\n\ntwo\n'),
+        call('read_file', path='/note.md'),
+        call('read_file', path='/nothing.md'),
+        '**Done.**',
+    )
+    result = invoke('run', 'Write a note', model=model)
+    assert result.exit_code == 0
+    assert result.stdout == '**Done.**\n'
+    assert result.stderr == snapshot("""\
+given in .
+I plan.
+✓ write_todos  2 todos, 0 completed
+  ▸ Write it
+  ○ Read it
+✓ write_file /note.md  Created /note.md: 3 lines, 11 bytes.
+✓ read_file /note.md  3 lines
+↻ read_file /nothing.md  /nothing.md does not exist. Similar: /note.md
+created /note.md +3 -0
+5 requests, 3 tool calls, 500 tokens in, 50 out, 0 s
+""")
+    assert (work / 'note.md').read_text() == '# One\n\ntwo\n'
+
+
+def test_the_agent_works_in_the_directory_and_cannot_leave_it(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    (tmp_path / 'secret.txt').write_text('secret')
+    model = ScriptedModel(call('read_file', path='/../secret.txt'), call('read_file', path='/poem.txt'), 'Done.')
+    invoke('run', 'Go', '--dir', str(work), model=model)
+    returns = [part.model_response_str() for part in model.requests[-1].tool_returns]
+    assert 'secret' not in returns[0].replace('/../secret.txt', '').replace('/secret.txt', '')
+    assert 'rose' in returns[1]
+
+
+def test_the_task_comes_from_standard_input(invoke: Invoke) -> None:
+    model = ScriptedModel('Hi.')
+    assert invoke('run', '-', model=model, stdin='Say hi\n').stdout == 'Hi.\n'
+    assert 'Say hi' in str(model.requests[0].messages)
+
+
+@pytest.mark.parametrize(('task', 'stdin'), [('', ''), ('-', ' \n')])
+def test_an_empty_task_is_wrong_usage(invoke: Invoke, task: str, stdin: str) -> None:
+    result = invoke('run', task, model=ScriptedModel(), stdin=stdin)
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert 'it is empty' in result.stderr
+
+
+def test_a_directory_that_is_not_there_is_wrong_usage(invoke: Invoke) -> None:
+    assert invoke('run', 'Go', '--dir', 'nowhere', model=ScriptedModel()).exit_code == 2
+
+
+@pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
+def test_no_model_is_one_sentence(invoke: Invoke, command: tuple[str, ...]) -> None:
+    result = invoke(*command)
+    assert (result.exit_code, result.stdout) == (3, '')
+    assert result.stderr.startswith('No model to work with. Set ANTHROPIC_API_KEY')
+    assert result.stderr.count('\n') == 1
+
+
+def test_events_end_with_a_result_even_without_a_model(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--json')
+    (event,) = map(json.loads, result.stdout.splitlines())
+    assert (result.exit_code, event['type'], event['status']) == (3, 'result', 'no_model')
+
+
+def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
+    model = ScriptedModel(call('ls'), 'Done.')
+    result = invoke('run', 'Go', '--json', model=model)
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert result.exit_code == 0
+    assert result.stderr == ''
+    assert [event['type'] for event in events] == snapshot(
+        ['start', 'usage', 'tool_call', 'tool_result', 'usage', 'text', 'usage', 'result']
+    )
+    assert events[-1] == snapshot(
+        {
+            'type': 'result',
+            'status': 'done',
+            'output': 'Done.',
+            'error': None,
+            'usage': {'requests': 2, 'tool_calls': 1, 'input_tokens': 200, 'output_tokens': 20},
+            'files': [],
+            'todos': [],
+            'seconds': 0.0,
+        }
+    )
+
+
+def test_a_provider_that_does_not_answer_is_1(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(ModelConnectionError('m', 'Connection error.')))
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert result.stderr.endswith("'m' did not answer: Connection error.\n")
+
+
+def test_a_used_up_budget_is_4(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel('Done.'))
+    assert result.exit_code == 4
+    assert result.stderr.endswith('Raise it with --max-tokens, or give a smaller task.\n')
+
+
+def test_nothing_that_a_model_says_or_names_drives_the_terminal(invoke: Invoke) -> None:
+    model = ScriptedModel(
+        ['\x1b]0;owned\x07', call('write_file', path='/\u202egnp.exe', content='x')],
+        call('write_todos', todos=[{'content': 'a\x1b[2Jb', 'status': 'pending'}]),
+        'Done.',
+    )
+    result = invoke('run', 'Go', model=model)
+    assert result.exit_code == 0
+    assert not set('\x1b\x07\u202e') & set(result.stderr)
+
+
+@pytest.mark.parametrize('command', [(), ('run',), ('chat',), ('models',)])
+def test_help_teaches(invoke: Invoke, command: tuple[str, ...]) -> None:
+    text = ' '.join(invoke(*command, '--help').stdout.split())
+    assert 'Usage: ' in text
+    if command != ('models',):
+        assert 'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model' in text
+
+
+def test_help_says_how_to_use_a_model_on_this_machine(invoke: Invoke) -> None:
+    assert 'OPENAI_BASE_URL=http://127.0.0.1:8080/v1' in invoke('--help').stdout
+
+
+def test_the_version(invoke: Invoke) -> None:
+    assert invoke('--version').stdout.startswith('pydantic-deep 0.')

@@ -1,0 +1,71 @@
+"""`main`: what the installed command calls."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep.cli import main
+from pydantic_deep.testing import ScriptedModel
+
+
+def test_a_program_can_offer_models_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(['run', 'Hello', '--dir', str(tmp_path), '--model', 'house'], models={'house': ScriptedModel('Hi.')})
+    assert (code, capsys.readouterr().out) == (0, 'Hi.\n')
+
+
+def test_it_takes_the_arguments_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, 'argv', ['pydantic-deep', '--version'])
+    assert main() == 0
+    assert capsys.readouterr().out.startswith('pydantic-deep 0.')
+
+
+def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(['run']) == 2
+    assert "Missing argument 'task'" in capsys.readouterr().err
+
+
+def test_an_interrupt_outside_a_turn_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('pydantic_deep.cli._app.app', interrupt)
+    assert main(['models']) == 130
+
+
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == {package!r}:
+            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
+sys.meta_path.insert(0, Missing())
+from pydantic_deep.cli import main
+sys.exit(main(['models']))
+"""
+
+
+@pytest.mark.parametrize('package', ['typer', 'rich', 'prompt_toolkit'])
+def test_without_the_extra_it_says_which_one_to_install(package: str) -> None:
+    done = subprocess.run([sys.executable, '-c', WITHOUT.format(package=package)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.endswith(
+        f"The command line needs '{package}', which is not installed. Install the extra: "
+        "pip install 'pydantic-deep[cli]'\n"
+    )
+
+
+def test_another_missing_module_is_a_defect_and_not_the_extra() -> None:
+    done = subprocess.run([sys.executable, '-c', WITHOUT.format(package='anyio')], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "No module named 'anyio'" in done.stderr
+
+
+def test_nothing_but_the_command_imports_it() -> None:
+    code = "import sys, pydantic_deep; sys.exit(any(name.startswith('pydantic_deep.cli') for name in sys.modules))"
+    assert subprocess.run([sys.executable, '-c', code]).returncode == 0

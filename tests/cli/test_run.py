@@ -1,0 +1,209 @@
+"""One turn: the events that it tells, and the conversation that it leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import CancellationToken
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from pydantic_deep.cli._events import EVENTS, Event, ResultEvent, TextEvent, ToolCallEvent, ToolResultEvent, render_json
+from pydantic_deep.cli._run import Turn, Worker, run_turn
+from pydantic_deep.testing import FakeClock, ScriptedModel, call
+
+MakeWorker = Callable[..., Worker]
+
+pytestmark = pytest.mark.anyio
+
+PLAN = [{'content': 'Add a line', 'status': 'completed'}]
+
+
+async def run(worker: Worker, task: str = 'Go', history: list[ModelMessage] | None = None) -> tuple[list[Event], Turn]:
+    events: list[Event] = []
+    turn = await run_turn(worker, task, history=history or [], stop=CancellationToken(), show=events.append)
+    return events, turn
+
+
+async def test_the_events_of_a_turn(make_worker: MakeWorker, work: Path, clock: FakeClock) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> str:
+        clock.advance(2.5)
+        return 'Done.'
+
+    model = ScriptedModel(
+        [
+            'Adding.',
+            call('edit_file', path='/poem.txt', old_string='violet', new_string='lily\noak'),
+            call('write_todos', todos=PLAN),
+        ],
+        call('read_file', path='/nothing.txt'),
+        answer,
+    )
+    worker = make_worker(model)
+    events, turn = await run(worker)
+    dumped = [EVENTS.dump_python(event) for event in events]
+    # Two calls of one answer run at the same time: their results come in any order.
+    assert sorted(e['tool'] for e in dumped if e['type'] == 'tool_result') == ['edit_file', 'read_file', 'write_todos']
+    assert [e for e in dumped if e['type'] not in ('tool_call', 'tool_result', 'usage', 'start')] == snapshot(
+        [
+            {'type': 'text', 'text': 'Adding.'},
+            {'type': 'todos', 'todos': [{'content': 'Add a line', 'status': 'completed'}]},
+            {
+                'type': 'file',
+                'file': {
+                    'path': '/poem.txt',
+                    'change': 'changed',
+                    'added_lines': 2,
+                    'removed_lines': 1,
+                },
+            },
+            {'type': 'text', 'text': 'Done.'},
+            {
+                'type': 'result',
+                'status': 'done',
+                'output': 'Done.',
+                'error': None,
+                'usage': {
+                    'requests': 3,
+                    'tool_calls': 2,
+                    'input_tokens': 300,
+                    'output_tokens': 30,
+                },
+                'files': [
+                    {
+                        'path': '/poem.txt',
+                        'change': 'changed',
+                        'added_lines': 2,
+                        'removed_lines': 1,
+                    }
+                ],
+                'todos': [{'content': 'Add a line', 'status': 'completed'}],
+                'seconds': 2.5,
+            },
+        ]
+    )
+    assert dumped[0] == {'type': 'start', 'task': 'Go', 'directory': str(work), 'model': 'given'}
+    assert dumped[-1] == EVENTS.dump_python(turn.result)
+    assert [e['usage']['requests'] for e in dumped if e['type'] == 'usage'][-1] == 3
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\noak\n'
+
+
+async def test_a_failed_call_is_told_as_failed(make_worker: MakeWorker) -> None:
+    events, _ = await run(make_worker(ScriptedModel(call('read_file', path='/nothing.txt'), 'No.')))
+    (result,) = [event for event in events if isinstance(event, ToolResultEvent)]
+    assert (result.tool, result.outcome) == ('read_file', 'failed')
+    assert '/nothing.txt does not exist' in result.text
+
+
+async def test_arguments_that_are_no_json_are_shown_as_they_are(make_worker: MakeWorker) -> None:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[object]:
+        from pydantic_ai.models.function import DeltaToolCall
+
+        if len(messages) == 1:
+            yield {0: DeltaToolCall(name='ls', json_args='{"path": ', tool_call_id='x')}
+        else:
+            yield 'Done.'
+
+    events, _ = await run(make_worker(FunctionModel(stream_function=stream)))  # pyright: ignore[reportArgumentType]
+    (asked,) = [event for event in events if isinstance(event, ToolCallEvent)]
+    assert asked.args == {'INVALID_JSON': '{"path": '}
+
+
+async def test_the_next_turn_knows_the_one_before(make_worker: MakeWorker) -> None:
+    model = ScriptedModel('First.', 'Second.')
+    worker = make_worker(model)
+    _, first = await run(worker, 'One')
+    _, second = await run(worker, 'Two', first.messages)
+    assert len(model.requests[1].messages) == 3
+    assert len(second.messages) == 4
+
+
+async def test_a_turn_runs_as_long_as_its_budget_and_not_fifty_requests(make_worker: MakeWorker) -> None:
+    model = ScriptedModel(*[call('ls')] * 60, 'Done.')
+    _, turn = await run(make_worker(model))
+    assert (turn.result.status, turn.result.usage.requests) == ('done', 61)
+
+
+async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(make_worker: MakeWorker, work: Path) -> None:
+    model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), then=lambda messages, info: call('ls'))
+    _, turn = await run(make_worker(model, max_tokens=250))
+    assert (turn.result.status, turn.result.output) == ('limit', None)
+    assert turn.result.usage.requests == 3
+    assert [file.path for file in turn.result.files] == ['/a.txt']
+
+
+async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_worker: MakeWorker) -> None:
+    stop = CancellationToken()
+
+    async def wait_until_stopped(messages: list[ModelMessage], info: AgentInfo) -> str:
+        stop.cancel()
+        await anyio.sleep_forever()
+        raise AssertionError('unreachable')
+
+    worker = make_worker(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
+    turn = await run_turn(worker, 'Look', stop=stop, show=lambda event: None)
+    assert (turn.result.status, turn.result.error) == ('interrupted', 'Interrupted. What was done stays done.')
+    requests = [message for message in turn.messages if isinstance(message, ModelRequest)]
+    returns = [part.content for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
+    assert returns == ['poem.txt (12 bytes)']
+    _, second = await run(worker, 'And?', turn.messages)
+    assert second.result.output == 'Here I am.'
+
+
+async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(make_worker: MakeWorker) -> None:
+    stop = CancellationToken()
+
+    def stop_at_the_call(event: Event) -> None:
+        if isinstance(event, ToolCallEvent):
+            stop.cancel()
+
+    model = ScriptedModel(call('ls'), 'Here I am.')
+    worker = make_worker(model)
+    turn = await run_turn(worker, 'Look', stop=stop, show=stop_at_the_call)
+    _, second = await run(worker, 'And?', turn.messages)
+    assert second.result.output == 'Here I am.'
+    assert [(part.tool_name, part.outcome) for part in model.requests[1].tool_returns] == [('ls', 'interrupted')]
+
+
+async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_worker: MakeWorker) -> None:
+    worker = make_worker(ScriptedModel('First.'))
+    _, first = await run(worker)
+    stop = CancellationToken()
+    stop.cancel()
+    turn = await run_turn(worker, 'Two', history=first.messages, stop=stop, show=lambda event: None)
+    assert turn.result.status == 'interrupted'
+    assert turn.messages[: len(first.messages)] == first.messages
+
+
+async def test_a_defect_ends_the_events_and_is_raised(make_worker: MakeWorker) -> None:
+    events: list[Event] = []
+    worker = make_worker(ScriptedModel(ZeroDivisionError('a defect')))
+    with pytest.raises(ZeroDivisionError):
+        await run_turn(worker, 'Go', stop=CancellationToken(), show=events.append)
+    assert isinstance(events[-1], ResultEvent)
+    assert (events[-1].status, events[-1].error) == ('failed', 'a defect')
+
+
+async def test_files_of_a_directory_that_is_gone_are_removed(make_worker: MakeWorker, work: Path) -> None:
+    def remove(messages: list[ModelMessage], info: AgentInfo) -> str:
+        shutil.rmtree(work)
+        return 'Done.'
+
+    _, turn = await run(
+        make_worker(ScriptedModel(call('edit_file', path='/poem.txt', old_string='rose', new_string='oak'), remove))
+    )
+    assert [(file.change, file.removed_lines) for file in turn.result.files] == [('removed', 2)]
+
+
+def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
+    event = TextEvent(text='\x1b[31m\x9b "Ω"\n\udce9')
+    line = render_json(event)
+    assert line.isascii()
+    assert '\n' not in line
+    assert EVENTS.validate_python(json.loads(line)) == event
