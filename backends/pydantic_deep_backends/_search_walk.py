@@ -24,7 +24,7 @@ _LONG_CHARS = 800
 class Walk:
     """A walk over the files of one directory; it ends when `next_directory` returns `None`.
 
-    ```python
+    ```text
     walk = Walk(compile_glob('**/*.py'), '/src')
     while (directory := walk.next_directory()) is not None:
         try:

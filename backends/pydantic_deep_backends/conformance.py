@@ -2,7 +2,7 @@
 
 Subclass `BackendSuite` in a test module and provide a fixture `backend` that returns a fresh, empty backend:
 
-```python { test="skip" }
+```text
 class TestMyBackend(BackendSuite):
     @pytest.fixture
     def backend(self) -> MyBackend:
