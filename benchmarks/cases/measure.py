@@ -1,0 +1,135 @@
+"""How a case is measured: the same for every contestant. Standard library only, so that importing it costs little.
+
+A contestant is a script beside this one; `run.py` starts it in its environment as `SCRIPT CASE SIZES`, and it prints
+one line of JSON: the figures by key. Several cases in one process, `step,memory`, are for tests.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How large the cases are."""
+
+    steps: int = 50
+    """Tool calls in the run whose steps are measured; every second one reads what the one before it wrote."""
+    messages: int = 10_000
+    """Messages of history before the run whose requests are measured."""
+    files: int = 10_000
+    """Files in a `Tree`."""
+    stored_files: int = 100
+    """Files written to the backend in memory."""
+    stored_chars: int = 10_240
+    """Characters in each of them, ASCII."""
+    repeats: int = 3
+    """Measured repetitions in one process, after one that is not; a search is measured once."""
+    tree: str = ''
+    """The directory that is searched."""
+
+
+Figures: TypeAlias = Mapping[str, float]
+"""What a case found, by key."""
+
+Case: TypeAlias = Callable[[Sizes], Figures]
+"""Does something and returns the figures."""
+
+GLOB = '**/*.toml'
+"""What glob looks for: one file in ten."""
+
+LITERAL = 'needle_value'
+"""What grep looks for: one file in a hundred has it. A literal, because one peer searches for nothing else."""
+
+REGEX = '(needle|thread)_val'
+"""What grep looks for where it can search for a regular expression: the same files, and no literal to look for first."""
+
+FIRST_GLOB, FIRST_GREP = 'module_00000.toml', 'module_00050.toml'
+"""The files that every answer must name."""
+
+
+def main(cases: Mapping[str, Case]) -> None:
+    """Run the cases that the command line names, and print their figures.
+
+    Args:
+        cases: What this contestant can be asked, by name.
+    """
+    _, names, given = sys.argv
+    sizes = Sizes(**json.loads(given))
+    figures = [cases[name](sizes) for name in names.split(',')]
+    print(json.dumps({key: value for found in figures for key, value in found.items()}))
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process with all its threads, and of the commands that it waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+async def measure_cpu_ms(repeats: int, work: Callable[[], Awaitable[object]]) -> float:
+    """Return the median CPU time of some work, in milliseconds. The caller has done it once, to see that it works."""
+    taken: list[float] = []
+    for _ in range(repeats):
+        gc.collect()
+        start = cpu_seconds()
+        await work()
+        taken.append(cpu_seconds() - start)
+    return statistics.median(taken) * 1000
+
+
+def measure_creation(create: Callable[[], object], later: int = 15) -> Figures:
+    """Return the CPU time of the first agent that a process makes, and of those after it."""
+    taken: list[float] = []
+    for _ in range(later + 1):
+        start = time.process_time()
+        create()
+        taken.append(time.process_time() - start)
+    return {'create_first_ms': taken[0] * 1000, 'create_ms': statistics.median(taken[1:]) * 1000}
+
+
+async def measure_memory(sizes: Sizes, write: Callable[[str, bytes], Awaitable[object]]) -> Figures:
+    """Return the memory that files take, as a multiple of their bytes (`tracemalloc`: what is still allocated)."""
+    await write('/warm/up.txt', stored_bytes(0, 1))
+    gc.collect()
+    tracemalloc.start()
+    for number in range(sizes.stored_files):
+        await write(f'/dir-{number % 10}/file-{number}.txt', stored_bytes(number, sizes.stored_chars))
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {'memory_ratio': held / (sizes.stored_files * sizes.stored_chars)}
+
+
+def stored_bytes(number: int, size_bytes: int) -> bytes:
+    """Return lines of 40 bytes, as source code has them on average; another text for each number."""
+    line = f'line of file {number:05d} '.ljust(39, '.').encode() + b'\n'
+    return (line * (size_bytes // len(line) + 1))[:size_bytes]
+
+
+def surface_figures(tools: list[tuple[str, str, object]], instructions: str) -> Figures:
+    """Return how much a model is sent before the first word of a user.
+
+    Args:
+        tools: Name, description and JSON schema of the parameters of each tool.
+        instructions: The instructions or the system prompt.
+    """
+    schemas = sum(
+        len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False, separators=(',', ':')))
+        for name, description, schema in tools
+    )
+    return {'surface_tools': len(tools), 'surface_chars': schemas + len(instructions)}
+
+
+def require(found: str, wanted: str) -> None:
+    """Refuse to measure something that did not do its work."""
+    if wanted not in found:
+        raise RuntimeError(f'The case did not do its work: {wanted!r} is not in {found[:500]!r}.')

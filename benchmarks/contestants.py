@@ -1,0 +1,178 @@
+"""Who is compared, and the environment of each.
+
+Every contestant is installed by itself: the peers at the versions that `environments/` pins, the bare library and
+ours at those of `constraints.txt`. One peer has the same import name as ours, so that sharing is not possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+"""The repository."""
+
+HERE = ROOT / 'benchmarks'
+"""This directory."""
+
+CACHE = ROOT / '.cache' / 'bench'
+"""Environments, the tree that is searched, raw results: all of it can be thrown away."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """One of those who are compared."""
+
+    name: str
+    """Its column."""
+    key: str
+    """Its requirements are `environments/KEY.txt`, its script is `cases/SCRIPT`."""
+    script: str
+    """The script that runs a case of it."""
+    imports: str
+    """What a user writes first; its CPU time is measured after `import pydantic_ai` where that is below it."""
+    cases: frozenset[str] = frozenset({'import', 'create', 'step', 'history', 'search', 'memory', 'surface'})
+    """The cases that it has."""
+    on_pydantic_ai: bool = True
+    """Whether it is built on pydantic-ai."""
+    constrained: bool = False
+    """Whether `constraints.txt` gives the versions of what it needs; a peer's list names all of them."""
+
+    @property
+    def requirements(self) -> Path:
+        """What its environment holds."""
+        return HERE / 'environments' / f'{self.key}.txt'
+
+
+BARE = Contestant(
+    name='bare pydantic-ai',
+    key='bare',
+    script='bare.py',
+    imports='from pydantic_ai import Agent',
+    cases=frozenset({'import', 'create', 'step', 'history', 'search', 'memory'}),
+    constrained=True,
+)
+OURS = Contestant(
+    name='ours',
+    key='ours',
+    script='ours.py',
+    imports='from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent',
+    cases=frozenset({'import', 'create', 'step', 'history', 'search', 'memory', 'tree', 'surface'}),
+    constrained=True,
+)
+PEERS = (
+    Contestant(
+        name='pydantic-deep 0.3.50',
+        key='peer-pydantic-deep',
+        script='peer_pydantic_deep.py',
+        imports='from pydantic_deep import DeepAgentDeps, create_deep_agent',
+    ),
+    Contestant(
+        name='deepagents 0.7.32',
+        key='peer-deepagents',
+        script='peer_deepagents.py',
+        imports='from deepagents import create_deep_agent',
+        cases=frozenset({'import', 'create', 'step', 'history', 'search', 'surface'}),
+        on_pydantic_ai=False,
+    ),
+)
+
+
+class CaseError(Exception):
+    """A case did not end well: without it there is no comparison."""
+
+    def __init__(self, contestant: str, case: str, stderr: str) -> None:
+        super().__init__(f'Case {case!r} of {contestant} failed:\n{stderr}')
+
+
+def prepare(contestant: Contestant) -> str:
+    """Return the Python of a contestant's environment, made again when what it should hold has changed."""
+    directory = CACHE / contestant.key
+    python, mark = directory / 'bin' / 'python', directory / 'made-from'
+    wanted = _fingerprint(contestant)
+    if python.exists() and mark.exists() and mark.read_text() == wanted:
+        return str(python)
+    print(f'Making the environment of {contestant.name} …', file=sys.stderr)
+    shutil.rmtree(directory, ignore_errors=True)
+    arguments = ['-r', str(contestant.requirements)]
+    if contestant.constrained:
+        arguments += ['-c', str(ROOT / 'constraints.txt')]
+    uv = shutil.which('uv') or shutil.which('uv', path=Path(sys.executable).parent)
+    if uv:
+        _call([uv, 'venv', '--quiet', '--python', sys.executable, str(directory)])
+        _call([uv, 'pip', 'install', '--quiet', '--compile-bytecode', '--python', str(python), *arguments])
+    else:
+        _call([sys.executable, '-m', 'venv', str(directory)])
+        _call([str(python), '-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', *arguments])
+    mark.write_text(wanted)
+    return str(python)
+
+
+def _fingerprint(contestant: Contestant) -> str:
+    sources = [contestant.requirements]
+    if contestant.constrained:
+        sources += [ROOT / 'constraints.txt', ROOT / 'pyproject.toml', ROOT / 'backends' / 'pyproject.toml']
+    return hashlib.sha256(b'\0'.join([sys.version.encode(), *(path.read_bytes() for path in sources)])).hexdigest()
+
+
+def _call(command: list[str]) -> None:
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def run_case(contestant: Contestant, python: str, case: str, sizes: Mapping[str, object]) -> dict[str, float]:
+    """Return the figures of one case, run by a process of its own.
+
+    Raises:
+        CaseError: The case failed.
+    """
+    if case == 'import':
+        command = [python, '-c', _import_program(contestant)]
+    else:
+        command = [python, str(HERE / 'cases' / contestant.script), case, json.dumps(sizes)]
+    # An empty directory to start in: neither this checkout nor a stray configuration file is found from it.
+    start = CACHE / 'start'
+    start.mkdir(parents=True, exist_ok=True)
+    finished = subprocess.run(command, cwd=start, env=_environment(), capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise CaseError(contestant.name, case, finished.stderr)
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
+def _import_program(contestant: Contestant) -> str:
+    """Return a program that prints the CPU time of the import: after pydantic-ai's own, and in all."""
+    first = 'import pydantic_ai' if contestant.on_pydantic_ai else ''
+    return '\n'.join(
+        [
+            'import json, time',
+            'start = time.process_time()',
+            first,
+            'between = time.process_time()',
+            contestant.imports,
+            'end = time.process_time()',
+            'print(json.dumps({"import_more_s": end - between, "import_s": end - start}))',
+        ]
+    )
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a case: no keys, no telemetry, and no ripgrep among the programs."""
+    kept = {name: os.environ[name] for name in ('HOME', 'LANG', 'LC_ALL', 'TMPDIR') if name in os.environ}
+    return {**kept, 'PATH': str(_programs_without_ripgrep()), 'LANGSMITH_TRACING': 'false'}
+
+
+def _programs_without_ripgrep() -> Path:
+    """Return a directory with links to the few programs that a contestant may start."""
+    directory = CACHE / 'programs'
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ('bash', 'cat', 'env', 'find', 'grep', 'head', 'ls', 'sed', 'sh', 'sort', 'stat', 'timeout', 'wc'):
+        found, link = shutil.which(name), directory / name
+        if found and not link.exists():
+            link.symlink_to(found)
+    return directory

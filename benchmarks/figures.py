@@ -1,0 +1,165 @@
+"""What is measured and what must hold. Every target speaks of ours alone; `report` writes the verdicts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Samples: TypeAlias = Mapping[str, Mapping[str, Sequence[float]]]
+"""The values of all rounds, by the key of the contestant and the key of the figure; the rounds are in step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Something that is done in one process, and gives figures."""
+
+    name: str
+    """What the scripts in `cases/` call it."""
+    rounds: int | None = None
+    """How often it is done, whatever the command line says."""
+
+
+CASES = (
+    Case(name='import', rounds=7),
+    Case(name='create'),
+    Case(name='step'),
+    Case(name='history'),
+    Case(name='search'),
+    Case(name='memory', rounds=1),
+    Case(name='tree'),
+    Case(name='surface', rounds=1),
+)
+"""Memory and surface are counted and not timed: once is enough."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a figure of ours must not exceed."""
+
+    limit: float
+    """In the unit of the figure, or a factor."""
+    against: Literal['nothing', 'floor plus', 'floor times'] = 'nothing'
+    """Whether the limit stands alone, or is on top of the bare library, or a multiple of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One row of the table."""
+
+    key: str
+    """The key in what a case prints."""
+    case: str
+    """The case that prints it."""
+    title: str
+    """What it says, unit included."""
+    digits: int
+    """Digits after the point."""
+    target: Target | None = None
+    """What ours must reach, if anything was promised."""
+
+
+FIGURES = (
+    Figure(
+        key='import_more_s', case='import', title='import, CPU s over pydantic-ai', digits=3, target=Target(limit=0.08)
+    ),
+    Figure(
+        key='create_first_ms', case='create', title='first agent of a process, CPU ms', digits=2, target=Target(limit=3)
+    ),
+    Figure(key='create_ms', case='create', title='later agents, CPU ms', digits=2, target=Target(limit=3)),
+    Figure(
+        key='step_ms',
+        case='step',
+        title='tool step, CPU ms',
+        digits=2,
+        target=Target(limit=0.5, against='floor plus'),
+    ),
+    Figure(
+        key='history_ms',
+        case='history',
+        title='request after 10,000 messages, CPU ms',
+        digits=0,
+        target=Target(limit=1.05, against='floor times'),
+    ),
+    Figure(key='glob_ms', case='search', title='glob, 10,000 files, CPU ms', digits=0, target=Target(limit=150)),
+    Figure(key='grep_ms', case='search', title='grep, 10,000 files, CPU ms', digits=0, target=Target(limit=150)),
+    Figure(
+        key='grep_regex_ms',
+        case='search',
+        title='grep by regex, 10,000 files, CPU ms',
+        digits=0,
+        target=Target(limit=150),
+    ),
+    Figure(key='shell_glob_ms', case='search', title='glob by shelling out, CPU ms', digits=0),
+    Figure(key='shell_grep_ms', case='search', title='grep by shelling out, CPU ms', digits=0),
+    Figure(
+        key='memory_ratio',
+        case='memory',
+        title='100 files of 10 KiB in memory, × payload',
+        digits=2,
+        target=Target(limit=1.2),
+    ),
+    Figure(
+        key='tree_set_ms',
+        case='tree',
+        title='one change to a `Tree` of 10,000, CPU ms',
+        digits=3,
+        target=Target(limit=2),
+    ),
+    Figure(
+        key='tree_snapshot_ms',
+        case='tree',
+        title='write and snapshot among 10,000, CPU ms',
+        digits=3,
+        target=Target(limit=2),
+    ),
+    Figure(key='surface_tools', case='surface', title='tools sent by default', digits=0, target=Target(limit=11)),
+    Figure(
+        key='surface_chars',
+        case='surface',
+        title='characters of schema and prompt',
+        digits=0,
+        target=Target(limit=6000),
+    ),
+)
+"""All rows, in the order of the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether ours holds a target."""
+
+    target: str
+    """The target in words."""
+    found: float
+    """What is compared with its limit: the value, the difference to the floor, or the ratio to it."""
+    holds: bool
+
+
+def judge(figure: Figure, samples: Samples) -> Verdict | None:
+    """Return whether ours holds the target of a figure; `None` if there is none, or nothing to judge by.
+
+    A target that is relative to the floor is judged round by round, each with the floor of the same round, so that a
+    machine that is busier in one round than in another does not decide.
+    """
+    target, ours = figure.target, samples.get('ours', {}).get(figure.key, ())
+    floor = samples.get('bare', {}).get(figure.key, ())
+    if target is None or not ours or (target.against != 'nothing' and not floor):
+        return None
+    limit = f'{target.limit:g}'
+    if target.against == 'floor plus':
+        found, text = statistics.median(o - f for o, f in zip(ours, floor, strict=True)), f'floor + {limit}'
+    elif target.against == 'floor times':
+        found, text = statistics.median(o / f for o, f in zip(ours, floor, strict=True)), f'floor × {limit}'
+    else:
+        found, text = statistics.median(ours), limit
+    return Verdict(target=f'≤ {text}', found=found, holds=found <= target.limit)
+
+
+def add_import_over_floor(samples: Mapping[str, dict[str, list[float]]]) -> None:
+    """Make the import of a contestant without pydantic-ai comparable: all of it, less the floor of the same round."""
+    floor = samples.get('bare', {}).get('import_s', [])
+    peer = samples.get('peer-deepagents', {})
+    if floor and peer.get('import_s'):
+        peer['import_more_s'] = [p - f for p, f in zip(peer['import_s'], floor, strict=True)]

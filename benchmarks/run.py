@@ -1,0 +1,148 @@
+"""Measure ours beside the bare library and two peers: all in one run, by turns, each in an environment of its own.
+
+Each case of each contestant is a process; a round is that case of one contestant after the other, and rounds repeat,
+so that a machine that grows busier does so for all of them. The first run makes the environments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contestants import BARE, CACHE, HERE, OURS, PEERS, CaseError, Contestant, prepare, run_case
+from figures import CASES, FIGURES, Case, add_import_over_floor
+from report import missed, render_tables, replace_tables
+
+ROUNDS = 5
+"""Rounds of a case that is timed."""
+
+FULL: dict[str, object] = {}
+"""The sizes that the targets speak of: the defaults of `cases/measure.py`."""
+
+TINY: dict[str, object] = {'steps': 4, 'messages': 20, 'files': 100, 'repeats': 2}
+"""Sizes that show that everything works, and nothing else."""
+
+Samples = dict[str, dict[str, list[float]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the command line asks for."""
+
+    cases: Sequence[Case]
+    contestants: Sequence[Contestant]
+    rounds: int
+    """Rounds of a case that does not say itself."""
+    at_most: int
+    """Rounds of a case that does."""
+    sizes: dict[str, object]
+    is_here: bool
+    """Whether all run in the environment of this process."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print the tables, and return 0; a target that is missed is printed and is no failure."""
+    options = _parse(arguments)
+    plan = _plan(options)
+    started = time.monotonic()
+    samples = measure(plan)
+    add_import_over_floor(samples)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    (CACHE / 'results.json').write_text(json.dumps(samples, indent=1))
+    columns = [(contestant.key, contestant.name) for contestant in plan.contestants]
+    tables = f'{render_tables(FIGURES, columns, samples)}\n\n{describe_run(plan, time.monotonic() - started)}'
+    print(tables)
+    if options.tiny:
+        print('Everything works. The sizes were tiny, so that the figures say nothing.')
+        return 0
+    for line in missed(FIGURES, samples):
+        print(f'Missed: {line}')
+    if options.write:
+        readme = HERE / 'README.md'
+        readme.write_text(replace_tables(readme.read_text(), tables))
+    return 0
+
+
+def measure(plan: Plan) -> Samples:
+    """Return the values of all rounds of all cases."""
+    pythons = {c.key: sys.executable if plan.is_here else prepare(c) for c in plan.contestants}
+    tree = make_tree(int(str(plan.sizes.get('files', 10_000))))
+    sizes = {**plan.sizes, 'tree': str(tree)}
+    samples: Samples = {contestant.key: {} for contestant in plan.contestants}
+    for case in plan.cases:
+        rounds = plan.rounds if case.rounds is None else min(case.rounds, plan.at_most)
+        for number in range(rounds):
+            print(f'{case.name}: round {number + 1} of {rounds}', file=sys.stderr)
+            for contestant in plan.contestants:
+                if case.name not in contestant.cases:
+                    continue
+                for key, value in run_case(contestant, pythons[contestant.key], case.name, sizes).items():
+                    samples[contestant.key].setdefault(key, []).append(value)
+    return samples
+
+
+def make_tree(files: int) -> Path:
+    """Return a directory with so many files, in directories of 50: one in ten is TOML, one in a hundred has the mark."""
+    root = CACHE / f'tree-{files}'
+    done = root.with_suffix('.done')
+    if done.exists():
+        return root
+    for number in range(files):
+        folder = root / f'package_{number // 500:02d}' / f'part_{number // 50 % 10}'
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [f'def function_{number}_{line}(value: int) -> int:\n    return value + {line}\n' for line in range(20)]
+        if number % 100 == 50:
+            lines[10] = f'needle_value = {number}\n'
+        suffix = 'toml' if number % 10 == 0 else 'py'
+        (folder / f'module_{number:05d}.{suffix}').write_text('\n'.join(lines))
+    done.touch()
+    return root
+
+
+def describe_run(plan: Plan, seconds: float) -> str:
+    """Return where and when this was measured."""
+    today = datetime.datetime.now(datetime.UTC).date()
+    busy = os.getloadavg()[0]
+    return (
+        f'Measured on {today} with Python {platform.python_version()} on {platform.system()} {platform.machine()}, '
+        f'{os.cpu_count()} cores, load {busy:.1f} at the end; {plan.rounds} rounds in {seconds / 60:.0f} minutes.'
+    )
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    is_here: bool = options.here or options.tiny
+    names: list[str] = options.only or [case.name for case in CASES]
+    quick: bool = options.quick or options.tiny
+    return Plan(
+        cases=[case for case in CASES if case.name in names],
+        contestants=[BARE, OURS] if is_here else [BARE, OURS, *PEERS],
+        rounds=1 if quick else ROUNDS,
+        at_most=1 if quick else ROUNDS + 2,
+        sizes=TINY if options.tiny else FULL,
+        is_here=is_here,
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--quick', action='store_true', help='one round of each case')
+    parser.add_argument('--only', action='append', choices=[c.name for c in CASES], help='a case; may be repeated')
+    parser.add_argument('--here', action='store_true', help='bare and ours only, in the environment of this command')
+    parser.add_argument('--tiny', action='store_true', help='`--here` with sizes that only show that all works')
+    parser.add_argument('--write', action='store_true', help='put the tables into benchmarks/README.md')
+    return parser.parse_args(arguments)
+
+
+if __name__ == '__main__':
+    try:
+        sys.exit(main())
+    except CaseError as error:
+        sys.exit(str(error))
