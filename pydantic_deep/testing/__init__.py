@@ -1,6 +1,6 @@
 """The test kit: models without a provider, a clock that stands still, deps with files in them.
 
-Import it in tests only; nothing else of the framework imports it.
+For tests and demonstrations; nothing else of the framework imports it.
 
 | you want | use |
 |---|---|
@@ -8,6 +8,34 @@ Import it in tests only; nothing else of the framework imports it.
 | answers that a real model gave | `RecordingModel` once, then `RecordedModel` |
 | time that passes when you say so | `FakeClock` |
 | deps with files in memory | `deps_for_test` |
+
+## The file of a recording
+
+One JSON file, `"format_version": 1`, made to be read and edited by hand:
+
+```json
+{
+  "format": "pydantic-deep.recording",
+  "format_version": 1,
+  "model": {"name": "claude-opus-5-5", "system": "anthropic"},
+  "instructions": ["You are a careful analyst."],
+  "tools": [[{"name": "ls", "description": "…", "parameters": {"type": "object"}}]],
+  "options": [{"output_mode": "text", "settings": {"temperature": 0}}],
+  "exchanges": [
+    {
+      "messages": [{"kind": "request", "parts": [{"content": "Hello", "part_kind": "user-prompt"}]}],
+      "response": {"parts": [{"content": "Hi", "part_kind": "text"}], "usage": {"input_tokens": 5, "output_tokens": 2}}
+    }
+  ]
+}
+```
+An exchange is one request and its response. `messages` is what is new in the request: before it stand the messages
+and the response of the exchange whose index `follows` names, or nothing. `instructions`, `tools` and `options` are
+indexes into the lists of that name, 0 when left out. So the file grows with the conversation and not with its
+square. There are no digests in it; they are computed when it is read, and whoever edits a text edits one place.
+
+To write a conversation by hand with the agent's real requests in it, record a script once:
+`RecordingModel(ScriptedModel(…), path)`.
 """
 
 from ._canonical import Match

@@ -1,27 +1,6 @@
 """The file of a recorded conversation: what it holds, how it is read and written, and how a request is found in it.
 
-One JSON file, `"format_version": 1`, made to be read and edited by hand:
-
-```json
-{
-  "format": "pydantic-deep.recording",
-  "format_version": 1,
-  "model": {"name": "claude-opus-5-5", "system": "anthropic"},
-  "instructions": ["You are a careful analyst."],
-  "tools": [[{"name": "ls", "description": "…", "parameters": {"type": "object"}}]],
-  "options": [{"output_mode": "text", "settings": {"temperature": 0}}],
-  "exchanges": [
-    {
-      "messages": [{"kind": "request", "parts": [{"content": "Hello", "part_kind": "user-prompt"}]}],
-      "response": {"parts": [{"content": "Hi", "part_kind": "text"}], "usage": {"input_tokens": 5, "output_tokens": 2}}
-    }
-  ]
-}
-```
-An exchange is one request and its response. `messages` is what is new in the request: before it stand the messages
-and the response of the exchange whose index `follows` names, or nothing. `instructions`, `tools` and `options` are
-indexes into the lists of that name, 0 when left out. So the file grows with the conversation and not with its
-square. There are no digests in it; they are computed when it is read, and whoever edits a text edits one place.
+The format is described in the docstring of `pydantic_deep.testing`.
 """
 
 from __future__ import annotations

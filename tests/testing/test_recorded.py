@@ -31,6 +31,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.run import AgentRunResultEvent
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep import testing
 from pydantic_deep.testing import (
     RecordedModel,
     RecordedRequestError,
@@ -501,6 +502,19 @@ async def test_a_recording_can_be_written_by_hand(tmp_path: Path) -> None:
     second = await Agent(model).run('Bye', message_history=first.all_messages())
     assert (first.output, second.output, first.usage.input_tokens) == ('Hi', 'So long', 5)
     assert (model.model_name, model.system, model.remaining) == ('claude-opus-5-5', 'recorded', 0)
+
+
+async def test_the_file_in_the_documentation_can_be_played(tmp_path: Path) -> None:
+    path = tmp_path / 'documented.json'
+    await anyio.Path(path).write_text(str(testing.__doc__).partition('```json\n')[2].partition('```')[0])
+
+    def ls() -> str:
+        """…"""
+        raise NotImplementedError
+
+    tool = Tool.from_schema(ls, 'ls', '…', {'type': 'object'})
+    agent = Agent(RecordedModel(path), instructions='You are a careful analyst.', tools=[tool])
+    assert (await agent.run('Hello', model_settings=ModelSettings(temperature=0))).output == 'Hi'
 
 
 async def test_an_empty_recording_says_so(tmp_path: Path) -> None:
