@@ -77,7 +77,7 @@ def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
     try:
         descriptor = os.open(name, _READ_FLAGS, dir_fd=directory)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # a socket cannot be opened
+        if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):  # a socket cannot be opened: Linux, macOS
             check_regular(look_at(directory, name))
         raise
     try:

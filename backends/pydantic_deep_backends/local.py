@@ -135,9 +135,10 @@ class LocalBackend:
                     raise FileChangedError(path, expected=expected, actual=actual)
                 _replace(place, data)
 
+        gone = () if expected is None else FileNotFoundError
         try:
             await self._run_locked(path, lambda root, parts: root.visit(parts, swap, make_dirs=expected is None))
-        except FileNotFoundError:
+        except gone:
             raise FileChangedError(path, expected=expected, actual=None) from None
 
     async def stat(self, path: str) -> FileEntry:

@@ -141,6 +141,8 @@ async def _make_dir(backend: LocalBackend, path: str) -> bool:
 
 
 async def _remove(backend: LocalBackend, path: str) -> bool:
+    with suppress(OSError, BackendError):
+        await backend.write_bytes(path, INSIDE)
     await backend.remove(path)
     return False
 
