@@ -2,7 +2,11 @@
 
 ```
 DeepAgentError
-└── InvalidUploadError   (ValueError) the name of an upload leaves `/uploads`
+├── InvalidUploadError        (ValueError) the name of an upload leaves `/uploads`
+└── in `pydantic_deep.testing`
+    ├── ScriptExhaustedError  (AssertionError) a scripted model was asked once more than it answers
+    ├── RecordedRequestError  (AssertionError) a request differs from the recorded one
+    └── RecordingFormatError  (ValueError) a file is no recording
 ```
 Files have the errors of `pydantic_deep_backends.errors`, runs have those of `pydantic_ai.exceptions`.
 A tool that fails is a result that the model sees, never one of these.
