@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from ._search_cases import GLOB_CASES, GLOB_FILES, GREP_CASES, GREP_FILES, INVALID_GLOBS, INVALID_REGEXES
@@ -300,14 +301,16 @@ class BackendSuite:
         await writable.write_bytes(path, versions[0])
         seen: set[str] = set()
 
-        async def read() -> None:
+        async def read(pause: int) -> None:
             for _ in range(20):
+                for _ in range(pause):  # readers out of step, so that some look between any two steps of a writer
+                    await anyio.lowlevel.checkpoint()
                 seen.add(digest_of(await writable.read_bytes(path)))
 
         async with anyio.create_task_group() as group:
-            for version in versions:
+            for pause, version in enumerate(versions):
+                group.start_soon(read, pause)
                 group.start_soon(writable.write_bytes, path, version)
-                group.start_soon(read)
         assert seen <= {digest_of(version) for version in versions}
         assert await writable.read_bytes(path) in versions
         assert [entry.name for entry in await writable.list_dir(root)] == ['file']
