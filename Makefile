@@ -2,7 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types imports docs docs-serve test-newest soak bench build clean
 
-PYTHON ?= $(shell for v in 3.11 3.12 3.13; do command -v python$$v && break; done || command -v python3)
+# The first Python of a version that will do; set it to choose another: make PYTHON=python3.13 test
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && exit; done; echo python3)
 V := .venv/bin
 READY := .venv/.ready
 

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 env=$(mktemp -d)/venv
 trap 'rm -rf "$(dirname "$env")"' EXIT
 .venv/bin/python -m venv "$env"
-install() { "$env/bin/python" -m pip install --quiet --disable-pip-version-check --constraint constraints.txt "$@"; }
+install() { "$env/bin/python" -m pip install -qq --disable-pip-version-check --constraint constraints.txt "$@"; }
 
 install dist/pydantic_deep_backends-*.whl
 (cd / && "$env/bin/python" -c '

@@ -17,5 +17,5 @@ if command -v uv >/dev/null; then
   uv pip install --quiet --python "$dir/bin/python" --constraint "$constraints" -e backends -e '.[all]' "${wanted[@]}"
 else
   [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
-  "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" -e backends -e '.[all]' "${wanted[@]}"
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check --constraint "$constraints" -e backends -e '.[all]' "${wanted[@]}"
 fi
