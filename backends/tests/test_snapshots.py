@@ -507,6 +507,30 @@ def test_changes_of_different_lines_are_joined() -> None:
     assert result.conflicts == ()
 
 
+@pytest.mark.parametrize('line_count', [300, 3_000])
+def test_changes_far_apart_among_repeated_lines_are_joined(line_count: int) -> None:
+    base = [b'same\n'] * line_count
+    ours, theirs, merged = list(base), list(base), list(base)
+    ours[10] = merged[10] = b'ours\n'
+    theirs[200] = merged[200] = b'theirs\n'
+    result = merge_files({'/f': b''.join(base)}, {'/f': b''.join(ours)}, {'/f': b''.join(theirs)})
+    assert list(result.blobs.values()) == [b''.join(merged)]
+
+
+LINES = st.lists(st.sampled_from([b'a\n', b'b\n', b'\n']), max_size=8)
+
+
+@given(LINES, LINES, LINES, st.integers(0, 8))
+def test_lines_that_one_side_changed_are_taken(head: list[bytes], old: list[bytes], new: list[bytes], cut: int) -> None:
+    """Both sides change another part of a text, with a line between that nothing else equals."""
+    wall = [b'wall\n']
+    base, ours = head + wall + old, new[:cut] + wall + old
+    theirs, merged = head + wall + new, new[:cut] + wall + new
+    result = merge_files({'/f': b''.join(base)}, {'/f': b''.join(ours)}, {'/f': b''.join(theirs)})
+    assert result.tree == tree_of({'/f': b''.join(merged)})
+    assert result.conflicts == ()
+
+
 def test_the_ends_of_lines_stay_as_they_are() -> None:
     result = merge_files({'/f': b'1\r\n2\r\n3\n'}, {'/f': b'1!\r\n2\r\n3\n'}, {'/f': b'1\r\n2\r\n3'})
     assert list(result.blobs.values()) == [b'1!\r\n2\r\n3']
