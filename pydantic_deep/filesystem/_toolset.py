@@ -36,7 +36,9 @@ from ._write import ChangedSinceReadError, NotTextError, Written, plan_edit, pla
 
 TOOLSET_ID = 'filesystem'
 
-INSTRUCTIONS = 'Paths start at the working directory, or with /. Read before you edit. Prefer edit_file to write_file.'
+INSTRUCTIONS = (
+    'Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.'
+)
 
 MAX_RETRIES = 10
 """How often in a row a model may send wrong arguments to one tool before the run ends, as in `create_deep_agent`:
@@ -67,7 +69,7 @@ async def ls(ctx: RunContext[Files], path: str = '.') -> str:
 async def read_file(
     ctx: RunContext[Files], path: str, offset: int | str = 1, limit: int = 2000
 ) -> str | ToolReturn[list[str | BinaryContent]]:
-    """Read numbered lines of a text, or see an image or PDF. offset is the first line."""
+    """Read a text as numbered lines from line offset on, or see an image or PDF."""
     place = await _place(ctx, path)
     with tool_failures(place.path):
         data = await ctx.deps.read(place)
@@ -117,7 +119,7 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
 async def edit_file(
     ctx: RunContext[Files], path: str, old_string: str, new_string: str, replace_all: bool = False
 ) -> str:
-    """Replace old_string, an exact part of the file that occurs once, by new_string."""
+    """Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once."""
     if not old_string:
         raise ModelRetry('old_string is empty. Copy the text to replace from the file, or use write_file.')
     if is_same(old_string, new_string):
@@ -149,7 +151,7 @@ async def edit_file(
 
 
 async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:
-    """Find files by name, e.g. **/*.py."""
+    """Find files by name, such as **/*.py."""
     place = await _place(ctx, path)
     with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
@@ -164,7 +166,7 @@ async def grep(
     glob: str | None = None,
     output_mode: OutputMode = 'content',
 ) -> str:
-    """Search lines by a regular expression, in files that match glob."""
+    """Search the lines of files by a regular expression. glob limits which files."""
     place = await _place(ctx, path)
     with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
@@ -177,7 +179,9 @@ async def grep(
 async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float = 120) -> str:
     """Run a shell command in the working directory."""
     if not (isfinite(timeout_seconds) and 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS):
-        raise ModelRetry(f'timeout_seconds is {timeout_seconds}; it must be above 0 and at most {MAX_TIMEOUT_SECONDS}.')
+        raise ModelRetry(
+            f'timeout_seconds is {timeout_seconds:g}; use more than 0 and at most {MAX_TIMEOUT_SECONDS:g}.'
+        )
     if ctx.deps.commands is None:
         raise ToolFailed('Commands cannot be run here.')
     with tool_failures('the command'):

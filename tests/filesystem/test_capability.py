@@ -1,0 +1,287 @@
+"""The room on any agent: where its files come from, what the model is told, what runs share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import InstructionDeltaPart, ModelMessage
+from pydantic_ai.workspaces import CommandResult, LocalWorkspaceBackend, WorkspaceRef
+
+from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep.filesystem import Filesystem
+from pydantic_deep.filesystem._toolset import function_toolset
+from pydantic_deep.testing import ScriptedModel, call, deps_for_test
+from pydantic_deep_backends import LocalBackend, StateBackend
+
+pytestmark = pytest.mark.anyio
+
+
+NO_DEPS = cast('DeepAgentDeps', None)
+
+
+@dataclass
+class Tenant:
+    """Deps of somebody else that happen to have a backend."""
+
+    backend: object
+
+
+class CommandsOnly:
+    """A workspace without file operations of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self._local = LocalWorkspaceBackend(root)
+
+    @property
+    def ref(self) -> WorkspaceRef:
+        return self._local.ref
+
+    async def working_dir(self) -> str:
+        return await self._local.working_dir()
+
+    async def run(
+        self,
+        command: str | Sequence[str],
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        return await self._local.run(command, shell=shell, env=env, timeout=timeout)
+
+
+def script(name: str = 'a.txt') -> ScriptedModel:
+    return ScriptedModel(
+        call('write_file', path=name, content='one\n'),
+        call('edit_file', path=name, old_string='one', new_string='two'),
+        call('read_file', path=name),
+        'done',
+    )
+
+
+def said(model: ScriptedModel) -> list[str]:
+    return [str(part.content) for part in model.requests[-1].tool_returns]
+
+
+# Where the files come from
+
+
+async def test_a_backend_that_is_given_wins() -> None:
+    model, given, other = script(), StateBackend(), StateBackend()
+    agent = Agent(model, deps_type=Tenant, capabilities=[Filesystem(backend=given)])
+    await agent.run('go', deps=Tenant(other))
+    assert said(model)[-1] == '1\ttwo'
+    assert await given.read_bytes('/a.txt') == b'two\n'
+    assert not await other.exists('/a.txt')
+
+
+async def test_a_function_finds_the_backend_of_each_run() -> None:
+    backend_by_user = {'ann': StateBackend(), 'bob': StateBackend()}
+
+    def find(ctx: RunContext[object]) -> StateBackend:
+        return backend_by_user[str(ctx.deps)]
+
+    agent = Agent(deps_type=str, capabilities=[Filesystem(backend=find)])
+    for user in backend_by_user:
+        await agent.run('go', deps=user, model=script(f'{user}.txt'))
+    assert await backend_by_user['ann'].exists('/ann.txt')
+    assert not await backend_by_user['ann'].exists('/bob.txt')
+
+
+async def test_any_deps_with_a_backend_will_do() -> None:
+    model, backend = script(), StateBackend()
+    await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant(backend))
+    assert await backend.read_bytes('/a.txt') == b'two\n'
+
+
+async def test_the_workspace_of_somebody_else_can_be_the_backend_of_deps(tmp_path: Path) -> None:
+    model = script()
+    agent = Agent(model, deps_type=Tenant, capabilities=[Filesystem()])
+    await agent.run('go', deps=Tenant(LocalWorkspaceBackend(tmp_path)))
+    assert said(model)[-1] == '1\ttwo'
+    assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
+    assert 'execute' in model.requests[0].tool_names
+
+
+async def test_without_any_backend_the_workspace_of_the_run_has_the_files(tmp_path: Path) -> None:
+    model = script()
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
+
+
+@pytest.mark.parametrize('through_deps', [False, True])
+async def test_a_workspace_that_only_runs_commands_has_files_all_the_same(tmp_path: Path, through_deps: bool) -> None:
+    model, workspace = script(), CommandsOnly(tmp_path)
+    agent = Agent(model, deps_type=Tenant | None, capabilities=[Filesystem()])
+    if through_deps:
+        await agent.run('go', deps=Tenant(workspace))
+    else:
+        await agent.run('go', workspace=workspace)
+    assert said(model)[-1] == '1\ttwo'
+    assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
+
+
+async def test_a_run_without_files_is_refused_before_the_first_request() -> None:
+    model = ScriptedModel('done')
+    with pytest.raises(UserError) as caught:
+        await Agent(model, capabilities=[Filesystem()]).run('go')
+    assert str(caught.value) == snapshot(
+        'The `Filesystem` capability has no files to work on. Pass `Filesystem(backend=…)`, deps with a `backend`, or `workspace=` to the run.'
+    )
+    assert model.requests == []
+
+
+async def test_deps_whose_backend_is_none_are_refused_before_the_first_request() -> None:
+    model = ScriptedModel('done')
+    with pytest.raises(UserError) as caught:
+        await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant('./work'))
+    assert str(caught.value) == snapshot(
+        'str is no backend: it lacks members of `BackendProtocol`. Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend.'
+    )
+    assert model.requests == []
+
+
+async def test_a_deep_agent_works_on_the_backend_of_deps(tmp_path: Path) -> None:
+    model = script()
+    await create_deep_agent(model).run('go', deps=DeepAgentDeps(backend=LocalBackend(tmp_path)))
+    assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
+
+
+async def test_a_deep_agent_without_deps_works_in_memory() -> None:
+    model = script()
+    await create_deep_agent(model).run('go', deps=NO_DEPS)
+    assert said(model) == ['Created /a.txt: 1 line, 4 bytes.', 'Replaced 1 match at line 1.', '1\ttwo']
+
+
+# What the model is told
+
+
+async def test_all_that_the_model_is_told_is_short(tmp_path: Path) -> None:
+    model = ScriptedModel('done')
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    tools = [
+        {'name': tool.name, 'description': tool.description, 'parameters': tool.parameters_json_schema}
+        for tool in model.requests[0].tools
+    ]
+    assert model.requests[0].instructions == snapshot(
+        'Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.'
+    )
+    assert [f'{tool["name"]}: {tool["description"]}' for tool in tools] == snapshot(
+        [
+            'ls: List a directory.',
+            'read_file: Read a text as numbered lines from line offset on, or see an image or PDF.',
+            'write_file: Create a file, or replace all of it.',
+            'edit_file: Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once.',
+            'glob: Find files by name, such as **/*.py.',
+            'grep: Search the lines of files by a regular expression. glob limits which files.',
+            'execute: Run a shell command in the working directory.',
+        ]
+    )
+    assert [json.dumps(tool['parameters']) for tool in tools] == snapshot(
+        [
+            '{"additionalProperties": false, "properties": {"path": {"default": ".", "type": "string"}}, "type": "object"}',
+            '{"additionalProperties": false, "properties": {"path": {"type": "string"}, "offset": {"anyOf": [{"type": "integer"}, {"type": "string"}], "default": 1}, "limit": {"default": 2000, "type": "integer"}}, "required": ["path"], "type": "object"}',
+            '{"additionalProperties": false, "properties": {"path": {"type": "string"}, "content": {"type": "string"}}, "required": ["path", "content"], "type": "object"}',
+            '{"additionalProperties": false, "properties": {"path": {"type": "string"}, "old_string": {"type": "string"}, "new_string": {"type": "string"}, "replace_all": {"default": false, "type": "boolean"}}, "required": ["path", "old_string", "new_string"], "type": "object"}',
+            '{"additionalProperties": false, "properties": {"pattern": {"type": "string"}, "path": {"default": ".", "type": "string"}}, "required": ["pattern"], "type": "object"}',
+            '{"additionalProperties": false, "properties": {"pattern": {"type": "string"}, "path": {"default": ".", "type": "string"}, "glob": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null}, "output_mode": {"default": "content", "enum": ["content", "files_with_matches", "count"], "type": "string"}}, "required": ["pattern"], "type": "object"}',
+            '{"additionalProperties": false, "properties": {"command": {"type": "string"}, "timeout_seconds": {"default": 120, "type": "number"}}, "required": ["command"], "type": "object"}',
+        ]
+    )
+    assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') == snapshot(2341)
+    assert len(json.dumps(tools)) + len(model.requests[0].instructions or '') <= 2_600
+
+
+async def test_every_tool_says_what_it_does_to_the_world(tmp_path: Path) -> None:
+    model = ScriptedModel('done')
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    assert {tool.name: (tool.metadata or {}).get('effect') for tool in model.requests[0].tools} == snapshot(
+        {
+            'ls': 'read',
+            'read_file': 'read',
+            'write_file': 'write',
+            'edit_file': 'write',
+            'glob': 'read',
+            'grep': 'read',
+            'execute': 'external',
+        }
+    )
+
+
+def deltas(messages: list[ModelMessage]) -> list[str]:
+    return [part.content or '' for m in messages for part in m.parts if isinstance(part, InstructionDeltaPart)]
+
+
+async def test_uploads_are_shown_and_a_later_one_is_appended() -> None:
+    deps = deps_for_test()
+    await deps.upload('sales.csv', b'a,b\n1,2\n')
+
+    async def add_one(ctx: RunContext[DeepAgentDeps]) -> str:
+        await ctx.deps.upload('logo.png', b'\x89PNG\r\n\x1a\n')
+        return 'added'
+
+    model = ScriptedModel(call('add_one'), 'done')
+    result = await create_deep_agent(model, tools=[add_one], include_todo=False).run('go', deps=deps)
+    first, second = (request.instructions or '' for request in model.requests)
+    assert first == second
+    assert first.split('\n', 1)[1].strip() == snapshot("""\
+<context id="toolset:filesystem:uploads">
+Uploads:
+- /uploads/sales.csv (8 bytes, text/csv, utf-8, 2 lines)
+</context>
+A later <context> element with the same id replaces the earlier one and stays in effect until replaced again.\
+""")
+    assert deltas(result.all_messages()) == snapshot(
+        [
+            """\
+Uploads:
+- /uploads/sales.csv (8 bytes, text/csv, utf-8, 2 lines)
+- /uploads/logo.png (8 bytes, image/png)\
+"""
+        ]
+    )
+
+
+async def test_no_uploads_take_no_place() -> None:
+    model = ScriptedModel('done')
+    await create_deep_agent(model).run('go', deps=deps_for_test())
+    assert 'Uploads' not in (model.requests[0].instructions or '')
+
+
+# What runs share
+
+
+async def test_two_hundred_runs_on_one_agent_share_nothing() -> None:
+    agent = create_deep_agent()
+    users = [f'user {number}' for number in range(200)]
+    deps_by_user = {user: deps_for_test({'/name.txt': user}) for user in users}
+
+    async def run(user: str) -> None:
+        model = ScriptedModel(
+            call('read_file', path='name.txt'),
+            call('edit_file', path='name.txt', old_string=user, new_string=f'{user}, seen'),
+            call('write_file', path=f'{user}.txt', content=user),
+            'done',
+        )
+        await agent.run('go', model=model, deps=deps_by_user[user])
+        assert said(model)[0] == f'1\t{user}'
+
+    async with anyio.create_task_group() as group:
+        for user in users:
+            group.start_soon(run, user)
+    for user, deps in deps_by_user.items():
+        assert [entry.name for entry in await deps.backend.list_dir('/')] == sorted(['name.txt', f'{user}.txt'])
+        assert await deps.backend.read_bytes('/name.txt') == f'{user}, seen'.encode()
+
+
+def test_making_a_second_room_makes_no_second_set_of_tools() -> None:
+    assert function_toolset() is function_toolset()

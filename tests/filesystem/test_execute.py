@@ -1,0 +1,85 @@
+"""Commands, only where they can be run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RunUsage
+from pydantic_ai.workspaces import LocalWorkspaceBackend, ReadOnlyWorkspace, Workspace
+
+from pydantic_deep.filesystem import Filesystem
+from pydantic_deep.filesystem._files import Files, RunState
+from pydantic_deep.filesystem._toolset import execute
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep_backends import StateBackend
+
+pytestmark = pytest.mark.anyio
+
+
+async def played(tmp_path: Path, **args: object) -> tuple[str, str]:
+    model = ScriptedModel(call('execute', **args), 'done')
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    part = model.requests[-1].tool_returns[0]
+    return part.outcome, str(part.content)
+
+
+async def test_a_command_runs_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / 'a.txt').write_text('hello\n')
+    assert await played(tmp_path, command='cat *.txt | tr a-z A-Z') == ('success', 'HELLO')
+
+
+async def test_an_exit_code_is_a_result(tmp_path: Path) -> None:
+    assert await played(tmp_path, command='echo out; echo err >&2; exit 3') == ('success', 'out\nerr\n[exit code 3]')
+
+
+async def test_a_command_that_takes_too_long_fails_with_what_it_printed(tmp_path: Path) -> None:
+    said = await played(tmp_path, command='echo begun; exec sleep 30', timeout_seconds=0.5)
+    assert said == ('failed', 'begun\n[stopped after 0.5 seconds]')
+
+
+@pytest.mark.parametrize('timeout_seconds', [0, -1, 3601, float('inf'), float('nan')])
+async def test_a_timeout_out_of_range_can_be_corrected(tmp_path: Path, timeout_seconds: float) -> None:
+    outcome, said = await played(tmp_path, command='touch ran', timeout_seconds=timeout_seconds)
+    assert outcome == 'retried'
+    assert said.endswith('use more than 0 and at most 3600.')
+    assert not (tmp_path / 'ran').exists()
+
+
+async def test_a_directory_that_is_gone_is_a_failure(tmp_path: Path) -> None:
+    root = tmp_path / 'root'
+    root.mkdir()
+    workspace = LocalWorkspaceBackend(root)
+    model = ScriptedModel(call('remove_it'), call('execute', command='ls'), 'done')
+
+    def remove_it() -> str:
+        root.rmdir()
+        return 'gone'
+
+    await Agent(model, tools=[remove_it], capabilities=[Filesystem()]).run('go', workspace=workspace)
+    assert model.requests[-1].tool_returns[1].outcome == 'failed'
+
+
+async def test_a_backend_without_commands_has_no_such_tool() -> None:
+    model = ScriptedModel('done')
+    await Agent(model, capabilities=[Filesystem(backend=StateBackend())]).run('go')
+    assert model.requests[0].tool_names == snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep'])
+
+
+async def test_a_workspace_that_is_read_only_has_no_such_tool(tmp_path: Path) -> None:
+    model = ScriptedModel('done')
+    workspace = ReadOnlyWorkspace(Workspace(LocalWorkspaceBackend(tmp_path)))
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=workspace)
+    assert 'execute' not in model.requests[0].tool_names
+
+
+async def test_the_tool_refuses_even_if_it_is_called_where_it_is_not_shown() -> None:
+    backend = StateBackend()
+    files = Files(backend=backend, commands=None, run=RunState(offload=StateBackend(), offload_chars=None))
+    ctx = RunContext(deps=files, model=TestModel(), usage=RunUsage())
+    with pytest.raises(ToolFailed, match='Commands cannot be run here'):
+        await execute(ctx, 'ls')

@@ -1,0 +1,166 @@
+"""Large results of tools are kept in a file, and the model gets head and tail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import Agent, ToolReturn
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.workspaces import LocalWorkspaceBackend
+
+from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep.filesystem import Filesystem
+from pydantic_deep.filesystem._offload import name_of_call
+from pydantic_deep.testing import ScriptedModel, call, deps_for_test
+from pydantic_deep_backends import LocalBackend, StateBackend
+
+pytestmark = pytest.mark.anyio
+
+LARGE = ''.join(f'row {number:05}\n' for number in range(10_000))
+
+
+def dump() -> str:
+    return LARGE
+
+
+async def results(agent: Agent[object, str], model: ScriptedModel) -> Sequence[object]:
+    await agent.run('go')
+    return [part.content for part in model.requests[-1].tool_returns]
+
+
+async def test_a_large_result_is_shown_by_head_and_tail_and_can_be_paged_and_searched() -> None:
+    model = ScriptedModel(
+        ToolCallPart('dump', {}, tool_call_id='toolu_01'),
+        call('read_file', path='/offload/toolu_01', offset=9_999),
+        call('grep', path='/offload', pattern='row 0500.'),
+        call('ls', path='/offload'),
+        'done',
+    )
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=StateBackend())])
+    preview, page, found, listed = map(str, await results(agent, model))
+    assert preview.startswith(LARGE[:2_000] + '\n[')
+    assert preview.endswith(']\n' + LARGE[-1_000:])
+    assert preview[2_001:-1_001] == snapshot(
+        '[97,000 of 100,000 characters left out. All are in /offload/toolu_01: use read_file or grep on it]'
+    )
+    assert page == '9999\trow 09998\n10000\trow 09999'
+    assert found.split('\n')[:2] == ['/offload/toolu_01', '5001: row 05000']
+    assert listed == 'toolu_01 (100.0 KB)'
+
+
+async def test_a_result_that_is_just_short_enough_stays() -> None:
+    def short() -> str:
+        return 'x' * 40_000
+
+    model = ScriptedModel(call('short'), 'done')
+    agent = Agent(model, tools=[short], capabilities=[Filesystem(backend=StateBackend())])
+    assert await results(agent, model) == ['x' * 40_000]
+
+
+async def test_a_page_of_a_file_is_never_offloaded_again() -> None:
+    model = ScriptedModel(call('dump'), call('read_file', path='/offload/call-1'), 'done')
+    room = Filesystem(backend=StateBackend(), offload_chars=3_000)
+    agent = Agent(model, tools=[dump], capabilities=[room])
+    page = str((await results(agent, model))[1])
+    assert page.startswith('1\trow 00000\n')
+    assert page.split('\n')[-1] == snapshot('[lines 1 to 222 of 10,000; go on with offset 223]')
+    assert len(page) < 3_100
+
+
+async def test_the_text_of_a_structured_result_is_offloaded_and_the_rest_of_it_stays() -> None:
+    def structured() -> ToolReturn[str]:
+        return ToolReturn(LARGE, metadata={'rows': 10_000})
+
+    model = ScriptedModel(call('structured'), 'done')
+    agent = Agent(model, tools=[structured], capabilities=[Filesystem(backend=StateBackend())])
+    await agent.run('go')
+    part = model.requests[-1].tool_returns[0]
+    assert 'All are in /offload/call-1' in str(part.content)
+    assert part.metadata == {'rows': 10_000}
+
+
+async def test_data_that_is_no_text_stays() -> None:
+    def rows() -> list[str]:
+        return ['x' * 50_000]
+
+    def nested() -> ToolReturn[list[str]]:
+        return ToolReturn(rows())
+
+    model = ScriptedModel([call('rows'), call('nested')], 'done')
+    agent = Agent(model, tools=[rows, nested], capabilities=[Filesystem(backend=StateBackend())])
+    assert await results(agent, model) == [['x' * 50_000]] * 2
+
+
+async def test_nothing_is_offloaded_where_that_is_off() -> None:
+    model = ScriptedModel(call('dump'), call('ls', path='/offload'), 'done')
+    room = Filesystem(backend=StateBackend(), offload_chars=None)
+    agent = Agent(model, tools=[dump], capabilities=[room])
+    assert await results(agent, model) == [LARGE, '/offload does not exist. Use ls or glob to find it.']
+
+
+def test_a_limit_below_what_is_shown_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r'`offload_chars` is 2999\. Use at least 3000, or `None`'):
+        Filesystem(offload_chars=2_999)
+
+
+async def test_the_users_directory_stays_clean(tmp_path: Path) -> None:
+    model = ScriptedModel(call('dump'), 'done', call('dump'), 'done')
+    await Agent(model, tools=[dump], capabilities=[Filesystem(backend=LocalBackend(tmp_path))]).run('go')
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem()])
+    await agent.run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_with_deps_a_large_result_is_there_in_the_next_turn() -> None:
+    model = ScriptedModel(call('dump'), 'done', call('read_file', path='/offload/call-1', limit=1), 'done')
+    agent = create_deep_agent(model, tools=[dump])
+    deps = deps_for_test()
+    first = await agent.run('go', deps=deps)
+    await agent.run('on', deps=deps, message_history=first.all_messages())
+    assert str(model.requests[-1].tool_returns[-1].content).startswith('1\trow 00000\n')
+    assert await deps.backend.exists('/offload') is False
+
+
+async def test_without_deps_two_runs_do_not_see_the_large_results_of_each_other() -> None:
+    model = ScriptedModel(call('dump'), 'done', call('read_file', path='/offload/call-1'), 'done')
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=StateBackend())])
+    await agent.run('one')
+    await agent.run('two')
+    assert model.requests[-1].tool_returns[0].outcome == 'failed'
+
+
+async def test_a_deep_agent_without_deps_offloads_too() -> None:
+    model = ScriptedModel(call('dump'), call('read_file', path='/offload/call-1', limit=1), 'done')
+    await create_deep_agent(model, tools=[dump]).run('go', deps=cast('DeepAgentDeps', None))
+    assert str(model.requests[-1].tool_returns[1].content).startswith('1\trow 00000\n')
+
+
+async def test_a_call_id_that_comes_again_does_not_replace_what_the_first_left() -> None:
+    def dump_more() -> str:
+        return 'more\n' + LARGE
+
+    calls = [ToolCallPart(tool, {}, tool_call_id='same') for tool in ('dump', 'dump_more', 'dump')]
+    deps = deps_for_test()
+    model = ScriptedModel(calls[0], 'done', calls[1], 'done', calls[2], 'done', call('ls', path='/offload'), 'done')
+    agent = create_deep_agent(model, tools=[dump, dump_more])
+    for _ in range(4):
+        await agent.run('go', deps=deps)
+    assert model.requests[-1].tool_returns[0].content == 'same (100.0 KB)\nsame-2 (100.0 KB)'
+
+
+@pytest.mark.parametrize(
+    ('tool_call_id', 'name'),
+    [
+        ('call_aZ-9', 'call_aZ-9'),
+        ('../../etc/passwd', '______etc_passwd'),
+        ('a\0b\n', 'a_b_'),
+        ('', '_'),
+        ('x' * 500, 'x' * 100),
+    ],
+)
+def test_any_call_id_makes_a_safe_name(tool_call_id: str, name: str) -> None:
+    assert name_of_call(tool_call_id) == name

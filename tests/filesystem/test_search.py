@@ -1,0 +1,146 @@
+"""What the model finds with glob and grep."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import Agent
+from pydantic_ai.workspaces import FileEntry, LocalWorkspaceBackend
+
+from pydantic_deep.filesystem import Filesystem
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep_backends import StateBackend
+
+pytestmark = pytest.mark.anyio
+
+Play: TypeAlias = Callable[..., Awaitable[list[str]]]
+
+FILES = {
+    '/src/a.py': 'import os\n\n\ndef area(width):\n    return width\n',
+    '/src/lib/b.py': 'def area():\n    pass\n',
+    '/readme.md': 'The area of a circle\n',
+    '/logo.bin': b'\0area',
+}
+
+
+async def test_glob_finds_files_by_name(play: Play) -> None:
+    assert await play(
+        StateBackend(FILES),
+        call('glob', pattern='**/*.py'),
+        call('glob', pattern='*.py', path='src'),
+        call('glob', pattern='*.rs'),
+    ) == ['/src/a.py\n/src/lib/b.py', '/src/a.py', 'No files match.']
+
+
+async def test_grep_shows_lines_under_their_file(play: Play) -> None:
+    assert await play(StateBackend(FILES), call('grep', pattern='area')) == snapshot(
+        [
+            """\
+/readme.md
+1: The area of a circle
+/src/a.py
+4: def area(width):
+/src/lib/b.py
+1: def area():\
+"""
+        ]
+    )
+
+
+async def test_grep_shows_files_or_counts(play: Play) -> None:
+    assert await play(
+        StateBackend(FILES),
+        call('grep', pattern='area', output_mode='files_with_matches'),
+        call('grep', pattern='area', output_mode='count', glob='**/*.py'),
+        call('grep', pattern='area', path='/src/a.py'),
+        call('grep', pattern='zebra'),
+    ) == snapshot(
+        [
+            """\
+/readme.md
+/src/a.py
+/src/lib/b.py\
+""",
+            """\
+/src/a.py: 1
+/src/lib/b.py: 1\
+""",
+            """\
+/src/a.py
+4: def area(width):\
+""",
+            'No matches in 3 files.',
+        ]
+    )
+
+
+async def test_a_pattern_that_cannot_be_used_can_be_corrected(play: Play) -> None:
+    said = await play(
+        StateBackend(FILES),
+        call('grep', pattern='('),
+        call('grep', pattern=r'(a)\1'),
+        call('glob', pattern='[a'),
+        call('grep', pattern='a', path='nowhere'),
+        call('glob', pattern='*', path='readme.md'),
+        call('grep', pattern='a', path='../x'),
+    )
+    assert [text.partition(': ')[0] for text in said] == [
+        'retried',
+        'retried',
+        'retried',
+        'failed',
+        'retried',
+        'retried',
+    ]
+
+
+async def test_a_hostile_expression_is_answered(play: Play) -> None:
+    backend = StateBackend({'/a.txt': 'a' * 5_000 + '!\n'})
+    assert await play(backend, call('grep', pattern='(a+)+$')) == ['No matches in 1 files.']
+
+
+async def test_many_long_lines_are_bounded(play: Play) -> None:
+    backend = StateBackend({'/a.txt': ('x' * 500 + '\n') * 1_000})
+    [found] = await play(backend, call('grep', pattern='x'))
+    assert len(found) < 41_000
+    assert found.endswith('of 1,000 matches in 1 files; narrow the search]')
+
+
+async def test_a_directory_that_cannot_be_read_hides_nothing_else(tmp_path: Path) -> None:
+    class Locked(LocalWorkspaceBackend):
+        async def list_dir(self, path: str) -> Sequence[FileEntry]:
+            if path.endswith('/locked'):
+                raise PermissionError(13, 'Permission denied', path)
+            return await super().list_dir(path)
+
+    (tmp_path / 'locked').mkdir()
+    (tmp_path / 'a.txt').write_text('needle')
+    model = ScriptedModel(call('grep', pattern='needle'), call('glob', pattern='**'), 'done')
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=Locked(tmp_path))
+    found = [str(part.content).replace(str(tmp_path), '') for part in model.requests[-1].tool_returns]
+    assert found == snapshot(
+        [
+            """\
+/a.txt
+1: needle
+[not searched: /locked (Permission denied)]\
+""",
+            """\
+/a.txt
+[not searched: /locked (Permission denied)]\
+""",
+        ]
+    )
+
+
+async def test_a_workspace_without_search_is_searched_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / 'src').mkdir()
+    (tmp_path / 'src' / 'a.py').write_text('import os\narea = 1\n')
+    model = ScriptedModel(call('glob', pattern='**/*.py'), call('grep', pattern='^area', path='src'), 'done')
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    found = [str(part.content).replace(str(tmp_path), '') for part in model.requests[-1].tool_returns]
+    assert found == ['/src/a.py', '/src/a.py\n2: area = 1']
