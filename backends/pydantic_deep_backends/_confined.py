@@ -61,7 +61,7 @@ class ConfinedRoot:
         """Open the directory for one operation.
 
         Raises:
-            BackendUnavailableError: It does not exist, or is removed before the operation finds its file.
+            BackendUnavailableError: It does not exist, or is removed during the operation.
         """
         try:
             descriptor = os.open(self.path, _DIRECTORY_FLAGS)
@@ -72,13 +72,19 @@ class ConfinedRoot:
         try:
             yield OpenRoot(descriptor, (self.path, *self.aliases))
         except FileNotFoundError:
-            if os.fstat(descriptor).st_nlink == 0:
-                raise BackendUnavailableError(
-                    f'{self.path!r} was removed during the operation. Create it, then try again.'
-                ) from None
+            self._check_not_removed(descriptor)
             raise
+        else:
+            # A removed directory can be listed, and looks empty.
+            self._check_not_removed(descriptor)
         finally:
             os.close(descriptor)
+
+    def _check_not_removed(self, descriptor: int) -> None:
+        if os.fstat(descriptor).st_nlink == 0:
+            raise BackendUnavailableError(
+                f'{self.path!r} was removed during the operation. Create it, then try again.'
+            ) from None
 
 
 class OpenRoot:

@@ -43,7 +43,7 @@ from ._restore import clear_way, put_file, take_away
 from .errors import BackendError, FileChangedError, MissingBlobError
 from .paths import parse_path, path_parts
 from .protocol import BackendRef, FileEntry, ReadBlob
-from .search import GlobResult, GrepBuilder, GrepResult, compile_glob, compile_grep, glob_tree, grep_tree
+from .search import GlobResult, GrepBuilder, GrepResult, compile_grep, glob_tree, grep_tree
 from .snapshots import FileVersion, Tree, TreeDiff, digest_of
 
 T = TypeVar('T')
@@ -205,7 +205,6 @@ class LocalBackend:
             FileNotFoundError: `path` does not exist.
             NotADirectoryError: `path` is a file.
         """
-        compile_glob(pattern)
 
         def find(root: OpenRoot, parts: Components) -> GlobResult:
             with self._searched(root, parts) as tree:
@@ -226,7 +225,6 @@ class LocalBackend:
             InvalidPatternError: The pattern cannot be used.
             FileNotFoundError: `path` does not exist.
         """
-        compile_grep(pattern)
 
         def search(root: OpenRoot, parts: Components) -> GrepResult:
             if stat.S_ISDIR(root.visit(parts, look_at_place).st_mode):

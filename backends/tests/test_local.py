@@ -20,7 +20,7 @@ import anyio
 import pytest
 
 from pydantic_deep_backends._confined import ConfinedRoot, Place, link_found
-from pydantic_deep_backends._directories import Directories
+from pydantic_deep_backends._directories import Directories, look_at_place
 from pydantic_deep_backends._files import replace_file, writable_mode
 from pydantic_deep_backends._index import RACY_NANOSECONDS, SnapshotIndex
 from pydantic_deep_backends.errors import (
@@ -180,16 +180,17 @@ async def test_a_root_that_may_not_be_opened_says_which(unprivileged: Path) -> N
         await LocalBackend(unprivileged / 'root').working_dir()
 
 
-def test_a_root_that_is_removed_during_an_operation_is_unavailable(tmp_path: Path) -> None:
+@pytest.mark.parametrize('action', [look_at_place, str], ids=['missing', 'empty'])
+def test_a_root_that_is_removed_during_an_operation_is_unavailable(
+    tmp_path: Path, action: Callable[[Place], object]
+) -> None:
+    """Both where the operation finds nothing and where it sees an empty directory."""
     (tmp_path / 'root').mkdir()
-
-    def remove_root(place: Place) -> None:
-        (tmp_path / 'root').rmdir()
-        os.stat(place.name, dir_fd=place.directory)
 
     def visit() -> None:
         with ConfinedRoot(path=str(tmp_path / 'root')).open() as root:
-            root.visit(('f',), remove_root)
+            (tmp_path / 'root').rmdir()
+            root.visit(('f',), action)
 
     with pytest.raises(BackendUnavailableError, match='was removed during'):
         visit()

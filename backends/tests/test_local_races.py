@@ -148,6 +148,8 @@ async def _remove(backend: LocalBackend, path: str) -> bool:
 
 
 async def _remove_tree(backend: LocalBackend, path: str) -> bool:
+    with suppress(OSError, BackendError):
+        await backend.write_bytes(path, INSIDE)
     await backend.remove('/victim')
     return False
 
