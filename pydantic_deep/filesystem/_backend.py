@@ -15,24 +15,41 @@ from pydantic_deep_backends.protocol import BackendProtocol, SupportsCommands
 from ._types import BackendSource, HasBackend
 
 
-def find_backend(given: BackendSource | None, ctx: RunContext[object]) -> BackendProtocol:
-    """Return the backend of a run.
+def source_of(given: BackendSource | None, ctx: RunContext[object]) -> object:
+    """Return what a run's files come from: cheap, because it is asked before each call of a tool.
 
     Raises:
-        UserError: There is none, or what is there is no backend.
+        UserError: There is nothing.
     """
     if given is not None:
-        source = cast('object', given)
-        if isinstance(source, WorkspaceBackend):  # every backend has its members, whatever its `ref` is
-            return _as_backend(source)
-        return _as_backend(cast('Callable[[RunContext[object]], object]', given)(ctx))
-    if isinstance(ctx.deps, HasBackend):
-        return _as_backend(ctx.deps.backend)
+        # Every backend has the members of this protocol; anything else here is a function.
+        if isinstance(cast('object', given), WorkspaceBackend):
+            return given
+        return cast('Callable[[RunContext[object]], object]', given)(ctx)
+    own = cast('object', ctx.deps.backend) if isinstance(ctx.deps, HasBackend) else None
+    if own is not None:
+        return own
     if ctx.workspace.attached:
-        return cast('BackendProtocol', ctx.workspace)
+        return ctx.workspace
     raise UserError(
         'The `Filesystem` capability has no files to work on. Pass `Filesystem(backend=…)`, deps with a `backend`, '
         'or `workspace=` to the run.'
+    )
+
+
+def as_backend(source: object) -> BackendProtocol:
+    """Return a source as a backend.
+
+    Raises:
+        UserError: It is none.
+    """
+    if isinstance(source, BackendProtocol):
+        return source
+    if isinstance(source, WorkspaceBackend):  # it lacks links or files: pydantic-ai adds what can be added
+        return cast('BackendProtocol', Workspace(source))
+    raise UserError(
+        f'{type(source).__name__} is no backend: it lacks members of `BackendProtocol`. '
+        'Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend.'
     )
 
 
@@ -42,14 +59,3 @@ def commands_of(backend: BackendProtocol) -> SupportsCommands | None:
         runs = isinstance(backend.backend, WorkspaceCommands) and not backend.read_only
         return cast('SupportsCommands', backend) if runs else None
     return backend if isinstance(backend, SupportsCommands) else None
-
-
-def _as_backend(found: object) -> BackendProtocol:
-    if isinstance(found, BackendProtocol):
-        return found
-    if isinstance(found, WorkspaceBackend):  # it lacks links or files: pydantic-ai adds what can be added
-        return cast('BackendProtocol', Workspace(found))
-    raise UserError(
-        f'{type(found).__name__} is no backend: it lacks members of `BackendProtocol`. '
-        'Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend.'
-    )

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep_backends import StateBackend
 
-from ._backend import commands_of, find_backend
+from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._offload import HEAD_CHARS, TAIL_CHARS, keep, render_preview
 from ._toolset import TOOLSET_ID, FilesystemToolset, function_toolset
@@ -42,6 +42,7 @@ class Filesystem(AbstractCapability[object]):
     offload_chars: int | None = OFFLOAD_CHARS
     """The longest text that a tool may answer with; `None` for no limit."""
     _run: RunState = field(init=False, repr=False, compare=False)
+    _found: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.offload_chars is not None and self.offload_chars < HEAD_CHARS + TAIL_CHARS:
@@ -52,11 +53,11 @@ class Filesystem(AbstractCapability[object]):
 
     async def for_run(self, ctx: RunContext[object]) -> Filesystem:
         """Return this run's instance, which alone knows what its model has read."""
-        find_backend(self.backend, ctx)
         run = replace(self)
         shared = getattr(ctx.deps, '_offload', None)
         if isinstance(shared, StateBackend):
             run._run = replace(run._run, offload=shared)
+        run._files(ctx)  # a run without files is refused here, not at the first call of a tool
         return run
 
     def get_toolset(self) -> AgentToolset[object]:
@@ -90,5 +91,9 @@ class Filesystem(AbstractCapability[object]):
         return render_preview(text, await keep(self._run.offload, call.tool_call_id, text))
 
     def _files(self, ctx: RunContext[object]) -> Files:
-        backend = find_backend(self.backend, ctx)
-        return Files(backend=backend, commands=commands_of(backend), run=self._run)
+        """Return the files of this run; made anew only if they come from somewhere else than before."""
+        source = source_of(self.backend, ctx)
+        if self._found is None or self._found[0] is not source:
+            backend = as_backend(source)
+            self._found = source, Files(backend=backend, commands=commands_of(backend), run=self._run)
+        return self._found[1]

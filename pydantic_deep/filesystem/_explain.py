@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
+from itertools import islice
 
-MAX_TEXT_CHARS = 1_000_000
+MAX_TEXT_CHARS = 500_000
 """How much of a text is looked at: an explanation must not cost more than the edit."""
 
 MAX_CANDIDATES = 200
-"""How many lines are compared: about a millisecond each for the longest of them."""
+"""How many lines are compared: together some 10 ms for the longest that there can be."""
+
+MAX_WORDS = 8
+"""How many words of the line that was looked for choose the lines to compare."""
 
 MAX_SHOWN_CHARS = 200
 """How much of a line is compared and shown."""
@@ -30,19 +34,33 @@ def explain_no_match(text: str, old: str) -> str:
     bare = _NUMBERED.sub('', old)
     if bare != old and bare.strip() and bare in text:
         return 'It holds the line numbers of read_file. Leave out each number and the tab after it.'
-    words = old.split()
-    if words and (match := re.search(r'\s+'.join(map(re.escape, words)), text)):
-        return f'Only its whitespace differs from {_quote(text, match.start())}. Copy it exactly.'
+    alike = _find_but_for_whitespace(text, old)
+    if alike is not None:
+        return f'Only its whitespace differs from {_quote(text, alike)}. Copy it exactly.'
     closest = _closest_line(text, old)
     if closest is not None:
         return f'The closest is {_quote(text, closest)}. Read the file and copy exactly.'
     return 'Nothing in the file is like it. Read the file and copy exactly.'
 
 
+def _find_but_for_whitespace(text: str, old: str) -> int | None:
+    """Return where the word begins with which `old` begins, all whitespace taken as one space.
+
+    By `str.find` on both joined, which is linear; a regular expression of the words is not.
+    """
+    wanted = ' '.join(old.split())
+    joined = ' '.join(text.split())
+    at = joined.find(wanted) if wanted else -1
+    if at < 0:
+        return None
+    words = re.finditer(r'\S+', text)
+    return next(islice(words, joined.count(' ', 0, at), None)).start()
+
+
 def _closest_line(text: str, old: str) -> int | None:
     """Return where the line begins that is most like the first line of `old` with a word in it."""
     wanted = next((line for line in old.split('\n') if _WORD.search(line)), '').strip()[:MAX_SHOWN_CHARS]
-    words = set(_WORD.findall(wanted))
+    words = _WORD.findall(wanted)[:MAX_WORDS]
     position_by_line: dict[str, int] = {}
     at = 0
     for line in text.split('\n'):

@@ -34,6 +34,9 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_ATTEMPTS = 50
 """How often a change is tried against other writers. Each failure means that one of them succeeded."""
 
+MAX_NAMES = 500
+"""How many names are compared with one that is missing: together some 40 ms for the longest that there can be."""
+
 PlanT = TypeVar('PlanT')
 
 
@@ -169,7 +172,7 @@ class Files:
 
 def similar_names(name: str, names: Sequence[str]) -> list[str]:
     """Return at most three of the names that are most like `name`, the best first; case does not count."""
-    by_folded = {known.casefold(): known for known in names[:1_000]}
+    by_folded = {known.casefold(): known for known in names[:MAX_NAMES]}
     return [by_folded[found] for found in get_close_matches(name.casefold(), by_folded, n=3)]
 
 

@@ -5,7 +5,7 @@ alike on any agent, and an agent costs nothing to make.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import isfinite
 from typing import Any, cast
@@ -201,24 +201,29 @@ class FilesystemToolset(WrapperToolset[object]):
 
     files_of: Callable[[RunContext[object]], Files]
     """Finds them: the deps that a toolset sees may be others than those that the run was given."""
+    _tools: tuple[Files, dict[str, ToolsetTool[object]]] | None = field(default=None, init=False, repr=False)
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
-        """Return the tools; `execute` only where commands can be run."""
-        return await super().get_tools(self._with_files(ctx))
+        """Return the tools; `execute` only where commands can be run.
+
+        They are the same at every step of a run unless its files are others, and defining them anew takes longer
+        than all else that this room does at a step.
+        """
+        files = self.files_of(ctx)
+        if self._tools is None or self._tools[0] is not files:
+            self._tools = files, await super().get_tools(replace(ctx, deps=files))
+        return dict(self._tools[1])
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
     ) -> Any:
         """Call a tool on the files of the run; when its retries are used up, what it refuses is a plain failure."""
         try:
-            return await super().call_tool(name, tool_args, self._with_files(ctx), tool)
+            return await super().call_tool(name, tool_args, replace(ctx, deps=self.files_of(ctx)), tool)
         except ModelRetry as error:
             if ctx.retry < ctx.max_retries:
                 raise
             raise ToolFailed(error.message) from error
-
-    def _with_files(self, ctx: RunContext[object]) -> RunContext[object]:
-        return replace(ctx, deps=self.files_of(ctx))
 
 
 @cache

@@ -140,7 +140,7 @@ async def test_a_run_without_files_is_refused_before_the_first_request() -> None
     assert model.requests == []
 
 
-async def test_deps_whose_backend_is_none_are_refused_before_the_first_request() -> None:
+async def test_deps_whose_backend_is_something_else_are_refused_before_the_first_request() -> None:
     model = ScriptedModel('done')
     with pytest.raises(UserError) as caught:
         await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant('./work'))
@@ -148,6 +148,12 @@ async def test_deps_whose_backend_is_none_are_refused_before_the_first_request()
         'str is no backend: it lacks members of `BackendProtocol`. Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend.'
     )
     assert model.requests == []
+
+
+async def test_deps_without_a_backend_leave_the_files_to_the_workspace(tmp_path: Path) -> None:
+    agent = Agent(script(), deps_type=Tenant, capabilities=[Filesystem()])
+    await agent.run('go', deps=Tenant(None), workspace=LocalWorkspaceBackend(tmp_path))
+    assert (tmp_path / 'a.txt').read_bytes() == b'two\n'
 
 
 async def test_a_deep_agent_works_on_the_backend_of_deps(tmp_path: Path) -> None:

@@ -53,3 +53,13 @@ def test_a_line_end_does_not_count_as_a_difference() -> None:
     assert explain_no_match('one  two\r\nthree\r\n', 'one two\nthree') == snapshot(
         "Only its whitespace differs from line 1: 'one  two'. Copy it exactly."
     )
+
+
+def test_a_long_repetition_is_answered() -> None:
+    assert 'Nothing in the file is like it' in explain_no_match('a ' * 200_000, 'a ' * 1_000 + 'b')
+
+
+def test_a_match_in_the_middle_of_a_word_is_found() -> None:
+    assert explain_no_match('x\n\nprint(area(2,  3))\n', 'area(2, 3)') == snapshot(
+        "Only its whitespace differs from line 3: 'print(area(2,  3))'. Copy it exactly."
+    )
