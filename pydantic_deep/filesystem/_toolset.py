@@ -195,6 +195,18 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
     return render_command(result)
 
 
+class _Functions(FunctionToolset[Files]):
+    """The functions, with instructions that are not looked at anew as functions at each request."""
+
+    async def get_instructions(self, ctx: RunContext[Any]) -> list[InstructionPart]:
+        """Return what the model is told about files, and the uploads of the run's own deps."""
+        parts = [InstructionPart(INSTRUCTIONS)]
+        if isinstance(ctx.deps, HasUploads) and ctx.deps.uploads:
+            text = f'Uploads:\n{render_uploads(ctx.deps.uploads.values())}'
+            parts.append(InstructionPart(text, name='uploads', dynamic=True, on_change='append'))
+        return parts
+
+
 @dataclass
 class FilesystemToolset(WrapperToolset[object]):
     """Hands the tools the files of a run in the place of its deps."""
@@ -230,16 +242,10 @@ class FilesystemToolset(WrapperToolset[object]):
 def function_toolset() -> AbstractToolset[object]:
     """Return the toolset of the functions above, whose deps are `Files`."""
 
-    async def uploads(ctx: RunContext[Any]) -> InstructionPart | None:
-        if not isinstance(ctx.deps, HasUploads) or not ctx.deps.uploads:
-            return None
-        text = render_uploads(ctx.deps.uploads.values())
-        return InstructionPart(f'Uploads:\n{text}', name='uploads', on_change='append')
-
     async def where_commands_run(ctx: RunContext[Files], tool_def: ToolDefinition) -> ToolDefinition | None:
         return None if ctx.deps.commands is None else tool_def
 
-    toolset = FunctionToolset[Files](id=TOOLSET_ID, max_retries=MAX_RETRIES, instructions=[INSTRUCTIONS, uploads])
+    toolset = _Functions(id=TOOLSET_ID, max_retries=MAX_RETRIES)
     read, write = {'effect': 'read'}, {'effect': 'write'}
     toolset.add_function(ls, metadata=read)
     toolset.add_function(read_file, metadata=read)
