@@ -44,7 +44,7 @@ test-newest:  ## Run the tests on the newest pydantic-ai, without its harness
 	@bash scripts/test-newest.sh "$(PYTHON)"
 
 soak: $(READY)  ## Run the long form of the races and floods
-	SOAK_ROUNDS=10000 $(V)/python -m pytest -m soak
+	SOAK_ROUNDS=10000 $(V)/python -m pytest -m "soak or hypothesis"
 
 bench: $(READY)  ## Measure beside bare pydantic-ai and the peers, and print the table
 	$(V)/python benchmarks/run.py $(ARGS)

@@ -4,6 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export COVERAGE_PROCESS_START=pyproject.toml
 rm -f .coverage .coverage.*
-.venv/bin/python -m coverage run -m pytest -q "$@"
+.venv/bin/python -m coverage run -m pytest -q -n auto "$@"
 .venv/bin/python -m coverage combine --quiet
 .venv/bin/python -m coverage report

@@ -8,6 +8,7 @@ from typing import assert_type
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep import DeepAgentDeps, Filesystem, LocalBackend, StateBackend, Todos, create_deep_agent
 from pydantic_deep_backends import BackendProtocol, SupportsCommands, SupportsSearch
@@ -47,7 +48,8 @@ async def backends_are_found_by_protocol(backend: BackendProtocol) -> None:
         await backend.glob('*')
     if isinstance(backend, SupportsCommands):
         await backend.run(['true'])
-    del local, state
+    theirs: BackendProtocol = LocalWorkspaceBackend('.')
+    del local, state, theirs
 
 
 def rooms_fit_any_agent() -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from .errors import FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError
 from .paths import is_within, parse_path, path_parts
-from .protocol import BackendProtocol, FileEntry
+from .protocol import BackendProtocol, FileEntry, FileEntryLike
 
 Key: TypeAlias = tuple[str, ...]
 """The components of a path in NFC."""
@@ -35,10 +35,10 @@ class Part:
         """Return the virtual path of a path of the backend."""
         return f'{self.prefix}{inner}'.rstrip('/') or '/'
 
-    def entry(self, entry: FileEntry) -> FileEntry:
+    def entry(self, entry: FileEntryLike) -> FileEntry:
         """Return an entry of the backend with its virtual path."""
         path = self.outer(entry.path)
-        return replace(entry, path=path, name=path.rpartition('/')[2])
+        return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=entry.is_dir, size=entry.size)
 
     @contextmanager
     def errors(self, inner: str) -> Generator[None]:

@@ -14,25 +14,7 @@ from ._grep import GrepBuilder, compile_grep, too_large
 from ._results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
 from ._search_walk import Walk, reason_of
 from .paths import parse_path
-
-
-class ListedEntry(Protocol):
-    """What a listing tells of a file or directory."""
-
-    @property
-    def name(self) -> str:
-        """The last component of the path."""
-        ...
-
-    @property
-    def is_dir(self) -> bool:
-        """Whether it is a directory."""
-        ...
-
-    @property
-    def size(self) -> int | None:
-        """Size in bytes, where known."""
-        ...
+from .protocol import FileEntryLike
 
 
 class SearchableFiles(Protocol):
@@ -42,11 +24,11 @@ class SearchableFiles(Protocol):
         """Return the contents of a file."""
         ...
 
-    async def stat(self, path: str) -> ListedEntry:
+    async def stat(self, path: str) -> FileEntryLike:
         """Return the metadata of a file or directory."""
         ...
 
-    async def list_dir(self, path: str) -> Sequence[ListedEntry]:
+    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
         """Return the entries of one directory."""
         ...
 

@@ -28,7 +28,7 @@ import pytest
 
 from ._search_cases import GLOB_CASES, GLOB_FILES, GREP_CASES, GREP_FILES, INVALID_GLOBS, INVALID_REGEXES
 from .errors import FileChangedError, InvalidPathError, InvalidPatternError, MissingBlobError, ReadOnlyError
-from .protocol import BackendProtocol, FileEntry, SupportsCompareAndSwap, SupportsSearch, SupportsSnapshots
+from .protocol import BackendProtocol, FileEntryLike, SupportsCompareAndSwap, SupportsSearch, SupportsSnapshots
 from .search import GlobResult, GrepResult, glob_backend, grep_backend
 from .snapshots import FileVersion, Tree, TreeDiff, digest_of
 
@@ -662,7 +662,7 @@ def _below(root: str, path: str) -> str:
     return root if path == '.' else f'{root}/{path}'
 
 
-def _as_tuple(entry: FileEntry) -> tuple[str, str, bool, int | None]:
+def _as_tuple(entry: FileEntryLike) -> tuple[str, str, bool, int | None]:
     return entry.name, entry.path, entry.is_dir, entry.size
 
 

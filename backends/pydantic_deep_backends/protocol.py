@@ -49,6 +49,30 @@ class FileEntry:
     """Size in bytes; `None` for directories and for what is not a regular file."""
 
 
+class FileEntryLike(Protocol):
+    """What a backend may return for a file or directory: a `FileEntry`, or pydantic-ai's value of the same form."""
+
+    @property
+    def name(self) -> str:
+        """The last component of the path."""
+        ...
+
+    @property
+    def path(self) -> str:
+        """The absolute virtual path."""
+        ...
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether it is a directory; a link counts as what it leads to."""
+        ...
+
+    @property
+    def size(self) -> int | None:
+        """Size in bytes; `None` where it is not known."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommandResult:
     """What a finished command left behind. A non-zero exit code is a result, not an error."""
@@ -95,11 +119,11 @@ class BackendProtocol(Protocol):
         """
         ...
 
-    async def stat(self, path: str) -> FileEntry:
+    async def stat(self, path: str) -> FileEntryLike:
         """Return the metadata of a file or directory. Raises `FileNotFoundError`."""
         ...
 
-    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
         """Return the entries of one directory, sorted by name. Raises `FileNotFoundError`, `NotADirectoryError`."""
         ...
 

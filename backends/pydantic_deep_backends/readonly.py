@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from ._tree import Tree, TreeDiff
 from .errors import ReadOnlyError
 from .paths import parse_path
-from .protocol import BackendProtocol, FileEntry, SupportsSearch, SupportsSnapshots
+from .protocol import BackendProtocol, FileEntryLike, SupportsSearch, SupportsSnapshots
 
 
 class ReadOnlyBackend:
@@ -53,11 +53,11 @@ class ReadOnlyBackend:
         """Raise `ReadOnlyError`."""
         raise ReadOnlyError(parse_path(path))
 
-    async def stat(self, path: str) -> FileEntry:
+    async def stat(self, path: str) -> FileEntryLike:
         """Return the metadata of a file or directory."""
         return await self._backend.stat(path)
 
-    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
         """Return the entries of one directory, sorted by name."""
         return await self._backend.list_dir(path)
 

@@ -40,7 +40,7 @@ from ._results import (
     GrepResult,
     SearchProblem,
 )
-from ._search_backend import ListedEntry, SearchableFiles, glob_backend, grep_backend
+from ._search_backend import SearchableFiles, glob_backend, grep_backend
 from ._search_walk import Walk, reason_of
 
 __all__ = [
@@ -58,7 +58,6 @@ __all__ = [
     'GrepMatch',
     'GrepResult',
     'LinePattern',
-    'ListedEntry',
     'SearchProblem',
     'SearchableFiles',
     'Walk',

@@ -105,6 +105,7 @@ class Entry:
     name: str
     is_dir: bool = False
     size: int | None = None
+    path: str = ''
 
 
 @dataclass

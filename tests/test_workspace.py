@@ -1,0 +1,138 @@
+"""Our backends as pydantic-ai workspaces: its own conformance suite, its errors, its refs.
+
+What the suite skips, and why: rules on commands (no backend here runs any), rules that make links or change rights by
+commands (ours are in the suite of the backends), and concurrent first use (ours exist before they are used).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from pydantic_ai.workspaces import (
+    LocalWorkspaceBackend,
+    SupportsCommands,
+    SupportsFilesystem,
+    SupportsRealpath,
+    Workspace,
+    WorkspaceBackend,
+    WorkspaceReadOnlyError,
+    WorkspaceRef,
+    WorkspaceTimeoutError,
+    WorkspaceUnavailableError,
+)
+from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
+
+from pydantic_deep import CompositeBackend, LocalBackend, ReadOnlyBackend, StateBackend, as_workspace
+from pydantic_deep_backends import CommandResult, CommandTimeoutError
+
+pytestmark = pytest.mark.anyio
+
+
+class OurSuite(WorkspaceBackendSuite):
+    """The suite for backends that run no commands."""
+
+    @pytest.fixture
+    def has_real_posix_shell(self) -> bool:
+        return False
+
+
+class TestState(OurSuite):
+    @pytest.fixture
+    def backend(self) -> WorkspaceBackend:
+        return as_workspace(StateBackend())
+
+
+class TestLocal(OurSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> WorkspaceBackend:
+        return as_workspace(LocalBackend(tmp_path))
+
+    @pytest.fixture
+    def destructive_backend(self, tmp_path: Path) -> Callable[[], WorkspaceBackend]:
+        (tmp_path / 'short-lived').mkdir()
+        return lambda: as_workspace(LocalBackend(tmp_path / 'short-lived'))
+
+    @pytest.fixture
+    def attach_backend(self) -> Callable[[WorkspaceRef], WorkspaceBackend]:
+        return lambda ref: as_workspace(LocalBackend(ref.id))
+
+    @pytest.fixture
+    def destroy_environment(self) -> Callable[[WorkspaceBackend], Awaitable[None]]:
+        async def destroy(backend: WorkspaceBackend) -> None:
+            assert backend.ref is not None
+            shutil.rmtree(backend.ref.id)
+
+        return destroy
+
+
+class TestComposite(OurSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> WorkspaceBackend:
+        return as_workspace(CompositeBackend(LocalBackend(tmp_path), {'/memory': StateBackend()}))
+
+
+class TestReadOnly:
+    """The suite writes first, so the rules that a read-only backend can keep are here by name."""
+
+    async def test_it_reads_and_refuses_every_change(self) -> None:
+        workspace = as_workspace(ReadOnlyBackend(StateBackend({'/a.txt': 'text'})))
+        assert isinstance(workspace, SupportsFilesystem)
+        assert await workspace.read_bytes('/a.txt') == b'text'
+        with pytest.raises(WorkspaceReadOnlyError, match='is read-only'):
+            await workspace.write_bytes('/a.txt', b'x')
+        with pytest.raises(WorkspaceReadOnlyError):
+            await workspace.make_dir('/d')
+        with pytest.raises(WorkspaceReadOnlyError):
+            await workspace.remove('/a.txt')
+
+
+async def test_all_operations_are_passed_on() -> None:
+    backend = StateBackend({'/d/a.txt': 'text'})
+    workspace = as_workspace(backend)
+    assert isinstance(workspace, SupportsFilesystem)
+    assert isinstance(workspace, SupportsRealpath)
+    assert (await workspace.stat('/d/a.txt')).size == 4
+    assert [(e.name, e.path, e.is_dir) for e in await workspace.list_dir('/')] == [('d', '/d', True)]
+    assert await workspace.realpath('/d/new') == '/d/new'
+    await workspace.make_dir('/empty')
+    await workspace.remove('/d')
+    assert (await workspace.exists('/d'), await workspace.exists('/empty')) == (False, True)
+
+
+async def test_a_directory_that_is_gone_is_an_unavailable_workspace(tmp_path: Path) -> None:
+    workspace = as_workspace(LocalBackend(tmp_path / 'gone'))
+    with pytest.raises(WorkspaceUnavailableError, match='Create it'):
+        await workspace.working_dir()
+
+
+def test_a_workspace_is_returned_as_it_is(tmp_path: Path) -> None:
+    theirs = LocalWorkspaceBackend(tmp_path)
+    assert as_workspace(theirs) is theirs
+
+
+def test_the_ref_names_the_backend(tmp_path: Path) -> None:
+    assert as_workspace(LocalBackend(tmp_path)).ref == WorkspaceRef(provider='pydantic-deep-local', id=str(tmp_path))
+
+
+class Echo(StateBackend):
+    """A backend that runs commands, after a fashion: it answers with them, and is slow when told to be."""
+
+    async def run(
+        self, command: object, *, shell: bool = False, env: object = None, timeout: float | None = None
+    ) -> CommandResult:
+        if command == ['sleep']:
+            raise CommandTimeoutError('took too long', stdout='half', stderr='way')
+        return CommandResult(exit_code=3, stdout=f'{command} {shell} {env} {timeout}', stderr='e')
+
+
+async def test_commands_are_passed_on_where_the_backend_runs_them() -> None:
+    assert not isinstance(as_workspace(StateBackend()), SupportsCommands)
+    workspace = Workspace(as_workspace(Echo()))
+    result = await workspace.run('ls', shell=True, env={'A': '1'}, timeout=2)
+    assert (result.exit_code, result.stdout, result.stderr) == (3, "ls True {'A': '1'} 2", 'e')
+    with pytest.raises(WorkspaceTimeoutError, match='took too long') as late:
+        await workspace.run(['sleep'])
+    assert (late.value.stdout, late.value.stderr) == ('half', 'way')
