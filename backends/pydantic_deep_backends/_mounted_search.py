@@ -14,7 +14,7 @@ from dataclasses import replace
 from ._mounts import MountTable, Part
 from .errors import InvalidPathError
 from .paths import parse_path, path_parts
-from .protocol import BackendProtocol, FileEntry, SupportsSearch
+from .protocol import BackendProtocol, FileEntryLike, SupportsSearch
 from .search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_backend
 
 
@@ -70,7 +70,7 @@ class _Walked:
         with _refused_as_unreadable(path):
             return await self._composite.read_bytes(path)
 
-    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
         with _refused_as_unreadable(path):
             return await self._composite.list_dir(path)
 
@@ -87,13 +87,13 @@ class _MountsOnly(_Walked):
         self._table = table
         self._hidden = hidden
 
-    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
         if self._table.locate(path)[0] is not self._hidden:
             return await super().list_dir(path)
         if not self._table.below(path):
             raise FileNotFoundError(f'Nothing is mounted below {path!r}. Search it in its own part.')
         names = self._table.child_names(path).values()
-        return [FileEntry(name=name, path=f'{path}/{name}', is_dir=True, size=None) for name in names]
+        return [FileEntryLike(name=name, path=f'{path}/{name}', is_dir=True, size=None) for name in names]
 
 
 @contextmanager
