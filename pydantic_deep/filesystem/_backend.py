@@ -8,7 +8,7 @@ from typing import cast
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.workspaces import SupportsCommands as WorkspaceCommands
-from pydantic_ai.workspaces import Workspace, WorkspaceBackend
+from pydantic_ai.workspaces import SupportsFilesystem, Workspace, WorkspaceBackend
 
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsCommands
 
@@ -43,13 +43,15 @@ def as_backend(source: object) -> BackendProtocol:
     Raises:
         UserError: It is none.
     """
-    if isinstance(source, BackendProtocol):
+    if isinstance(source, BackendProtocol) and not isinstance(source, Workspace):
         return source
-    if isinstance(source, WorkspaceBackend):  # it lacks links or files: pydantic-ai adds what can be added
-        return cast('BackendProtocol', Workspace(source))
+    if isinstance(source, WorkspaceBackend):  # it may lack links or files: pydantic-ai adds what can be added
+        workspace = source if isinstance(source, Workspace) else Workspace(source)
+        if isinstance(workspace.backend, (SupportsFilesystem, WorkspaceCommands)):
+            return cast('BackendProtocol', workspace)
     raise UserError(
-        f'{type(source).__name__} is no backend: it lacks members of `BackendProtocol`. '
-        'Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend.'
+        f'{_name_of(source)} is no backend: it has neither the members of `BackendProtocol` nor files or commands. '
+        'Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend with files.'
     )
 
 
@@ -59,3 +61,7 @@ def commands_of(backend: BackendProtocol) -> SupportsCommands | None:
         runs = isinstance(backend.backend, WorkspaceCommands) and not backend.read_only
         return cast('SupportsCommands', backend) if runs else None
     return backend if isinstance(backend, SupportsCommands) else None
+
+
+def _name_of(source: object) -> str:
+    return type(source.backend if isinstance(source, Workspace) else source).__name__

@@ -145,8 +145,23 @@ async def test_deps_whose_backend_is_something_else_are_refused_before_the_first
     with pytest.raises(UserError) as caught:
         await Agent(model, deps_type=Tenant, capabilities=[Filesystem()]).run('go', deps=Tenant('./work'))
     assert str(caught.value) == snapshot(
-        'str is no backend: it lacks members of `BackendProtocol`. Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend.'
+        'str is no backend: it has neither the members of `BackendProtocol` nor files or commands. Pass a backend of `pydantic_deep_backends`, or a pydantic-ai workspace backend with files.'
     )
+    assert model.requests == []
+
+
+async def test_a_workspace_without_files_and_commands_is_refused_before_the_first_request() -> None:
+    class Nothing:
+        ref = None
+
+        async def working_dir(self) -> str:
+            return '/'
+
+    model = ScriptedModel('done')
+    agent = Agent(model, deps_type=Tenant | None, capabilities=[Filesystem()])
+    for refused in (agent.run('go', workspace=Nothing()), agent.run('go', deps=Tenant(Nothing()))):
+        with pytest.raises(UserError, match='Nothing is no backend'):
+            await refused
     assert model.requests == []
 
 
