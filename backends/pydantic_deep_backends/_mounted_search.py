@@ -14,7 +14,7 @@ from dataclasses import replace
 from ._mounts import MountTable, Part
 from .errors import InvalidPathError
 from .paths import parse_path, path_parts
-from .protocol import BackendProtocol, FileEntryLike, SupportsSearch
+from .protocol import BackendProtocol, FileEntry, FileEntryLike, SupportsSearch
 from .search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_backend
 
 
@@ -93,7 +93,7 @@ class _MountsOnly(_Walked):
         if not self._table.below(path):
             raise FileNotFoundError(f'Nothing is mounted below {path!r}. Search it in its own part.')
         names = self._table.child_names(path).values()
-        return [FileEntryLike(name=name, path=f'{path}/{name}', is_dir=True, size=None) for name in names]
+        return [FileEntry(name=name, path=f'{path}/{name}', is_dir=True, size=None) for name in names]
 
 
 @contextmanager
