@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -33,9 +33,11 @@ class Contestant:
     name: str
     """Its column."""
     key: str
-    """Its requirements are `environments/KEY.txt`, its script is `cases/SCRIPT`."""
+    """What its figures are kept under."""
+    environment: str
+    """Its requirements: `environments/ENVIRONMENT.txt`."""
     script: str
-    """The script that runs a case of it."""
+    """The script in `cases/` that runs a case of it."""
     imports: str
     """What a user writes first; its CPU time is measured after `import pydantic_ai` where that is below it."""
     cases: frozenset[str] = frozenset({'import', 'create', 'step', 'history', 'search', 'memory', 'surface'})
@@ -48,20 +50,25 @@ class Contestant:
     @property
     def requirements(self) -> Path:
         """What its environment holds."""
-        return HERE / 'environments' / f'{self.key}.txt'
+        return HERE / 'environments' / f'{self.environment}.txt'
 
 
 BARE = Contestant(
     name='bare pydantic-ai',
     key='bare',
+    environment='bare',
     script='bare.py',
     imports='from pydantic_ai import Agent',
     cases=frozenset({'import', 'create', 'step', 'history', 'search', 'memory'}),
     constrained=True,
 )
+BARE_LIST = replace(
+    BARE, name='bare, with a list', key='bare-list', script='bare_list.py', cases=frozenset({'step', 'history'})
+)
 OURS = Contestant(
     name='ours',
     key='ours',
+    environment='ours',
     script='ours.py',
     imports='from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent',
     cases=frozenset({'import', 'create', 'step', 'history', 'search', 'memory', 'tree', 'surface'}),
@@ -71,12 +78,14 @@ PEERS = (
     Contestant(
         name='pydantic-deep 0.3.50',
         key='peer-pydantic-deep',
+        environment='peer-pydantic-deep',
         script='peer_pydantic_deep.py',
         imports='from pydantic_deep import DeepAgentDeps, create_deep_agent',
     ),
     Contestant(
         name='deepagents 0.7.32',
         key='peer-deepagents',
+        environment='peer-deepagents',
         script='peer_deepagents.py',
         imports='from deepagents import create_deep_agent',
         cases=frozenset({'import', 'create', 'step', 'history', 'search', 'surface'}),
@@ -94,7 +103,7 @@ class CaseError(Exception):
 
 def prepare(contestant: Contestant) -> str:
     """Return the Python of a contestant's environment, made again when what it should hold has changed."""
-    directory = CACHE / contestant.key
+    directory = CACHE / contestant.environment
     python, mark = directory / 'bin' / 'python', directory / 'made-from'
     wanted = _fingerprint(contestant)
     if python.exists() and mark.exists() and mark.read_text() == wanted:

@@ -72,6 +72,8 @@ def _ratio(figure: Figure, key: str, samples: Samples) -> str:
     if ours is None or other is None or ours <= 0:
         return ''
     ratio = other / ours
+    if ratio < 0.005:  # nothing is done at all: the import of the bare library on top of itself
+        return ''
     return f'{ratio:.0f}×' if ratio >= 10 else f'{ratio:.2f}×'
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contestants import BARE, CACHE, HERE, OURS, PEERS, CaseError, Contestant, prepare, run_case
+from contestants import BARE, BARE_LIST, CACHE, HERE, OURS, PEERS, CaseError, Contestant, prepare, run_case
 from figures import CASES, FIGURES, Case, add_import_over_floor
 from report import missed, render_tables, replace_tables
 
@@ -113,7 +113,7 @@ def describe_run(plan: Plan, seconds: float) -> str:
     busy = os.getloadavg()[0]
     return (
         f'Measured on {today} with Python {platform.python_version()} on {platform.system()} {platform.machine()}, '
-        f'{os.cpu_count()} cores, load {busy:.1f} at the end; {plan.rounds} rounds in {seconds / 60:.0f} minutes.'
+        f'{os.cpu_count()} cores, load {busy:.1f} at the end; {plan.rounds} round{"" if plan.rounds == 1 else "s"} in {seconds / 60:.0f} minutes.'
     )
 
 
@@ -123,7 +123,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     quick: bool = options.quick or options.tiny
     return Plan(
         cases=[case for case in CASES if case.name in names],
-        contestants=[BARE, OURS] if is_here else [BARE, OURS, *PEERS],
+        contestants=[BARE, BARE_LIST, OURS] if is_here else [BARE, BARE_LIST, OURS, *PEERS],
         rounds=1 if quick else ROUNDS,
         at_most=1 if quick else ROUNDS + 2,
         sizes=TINY if options.tiny else FULL,

@@ -55,6 +55,10 @@ def test_the_floor_gives_the_figures_that_ours_is_compared_by(tmp_path: Path) ->
     assert run_cases('bare.py', 'create,step,history,search,memory', make_tree(tmp_path)).keys() == SHARED
 
 
+def test_the_floor_with_a_list_gives_what_depends_on_the_list(tmp_path: Path) -> None:
+    assert run_cases('bare_list.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
+
+
 def test_what_is_sent_by_default_stays_small(ours: dict[str, float]) -> None:
     assert ours['surface_tools'] <= 11
     assert ours['surface_chars'] <= 6_000
@@ -73,7 +77,7 @@ def test_the_tables_are_printed() -> None:
     command = [sys.executable, str(BENCHMARKS / 'run.py'), '--tiny', '--only', 'memory']
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
-    assert '| bare pydantic-ai | ours | target | holds |' in ' '.join(finished.stdout.split())
+    assert '| bare pydantic-ai | bare, with a list | ours | target | holds |' in ' '.join(finished.stdout.split())
     assert '100 files of 10 KiB in memory' in finished.stdout
     assert 'The sizes were tiny' in finished.stdout
 
