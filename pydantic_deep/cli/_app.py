@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, TextIO
 
@@ -68,13 +69,14 @@ def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     pydantic_ai.BANNER_ENABLED = False  # it would be drawn across the progress
     for stream in (sys.stdout, sys.stderr):
         _replace_what_cannot_be_encoded(stream)
+    code: object = 0
     try:
         app(list(argv), obj=Surroundings(models=models), prog_name='pydantic-deep')
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
+        code = end.code
     except KeyboardInterrupt:
-        return EXIT_CODES['interrupted']
-    raise AssertionError('unreachable')
+        code = EXIT_CODES['interrupted']
+    return code if isinstance(code, int) else 0
 
 
 def _print_version(wanted: bool) -> None:
@@ -218,6 +220,5 @@ def _fail(sentence: str, code: int) -> typer.Exit:
 
 def _replace_what_cannot_be_encoded(stream: TextIO) -> None:
     """Let a terminal that cannot show a character show its number instead of ending the program."""
-    reconfigure = getattr(stream, 'reconfigure', None)
-    if reconfigure is not None:  # a test's stream has none
-        reconfigure(errors='backslashreplace')
+    if isinstance(stream, TextIOWrapper):
+        stream.reconfigure(errors='backslashreplace')

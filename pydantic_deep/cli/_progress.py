@@ -95,7 +95,7 @@ class Progress:
                 pass  # in the line of the tool that changed it, and at the end
             case UsageEvent():
                 self._usage = event.usage
-            case ResultEvent():
+            case _:
                 self._end(event)
 
     def _say(self, text: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -61,11 +63,35 @@ def test_without_the_extra_it_says_which_one_to_install(package: str) -> None:
 
 
 def test_another_missing_module_is_a_defect_and_not_the_extra() -> None:
-    done = subprocess.run([sys.executable, '-c', WITHOUT.format(package='anyio')], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, '-c', WITHOUT.format(package='rich.live')], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "No module named 'anyio'" in done.stderr
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'rich.live'\n")
 
 
 def test_nothing_but_the_command_imports_it() -> None:
     code = "import sys, pydantic_deep; sys.exit(any(name.startswith('pydantic_deep.cli') for name in sys.modules))"
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0
+
+
+def test_a_stream_that_is_no_file_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = StringIO()
+    monkeypatch.setattr(sys, 'stdout', stream)
+    assert main(['models', 'anthropic']) == 0
+    assert 'anthropic:claude-opus-5-5' in stream.getvalue()
+
+
+def test_what_a_terminal_cannot_encode_does_not_end_the_program(tmp_path: Path) -> None:
+    code = """
+import sys
+from pydantic_deep.cli import main
+from pydantic_deep.testing import ScriptedModel, call
+sys.exit(main(models={'given': ScriptedModel(call('ls', path='/'), 'na\u00efve \u2713')}))
+"""
+    done = subprocess.run(
+        [sys.executable, '-c', code, 'run', 'Go', '--dir', str(tmp_path), '--model', 'given'],
+        env={**os.environ, 'PYTHONIOENCODING': 'ascii', 'PYTHONUTF8': '0'},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, 'na\\xefve \\u2713\n')
+    assert '\\u2713 ls /' in done.stderr

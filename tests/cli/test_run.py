@@ -11,8 +11,9 @@ import anyio
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import CancellationToken
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.workspaces import WorkspaceRef
 
 from pydantic_deep.cli._events import EVENTS, Event, ResultEvent, TextEvent, ToolCallEvent, ToolResultEvent, render_json
 from pydantic_deep.cli._run import Turn, Worker, run_turn
@@ -102,15 +103,13 @@ async def test_a_failed_call_is_told_as_failed(make_worker: MakeWorker) -> None:
 
 
 async def test_arguments_that_are_no_json_are_shown_as_they_are(make_worker: MakeWorker) -> None:
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[object]:
-        from pydantic_ai.models.function import DeltaToolCall
-
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
         if len(messages) == 1:
             yield {0: DeltaToolCall(name='ls', json_args='{"path": ', tool_call_id='x')}
         else:
             yield 'Done.'
 
-    events, _ = await run(make_worker(FunctionModel(stream_function=stream)))  # pyright: ignore[reportArgumentType]
+    events, _ = await run(make_worker(FunctionModel(stream_function=stream)))
     (asked,) = [event for event in events if isinstance(event, ToolCallEvent)]
     assert asked.args == {'INVALID_JSON': '{"path": '}
 
@@ -179,6 +178,23 @@ async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_wo
     turn = await run_turn(worker, 'Two', history=first.messages, stop=stop, show=lambda event: None)
     assert turn.result.status == 'interrupted'
     assert turn.messages[: len(first.messages)] == first.messages
+
+
+async def test_a_turn_that_cannot_begin_keeps_the_history(make_worker: MakeWorker) -> None:
+    elsewhere = ModelResponse(parts=[TextPart('Hi.')], workspace_ref=WorkspaceRef(provider='other', id='x'))
+    history: list[ModelMessage] = [ModelRequest.user_text_prompt('Hello'), elsewhere]
+    _, turn = await run(make_worker(ScriptedModel()), 'Go', history)
+    assert turn.result.status == 'failed'
+    assert turn.messages == history
+
+
+async def test_pieces_without_text_are_no_news(make_worker: MakeWorker) -> None:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for piece in ('', 'Do', '', 'ne.'):
+            yield piece
+
+    events, _ = await run(make_worker(FunctionModel(stream_function=stream)))
+    assert [event.text for event in events if isinstance(event, TextEvent)] == ['Do', 'ne.']
 
 
 async def test_a_defect_ends_the_events_and_is_raised(make_worker: MakeWorker) -> None:
