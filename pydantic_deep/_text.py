@@ -17,6 +17,9 @@ SAMPLE_BYTES = 64 * 1024
 BINARY_PROBE_BYTES = 8 * 1024
 """A NUL byte this near to the start means binary, the rule of git and of grep (theirs: 8,000 and 32,768 bytes)."""
 
+_LINE_BYTES = 1024
+"""How much of the line before the first byte that says something is looked at, at most."""
+
 _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, 'utf-32'),
     (codecs.BOM_UTF32_BE, 'utf-32'),
@@ -42,7 +45,8 @@ _TYPES = mimetypes.MimeTypes(filenames=())  # the table of Python alone: a machi
 def detect_encoding(data: bytes) -> str | None:
     """Return the name of the codec that decodes `data` without loss, or `None` if it is not text.
 
-    A byte order mark decides; else UTF-8 if it is valid; else what chardet makes of the first 64 KiB.
+    A byte order mark decides; else UTF-8 if it is valid; else what chardet makes of the first 64 KiB that say
+    anything: plain ASCII at the start of a long file is left out, up to the line of the first other byte.
     The answer always decodes the whole of `data` and encodes it back to the same bytes.
     """
     for mark, name in _BOMS:
@@ -50,9 +54,10 @@ def detect_encoding(data: bytes) -> str | None:
             return name if _round_trips(data, name) else None
     if b'\0' in data[:BINARY_PROBE_BYTES]:
         return None
-    if _decodes(data, 'utf-8'):
+    strange = _first_not_utf8(data)
+    if strange is None:
         return 'utf-8'
-    name = _guess(data[:SAMPLE_BYTES])
+    name = _guess(_sample(data, strange))
     return name if name is not None and _round_trips(data, name) else None
 
 
@@ -118,12 +123,20 @@ def _guess(sample: bytes) -> str | None:
         return None
 
 
-def _decodes(data: bytes, name: str) -> bool:
+def _first_not_utf8(data: bytes) -> int | None:
     try:
-        data.decode(name)
-    except UnicodeError:
-        return False
-    return True
+        data.decode('utf-8')
+    except UnicodeDecodeError as error:
+        return error.start
+    return None
+
+
+def _sample(data: bytes, strange: int) -> bytes:
+    """Return the first 64 KiB that say anything, where `strange` is the first byte that is not UTF-8."""
+    if not data[:strange].isascii():
+        return data[:SAMPLE_BYTES]
+    line = max(data.rfind(b'\n', 0, strange) + 1, strange - _LINE_BYTES, 0)
+    return data[line : line + SAMPLE_BYTES]
 
 
 def _round_trips(data: bytes, name: str) -> bool:

@@ -28,6 +28,15 @@ PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
         ('très bon café, naïve façade'.encode('latin-1'), 'cp1252'),
         ('Съешь же ещё этих мягких французских булок'.encode('koi8-r'), 'koi8-r'),
         ('こんにちは世界。これはテストです。'.encode('shift_jis'), 'cp932'),
+        pytest.param(b'plain,1\n' * 20_000 + 'très bon café\n'.encode('latin-1'), 'cp1252', id='latin-1-far-down'),
+        pytest.param(
+            b'plain,1,' * 20_000 + 'très bon café, naïve façade. '.encode('latin-1') * 90, 'cp1252', id='one-long-line'
+        ),
+        pytest.param(
+            b'plain,1\n' * 20_000 + 'こんにちは世界。これはテストです。\n'.encode('cp932') * 9_000,
+            'cp932',
+            id='cp932-far-down',
+        ),
         (PNG, None),
         (b'text and then\0binary', None),
     ],
