@@ -20,8 +20,15 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
 
     A program that has models of its own can offer them by name:
 
-    ```python {test="skip"}
-    sys.exit(main(models={'house': FallbackModel(cheap, careful)}))  # then: --model house
+    ```python
+    from pydantic_ai.models.test import TestModel
+
+    from pydantic_deep.cli import main
+
+    house = TestModel(call_tools=[], custom_output_text='Hello.')
+    code = main(['run', 'Greet me', '--model', 'house'], models={'house': house})
+    print(f'exit code {code}')
+    #> exit code 0
     ```
 
     Args:
