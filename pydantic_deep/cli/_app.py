@@ -60,7 +60,7 @@ ModelOption = Annotated[
     str | None, typer.Option('--model', '-m', help='Who answers, as PROVIDER:NAME. `pydantic-deep models` lists them.')
 ]
 BudgetOption = Annotated[
-    int, typer.Option(min=1, help='Stop a turn that has used so many tokens, sent and written together.')
+    int, typer.Option(min=1, metavar='N', help='Stop a turn that has used so many tokens, sent and written together.')
 ]
 
 

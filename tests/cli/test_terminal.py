@@ -5,6 +5,7 @@ Nothing here sleeps: a test reads what the terminal shows until it says what it 
 
 from __future__ import annotations
 
+import codecs
 import os
 import pty
 import re
@@ -75,6 +76,7 @@ class Terminal:
         self.shown: str = ''
         self._descriptor = descriptor
         self._read_to: int = 0
+        self._decoder = codecs.getincrementaldecoder('utf-8')()  # a read can end inside a character
 
     def wait_for(self, text: str) -> str:
         """Read until the text is shown after what was waited for before, and return what was shown up to it."""
@@ -83,7 +85,7 @@ class Terminal:
             ready, _, _ = select.select([self._descriptor], [], [], max(0, give_up - time.monotonic()))
             data = self._read() if ready else b''
             assert data, f'{text!r} was never shown, but: {self.shown[self._read_to :][-2000:]!r}'
-            self.shown += data.decode()
+            self.shown += self._decoder.decode(data)
         before, self._read_to = self.shown[self._read_to : found], found + len(text)
         return before
 
@@ -94,7 +96,7 @@ class Terminal:
     def wait_for_end(self) -> int:
         """Read to the end, and return the exit code."""
         while data := self._read():
-            self.shown += data.decode()
+            self.shown += self._decoder.decode(data)
         return self.process.wait(PATIENCE_SECONDS)
 
     def _read(self) -> bytes:
