@@ -15,6 +15,7 @@ import typer
 from pydantic_ai.models import Model
 from rich.console import Console
 
+from ._answer import print_answer
 from ._chat import chat
 from ._events import ResultEvent, Usage, render_json
 from ._failures import EXIT_CODES
@@ -24,7 +25,6 @@ from ._models import UnusableModelError
 from ._printable import printable
 from ._progress import Progress
 from ._providers import list_providers
-from ._render import render_answer
 from ._run import Worker, run_turn
 from ._surroundings import Surroundings
 from ._worker import MAX_TOKENS, open_worker
@@ -181,7 +181,7 @@ async def _run_and_print(worker: Worker, task: str) -> int:
         async with worker.agent:
             turn = await run_turn(worker, task, stop=stop, show=progress.show)
     if turn.result.output is not None:
-        _print_answer(turn.result.output)
+        print_answer(turn.result.output)
     return EXIT_CODES[turn.result.status]
 
 
@@ -196,16 +196,6 @@ async def _run_and_print_events(worker: Worker, task: str) -> int:
                 show=lambda event: print(render_json(event), flush=True),  # noqa: T201
             )
     return EXIT_CODES[turn.result.status]
-
-
-def _print_answer(output: str) -> None:
-    """Print the answer: rendered for a person, as it is for a program."""
-    console = Console()
-    if console.is_terminal:
-        console.print()
-        console.print(render_answer(output))
-    else:
-        sys.stdout.write(output if output.endswith('\n') else f'{output}\n')
 
 
 def _no_model(sentence: str) -> ResultEvent:

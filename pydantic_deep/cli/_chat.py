@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelMessage
 from rich.console import Console
 from rich.text import Text
 
+from ._answer import print_answer
 from ._failures import EXIT_CODES
 from ._interrupts import stop_on_interrupt
 from ._printable import printable
@@ -82,7 +83,7 @@ class _Chat:
         self._messages = turn.messages
         self._exit_code = EXIT_CODES[turn.result.status]
         if self._prints_answers and turn.result.output is not None:
-            print(turn.result.output, flush=True)  # noqa: T201
+            print_answer(turn.result.output)
 
     async def _obey(self, command: str) -> None:
         match command:

@@ -130,6 +130,16 @@ def test_nothing_that_a_model_says_or_names_drives_the_terminal(invoke: Invoke) 
     assert not set('\x1b\x07\u202e') & set(result.stderr)
 
 
+@pytest.mark.parametrize(('command', 'stdin'), [(('run', 'Go'), ''), (('chat',), 'Go\n')])
+def test_an_answer_does_not_drive_the_terminal(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], stdin: str
+) -> None:
+    monkeypatch.setenv('FORCE_COLOR', '1')  # Rich takes any stream for a terminal then
+    result = invoke(*command, model=ScriptedModel('**Hi** \x1b]0;owned\x07'), stdin=stdin)
+    assert '\x1b[1mHi\x1b[0m \\x1b]0;owned\\x07' in result.stdout
+    assert not set('\x07') & set(result.stdout)
+
+
 @pytest.mark.parametrize('command', [(), ('run',), ('chat',), ('models',)])
 def test_help_teaches(invoke: Invoke, command: tuple[str, ...]) -> None:
     text = ' '.join(invoke(*command, '--help').stdout.split())
