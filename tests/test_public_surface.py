@@ -309,6 +309,7 @@ def test_every_signature() -> None:
             'ToolFailures': 'id=…, description=…, defer_loading=…, propagate=…',
             'ToolFailures.on_tool_execute_error': 'ctx, call, tool_def, args, error',
             'ToolFailures.on_tool_validate_error': 'ctx, call, tool_def, args, error',
+            'ToolFailures.get_wrapper_toolset': 'toolset',
             'Upload': 'name, path, size_bytes, encoding, line_count, media_type',
             'as_workspace': 'backend',
             'create_deep_agent': 'model=…, instructions=…, output_type=…, deps_type=…, name=…, tools=…, toolsets=…, capabilities=…, subagents=…, skills=…, interrupt_on=…, include_todo=…, include_filesystem=…, include_subagents=…, include_skills=…, summarization=…, model_settings=…',
