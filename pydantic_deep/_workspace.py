@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pydantic_ai import InstructionPart, RunContext
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_ai.workspaces import (
     CommandResult,
@@ -54,8 +55,12 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
     _fresh: DeepAgentDeps | None = None
 
     def get_workspace(self, ctx: RunContext[DeepAgentDeps], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
-        """Return the backend of deps; `None` for a ref of somebody else's workspace."""
-        backend = (_given(ctx) or self._fresh or DeepAgentDeps()).backend
+        """Return the backend of deps; `None` for a ref of somebody else's workspace.
+
+        Raises:
+            UserError: The deps have no backend.
+        """
+        backend = _backend_of(_given(ctx) or self._fresh or DeepAgentDeps())
         workspace = _adapt(backend, None) if isinstance(backend.ref, BackendRef) else as_workspace(backend)
         return workspace if ref is None or ref == workspace.ref else None
 
@@ -95,6 +100,17 @@ class _WithDeps(WrapperToolset[DeepAgentDeps]):
 def _given(ctx: RunContext[DeepAgentDeps]) -> DeepAgentDeps | None:
     """Return the deps of the run; `None` where the caller passed none, which the type does not say."""
     return cast('DeepAgentDeps | None', ctx.deps)
+
+
+def _backend_of(deps: DeepAgentDeps) -> BackendProtocol:
+    """Return the backend of deps, whatever they are: nothing checks types where an agent is called."""
+    backend = getattr(deps, 'backend', None)
+    if not hasattr(backend, 'ref'):
+        raise UserError(
+            f'{type(deps).__name__}.backend is {type(backend).__name__}, which is no backend. '
+            'Pass `DeepAgentDeps(backend=…)` with a backend such as `LocalBackend(directory)`.'
+        )
+    return cast('BackendProtocol', backend)
 
 
 def _adapt(backend: BackendProtocol, ref: WorkspaceRef | None) -> _Files:
