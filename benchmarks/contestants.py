@@ -63,7 +63,7 @@ BARE = Contestant(
     constrained=True,
 )
 BARE_LIST = replace(
-    BARE, name='bare, with a list', key='bare-list', script='bare_list.py', cases=frozenset({'step', 'history'})
+    BARE, name='bare, in capabilities', key='bare-rooms', script='bare_rooms.py', cases=frozenset({'step', 'history'})
 )
 OURS = Contestant(
     name='ours',

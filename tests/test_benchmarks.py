@@ -56,7 +56,7 @@ def test_the_floor_gives_the_figures_that_ours_is_compared_by(tmp_path: Path) ->
 
 
 def test_the_floor_with_a_list_gives_what_depends_on_the_list(tmp_path: Path) -> None:
-    assert run_cases('bare_list.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
+    assert run_cases('bare_rooms.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
 
 
 def test_what_is_sent_by_default_stays_small(ours: dict[str, float]) -> None:
@@ -77,7 +77,7 @@ def test_the_tables_are_printed() -> None:
     command = [sys.executable, str(BENCHMARKS / 'run.py'), '--tiny', '--only', 'memory']
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
-    assert '| bare pydantic-ai | bare, with a list | ours | target | holds |' in ' '.join(finished.stdout.split())
+    assert '| bare pydantic-ai | bare, in capabilities | ours | target | holds |' in ' '.join(finished.stdout.split())
     assert '100 files of 10 KiB in memory' in finished.stdout
     assert 'The sizes were tiny' in finished.stdout
 

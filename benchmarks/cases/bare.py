@@ -17,7 +17,8 @@ from types import NoneType
 
 from loop import NO_LIMIT, Run, measure_history, measure_search, measure_steps
 from measure import Figures, Sizes, main, measure_creation, measure_memory
-from pydantic_ai import Agent, FunctionToolset, InstructionPart, RunContext
+from pydantic_ai import Agent
+from pydantic_ai.capabilities import Capability
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
@@ -25,28 +26,34 @@ from pydantic_ai.models.test import TestModel
 INSTRUCTIONS = 'Paths start at the working directory. Read before you write.'
 
 
-def agent_on_a_dict(*, is_stating_a_list: bool = False) -> Run:
+def agent_on_a_dict(*, in_capabilities: bool = False) -> Run:
     """Return runs of an agent whose two tools read and write a dict.
 
     Args:
-        is_stating_a_list: Whether it also states an empty todo list, in the way that leaves the prefix as it is.
+        in_capabilities: Whether the tools come from a capability, beside another with a tool for a list.
     """
     files: dict[str, str] = {}
-    toolsets = [_list_toolset()] if is_stating_a_list else []
-    agent = Agent(instructions=INSTRUCTIONS, toolsets=toolsets, deps_type=NoneType)
 
-    @agent.tool_plain
     async def write_file(path: str, content: str) -> str:
         """Create or replace a file."""
         files[path] = content
         return f'Wrote {path}.'
 
-    @agent.tool_plain
     async def read_file(path: str) -> str:
         """Read a file."""
         return files[path]
 
-    return _runs(agent)
+    async def write_list(items: list[str]) -> str:
+        """Replace the list."""
+        return f'{len(items)} items'
+
+    if not in_capabilities:
+        return _runs(Agent(instructions=INSTRUCTIONS, tools=[write_file, read_file], deps_type=NoneType))
+    rooms = [
+        Capability[None](id='files', tools=[write_file, read_file]),
+        Capability[None](id='list', tools=[write_list]),
+    ]
+    return _runs(Agent(instructions=INSTRUCTIONS, capabilities=rooms, deps_type=NoneType))
 
 
 def agent_on_a_directory(root: str) -> Run:
@@ -66,13 +73,6 @@ def agent_on_a_directory(root: str) -> Run:
         return '\n'.join(path for path in _files_under(root) if search(Path(path).read_bytes()))
 
     return _runs(agent)
-
-
-def _list_toolset() -> FunctionToolset[None]:
-    async def state(ctx: RunContext[None]) -> InstructionPart:
-        return InstructionPart('Todos:\nnone', name='list', on_change='append')
-
-    return FunctionToolset(id='todos', instructions=state)
 
 
 def _runs(agent: Agent[None, str]) -> Run:

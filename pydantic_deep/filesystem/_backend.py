@@ -12,7 +12,7 @@ from pydantic_ai.workspaces import SupportsFilesystem, Workspace, WorkspaceBacke
 
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsCommands
 
-from ._types import BackendSource, HasBackend
+from ._types import BackendSource
 
 
 def source_of(given: BackendSource | None, ctx: RunContext[object]) -> object:
@@ -26,7 +26,7 @@ def source_of(given: BackendSource | None, ctx: RunContext[object]) -> object:
         if isinstance(cast('object', given), WorkspaceBackend):
             return given
         return cast('Callable[[RunContext[object]], object]', given)(ctx)
-    own = cast('object', ctx.deps.backend) if isinstance(ctx.deps, HasBackend) else None
+    own: object = getattr(ctx.deps, 'backend', None)  # `HasBackend`; `isinstance` of a protocol costs every step
     if own is not None:
         return own
     if ctx.workspace.attached:

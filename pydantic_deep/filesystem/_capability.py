@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from pydantic_ai import AgentToolset, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai import AgentToolset, ModelRequestContext, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.messages import ToolCallPart
 
+from pydantic_deep._notice import Notice, last_noticed
+from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep_backends import StateBackend
 
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._offload import HEAD_CHARS, TAIL_CHARS, keep, render_preview
-from ._toolset import TOOLSET_ID, FilesystemToolset, function_toolset
-from ._types import BackendSource
+from ._render import render_uploads
+from ._toolset import TOOLSET_ID, function_toolset
+from ._types import BackendSource, UploadLike
+
+INSTRUCTIONS = (
+    'Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.'
+)
+
+UPLOADS_HEADING = 'Uploads:'
+"""The first line of a notice of uploads."""
 
 OFFLOAD_CHARS = 40_000
 """The longest result of a tool that stays in the conversation: some 10,000 tokens, paid for on every request."""
@@ -41,6 +52,12 @@ class Filesystem(AbstractCapability[object]):
     """Where the files are, or a function that tells it for a run."""
     offload_chars: int | None = OFFLOAD_CHARS
     """The longest text that a tool may answer with; `None` for no limit."""
+    _notice: Notice = field(
+        default_factory=lambda: Notice(heading=UPLOADS_HEADING, known=''), init=False, repr=False, compare=False
+    )
+    _uploads: Mapping[str, UploadLike] = field(
+        default_factory=dict[str, UploadLike], init=False, repr=False, compare=False
+    )
     _run: RunState = field(init=False, repr=False, compare=False)
     _found: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -54,15 +71,27 @@ class Filesystem(AbstractCapability[object]):
     async def for_run(self, ctx: RunContext[object]) -> Filesystem:
         """Return this run's instance, which alone knows what its model has read."""
         run = replace(self)
+        run._notice = Notice(heading=UPLOADS_HEADING, known=last_noticed(ctx.messages, UPLOADS_HEADING))
         shared = getattr(ctx.deps, '_offload', None)
         if isinstance(shared, StateBackend):
             run._run = replace(run._run, offload=shared)
         run._files(ctx)  # a run without files is refused here, not at the first call of a tool
         return run
 
+    def get_instructions(self) -> str:
+        """Return what the model is told about files."""
+        return INSTRUCTIONS
+
     def get_toolset(self) -> AgentToolset[object]:
         """Return the toolset of files."""
-        return FilesystemToolset(function_toolset(), files_of=self._files)
+        return RunToolset(function_toolset(), self._files)
+
+    async def before_model_request(
+        self, ctx: RunContext[object], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Tell the model of the uploads that it does not know."""
+        self._notice.tell(ctx, render_uploads(self._uploads.values()))
+        return request_context
 
     async def after_tool_execute(
         self,
@@ -92,6 +121,9 @@ class Filesystem(AbstractCapability[object]):
 
     def _files(self, ctx: RunContext[object]) -> Files:
         """Return the files of this run; made anew only if they come from somewhere else than before."""
+        uploads = getattr(ctx.deps, 'uploads', None)  # `HasUploads`; `isinstance` of a protocol costs every step
+        if uploads is not None:
+            self._uploads = cast('Mapping[str, UploadLike]', uploads)
         source = source_of(self.backend, ctx)
         if self._found is None or self._found[0] is not source:
             backend = as_backend(source)

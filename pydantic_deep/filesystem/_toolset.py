@@ -1,18 +1,15 @@
-"""What the model may call: eight tools on `Files`, and the uploads that it sees.
+"""What the model may call: tools on `Files`.
 
 The tools are made once for all agents. Each run hands them its own `Files` in the place of deps, so that they work
 alike on any agent, and an agent costs nothing to make.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from functools import cache
 from math import isfinite
-from typing import Any, cast
 
-from pydantic_ai import BinaryContent, FunctionToolset, InstructionPart, RunContext, ToolDefinition, ToolReturn
+from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from pydantic_deep._text import decode_text, detect_encoding, guess_media_type
 from pydantic_deep_backends.protocol import SupportsSearch
@@ -28,17 +25,12 @@ from ._render import (
     render_glob,
     render_grep,
     render_size,
-    render_uploads,
 )
-from ._types import HasUploads, OutputMode
+from ._types import OutputMode
 from ._window import OffsetError, parse_offset, render_window
 from ._write import ChangedSinceReadError, NotTextError, Written, plan_edit, plan_write
 
 TOOLSET_ID = 'filesystem'
-
-INSTRUCTIONS = (
-    'Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.'
-)
 
 MAX_RETRIES = 10
 """How often in a row a model may send wrong arguments to one tool before the run ends, as in `create_deep_agent`:
@@ -195,57 +187,14 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
     return render_command(result)
 
 
-class _Functions(FunctionToolset[Files]):
-    """The functions, with instructions that are not looked at anew as functions at each request."""
-
-    async def get_instructions(self, ctx: RunContext[Any]) -> list[InstructionPart]:
-        """Return what the model is told about files, and the uploads of the run's own deps."""
-        parts = [InstructionPart(INSTRUCTIONS)]
-        if isinstance(ctx.deps, HasUploads) and ctx.deps.uploads:
-            text = f'Uploads:\n{render_uploads(ctx.deps.uploads.values())}'
-            parts.append(InstructionPart(text, name='uploads', dynamic=True, on_change='append'))
-        return parts
-
-
-@dataclass
-class FilesystemToolset(WrapperToolset[object]):
-    """Hands the tools the files of a run in the place of its deps."""
-
-    files_of: Callable[[RunContext[object]], Files]
-    """Finds them: the deps that a toolset sees may be others than those that the run was given."""
-    _tools: tuple[Files, dict[str, ToolsetTool[object]]] | None = field(default=None, init=False, repr=False)
-
-    async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
-        """Return the tools; `execute` only where commands can be run.
-
-        They are the same at every step of a run unless its files are others, and defining them anew takes longer
-        than all else that this room does at a step.
-        """
-        files = self.files_of(ctx)
-        if self._tools is None or self._tools[0] is not files:
-            self._tools = files, await super().get_tools(replace(ctx, deps=files))
-        return dict(self._tools[1])
-
-    async def call_tool(
-        self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
-    ) -> Any:
-        """Call a tool on the files of the run; when its retries are used up, what it refuses is a plain failure."""
-        try:
-            return await super().call_tool(name, tool_args, replace(ctx, deps=self.files_of(ctx)), tool)
-        except ModelRetry as error:
-            if ctx.retry < ctx.max_retries:
-                raise
-            raise ToolFailed(error.message) from error
-
-
 @cache
-def function_toolset() -> AbstractToolset[object]:
+def function_toolset() -> FunctionToolset[Files]:
     """Return the toolset of the functions above, whose deps are `Files`."""
 
     async def where_commands_run(ctx: RunContext[Files], tool_def: ToolDefinition) -> ToolDefinition | None:
         return None if ctx.deps.commands is None else tool_def
 
-    toolset = _Functions(id=TOOLSET_ID, max_retries=MAX_RETRIES)
+    toolset = FunctionToolset[Files](id=TOOLSET_ID, max_retries=MAX_RETRIES)
     read, write = {'effect': 'read'}, {'effect': 'write'}
     toolset.add_function(ls, metadata=read)
     toolset.add_function(read_file, metadata=read)
@@ -254,7 +203,7 @@ def function_toolset() -> AbstractToolset[object]:
     toolset.add_function(glob, metadata=read)
     toolset.add_function(grep, metadata=read)
     toolset.add_function(execute, metadata={'effect': 'external'}, prepare=where_commands_run)
-    return cast('AbstractToolset[object]', toolset)
+    return toolset
 
 
 async def _place(ctx: RunContext[Files], path: str) -> Place:

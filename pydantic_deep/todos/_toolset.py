@@ -1,18 +1,17 @@
-"""What the model may call: `write_todos`, and the list that it sees.
+"""What the model may call: `write_todos`.
 
-The list lives in `deps.todos` where deps have one. On any other agent it lives in the conversation itself: it is
-what the last `write_todos` call wrote, so that it is there again in the next turn and nothing else must be stored.
+The function is made once for all agents; a run hands it its own list in the place of deps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 
-from pydantic import TypeAdapter
-from pydantic_ai import FunctionToolset, InstructionPart, RunContext
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from pydantic_ai import FunctionToolset, RunContext
 from typing_extensions import TypedDict
 
-from ._render import render_todos, summarize_todos
-from ._types import HasTodos, Todo, TodoStatus
+from ._render import summarize_todos
+from ._types import Todo, TodoStatus
 
 TOOL_NAME = 'write_todos'
 
@@ -23,42 +22,26 @@ class Item(TypedDict):
     status: TodoStatus
 
 
-_ARGUMENTS = TypeAdapter(dict[str, list[Item]])
+@dataclass
+class TodoList:
+    """The list of one run, and what was done to it."""
+
+    todos: list[Todo]
+    """The list itself: that of deps, or one of the run's own."""
+    on_write: Callable[[], None]
+    """Called when the model has written the list, and so knows it."""
 
 
-def build_toolset(instructions: str, own: list[Todo] | None) -> FunctionToolset[object]:
-    """Return the toolset; `own` is the list of this run where deps have none."""
+async def write_todos(ctx: RunContext[TodoList], todos: list[Item]) -> str:
+    """Replace the todo list. Send the whole list each time."""
+    ctx.deps.todos[:] = [Todo(**item) for item in todos]
+    ctx.deps.on_write()
+    return summarize_todos(ctx.deps.todos)
 
-    async def write_todos(ctx: RunContext[object], todos: list[Item]) -> str:
-        """Replace the todo list. Send the whole list each time."""
-        current = _todos_of(ctx, own)
-        current[:] = [Todo(**item) for item in todos]
-        return summarize_todos(current)
 
-    async def state(ctx: RunContext[object]) -> InstructionPart:
-        # Never empty: the first todos would otherwise add to the instructions, which are the start of the prefix.
-        text = render_todos(_todos_of(ctx, own)) or 'none'
-        return InstructionPart(f'Todos:\n{text}', name='list', on_change='append')
-
-    toolset = FunctionToolset[object](id='todos', instructions=[instructions, state])
+@cache
+def function_toolset() -> FunctionToolset[TodoList]:
+    """Return the toolset of the function above, whose deps are a `TodoList`."""
+    toolset = FunctionToolset[TodoList](id='todos')
     toolset.add_function(write_todos, name=TOOL_NAME, metadata={'effect': 'write'})
     return toolset
-
-
-def last_written(messages: Sequence[ModelMessage]) -> list[Todo]:
-    """Return the todos of the last successful `write_todos` call in a history, newest first; none is an empty list."""
-    succeeded: set[str] = set()
-    for message in reversed(messages):
-        for part in reversed(message.parts):
-            if isinstance(message, ModelRequest):
-                if isinstance(part, ToolReturnPart) and part.tool_name == TOOL_NAME and part.outcome == 'success':
-                    succeeded.add(part.tool_call_id)
-            elif isinstance(part, ToolCallPart) and part.tool_call_id in succeeded:
-                return [Todo(**item) for item in _ARGUMENTS.validate_python(part.args_as_dict())['todos']]
-    return []
-
-
-def _todos_of(ctx: RunContext[object], own: list[Todo] | None) -> list[Todo]:
-    if isinstance(ctx.deps, HasTodos):
-        return ctx.deps.todos
-    return own if own is not None else []

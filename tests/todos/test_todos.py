@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 from inline_snapshot import snapshot
-from pydantic_ai import Agent
+from pydantic_ai import Agent, ModelRequestContext, RunContext
 from pydantic_ai.messages import (
-    InstructionDeltaPart,
     ModelMessage,
     ModelResponse,
+    SystemPromptPart,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
@@ -19,6 +19,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from pydantic_deep import Todo, Todos
 from pydantic_deep.todos import render_todos
+from pydantic_deep.todos._history import last_written
 
 pytestmark = pytest.mark.anyio
 
@@ -47,6 +48,10 @@ def play(*steps: ToolCallPart | str, seen: list[AgentInfo] | None = None) -> Fun
     return FunctionModel(respond)
 
 
+def notices(messages: list[ModelMessage]) -> list[str]:
+    return [p.content for m in messages for p in m.parts if isinstance(p, SystemPromptPart)]
+
+
 def returned(messages: list[ModelMessage]) -> list[tuple[str, object]]:
     return [(p.outcome, p.content) for m in messages for p in m.parts if isinstance(p, ToolReturnPart)]
 
@@ -62,25 +67,28 @@ async def test_the_list_lives_in_deps_that_have_one() -> None:
 
 
 async def test_without_such_deps_the_list_comes_back_from_the_history() -> None:
-    agent = Agent(capabilities=[Todos()])
+    lists: list[str] = []
+
+    @dataclass
+    class Watch(Todos):
+        async def before_model_request(
+            self, ctx: RunContext[object], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            lists.append(render_todos(self._list.todos))
+            return await super().before_model_request(ctx, request_context)
+
+    agent = Agent(capabilities=[Watch()])
     first = await agent.run('plan', model=play(write(('read', 'pending')), write(('write', 'pending')), 'ok'))
-    seen: list[AgentInfo] = []
-    await agent.run('go on', model=play('ok', seen=seen), message_history=first.all_messages())
-    assert '[ ] write' in (seen[0].instructions or '') + str(first.all_messages())
-    again = await agent.run(
-        'and now?', model=play(write(('done', 'completed')), 'ok'), message_history=first.all_messages()
-    )
-    deltas = [p for m in again.new_messages() for p in m.parts if isinstance(p, InstructionDeltaPart)]
-    assert len(deltas) == 1
+    second = await agent.run('go on', model=play('ok'), message_history=first.all_messages())
+    assert lists == ['', '[ ] read', '[ ] write', '[ ] write']
+    assert notices(second.all_messages()) == []
 
 
 async def test_a_call_that_failed_is_not_what_was_written_last() -> None:
-    agent = Agent(capabilities=[Todos()])
     bad = ToolCallPart('write_todos', {'todos': [{'content': 'x', 'status': 'someday'}]})
-    first = await agent.run('plan', model=play(write(('read', 'pending')), bad, 'ok'))
-    second = await agent.run('more', model=play(write(('read', 'pending')), 'ok'), message_history=first.all_messages())
-    assert [o for o, _ in returned(first.all_messages())] == ['success', 'retried']
-    assert not [p for m in second.new_messages() for p in m.parts if isinstance(p, InstructionDeltaPart)]
+    result = await Agent(capabilities=[Todos()]).run('plan', model=play(write(('read', 'pending')), bad, 'ok'))
+    assert [o for o, _ in returned(result.all_messages())] == ['success', 'retried']
+    assert last_written(result.all_messages()) == [Todo(content='read')]
 
 
 async def test_two_runs_of_one_agent_do_not_share_a_list() -> None:
@@ -91,33 +99,38 @@ async def test_two_runs_of_one_agent_do_not_share_a_list() -> None:
     assert 'mine' not in (seen[0].instructions or '')
 
 
-async def test_a_change_is_appended_and_the_prefix_stays() -> None:
+async def test_what_the_model_wrote_is_not_told_again() -> None:
     seen: list[AgentInfo] = []
-    deps = Tasks()
-    agent = Agent(
-        play(write(('a', 'pending')), write(('a', 'completed')), 'ok', seen=seen),
-        deps_type=Tasks,
-        capabilities=[Todos()],
-    )
-    result = await agent.run('plan', deps=deps)
+    model = play(write(('a', 'pending')), write(('a', 'completed')), 'ok', seen=seen)
+    result = await Agent(model, deps_type=Tasks, capabilities=[Todos()]).run('plan', deps=Tasks())
     assert len({info.instructions for info in seen}) == 1
-    deltas = [p.content for m in result.all_messages() for p in m.parts if isinstance(p, InstructionDeltaPart)]
-    assert len(deltas) == 2
+    assert notices(result.all_messages()) == []
+
+
+async def test_what_somebody_else_wrote_is_appended_once_and_the_prefix_stays() -> None:
+    seen: list[AgentInfo] = []
+    deps = Tasks(todos=[Todo(content='given')])
+    agent = Agent(deps_type=Tasks, capabilities=[Todos()])
+
+    @agent.tool
+    def clear(ctx: RunContext[Tasks]) -> str:
+        ctx.deps.todos.clear()
+        return 'cleared'
+
+    steps = (write(('mine', 'pending')), ToolCallPart('clear', {}), 'ok')
+    first = await agent.run('plan', deps=deps, model=play(*steps, seen=seen))
+    second = await agent.run('on', deps=deps, model=play('ok', seen=seen), message_history=first.all_messages())
+    deps.todos.append(Todo(content='new', status='in_progress'))
+    third = await agent.run('on', deps=deps, model=play('ok', seen=seen), message_history=second.all_messages())
+    assert notices(third.all_messages()) == ['Todos:\n[ ] given', 'Todos:\nnone', 'Todos:\n[>] new']
+    assert len({info.instructions for info in seen}) == 1
 
 
 async def test_what_the_model_reads() -> None:
     seen: list[AgentInfo] = []
     await Agent(play('ok', seen=seen), capabilities=[Todos()]).run('hi')
     assert seen[0].instructions == snapshot(
-        """\
-For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.
-
-<context id="toolset:todos:list">
-Todos:
-none
-</context>
-A later <context> element with the same id replaces the earlier one and stays in effect until replaced again.\
-"""
+        'For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.'
     )
     assert [(t.name, t.description, t.parameters_json_schema, t.metadata) for t in seen[0].function_tools] == snapshot(
         [

@@ -1,0 +1,19 @@
+"""The floor of an agent made of capabilities: the bare one, with its tools and one for a list in two of them.
+
+pydantic-ai looks through each toolset in turn at each request. What ours costs above this is ours; what this costs
+above the floor is the price of capabilities that can be taken out and replaced.
+"""
+
+from __future__ import annotations
+
+from bare import agent_on_a_dict
+from loop import measure_history, measure_steps
+from measure import main
+
+if __name__ == '__main__':
+    main(
+        {
+            'step': lambda sizes: measure_steps(agent_on_a_dict(in_capabilities=True), sizes),
+            'history': lambda sizes: measure_history(agent_on_a_dict(in_capabilities=True), sizes),
+        }
+    )

@@ -1,0 +1,44 @@
+"""What a history says of the todos: by the calls that wrote them, and by the notices of other changes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import TypeAdapter
+from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
+
+from pydantic_deep._notice import noticed
+
+from ._render import render_todos
+from ._toolset import TOOL_NAME, Item
+from ._types import Todo
+
+HEADING = 'Todos:'
+"""The first line of a notice of todos."""
+
+_ARGUMENTS = TypeAdapter(dict[str, list[Item]])
+
+
+def last_written(messages: Sequence[ModelMessage]) -> list[Todo]:
+    """Return what the last `write_todos` call that succeeded has written; nothing if there is none."""
+    written = (said for said in _statements(messages) if not isinstance(said, str))
+    return next(written, list[Todo]())
+
+
+def last_known(messages: Sequence[ModelMessage]) -> str:
+    """Return the list as the model knows it, rendered: by its own last call, or by a later notice."""
+    said = next(_statements(messages), '')
+    return said if isinstance(said, str) else render_todos(said)
+
+
+def _statements(messages: Sequence[ModelMessage]) -> Iterator[str | list[Todo]]:
+    """Yield each list written and each notice, newest first."""
+    succeeded: set[str] = set()
+    for message in reversed(messages):
+        for part in reversed(message.parts):
+            if isinstance(part, ToolReturnPart) and part.tool_name == TOOL_NAME and part.outcome == 'success':
+                succeeded.add(part.tool_call_id)
+            elif isinstance(part, ToolCallPart) and part.tool_call_id in succeeded:
+                yield [Todo(**item) for item in _ARGUMENTS.validate_python(part.args_as_dict())['todos']]
+            elif (text := noticed(part, HEADING)) is not None:
+                yield text
