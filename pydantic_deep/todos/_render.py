@@ -18,4 +18,4 @@ def render_todos(todos: Sequence[Todo]) -> str:
 def summarize_todos(todos: Sequence[Todo]) -> str:
     """Return how many todos there are and how many of them are completed, in a line."""
     done = sum(todo.status == 'completed' for todo in todos)
-    return f'{len(todos)} todos, {done} completed'
+    return f'{len(todos)} todo{"" if len(todos) == 1 else "s"}, {done} completed'
