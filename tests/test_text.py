@@ -102,6 +102,8 @@ def test_what_is_no_text_has_no_lines() -> None:
     ('name', 'data', 'kind'),
     [
         ('a.csv', b'x,y', 'text/csv'),
+        ('Q3.xlsx', b'PK\x03\x04\0', 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet'),
+        ('README.md', b'# Read me', 'text/markdown'),
         ('photo', PNG, 'image/png'),
         ('photo', b'RIFF\0\0\0\0WEBPVP8 ', 'image/webp'),
         ('data.bin2', b'\0\1', 'application/octet-stream'),
