@@ -41,9 +41,13 @@ class FileChange:
     """A file that differs from what it was before the first turn. Lines that only moved do not count."""
 
     path: str
+    """The absolute path in the directory, which is `/`."""
     change: Literal['created', 'changed', 'removed']
+    """What became of it."""
     added_lines: int
+    """How many lines it has that it did not have."""
     removed_lines: int
+    """How many lines it had that it does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +56,11 @@ class StartEvent:
 
     type: Literal['start'] = 'start'
     task: str
+    """What the person wants."""
     directory: str
+    """Where the agent works, as the person wrote it."""
     model: str
+    """The name of the model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +69,7 @@ class TextEvent:
 
     type: Literal['text'] = 'text'
     text: str
+    """The piece, never empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +78,9 @@ class ToolCallEvent:
 
     type: Literal['tool_call'] = 'tool_call'
     id: str
+    """The id of the call."""
     tool: str
+    """The name of the tool."""
     args: dict[str, JsonValue]
     """The arguments; those that are no JSON object stand under `INVALID_JSON`."""
 
@@ -81,8 +91,11 @@ class ToolResultEvent:
 
     type: Literal['tool_result'] = 'tool_result'
     id: str
+    """The id of the call."""
     tool: str
+    """The name of the tool."""
     outcome: Outcome
+    """How it ended."""
     text: str
     """What the model is told."""
 
@@ -93,6 +106,7 @@ class TodosEvent:
 
     type: Literal['todos'] = 'todos'
     todos: list[Todo]
+    """All of them, in the order of the plan."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +115,7 @@ class FileEvent:
 
     type: Literal['file'] = 'file'
     file: FileChange
+    """The file and how it differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +124,7 @@ class UsageEvent:
 
     type: Literal['usage'] = 'usage'
     usage: Usage
+    """The sums of the turn, not those of one request."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +133,19 @@ class ResultEvent:
 
     type: Literal['result'] = 'result'
     status: Status
+    """How it ended."""
     output: str | None
     """The answer, in Markdown; `None` if there is none."""
     error: str | None
     """What went wrong and what to do, in a sentence or two; `None` for `done`."""
     usage: Usage
+    """What the turn has used."""
     files: list[FileChange]
+    """Every file that differs from what it was before the first turn, by path."""
     todos: list[Todo]
+    """The plan as it is at the end."""
     seconds: float
+    """How long the turn took."""
 
 
 Event: TypeAlias = Annotated[
