@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import anyio
-import anyio.from_thread
-import anyio.to_thread
 
 from ._confined import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
 from ._directories import SearchedTree, look_at_place
@@ -40,6 +38,7 @@ from ._files import (
 )
 from ._index import SnapshotIndex
 from ._restore import clear_way, put_file, take_away
+from ._threads import check_cancelled, run_to_end
 from .errors import BackendError, FileChangedError, MissingBlobError
 from .paths import parse_path, path_parts
 from .protocol import BackendRef, FileEntry, ReadBlob
@@ -313,7 +312,7 @@ class LocalBackend:
 
     async def _scan(self) -> SnapshotIndex:
         def scan(root: OpenRoot, parts: Components) -> SnapshotIndex:
-            return self._index.scan(root, anyio.from_thread.check_cancelled)
+            return self._index.scan(root, check_cancelled)
 
         self._index = await self._run('/', scan)
         return self._index
@@ -350,7 +349,7 @@ class LocalBackend:
         start = root.resolve(parts)
         if not stat.S_ISDIR(root.visit(start, look_at_place, follow='none').st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        with closing(SearchedTree(root, start, anyio.from_thread.check_cancelled)) as tree:
+        with closing(SearchedTree(root, start, check_cancelled)) as tree:
             yield tree
 
     async def _run_locked(self, path: str, operation: Callable[[OpenRoot, Components], T]) -> T:
@@ -373,7 +372,7 @@ class LocalBackend:
             with _naming(path), self._root().open() as root:
                 return operation(root, parts)
 
-        return await anyio.to_thread.run_sync(run)
+        return await run_to_end(run)
 
     def _root(self) -> ConfinedRoot:
         """Return the directory by its real path, which is kept from the first time that it exists."""
