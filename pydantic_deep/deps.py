@@ -111,12 +111,20 @@ class DeepAgentDeps:
         return clone
 
     def to_json(self) -> str:
-        """Return everything except live handles (the backend, the subagents) as JSON."""
+        """Return everything except live handles as JSON: not the backend, the subagents, and offloaded results.
+
+        Raises:
+            DeepAgentError: A number is NaN or infinite.
+        """
         fields = {
             name: adapter.dump_python(getattr(self, name), mode='json')
             for name, adapter in _adapters(type(self)).items()
         }
-        return json.dumps({'format': self._format, 'format_version': FORMAT_VERSION, **fields}, ensure_ascii=False)
+        document = {'format': self._format, 'format_version': FORMAT_VERSION, **fields}
+        try:
+            return json.dumps(document, ensure_ascii=False, allow_nan=False)
+        except ValueError:
+            raise DeepAgentError('The deps hold NaN or infinity, which JSON cannot. Use None instead.') from None
 
     @classmethod
     def from_json(cls, text: str | bytes, **live: object) -> Self:
@@ -150,7 +158,8 @@ def _parse_name(name: str) -> str:
     try:
         path = parse_path(f'/{name}')
     except InvalidPathError as error:
-        raise InvalidUploadError(name, error.reason) from None
+        reason = 'it leaves the uploads. Leave out `..`.' if '..' in name.split('/') else error.reason
+        raise InvalidUploadError(name, reason) from None
     if path == '/':
         raise InvalidUploadError(name, 'it is empty. Use a file name.')
     return path

@@ -106,6 +106,16 @@ async def test_json_holds_everything_but_live_handles() -> None:
     assert again.subagents == {}
 
 
+def test_a_number_that_json_lacks_is_refused() -> None:
+    with pytest.raises(DeepAgentError, match='NaN or infinity'):
+        DeepAgentDeps(metadata={'score': float('nan')}).to_json()
+
+
+async def test_the_reason_fits_the_name() -> None:
+    with pytest.raises(InvalidUploadError, match='Leave out'):
+        await DeepAgentDeps().upload('../x', b'')
+
+
 def test_deps_share_no_defaults() -> None:
     one, other = DeepAgentDeps(), DeepAgentDeps()
     assert one.backend is not other.backend

@@ -26,10 +26,9 @@ def todos(*pairs: tuple[str, str]) -> ToolCallPart:
 REPORT = '# Sales\n\nTotal: 200. North leads with 120.\n'
 
 SCRIPTS: dict[str, list[Step]] = {
-    'Write three lines on why the sky is blue into sky.md, then read them to me.': [
+    'Write three lines on why the sky is blue into sky.md.': [
         ToolCallPart('write_file', {'path': 'sky.md', 'content': 'Sunlight is a mix of colours.\n'}),
-        ToolCallPart('read_file', {'path': 'sky.md'}),
-        'Sunlight is a mix of colours. Air scatters the blue the most. So the sky is blue.',
+        'Three lines on the blue sky are in sky.md.',
     ],
     'Summarise the upload into report.md.': [
         todos(('Read', 'in_progress'), ('Write', 'pending')),

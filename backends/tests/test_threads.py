@@ -11,7 +11,11 @@ import anyio.to_thread
 import pytest
 
 from pydantic_deep_backends import LocalBackend
-from pydantic_deep_backends._threads import check_cancelled, run_to_end
+from pydantic_deep_backends._threads import (
+    _Work,  # pyright: ignore[reportPrivateUsage]
+    check_cancelled,
+    run_to_end,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +61,14 @@ async def test_what_has_not_begun_never_begins() -> None:
     limiter.total_tokens = before
     go_on.set()
     await first
+    assert done == []
+
+
+def test_what_was_given_up_between_the_queue_and_the_thread_does_nothing() -> None:
+    done: list[str] = []
+    work = _Work(lambda: done.append('late'))
+    assert not work.is_under_way()
+    assert work.run() is None
     assert done == []
 
 
