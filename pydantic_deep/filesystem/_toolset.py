@@ -189,7 +189,11 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
 
 @cache
 def function_toolset() -> FunctionToolset[Files]:
-    """Return the toolset of the functions above, whose deps are `Files`."""
+    """Return the toolset of the functions above, whose deps are `Files`.
+
+    What changes files is sequential: it runs when the calls before it in the response are done and before those after
+    it begin, so that a response means what it says from top to bottom. Reads between two changes run at once.
+    """
 
     async def where_commands_run(ctx: RunContext[Files], tool_def: ToolDefinition) -> ToolDefinition | None:
         return None if ctx.deps.commands is None else tool_def
@@ -198,11 +202,11 @@ def function_toolset() -> FunctionToolset[Files]:
     read, write = {'effect': 'read'}, {'effect': 'write'}
     toolset.add_function(ls, metadata=read)
     toolset.add_function(read_file, metadata=read)
-    toolset.add_function(write_file, metadata=write)
-    toolset.add_function(edit_file, metadata=write)
+    toolset.add_function(write_file, metadata=write, sequential=True)
+    toolset.add_function(edit_file, metadata=write, sequential=True)
     toolset.add_function(glob, metadata=read)
     toolset.add_function(grep, metadata=read)
-    toolset.add_function(execute, metadata={'effect': 'external'}, prepare=where_commands_run)
+    toolset.add_function(execute, metadata={'effect': 'external'}, prepare=where_commands_run, sequential=True)
     return toolset
 
 

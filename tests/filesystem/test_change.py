@@ -343,6 +343,57 @@ async def test_eight_edits_in_one_response_are_all_made(play: Play) -> None:
     assert backend.refused == 0  # within a run they wait for one another
 
 
+@pytest.mark.parametrize('local', [False, True], ids=['state', 'local'])
+async def test_the_calls_of_one_response_take_effect_from_first_to_last(
+    play: Play, tmp_path: Path, local: bool
+) -> None:
+    class Slow(StateBackend):
+        """Answers an earlier call later, so that calls made at once end in the reverse order."""
+
+        waits = 20
+
+        async def read_bytes(self, path: str) -> bytes:
+            self.waits -= 5
+            for _ in range(self.waits):
+                await anyio.lowlevel.checkpoint()
+            return await super().read_bytes(path)
+
+    backend = LocalBackend(tmp_path) if local else Slow()
+    said = await play(
+        backend,
+        [
+            write('o.txt', 'first'),
+            write('o.txt', 'second'),
+            call('read_file', path='o.txt'),
+            edit('o.txt', 'second', 'third'),
+            call('read_file', path='o.txt'),
+            call('grep', pattern='third'),
+        ],
+    )
+    assert said == snapshot(
+        [
+            'Created /o.txt: 1 line, 5 bytes.',
+            'Replaced /o.txt: 1 line, 6 bytes.',
+            '1\tsecond',
+            'Replaced 1 match at line 1.',
+            '1\tthird',
+            """\
+/o.txt
+1: third\
+""",
+        ]
+    )
+    assert await backend.read_bytes('/o.txt') == b'third'
+
+
+async def test_a_command_runs_between_the_calls_around_it(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        [write('a.txt', 'one'), call('execute', command='cp a.txt b.txt'), call('read_file', path='b.txt')], 'done'
+    )
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    assert model.requests[-1].tool_returns[2].content == '1\tone'
+
+
 async def test_without_compare_and_swap_the_edits_of_one_run_are_all_made(tmp_path: Path) -> None:
     (tmp_path / 'f.txt').write_text(''.join(f'slot {n}\n' for n in range(8)))
     model = ScriptedModel([edit('f.txt', f'slot {n}', f'done {n}') for n in range(8)], 'done')
