@@ -39,6 +39,7 @@ class Upload:
     path: str
     """Where the agent finds it."""
     size_bytes: int
+    """Its size."""
     encoding: str | None
     """The codec of a text; `None` for what is not text, or could not be told."""
     line_count: int | None

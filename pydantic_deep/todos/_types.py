@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 TodoStatus: TypeAlias = Literal['pending', 'in_progress', 'completed']
+"""How far a todo is."""
 
 
 @dataclass(frozen=True, kw_only=True)
