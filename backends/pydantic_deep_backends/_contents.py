@@ -47,8 +47,11 @@ class Contents:
 
     def keep(self, data: bytes) -> Blob:
         """Return the one blob with these contents; they live as long as somebody holds it."""
-        digest = digest_of(data)
-        return self._blob_by_digest.setdefault(digest, Blob(data, digest))
+        return self.adopt(Blob(data, digest_of(data)))
+
+    def adopt(self, blob: Blob) -> Blob:
+        """Return the one blob with the contents of this one, which may be that of another backend."""
+        return self._blob_by_digest.setdefault(blob.digest, blob)
 
 
 def stored(blob: Blob, mode: int) -> StoredVersion:

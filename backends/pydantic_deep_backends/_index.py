@@ -84,10 +84,6 @@ class SnapshotIndex:
                         raise
         return SnapshotIndex(tree=self._tree_of(readings), clock=self.clock, _readings=readings)
 
-    def paths_by_digest(self) -> dict[str, str]:
-        """Return one path for each contents."""
-        return {reading.version.digest: path for path, reading in self._readings.items()}
-
     def _scan_directory(
         self, directories: Directories, parts: Components, readings: dict[str, _Reading]
     ) -> list[Components]:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from ._contents import StoredVersion
+from ._fetch import contents_of, fetch_contents, wanted_files
 from ._mounts import MountTable, Part
-from ._nodes import FileVersion, digest_of
 from ._tree import Tree, TreeDiff
-from .errors import MissingBlobError
-from .paths import parse_path, path_parts
+from .paths import path_parts
 from .protocol import ReadBlob, SupportsSnapshots
 
 
@@ -58,46 +55,15 @@ class MountedSnapshots:
             if file is not None:
                 raise ValueError(f'The tree has a file at {file!r}, where a backend is mounted. Restore another tree.')
         trees = [(part, await backend.snapshot()) for part, backend in self._backends]
-        contents = await self._fetch(_joined(trees), tree, read_blob)
+        before = _joined(trees)
+        wanted = wanted_files(tree, before.diff(tree))
+        contents = await fetch_contents(wanted, contents_of(before, self._read_bytes), read_blob)
 
         async def read(digest: str) -> bytes:
             return contents[digest]
 
         for (part, backend), (_, current) in zip(self._backends, trees, strict=True):
             await backend.restore(self._share_of(part, tree, current), read)
-
-    async def _fetch(self, current: Tree, tree: Tree, read_blob: ReadBlob | None) -> dict[str, bytes]:
-        """Return the contents of all files that differ: before the first change, as parts change one by one."""
-        path_by_digest = {version.digest: path for path, version in current.items()}
-        contents: dict[str, bytes] = {}
-        lacking: list[str] = []
-        diff = current.diff(tree)
-        wanted = {path: tree.get(parse_path(path)) for path in (*diff.changed, *diff.added)}
-        for path, version in wanted.items():
-            if version is None or version.digest in contents:
-                continue
-            data = await self._find(version, path_by_digest, read_blob)
-            if data is None:
-                lacking.append(path)
-            else:
-                contents[version.digest] = data
-        if lacking:
-            raise MissingBlobError(tuple(sorted(lacking)))
-        return contents
-
-    async def _find(
-        self, version: FileVersion, path_by_digest: Mapping[str, str], read_blob: ReadBlob | None
-    ) -> bytes | None:
-        if isinstance(version, StoredVersion):
-            return version.blob.data
-        data: bytes | None = None
-        if version.digest in path_by_digest:
-            with suppress(OSError):  # it changed since the snapshot, so the contents must come from elsewhere
-                data = await self._read_bytes(path_by_digest[version.digest])
-        if data is None and read_blob is not None:
-            with suppress(KeyError):
-                data = await read_blob(version.digest)
-        return data if data is not None and digest_of(data) == version.digest else None
 
     def _share_of(self, part: Part, tree: Tree, current: Tree) -> Tree:
         """Return what a part is to hold: its share of the tree, and what it has now where a mount hides it."""

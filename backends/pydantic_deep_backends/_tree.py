@@ -135,6 +135,12 @@ class Tree:
         child = self._find(path)
         return child if isinstance(child, FileVersion) else None
 
+    def __getitem__(self, path: str) -> FileVersion:
+        child = self._find(path)
+        if not isinstance(child, FileVersion):
+            raise KeyError(path)
+        return child
+
     def is_dir(self, path: str) -> bool:
         """Return whether there are files below `path`; always true of `/`."""
         return path == '/' or not isinstance(self._find(path), FileVersion | None)

@@ -26,6 +26,7 @@ import anyio
 
 from ._confined import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
 from ._directories import SearchedTree, look_at_place
+from ._fetch import contents_of, fetch_contents, wanted_files
 from ._files import (
     DirectoryLockedError,
     is_temporary,
@@ -39,7 +40,7 @@ from ._files import (
 from ._index import SnapshotIndex
 from ._restore import clear_way, put_file, take_away
 from ._threads import check_cancelled, run_to_end
-from .errors import BackendError, FileChangedError, MissingBlobError
+from .errors import BackendError, FileChangedError
 from .paths import parse_path, path_parts
 from .protocol import BackendRef, FileEntry, ReadBlob
 from .search import GlobResult, GrepBuilder, GrepResult, compile_grep, glob_tree, grep_tree
@@ -256,21 +257,20 @@ class LocalBackend:
 
         Args:
             tree: The files wanted.
-            read_blob: Fetches contents that no file has now.
+            read_blob: Fetches contents that neither the tree nor any file has now.
 
         Raises:
             MissingBlobError: Contents are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
         """
-        index = await self._scan()
-        diff = index.tree.diff(tree)
-        changed = {*diff.added, *diff.changed}
-        wanted = {parse_path(path): version for path, version in tree.items() if path in changed}
-        blobs = await self._fetch(wanted, index.paths_by_digest(), read_blob)
+        before = (await self._scan()).tree
+        diff = before.diff(tree)
+        wanted = wanted_files(tree, diff)
+        contents = await fetch_contents(wanted, contents_of(before, self.read_bytes), read_blob)
         for path in diff.removed:
             await self._run_locked(path, lambda root, parts: take_away(root, parts, tree))
         for path, version in wanted.items():
-            await self._put(path, version, blobs[version.digest])
+            await self._put(path, version, contents[version.digest])
 
     async def _put(self, path: str, version: FileVersion, data: bytes) -> None:
         def put(root: OpenRoot, parts: Components) -> None:
@@ -278,37 +278,6 @@ class LocalBackend:
             put_file(root, parts, data, is_executable=version.mode == 0o755)
 
         await self._run_locked(path, put)
-
-    async def _fetch(
-        self, wanted: dict[str, FileVersion], path_by_digest: dict[str, str], read_blob: ReadBlob | None
-    ) -> dict[str, bytes]:
-        """Return the contents of all files wanted by digest, from files that have them now or by `read_blob`."""
-        blobs: dict[str, bytes] = {}
-        missing: list[str] = []
-        for path, version in wanted.items():
-            if version.digest in blobs:
-                continue
-            data = await self._read_if(version.digest, path_by_digest.get(version.digest))
-            if data is None and read_blob is not None:
-                with suppress(KeyError):
-                    data = await read_blob(version.digest)
-            if data is None or digest_of(data) != version.digest:
-                missing.append(path)
-            else:
-                blobs[version.digest] = data
-        if missing:
-            raise MissingBlobError(tuple(sorted(missing)))
-        return blobs
-
-    async def _read_if(self, digest: str, path: str | None) -> bytes | None:
-        """Return the contents of a file if they still have the digest."""
-        if path is None:
-            return None
-        try:
-            data = await self.read_bytes(path)
-        except OSError:  # it changed since the snapshot, so its contents must come from elsewhere
-            return None
-        return data if digest_of(data) == digest else None
 
     async def _scan(self) -> SnapshotIndex:
         def scan(root: OpenRoot, parts: Components) -> SnapshotIndex:

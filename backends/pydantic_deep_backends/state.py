@@ -16,9 +16,10 @@ from typing import Final
 from anyio import to_thread
 
 from ._contents import Blob, Contents, StoredVersion, stored
+from ._fetch import fetch_contents, wanted_files
 from ._nodes import FileVersion, digest_of
 from ._tree import Tree, TreeDiff
-from .errors import FileChangedError, MissingBlobError
+from .errors import FileChangedError
 from .paths import parse_path
 from .protocol import BackendRef, FileEntry, ReadBlob
 from .search import GlobResult, GrepBuilder, GrepResult, compile_glob, compile_grep, glob_tree, grep_tree
@@ -184,15 +185,20 @@ class StateBackend:
             MissingBlobError: Contents are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
         """
-        fetched: dict[str, Blob] = {}
+        fetched: dict[str, bytes] = {}
         # Others may write while contents are fetched: what differs then is looked at again.
-        while missing := self._missing_blobs(tree, fetched):
-            fetched |= await self._fetch(missing, read_blob)
+        while lacking := self._without_contents(wanted_files(tree, self._files.diff(tree)), fetched):
+            fetched |= await fetch_contents(lacking, read_blob)
         diff = self._files.diff(tree)
+        # Found before anything is removed: a file that goes may be the last one to hold contents of one that comes.
+        versions = {
+            path: stored(self._blob_of(version) or self._contents.keep(fetched[version.digest]), version.mode)
+            for path, version in wanted_files(tree, diff).items()
+        }
         for path in diff.removed:
             self._files = self._files.remove(path)
-        for path in (*diff.changed, *diff.added):
-            self._put(path, self._stored_version(tree, path, fetched))
+        for path, version in versions.items():
+            self._put(path, version)
 
     async def changes(self, tree: Tree) -> TreeDiff:
         """Return what changed from `tree` to the files now; it costs as much as differs."""
@@ -253,48 +259,19 @@ class StateBackend:
         self._check_parents(path)
         return _error(FileNotFoundError, errno.ENOENT, path)
 
-    def _missing_blobs(self, tree: Tree, fetched: Mapping[str, Blob]) -> dict[str, list[str]]:
-        """Return the digests of contents that nobody has yet, with the files that need them."""
-        diff = self._files.diff(tree)
-        missing: dict[str, list[str]] = {}
-        for path in (*diff.changed, *diff.added):
-            version = tree.get(parse_path(path))
-            assert version is not None  # noqa: S101 - the paths come from the same tree
-            if self._blob_of(version, fetched) is None:
-                missing.setdefault(version.digest, []).append(path)
-        return missing
+    def _without_contents(
+        self, wanted: Mapping[str, FileVersion], fetched: Mapping[str, bytes]
+    ) -> dict[str, FileVersion]:
+        return {
+            path: version
+            for path, version in wanted.items()
+            if version.digest not in fetched and self._blob_of(version) is None
+        }
 
-    def _blob_of(self, version: FileVersion, fetched: Mapping[str, Blob]) -> Blob | None:
+    def _blob_of(self, version: FileVersion) -> Blob | None:
         if isinstance(version, StoredVersion):
-            return version.blob
-        return fetched.get(version.digest) or self._contents.find(version.digest)
-
-    def _stored_version(self, tree: Tree, path: str, fetched: Mapping[str, Blob]) -> StoredVersion:
-        version = tree.get(path)
-        assert version is not None  # noqa: S101 - the paths come from the same tree
-        blob = self._blob_of(version, fetched)
-        assert blob is not None  # noqa: S101 - what was missing has been fetched
-        return stored(blob, version.mode)
-
-    async def _fetch(self, missing: Mapping[str, Sequence[str]], read_blob: ReadBlob | None) -> dict[str, Blob]:
-        fetched: dict[str, Blob] = {}
-        lacking: list[str] = []
-        for digest, paths in missing.items():
-            blob = None if read_blob is None else await self._fetch_one(digest, read_blob)
-            if blob is None:
-                lacking += paths
-            else:
-                fetched[digest] = blob
-        if lacking:
-            raise MissingBlobError(tuple(sorted(lacking)))
-        return fetched
-
-    async def _fetch_one(self, digest: str, read_blob: ReadBlob) -> Blob | None:
-        try:
-            blob = self._contents.keep(await read_blob(digest))
-        except KeyError:
-            return None
-        return blob if blob.digest == digest else None
+            return self._contents.adopt(version.blob)
+        return self._contents.find(version.digest)
 
 
 class _Searched:

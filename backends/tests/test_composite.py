@@ -504,6 +504,19 @@ async def test_contents_of_a_file_that_vanishes_come_from_elsewhere() -> None:
     assert await backend.read_bytes('/m/b') == b'text'
 
 
+class Overwritten(StateBackend):
+    """Has other contents by the time that they are read."""
+
+    async def read_bytes(self, path: str) -> bytes:
+        return b'somebody else wrote this'
+
+
+async def test_contents_of_a_file_that_changes_come_from_elsewhere() -> None:
+    backend = CompositeBackend(Overwritten({'/a': 'text'}), {'/m': StateBackend()})
+    await capturing(backend).restore(Tree.of({'/m/b': version_of(b'text')}), reader(b'text'))
+    assert await backend.read_bytes('/m/b') == b'text'
+
+
 async def test_nothing_changes_in_any_part_where_contents_are_missing() -> None:
     backend = CompositeBackend(StateBackend({'/a': '1'}), {'/m': StateBackend({'/b': '2'})})
     before = await capturing(backend).snapshot()

@@ -15,6 +15,7 @@ from pydantic_deep_backends._index import RACY_NANOSECONDS, SnapshotIndex
 from pydantic_deep_backends.errors import InvalidPathError, MissingBlobError
 from pydantic_deep_backends.local import LocalBackend
 from pydantic_deep_backends.snapshots import FileVersion, Tree, TreeDiff, digest_of
+from pydantic_deep_backends.state import StateBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -154,6 +155,13 @@ async def test_restore_takes_contents_from_files_that_have_them(backend: LocalBa
     tree = (await backend.snapshot()).set('/b', FileVersion(digest=digest_of(b'data'), size=4)).remove('/a')
     await backend.restore(tree)
     assert await backend.snapshot() == tree
+
+
+async def test_restore_takes_contents_from_a_tree_that_carries_them(backend: LocalBackend) -> None:
+    tree = await StateBackend({'/a': 'one', '/d/b': 'two'}).snapshot()
+    await backend.restore(tree)
+    assert await backend.snapshot() == tree
+    assert await backend.read_bytes('/d/b') == b'two'
 
 
 async def test_restore_takes_the_right_to_execute_away_and_gives_new_files_it(

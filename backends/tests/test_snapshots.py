@@ -115,7 +115,7 @@ def test_a_tree_reads_as_the_mapping_it_was_made_of(files: dict[str, FileVersion
     tree = Tree.of(files)
     assert list(tree.items()) == sorted(files.items())
     assert len(tree) == len(files)
-    assert all(path in tree and tree.get(path) == files[path] for path in files)
+    assert all(path in tree and tree.get(path) == tree[path] == files[path] for path in files)
 
 
 @given(FILES, PATHS, VERSIONS)
@@ -171,6 +171,8 @@ def test_a_tree_contains_paths_of_files_only() -> None:
     assert '/a/b' in tree
     assert '/a' not in tree
     assert '/a/b/c' not in tree
+    with pytest.raises(KeyError, match='/a'):
+        tree['/a']
     assert 'a/b' not in tree
     assert 1 not in tree
 

@@ -138,6 +138,22 @@ async def test_a_tree_of_another_instance_brings_its_contents() -> None:
     assert await backend.read_bytes('/a') == b'1'
 
 
+async def test_contents_of_a_file_that_goes_are_those_of_a_file_that_comes() -> None:
+    backend = StateBackend({'/a': 'text'})
+    wanted = Tree.of({'/b': FileVersion(digest=digest_of(b'text'), size=4)})
+    await backend.restore(wanted)
+    assert await backend.snapshot() == wanted
+    assert await backend.read_bytes('/b') == b'text'
+
+
+async def test_contents_that_came_with_a_tree_of_another_backend_are_found() -> None:
+    backend = StateBackend()
+    await backend.restore(await StateBackend({'/a': 'text'}).snapshot())
+    wanted = Tree.of({'/b': FileVersion(digest=digest_of(b'text'), size=4)})
+    await backend.restore(wanted)
+    assert await backend.read_bytes('/b') == b'text'
+
+
 async def test_a_mode_survives_restore_and_write() -> None:
     backend = StateBackend()
     tree = Tree.of({'/run': FileVersion(digest=digest_of(b'x'), size=1, mode=0o755)})

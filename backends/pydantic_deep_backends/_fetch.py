@@ -1,0 +1,78 @@
+"""The contents that a restore writes: all of them in hand before the first change, each checked by its digest."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from ._contents import StoredVersion
+from ._nodes import FileVersion, digest_of
+from ._tree import Tree, TreeDiff
+from .errors import MissingBlobError
+from .paths import parse_path
+from .protocol import ReadBlob
+
+
+def wanted_files(tree: Tree, diff: TreeDiff) -> dict[str, FileVersion]:
+    """Return the files of `tree` that have to be written, by path.
+
+    Args:
+        tree: The files wanted.
+        diff: What changes from the files now to `tree`.
+
+    Raises:
+        InvalidPathError: The tree has a path that no backend accepts.
+    """
+    return {path: tree[parse_path(path)] for path in (*diff.changed, *diff.added)}
+
+
+async def fetch_contents(wanted: Mapping[str, FileVersion], *sources: ReadBlob | None) -> dict[str, bytes]:
+    """Return the contents of files by digest.
+
+    Args:
+        wanted: The files, by path; a version that carries its contents is not asked for.
+        sources: Who is asked, in this order, until one has the contents.
+
+    Raises:
+        MissingBlobError: Nobody has some of them.
+    """
+    contents: dict[str, bytes] = {}
+    for version in wanted.values():
+        if version.digest not in contents:
+            data = await _find(version, sources)
+            if data is not None:
+                contents[version.digest] = data
+    lacking = sorted(path for path, version in wanted.items() if version.digest not in contents)
+    if lacking:
+        raise MissingBlobError(tuple(lacking))
+    return contents
+
+
+def contents_of(files: Tree, read_bytes: Callable[[str], Awaitable[bytes]]) -> ReadBlob:
+    """Return a reader of contents that some file has, as long as it has not changed.
+
+    Args:
+        files: The files at a moment just past.
+        read_bytes: Reads one of them.
+    """
+    path_by_digest = {version.digest: path for path, version in files.items()}
+
+    async def read_blob(digest: str) -> bytes:
+        try:
+            return await read_bytes(path_by_digest[digest])
+        except OSError:  # it changed since, so its contents must come from elsewhere
+            raise KeyError(digest) from None
+
+    return read_blob
+
+
+async def _find(version: FileVersion, sources: tuple[ReadBlob | None, ...]) -> bytes | None:
+    if isinstance(version, StoredVersion):
+        return version.blob.data
+    for read_blob in sources:
+        if read_blob is not None:
+            with suppress(KeyError):
+                data = await read_blob(version.digest)
+                if digest_of(data) == version.digest:
+                    return data
+    return None
