@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import codecs
 import mimetypes
+import re
+from dataclasses import dataclass
 
 import chardet
+
+from pydantic_deep_backends.search import count_broken_utf8
 
 SAMPLE_BYTES = 64 * 1024
 """How much of a file the guesses look at: enough for chardet to settle, and bounded for any file size."""
@@ -18,7 +22,7 @@ BINARY_PROBE_BYTES = 8 * 1024
 """A NUL byte this near to the start means binary, the rule of git and of grep (theirs: 8,000 and 32,768 bytes)."""
 
 _LINE_BYTES = 1024
-"""How much of the line before the first byte that says something is looked at, at most."""
+"""How much of the line before the first byte over ASCII is looked at, at most."""
 
 _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF32_LE, 'utf-32'),
@@ -27,6 +31,11 @@ _BOMS = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
     (codecs.BOM_UTF16_LE, 'utf-16'),
     (codecs.BOM_UTF16_BE, 'utf-16'),
 )
+
+_ESCAPED = re.compile('[\udc80-\udcff]')
+"""What `surrogateescape` makes of a byte that is not UTF-8."""
+
+_OVER_ASCII = re.compile(rb'[\x80-\xff]')
 
 _MAGIC = (
     (b'\x89PNG\r\n\x1a\n', 'image/png'),
@@ -57,40 +66,62 @@ for _suffix, _kind in {
     _TYPES.add_type(_kind, _suffix)
 
 
-def detect_encoding(data: bytes) -> str | None:
-    """Return the name of the codec that decodes `data` without loss, or `None` if it is not text.
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """What stands in a file, and how it is written there; made by `parse_text`."""
 
-    A byte order mark decides; else UTF-8 if it is valid; else what chardet makes of the first 64 KiB that say
-    anything: plain ASCII at the start of a long file is left out, up to the line of the first other byte.
-    The answer always decodes the whole of `data` and encodes it back to the same bytes.
+    text: str
+    """All characters without the byte order mark. A byte that is not UTF-8 in a text that mostly is stands in it as a
+    lone surrogate: it is never shown, and goes back as the same byte."""
+    encoding: str
+    """The name of the codec."""
+    mark: bytes = b''
+    """The byte order mark."""
+    broken: int = 0
+    """How many bytes are not UTF-8 in a text that mostly is."""
+
+    @property
+    def shown(self) -> str:
+        """The text for people and models, with U+FFFD in the place of each broken byte; positions are the same."""
+        return _ESCAPED.sub('\ufffd', self.text) if self.broken else self.text
+
+    def encode(self, text: str) -> bytes:
+        """Return the bytes of another text written as this one is, with the byte order mark in front.
+
+        Raises:
+            UnicodeEncodeError: The encoding has no such character.
+        """
+        errors = 'surrogateescape' if self.broken else 'strict'
+        return self.mark + text.encode(_markless(self.mark, self.encoding), errors)
+
+
+def parse_text(data: bytes) -> Text | None:
+    """Return the text of a file, or `None` if it is none; `encode` of it gives `data` again.
+
+    A byte order mark decides; else UTF-8 if it is valid, or if characters of several bytes outnumber the bytes that
+    are broken; else what chardet makes of the first 64 KiB that say anything: plain ASCII at the start of a long
+    file is left out, up to the line of the first other byte. A guess is taken only if it decodes the whole of `data`
+    and encodes it back to the same bytes.
     """
-    for mark, name in _BOMS:
-        if data.startswith(mark):
-            return name if _round_trips(data, name) else None
-    if b'\0' in data[:BINARY_PROBE_BYTES]:
+    mark, name = next(((mark, name) for mark, name in _BOMS if data.startswith(mark)), (b'', 'utf-8'))
+    is_wide = name.startswith(('utf-16', 'utf-32'))
+    if not is_wide and b'\0' in data[:BINARY_PROBE_BYTES]:
         return None
-    strange = _first_not_utf8(data)
-    if strange is None:
-        return 'utf-8'
-    name = _guess(_sample(data, strange))
-    return name if name is not None and _round_trips(data, name) else None
+    text = _decode(data, name, mark)
+    if text is not None or is_wide:
+        return text
+    broken = count_broken_utf8(data)
+    if broken is not None:
+        escaped = data[len(mark) :].decode('utf-8', 'surrogateescape')
+        return Text(text=escaped, encoding=name, mark=mark, broken=broken)
+    guessed = _guess(_sample(data))
+    return None if guessed is None else _decode(data, guessed, b'')
 
 
-def decode_text(data: bytes, encoding: str) -> tuple[str, bytes]:
-    """Return the text of `data` without its byte order mark, and the mark (empty if there is none)."""
-    for mark, name in _BOMS:
-        if name == encoding and data.startswith(mark):
-            return data[len(mark) :].decode(_markless(mark, name)), mark
-    return data.decode(encoding), b''
-
-
-def encode_text(text: str, encoding: str, mark: bytes) -> bytes:
-    """Undo `decode_text`: return the bytes of `text` with the byte order mark in front.
-
-    Raises:
-        UnicodeEncodeError: The encoding has no such character.
-    """
-    return mark + text.encode(_markless(mark, encoding))
+def detect_encoding(data: bytes) -> str | None:
+    """Return the name of the codec of a text; `None` for what is not text."""
+    text = parse_text(data)
+    return None if text is None else text.encoding
 
 
 def guess_media_type(name: str, data: bytes, encoding: str | None) -> str:
@@ -109,7 +140,8 @@ def count_lines(data: bytes, encoding: str | None) -> int | None:
     if encoding is None:
         return None
     if encoding.startswith(('utf-16', 'utf-32')):
-        text = decode_text(data, encoding)[0]
+        mark = next((mark for mark, _ in _BOMS if data.startswith(mark)), b'')
+        text = data[len(mark) :].decode(_markless(mark, encoding))
         return text.count('\n') + (text != '' and not text.endswith('\n'))
     return data.count(b'\n') + (data != b'' and not data.endswith(b'\n'))
 
@@ -138,25 +170,17 @@ def _guess(sample: bytes) -> str | None:
         return None
 
 
-def _first_not_utf8(data: bytes) -> int | None:
-    try:
-        data.decode('utf-8')
-    except UnicodeDecodeError as error:
-        return error.start
-    return None
-
-
-def _sample(data: bytes, strange: int) -> bytes:
-    """Return the first 64 KiB that say anything, where `strange` is the first byte that is not UTF-8."""
-    if not data[:strange].isascii():
-        return data[:SAMPLE_BYTES]
+def _sample(data: bytes) -> bytes:
+    """Return the first 64 KiB that say anything, of what is not UTF-8: from the line of the first byte over ASCII."""
+    strange = next(_OVER_ASCII.finditer(data)).start()
     line = max(data.rfind(b'\n', 0, strange) + 1, strange - _LINE_BYTES, 0)
     return data[line : line + SAMPLE_BYTES]
 
 
-def _round_trips(data: bytes, name: str) -> bool:
+def _decode(data: bytes, name: str, mark: bytes) -> Text | None:
+    """Return the text in one encoding, if that loses nothing."""
     try:
-        text, mark = decode_text(data, name)
-        return encode_text(text, name, mark) == data
+        text = Text(text=data[len(mark) :].decode(_markless(mark, name)), encoding=name, mark=mark)
+        return text if text.encode(text.text) == data else None
     except UnicodeError:
-        return False
+        return None

@@ -185,6 +185,7 @@ def test_every_public_name() -> None:
                 'Walk',
                 'compile_glob',
                 'compile_grep',
+                'count_broken_utf8',
                 'glob_backend',
                 'glob_tree',
                 'grep_backend',

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep._text import count_lines, decode_text, detect_encoding, encode_text, guess_media_type
+from pydantic_deep._text import Text, count_lines, detect_encoding, guess_media_type, parse_text
 
 PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
 
@@ -73,10 +73,54 @@ def test_a_guess_that_does_not_decode_is_passed_over(encoding: str, monkeypatch:
 
 @given(st.binary(max_size=200))
 def test_whatever_is_called_text_comes_back_byte_for_byte(data: bytes) -> None:
-    encoding = detect_encoding(data)
-    if encoding is not None:
-        text, mark = decode_text(data, encoding)
-        assert encode_text(text, encoding, mark) == data
+    text = parse_text(data)
+    if text is not None:
+        assert text.encode(text.text) == data
+        text.shown.encode()  # nothing in it that no encoding has
+
+
+BROKEN = 'Größe, naïve café\n'.encode() + b'caf\xe9 and \xff\n'
+
+
+@pytest.mark.parametrize(
+    ('data', 'text'),
+    [
+        pytest.param(
+            BROKEN,
+            Text(text='Größe, naïve café\ncaf\udce9 and \udcff\n', encoding='utf-8', broken=2),
+            id='more-characters-than-broken-bytes',
+        ),
+        pytest.param(
+            b'x\n' * 200_000 + BROKEN,
+            Text(text='x\n' * 200_000 + 'Größe, naïve café\ncaf\udce9 and \udcff\n', encoding='utf-8', broken=2),
+            id='far-down',
+        ),
+        pytest.param(
+            b'\xef\xbb\xbfcaf\xe9',
+            Text(text='caf\udce9', encoding='utf-8-sig', mark=b'\xef\xbb\xbf', broken=1),
+            id='a-mark-settles-it',
+        ),
+    ],
+)
+def test_mostly_valid_utf_8_is_utf_8_and_loses_no_byte(data: bytes, text: Text) -> None:
+    assert parse_text(data) == text
+    assert text.encode(text.text) == data
+
+
+def test_broken_bytes_are_shown_as_replacement_characters() -> None:
+    text = parse_text(BROKEN)
+    assert text is not None
+    assert text.shown == 'Größe, naïve café\ncaf\ufffd and \ufffd\n'
+
+
+@pytest.mark.parametrize('data', [b'\xef\xbb\xbfa\0b', b'\xef\xbb\xbfa\0\xff'])
+def test_a_mark_makes_no_text_of_what_is_binary(data: bytes) -> None:
+    assert parse_text(data) is None
+
+
+def test_as_many_broken_bytes_as_characters_are_another_encoding() -> None:
+    data = 'très bon café, naïve façade é'.encode('latin-1') + 'éééé'.encode()
+    assert detect_encoding(data) != 'utf-8'
 
 
 @pytest.mark.parametrize(
@@ -88,6 +132,7 @@ def test_whatever_is_called_text_comes_back_byte_for_byte(data: bytes) -> None:
         (b'one\r\ntwo', 2),
         (b'a\x0cb\n', 1),
         (b'\xff\xfe' + 'a\nb'.encode('utf-16-le'), 2),
+        (BROKEN, 2),
     ],
 )
 def test_lines_are_counted_at_line_feeds(data: bytes, lines: int) -> None:

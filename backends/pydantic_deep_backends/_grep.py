@@ -2,8 +2,9 @@ r"""Regular expressions over the lines of files: which lines of some bytes match
 
 - RE2 syntax; each line is matched alone, without its end, so nothing ever matches across lines.
 - Only `\n` ends a line, with an optional `\r` before it: not a form feed, U+2028 or a lone `\r`.
-- UTF-8, with and without BOM, is searched as it is; UTF-16 and UTF-32 with a BOM are transcoded; what is not
-  valid UTF-8 is read as latin-1. A file with a NUL byte early on and no such BOM is binary, and skipped.
+- UTF-8, with and without BOM, is searched as it is; UTF-16 and UTF-32 with a BOM are transcoded; in what is mostly
+  UTF-8 broken bytes are read as U+FFFD; anything else is read as latin-1. A file with a NUL byte early on and no
+  such BOM is binary, and skipped.
 
 How it is fast: a file that lacks a literal which every match must contain is not decoded; the whole buffer is
 searched at once; line numbers come from counting line ends between matches.
@@ -125,6 +126,20 @@ def is_binary(data: bytes) -> bool:
     return data.find(b'\0', 0, BINARY_CHECK_BYTES) >= 0 and not data.startswith(_WIDE_BOMS)
 
 
+def count_broken_utf8(data: bytes) -> int | None:
+    """Return how many bytes of a text are not UTF-8, or `None` if it is not meant to be UTF-8.
+
+    It is meant to be if it begins with the byte order mark of UTF-8, or if characters of several bytes outnumber the
+    bytes that are broken: text in another encoding has next to no such characters.
+    """
+    text = data.decode(errors='ignore')
+    broken = len(data) - len(text.encode())
+    if data.startswith(codecs.BOM_UTF8):
+        return broken
+    of_several_bytes = len(text) - len(text.encode('ascii', 'ignore'))
+    return broken if of_several_bytes > broken else None
+
+
 def split_lines(text: str) -> list[str]:
     r"""Return the lines of a text, with their ends, as grep counts them: only `\n` ends a line."""
     lines = text.split('\n')
@@ -141,14 +156,15 @@ def _to_utf8(data: bytes) -> bytes:
     for bom, codec in zip(_WIDE_BOMS, _WIDE_CODECS, strict=True):
         if data.startswith(bom):
             return data.decode(codec, errors='replace').encode()
-    data = data.removeprefix(codecs.BOM_UTF8)
-    if data.isascii():
-        return data
+    text = data.removeprefix(codecs.BOM_UTF8)
+    if text.isascii():
+        return text
     try:
-        data.decode()
+        text.decode()
     except UnicodeDecodeError:
-        return data.decode('latin-1').encode()
-    return data
+        codec = 'latin-1' if count_broken_utf8(data) is None else 'utf-8'
+        return text.decode(codec, errors='replace').encode()
+    return text
 
 
 class GrepBuilder:

@@ -602,6 +602,8 @@ def test_a_hostile_expression_compiles_small_and_answers(pattern: str, matches: 
         (b'a\r\nb\rc\r\r\n', b'a\nb\rc\r\n'),
         (codecs.BOM_UTF8 + b'a', b'a'),
         (b'caf\xe9', 'café'.encode()),
+        ('né né '.encode() + b'\xe9', 'né né \ufffd'.encode()),
+        (codecs.BOM_UTF8 + b'\xe9', '\ufffd'.encode()),
         (codecs.BOM_UTF16_LE + b'a\0\xff', 'a\ufffd'.encode()),
         (codecs.BOM_UTF32_BE + b'\0\0\0a', b'a'),
         (b'a\0', None),

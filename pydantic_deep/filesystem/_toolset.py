@@ -11,7 +11,7 @@ from math import isfinite
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from pydantic_deep._text import decode_text, detect_encoding, guess_media_type
+from pydantic_deep._text import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
 
@@ -28,7 +28,7 @@ from ._render import (
 )
 from ._types import OutputMode
 from ._window import OffsetError, parse_offset, render_window
-from ._write import ChangedSinceReadError, NotTextError, Written, plan_edit, plan_write
+from ._write import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
 
 TOOLSET_ID = 'filesystem'
 
@@ -70,18 +70,17 @@ async def read_file(
     media_type = guess_media_type('', data, None)
     if media_type in _MEDIA_TYPES:
         return _show_media(place, data, media_type)
-    encoding = detect_encoding(data)
-    if encoding is None:
+    text = parse_text(data)
+    if text is None:
         raise ToolFailed(f'{place.shown} is no text: {_kind_of(place, data)}, {render_size(len(data))}.')
     max_chars = min(MAX_RESULT_CHARS, ctx.deps.run.offload_chars or MAX_RESULT_CHARS)
-    text = decode_text(data, encoding)[0]
-    if not text:
+    if not text.text:
         return f'{place.shown} is empty but for a byte order mark.'
     try:
-        shown = render_window(text, parse_offset(offset), limit=limit, max_chars=max_chars)
+        shown = render_window(text.shown, parse_offset(offset), limit=limit, max_chars=max_chars)
     except OffsetError as error:
         raise ModelRetry(f'{place.shown}: {error}') from error
-    return shown if encoding == 'utf-8' else f'{shown}\n[encoding: {encoding}]'
+    return shown + _encoding_note(text)
 
 
 async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
@@ -95,6 +94,8 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
             raise ModelRetry(f'{place.shown} changed since you read it. Read it again, then write.') from None
         except UnicodeEncodeError as error:
             raise ModelRetry(f'content has half a character at {error.start}. Nothing was written.') from None
+        except ReplacementError:
+            raise ModelRetry(_replacement(place, 'content')) from None
         return written.data, written
 
     with tool_failures(place.path):
@@ -124,15 +125,15 @@ async def edit_file(
         except NotTextError:
             raise ToolFailed(f'{place.shown} is no text: {_kind_of(place, before)}. Nothing was changed.') from None
         except NoMatchError:
-            encoding = detect_encoding(before) or 'utf-8'
-            reason = explain_no_match(decode_text(before, encoding)[0], old_string)
-            raise ModelRetry(f'old_string is not in {place.shown}. {reason}') from None
+            raise ModelRetry(f'old_string is not in {place.shown}. {_explain(before, old_string)}') from None
         except SeveralMatchesError as error:
             raise ModelRetry(_several(place, error)) from None
+        except ReplacementError:
+            raise ModelRetry(_replacement(place, 'new_string')) from None
         except UnicodeEncodeError as error:
             lacking = error.object[error.start : error.start + 1]
             raise ModelRetry(
-                f'{place.shown} is {detect_encoding(before)}, which has no {lacking!r}. Nothing was changed. '
+                f'{place.shown} is {_text_of(before).encoding}, which has no {lacking!r}. Nothing was changed. '
                 'Use other characters, or replace the whole file with write_file, which then makes it UTF-8.'
             ) from None
 
@@ -227,6 +228,35 @@ def _show_media(place: Place, data: bytes, media_type: str) -> ToolReturn[list[s
 def _kind_of(place: Place, data: bytes) -> str:
     media_type = guess_media_type(place.path, data, None)
     return 'binary data' if media_type == 'application/octet-stream' else media_type
+
+
+def _text_of(data: bytes) -> Text:
+    """Return a text that was found to be one."""
+    text = parse_text(data)
+    assert text is not None  # noqa: S101 - else the edit had failed otherwise
+    return text
+
+
+def _encoding_note(text: Text) -> str:
+    if text.encoding == 'utf-8' and not text.broken:
+        return ''
+    bytes_ = 'byte' if text.broken == 1 else 'bytes'
+    broken = f', {text.broken:,} broken {bytes_} shown as \ufffd' if text.broken else ''
+    return f'\n[encoding: {text.encoding}{broken}]'
+
+
+def _replacement(place: Place, argument: str) -> str:
+    return (
+        f'{argument} has \ufffd, which in {place.shown} stands for broken bytes. Nothing was changed. '
+        'Edit the text around them with edit_file.'
+    )
+
+
+def _explain(before: bytes, old: str) -> str:
+    text = _text_of(before)
+    if text.broken and '\ufffd' in old:
+        return 'Each \ufffd is a broken byte, which cannot be matched. Edit the text around it.'
+    return explain_no_match(text.shown, old)
 
 
 def _several(place: Place, error: SeveralMatchesError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic_deep._text import decode_text, detect_encoding, encode_text
+from pydantic_deep._text import Text, parse_text
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._edit import Edited, apply_edit
@@ -16,6 +16,10 @@ class ChangedSinceReadError(ValueError):
 
 class NotTextError(ValueError):
     """The bytes are no text."""
+
+
+class ReplacementError(ValueError):
+    """The new text holds U+FFFD, which in this file is how broken bytes are shown: they would be lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,36 +49,48 @@ def plan_write(content: str, before: bytes | None, known: str | None) -> Written
 
     Raises:
         ChangedSinceReadError: Somebody else changed the file since.
+        ReplacementError: The content holds U+FFFD, and the file broken bytes.
+        UnicodeEncodeError: The content has half a character.
     """
     if before is None:
         return Written(data=content.encode(), replaced=False, encoding='utf-8')
     if known is not None and known != digest_of(before):
         raise ChangedSinceReadError
-    encoding = detect_encoding(before) if before else None
-    if encoding is None:
+    old = parse_text(before) if before else None
+    if old is None:
         return Written(data=content.encode(), replaced=True, encoding='utf-8')
-    old_text, mark = decode_text(before, encoding)
-    crlf = '\r' not in content and '\n' in content and old_text.count('\n') == old_text.count('\r\n') > 0
+    _refuse_replacements(old, content)
+    crlf = '\r' not in content and '\n' in content and old.text.count('\n') == old.text.count('\r\n') > 0
     text = content.replace('\n', '\r\n') if crlf else content
+    encoding = old.encoding
     try:
-        data = encode_text(text, encoding, mark)
+        data = old.encode(text)
     except UnicodeEncodeError:
         data, encoding = text.encode(), 'utf-8'
     return Written(data=data, replaced=True, encoding=encoding, crlf=crlf)
 
 
 def plan_edit(before: bytes, old: str, new: str, *, replace_all: bool) -> tuple[bytes, Edited]:
-    """Return the bytes of a file after an edit, and what was done.
+    """Return the bytes of a file after an edit, and what was done. Broken bytes stay as they are.
 
     Raises:
         NotTextError: The file is no text.
         NoMatchError: `old` is not there.
         SeveralMatchesError: `old` is there more than once, without `replace_all`.
+        ReplacementError: `new` holds U+FFFD, and the file broken bytes.
         UnicodeEncodeError: The encoding of the file lacks a character of `new`.
     """
-    encoding = detect_encoding(before)
-    if encoding is None:
+    text = parse_text(before)
+    if text is None:
         raise NotTextError
-    text, mark = decode_text(before, encoding)
-    edited = apply_edit(text, old, new, replace_all=replace_all)
-    return encode_text(edited.text, encoding, mark), edited
+    edited = apply_edit(text.text, old, new, replace_all=replace_all)
+    _refuse_replacements(text, new)
+    return text.encode(edited.text), edited
+
+
+def _refuse_replacements(text: Text, new: str) -> None:
+    """Refuse what would put U+FFFD in the place of broken bytes, or broken bytes of the model's own there."""
+    if text.broken:
+        new.encode()
+        if '\ufffd' in new:
+            raise ReplacementError

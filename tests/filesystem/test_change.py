@@ -146,6 +146,58 @@ async def test_an_edit_keeps_encoding_mark_and_every_other_byte(play: Play, code
     assert await backend.read_bytes('/a.txt') == after
 
 
+BROKEN = 'Größe, naïve café\none\n'.encode() + b'caf\xe9 two\n'
+
+
+async def test_an_edit_keeps_broken_bytes(play: Play) -> None:
+    backend = StateBackend({'/a.log': BROKEN, '/b.log': BROKEN})
+    said = await play(
+        backend,
+        edit('a.log', 'one', 'éins'),
+        edit('a.log', ' two', ' zwei'),
+        edit('a.log', '\ncaf', ''),
+        edit('b.log', 'Größe', 'Maß', replace_all=True),
+    )
+    assert [text.partition(':')[0] for text in said] == [f'Replaced 1 match at line {n}.' for n in (2, 3, 2, 1)]
+    assert await backend.read_bytes('/a.log') == 'Größe, naïve café\néins'.encode() + b'\xe9 zwei\n'
+    assert await backend.read_bytes('/b.log') == BROKEN.replace('Größe'.encode(), 'Maß'.encode())
+
+
+async def test_a_replacement_character_neither_matches_nor_replaces_a_broken_byte(play: Play) -> None:
+    backend = StateBackend({'/a.log': BROKEN})
+    said = await play(
+        backend,
+        edit('a.log', 'caf\ufffd', 'café'),
+        edit('a.log', 'cafè', 'café'),
+        edit('a.log', 'one', 'caf\ufffd'),
+        edit('a.log', 'one', 'caf\udce9'),
+        call('read_file', path='a.log'),
+        write('a.log', 'one\ncaf\ufffd two\n'),
+    )
+    assert said == snapshot(
+        [
+            'retried: old_string is not in /a.log. Each � is a broken byte, which cannot be matched. Edit the text around it.',
+            'retried: old_string is not in /a.log. Nothing in the file is like it. Read the file and copy exactly.',
+            'retried: new_string has �, which in /a.log stands for broken bytes. Nothing was changed. Edit the text around them with edit_file.',
+            "retried: /a.log is utf-8, which has no '\\udce9'. Nothing was changed. Use other characters, or replace the whole file with write_file, which then makes it UTF-8.",
+            """\
+1	Größe, naïve café
+2	one
+3	caf� two
+[encoding: utf-8, 1 broken byte shown as �]\
+""",
+            'retried: content has �, which in /a.log stands for broken bytes. Nothing was changed. Edit the text around them with edit_file.',
+        ]
+    )
+    assert await backend.read_bytes('/a.log') == BROKEN
+
+
+async def test_a_file_with_broken_bytes_can_be_replaced(play: Play) -> None:
+    backend = StateBackend({'/a.log': BROKEN})
+    assert await play(backend, write('a.log', 'né\n')) == ['Replaced /a.log: 1 line, 4 bytes.']
+    assert await backend.read_bytes('/a.log') == 'né\n'.encode()
+
+
 async def test_mixed_line_ends_stay_where_they_are(play: Play) -> None:
     backend = StateBackend({'/a.txt': b'a\r\nb\nc\rd\r\ne'})
     await play(backend, edit('a.txt', 'b', 'B'))

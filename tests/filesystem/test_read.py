@@ -81,6 +81,31 @@ async def test_text_that_is_not_utf_8_is_read_and_its_encoding_named(play: Play,
     assert shown == f'1\t{lines[0]}\n2\t{lines[1]}\n[encoding: {encoding}]'
 
 
+async def test_broken_bytes_are_shown_as_such_and_counted(play: Play) -> None:
+    backend = StateBackend({'/a.log': 'Größe, né\n'.encode() + b'caf\xe9 \xff\n', '/b.log': b'\xef\xbb\xbfcaf\xe9\n'})
+    said = await play(backend, call('read_file', path='a.log'), call('read_file', path='b.log'))
+    assert said == snapshot(
+        [
+            """\
+1	Größe, né
+2	caf� �
+[encoding: utf-8, 2 broken bytes shown as �]\
+""",
+            """\
+1	caf�
+[encoding: utf-8-sig, 1 broken byte shown as �]\
+""",
+        ]
+    )
+
+
+async def test_what_is_read_and_what_is_found_of_a_file_with_broken_bytes_are_the_same_lines(play: Play) -> None:
+    backend = StateBackend({'/a.log': 'Größe, né\n'.encode() + b'caf\xe9 two\n'})
+    [read, found] = await play(backend, call('read_file', path='a.log', offset=2), call('grep', pattern='two|Gr..e'))
+    assert read.startswith('2\tcaf\ufffd two\n')
+    assert found == '/a.log\n1: Größe, né\n2: caf\ufffd two'
+
+
 async def test_an_empty_file_says_so(play: Play) -> None:
     backend = StateBackend({'/a': b'', '/b': codecs.BOM_UTF8})
     assert await play(backend, call('read_file', path='a'), call('read_file', path='b')) == snapshot(
