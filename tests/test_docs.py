@@ -50,6 +50,7 @@ SCRIPTS: dict[str, list[Step]] = {
         ToolCallPart('read_file', {'path': 'README.md'}),
         ToolCallPart('final_result', {'passed': False, 'reason': 'There is no README.md.'}),
     ],
+    'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }
 """What the model of the docs does, by the last prompt."""
