@@ -25,9 +25,6 @@ PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
         (b'\xff\xfe\0\0' + 'wider'.encode('utf-32-le'), 'utf-32'),
         (b'\0\0\xfe\xff' + 'wider'.encode('utf-32-be'), 'utf-32'),
         (b'\xff\xfeodd', None),
-        ('très bon café, naïve façade'.encode('latin-1'), 'cp1252'),
-        ('Съешь же ещё этих мягких французских булок'.encode('koi8-r'), 'koi8-r'),
-        ('こんにちは世界。これはテストです。'.encode('shift_jis'), 'cp932'),
         pytest.param(b'plain,1\n' * 20_000 + 'très bon café\n'.encode('latin-1'), 'cp1252', id='latin-1-far-down'),
         pytest.param(
             b'plain,1,' * 20_000 + 'très bon café, naïve façade. '.encode('latin-1') * 90, 'cp1252', id='one-long-line'
@@ -45,29 +42,67 @@ def test_an_encoding_is_told_or_none(data: bytes, encoding: str | None) -> None:
     assert detect_encoding(data) == encoding
 
 
+@pytest.mark.parametrize(
+    ('codec', 'text'),
+    [
+        ('cp1252', "L'été dernier, nous avons mangé à la plage."),
+        ('cp1252', 'Prénom;Nom\nRené;Lefèvre\n'),
+        ('cp1252', '¿Dónde está la estación?'),
+        ('cp1252', 'año,país\n2020,España\n'),
+        ('cp1252', 'Perché non è così? La città è più bella.'),
+        ('cp1252', 'caffè e tè'),
+        ('cp1252', 'Rødgrød med fløde på en blå ø.'),
+        ('cp1252', 'Århus og København'),
+        ('cp1252', 'Räksmörgås på en ö i Västerås'),
+        ('cp1252', 'Größe und Menge der Äpfel'),
+        ('cp1252', 'Müller;Straße 5\n'),
+        ('cp1252', 'Preis: 5 € für Öl\n'),
+        ('cp1252', 'A informação não está disponível em São Paulo.'),
+        ('cp1252', 'Hyvää päivää, mitä kuuluu?'),
+        ('cp1250', 'Zażółć gęślą jaźń, proszę państwa'),
+        ('cp1250', 'Łódź i Kraków są piękne'),
+        ('cp1250', 'Příliš žluťoučký kůň úpěl ďábelské ódy'),
+        ('cp1250', 'Árvíztűrő tükörfúrógép'),
+        ('cp1251', 'Съешь же ещё этих мягких булок'),
+        ('cp1251', 'Привет, мир'),
+        ('cp1251', '# имя = name\nprint("Привет, мир")\n'),
+        ('koi8-r', 'Съешь же ещё этих мягких французских булок'),
+        ('cp1253', 'Η γρήγορη καφετιά αλεπού πηδάει'),
+        ('cp1254', 'Şişlide güzel bir gün, öğretmen çalışıyor'),
+        ('cp932', 'こんにちは世界。これはテストです。'),
+        ('gb18030', '你好,世界。这是一个测试文件。'),
+        ('cp949', '안녕하세요 세계. 이것은 시험입니다.'),
+    ],
+)
+def test_a_short_text_in_another_encoding_is_read_right(codec: str, text: str) -> None:
+    parsed = parse_text(text.encode(codec))
+    assert parsed is not None
+    assert parsed.text == text
+
+
 def test_bytes_that_no_guess_decodes_are_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
     # The real detector takes some answer for nearly everything, so its "none" and its failure are played.
-    def detect(data: bytes) -> dict[str, object]:
-        return {'encoding': None, 'confidence': 1.0}
+    def detect(data: bytes, **options: object) -> list[dict[str, object]]:
+        return [{'encoding': None, 'confidence': 1.0}]
 
-    monkeypatch.setattr(chardet, 'detect', detect)
+    monkeypatch.setattr(chardet, 'detect_all', detect)
     assert detect_encoding(b'\xff\xff\x81') is None
 
 
 def test_a_detector_that_fails_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(data: bytes) -> object:
+    def fail(data: bytes, **options: object) -> object:
         raise RuntimeError('broken table')
 
-    monkeypatch.setattr(chardet, 'detect', fail)
+    monkeypatch.setattr(chardet, 'detect_all', fail)
     assert detect_encoding(b'\xff\xff\x81') is None
 
 
 @pytest.mark.parametrize('encoding', ['no-such-codec', 'ascii', 'cp932'])
 def test_a_guess_that_does_not_decode_is_passed_over(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def detect(data: bytes) -> dict[str, object]:
-        return {'encoding': encoding, 'confidence': 0.9}
+    def detect(data: bytes, **options: object) -> list[dict[str, object]]:
+        return [{'encoding': encoding, 'confidence': 0.9}]
 
-    monkeypatch.setattr(chardet, 'detect', detect)
+    monkeypatch.setattr(chardet, 'detect_all', detect)
     assert detect_encoding(b'\xff\xff\x81') is None
 
 
