@@ -13,8 +13,9 @@ from itertools import takewhile
 
 from ._confined import Components, OpenRoot, Place, open_directory
 from ._files import is_temporary, list_entries, look_at, read_file, read_start
+from ._grep import too_large
+from ._results import MAX_FILE_BYTES
 from .paths import path_parts
-from .search import MAX_FILE_BYTES, too_large
 
 _MAX_OPEN = 32
 """How many directories are kept open to start the next from; a process has 1,024 descriptors or fewer by default."""

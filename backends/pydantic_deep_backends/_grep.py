@@ -25,7 +25,7 @@ from .errors import InvalidPatternError
 MAX_REGEX_CHARS = 10_000
 """The longest regular expression."""
 
-BINARY_CHECK_BYTES = 8192
+_BINARY_CHECK_BYTES = 8192
 """How many bytes are looked at for a NUL: as many as git looks at."""
 
 _WIDE_BOMS = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -114,16 +114,9 @@ def compile_grep(pattern: str) -> LinePattern:
     return LinePattern(pattern)
 
 
-def searchable_text(data: bytes) -> bytes | None:
-    r"""Return the contents of a file as UTF-8 with `\n` at the end of lines, or `None` if it is binary."""
-    if is_binary(data):
-        return None
-    return _to_text(data)
-
-
-def is_binary(data: bytes) -> bool:
+def _is_binary(data: bytes) -> bool:
     """Return whether there is a NUL among the first bytes, and no byte order mark that explains it."""
-    return data.find(b'\0', 0, BINARY_CHECK_BYTES) >= 0 and not data.startswith(_WIDE_BOMS)
+    return data.find(b'\0', 0, _BINARY_CHECK_BYTES) >= 0 and not data.startswith(_WIDE_BOMS)
 
 
 def count_broken_utf8(data: bytes) -> int | None:
@@ -149,6 +142,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def _to_text(data: bytes) -> bytes:
+    r"""Return the contents of a text file as UTF-8 with `\n` at the end of lines."""
     return _to_utf8(data).replace(b'\r\n', b'\n')
 
 
@@ -198,7 +192,7 @@ class GrepBuilder:
         if len(data) > MAX_FILE_BYTES:
             self.problem(path, too_large(len(data)))
             return
-        if is_binary(data):
+        if _is_binary(data):
             return
         self._files_searched += 1
         if self._literal not in data and not data.startswith(_WIDE_BOMS):

@@ -7,14 +7,22 @@ Each directory and each file is one call, so a backend with its files at hand do
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ._glob import compile_glob
 from ._grep import GrepBuilder, compile_grep, too_large
 from ._results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
 from ._search_walk import Walk, reason_of
+from ._threads import check_cancelled, run_to_end
 from .paths import parse_path
 from .protocol import FileEntryLike
+
+_BATCH_BYTES = 1_048_576
+"""How many bytes are searched at once: going to a thread takes as long as searching some 100 KB for a plain word."""
+
+_BATCH_FILES = 256
+"""How many files are searched at once, however small."""
 
 
 class SearchableFiles(Protocol):
@@ -92,15 +100,17 @@ async def grep_backend(
     path = parse_path(path)
     builder = GrepBuilder(compile_grep(pattern), limit)
     walk = Walk(compile_glob('**' if glob is None else glob), path, max_entries=max_entries)
+    reader = _Reader(backend, builder)
     start = await backend.stat(path)
-    if not start.is_dir:
-        await _add(backend, builder, path, start.size)
-        return builder.result()
-    lister = _Lister(backend, walk)
-    while (directory := walk.next_directory()) is not None:
-        names, sizes = await lister.take(directory)
-        for name, file_path in zip(names, walk.paths_of(names), strict=True):
-            await _add(backend, builder, file_path, sizes[name])
+    if start.is_dir:
+        lister = _Lister(backend, walk)
+        while (directory := walk.next_directory()) is not None:
+            names, sizes = await lister.take(directory)
+            for name, file_path in zip(names, walk.paths_of(names), strict=True):
+                await reader.add(file_path, sizes[name])
+    else:
+        await reader.add(path, start.size)
+    await reader.search()
     return builder.result(walk.problems)
 
 
@@ -134,13 +144,36 @@ class _Lister:
         return await self._backend.realpath(self._walk.path_of(directory)) != expected
 
 
-async def _add(backend: SearchableFiles, builder: GrepBuilder, path: str, size_bytes: int | None) -> None:
-    if size_bytes is not None and size_bytes > MAX_FILE_BYTES:
-        builder.problem(path, too_large(size_bytes))
-        return
-    try:
-        data = await backend.read_bytes(path)
-    except OSError as error:
-        builder.problem(path, reason_of(error))
-        return
-    builder.add(path, data)
+class _Reader:
+    """Reads files, and searches them in a worker thread: an expression may cost seconds for a megabyte."""
+
+    def __init__(self, backend: SearchableFiles, builder: GrepBuilder) -> None:
+        self._backend = backend
+        self._builder = builder
+        self._files: list[tuple[str, bytes]] = []
+        self._size_bytes = 0
+
+    async def add(self, path: str, size_bytes: int | None) -> None:
+        """Read a file, to be searched together with others."""
+        if size_bytes is not None and size_bytes > MAX_FILE_BYTES:
+            self._builder.problem(path, too_large(size_bytes))
+            return
+        try:
+            data = await self._backend.read_bytes(path)
+        except OSError as error:
+            self._builder.problem(path, reason_of(error))
+            return
+        self._files.append((path, data))
+        self._size_bytes += len(data)
+        if self._size_bytes >= _BATCH_BYTES or len(self._files) >= _BATCH_FILES:
+            await self.search()
+
+    async def search(self) -> None:
+        """Search what was read since the last time."""
+        files, self._files, self._size_bytes = self._files, [], 0
+        await run_to_end(partial(self._search_all, files))
+
+    def _search_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        for path, data in files:
+            check_cancelled()
+            self._builder.add(path, data)

@@ -43,7 +43,7 @@ from ._threads import check_cancelled, run_to_end
 from .errors import BackendError, FileChangedError
 from .paths import parse_path, path_parts
 from .protocol import BackendRef, FileEntry, ReadBlob
-from .search import GlobResult, GrepBuilder, GrepResult, compile_grep, glob_tree, grep_tree
+from .search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from .snapshots import FileVersion, Tree, TreeDiff, digest_of
 
 T = TypeVar('T')
@@ -230,9 +230,7 @@ class LocalBackend:
             if stat.S_ISDIR(root.visit(parts, look_at_place).st_mode):
                 with self._searched(root, parts) as tree:
                     return grep_tree(tree, pattern, self._virtual(parts), glob=glob, limit=limit)
-            builder = GrepBuilder(compile_grep(pattern), limit)
-            builder.add(self._virtual(parts), root.visit(parts, _read))
-            return builder.result()
+            return grep_file(self._virtual(parts), root.visit(parts, _read), pattern, limit=limit)
 
         return await self._run(path, search)
 

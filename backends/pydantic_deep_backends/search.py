@@ -1,12 +1,9 @@
 """Search over files: one dialect of globs and of regular expressions, the same answers on every backend.
 
 ```
-compile_glob(pattern) -> Glob            .matches(relative)  .may_contain(relative_dir)  .literal_prefix
-compile_grep(pattern) -> LinePattern     .search(text)
-Walk(glob, root)                         which directory next, which names to take, what to report
-GrepBuilder(pattern, limit)              .add(path, data)  .problem(path, reason)  .result()
-glob_tree, grep_tree                     a whole search over a `FileTree`: listing and reading, synchronous
-glob_backend, grep_backend               a whole search over any backend, by `list_dir` and `read_bytes`
+glob_tree, grep_tree         a whole search over a `FileTree`: listing and reading, synchronous
+grep_file                    a search of one file whose contents are at hand
+glob_backend, grep_backend   a whole search over any backend, by `list_dir` and `read_bytes`
 ```
 The dialect of globs is described in `_glob`, that of lines and encodings in `_grep`. No program is called:
 whether ripgrep is installed changes nothing. Results are sorted and do not depend on the order of the walk.
@@ -17,21 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from ._glob import Glob, compile_glob
-from ._glob_syntax import MAX_GLOB_CHARS
-from ._grep import (
-    BINARY_CHECK_BYTES,
-    MAX_REGEX_CHARS,
-    FoundLine,
-    GrepBuilder,
-    LinePattern,
-    compile_grep,
-    count_broken_utf8,
-    is_binary,
-    searchable_text,
-    split_lines,
-    too_large,
-)
+from ._glob import compile_glob
+from ._grep import GrepBuilder, compile_grep, count_broken_utf8, split_lines
 from ._results import (
     MAX_ENTRIES,
     MAX_FILE_BYTES,
@@ -45,35 +29,22 @@ from ._search_backend import SearchableFiles, glob_backend, grep_backend
 from ._search_walk import Walk, reason_of
 
 __all__ = [
-    'BINARY_CHECK_BYTES',
     'MAX_ENTRIES',
     'MAX_FILE_BYTES',
-    'MAX_GLOB_CHARS',
     'MAX_LINE_CHARS',
-    'MAX_REGEX_CHARS',
     'FileTree',
-    'FoundLine',
-    'Glob',
     'GlobResult',
-    'GrepBuilder',
     'GrepMatch',
     'GrepResult',
-    'LinePattern',
     'SearchProblem',
     'SearchableFiles',
-    'Walk',
-    'compile_glob',
-    'compile_grep',
     'count_broken_utf8',
     'glob_backend',
     'glob_tree',
     'grep_backend',
+    'grep_file',
     'grep_tree',
-    'is_binary',
-    'reason_of',
-    'searchable_text',
     'split_lines',
-    'too_large',
 ]
 
 
@@ -99,7 +70,7 @@ class FileTree(Protocol):
         """Return the contents of a file of the directory that was scanned last.
 
         Raises:
-            OSError: It cannot be read, or has more than `MAX_FILE_BYTES` (`too_large` says so).
+            OSError: It cannot be read, or has more than `MAX_FILE_BYTES`.
         """
         ...
 
@@ -140,7 +111,7 @@ def grep_tree(
     """Return the lines of the files of a tree that match a regular expression.
 
     Args:
-        tree: The directory `path`; that it exists is for the caller to check. For one file, use `GrepBuilder`.
+        tree: The directory `path`; that it exists is for the caller to check. For one file, use `grep_file`.
         pattern: An RE2 regular expression.
         path: The canonical absolute path that results begin with.
         glob: Search only files that match, relative to `path`; all that are not hidden if `None`.
@@ -166,3 +137,20 @@ def grep_tree(
                 continue
             builder.add(file_path, data)
     return builder.result(walk.problems)
+
+
+def grep_file(path: str, data: bytes, pattern: str, *, limit: int = 1000) -> GrepResult:
+    """Return the lines of one file that match a regular expression.
+
+    Args:
+        path: The canonical absolute path of the file.
+        data: All of its bytes.
+        pattern: An RE2 regular expression.
+        limit: How many lines to keep; the count stays complete.
+
+    Raises:
+        InvalidPatternError: The pattern cannot be used.
+    """
+    builder = GrepBuilder(compile_grep(pattern), limit)
+    builder.add(path, data)
+    return builder.result()

@@ -13,16 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from anyio import to_thread
-
 from ._contents import Blob, Contents, StoredVersion, stored
 from ._fetch import fetch_contents, wanted_files
 from ._nodes import FileVersion, digest_of
+from ._threads import check_cancelled, run_to_end
 from ._tree import Tree, TreeDiff
 from .errors import FileChangedError
 from .paths import parse_path
 from .protocol import BackendRef, FileEntry, ReadBlob
-from .search import GlobResult, GrepBuilder, GrepResult, compile_glob, compile_grep, glob_tree, grep_tree
+from .search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 
 _MARK: Final = FileVersion(digest=digest_of(b''), size=0)
 """Stands for an empty directory in the tree of these, which needs some value for each path."""
@@ -152,21 +151,18 @@ class StateBackend:
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path` whose path relative to it matches `pattern`, as of now."""
         path = parse_path(path)
-        compile_glob(pattern)
         self._check_dir(path)
-        return await to_thread.run_sync(glob_tree, _Searched(self._files.subtree(path)), pattern, path)
+        searched = _Searched(self._files.subtree(path))
+        return await run_to_end(partial(glob_tree, searched, pattern, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as of now."""
         path = parse_path(path)
-        builder = GrepBuilder(compile_grep(pattern), limit)
-        compile_glob('**' if glob is None else glob)
-        if self._files.get(path) is not None:
-            builder.add(path, self._read(path).data)
-            return builder.result()
+        if path in self._files:
+            return await run_to_end(partial(grep_file, path, self._read(path).data, pattern, limit=limit))
         self._check_dir(path)
         searched = _Searched(self._files.subtree(path))
-        return await to_thread.run_sync(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
+        return await run_to_end(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
 
     async def snapshot(self) -> Tree:
         """Return the tree of all files now. It costs nothing; its digest is computed when it is asked for."""
@@ -283,6 +279,7 @@ class _Searched:
 
     def scan(self, directory: str) -> Iterable[tuple[str, bool]]:
         """Return the name and whether it is a directory, of each file and directory."""
+        check_cancelled()
         path = f'/{directory}'
         if not self._tree.is_dir(path):
             raise _error(FileNotFoundError, errno.ENOENT, path)

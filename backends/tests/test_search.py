@@ -6,7 +6,8 @@ import codecs
 import glob as standard_glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep_backends import _grep as grep_module
+from pydantic_deep_backends._glob import compile_glob
 from pydantic_deep_backends._glob_syntax import parse_glob, render_directories, render_files
+from pydantic_deep_backends._grep import GrepBuilder, compile_grep
 from pydantic_deep_backends._regex import MAX_PROGRAM_SIZE, compile_regex
 from pydantic_deep_backends._regex_scan import required_literal
 from pydantic_deep_backends._search_cases import (
@@ -30,28 +33,24 @@ from pydantic_deep_backends._search_cases import (
     GlobCase,
     GrepCase,
 )
+from pydantic_deep_backends._search_walk import Walk, reason_of
 from pydantic_deep_backends.errors import InvalidPatternError
 from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.search import (
     MAX_FILE_BYTES,
     MAX_LINE_CHARS,
-    GrepBuilder,
     GrepMatch,
     GrepResult,
     SearchableFiles,
     SearchProblem,
-    Walk,
-    compile_glob,
-    compile_grep,
     glob_backend,
     glob_tree,
     grep_backend,
+    grep_file,
     grep_tree,
-    is_binary,
-    reason_of,
-    searchable_text,
     split_lines,
 )
+from pydantic_deep_backends.state import StateBackend
 
 HOSTILE_REGEXES = [
     ('(a+)+$', False), ('(a|aa)+$', False), ('(a|a?)+$', True), ('(.*a){20}$', False), ('([a-zA-Z]+)*$', True),
@@ -527,8 +526,7 @@ def test_each_line_is_matched_as_if_it_were_alone(pattern: str, text: str) -> No
     alone = compile_regex(pattern, shown=pattern, within_lines=True)
     lines = split_lines(text.replace('\r\n', '\n'))
     expected = [number for number, line in enumerate(lines, 1) if alone.search(line.removesuffix('\n').encode())]
-    data = searchable_text(text.encode())
-    assert data is not None
+    data = text.encode().replace(b'\r\n', b'\n')
     assert [found.line_number for found in compiled.search(data)] == expected
     assert [number for number, _ in _lines(pattern, text.encode())] == expected
 
@@ -596,24 +594,55 @@ def test_a_hostile_expression_compiles_small_and_answers(pattern: str, matches: 
 
 
 @pytest.mark.parametrize(
-    ('data', 'text'),
+    ('data', 'lines'),
     [
-        (b'', b''),
-        (b'a\r\nb\rc\r\r\n', b'a\nb\rc\r\n'),
-        (codecs.BOM_UTF8 + b'a', b'a'),
-        (b'caf\xe9', 'café'.encode()),
-        ('né né '.encode() + b'\xe9', 'né né \ufffd'.encode()),
-        (codecs.BOM_UTF8 + b'\xe9', '\ufffd'.encode()),
-        (codecs.BOM_UTF16_LE + b'a\0\xff', 'a\ufffd'.encode()),
-        (codecs.BOM_UTF32_BE + b'\0\0\0a', b'a'),
+        (b'', []),
+        (b'a\r\nb\rc\r\r\n', ['a', 'b\rc\r']),
+        (codecs.BOM_UTF8 + b'a', ['a']),
+        (b'caf\xe9', ['café']),
+        ('né né '.encode() + b'\xe9', ['né né \ufffd']),
+        (codecs.BOM_UTF8 + b'\xe9', ['\ufffd']),
+        (codecs.BOM_UTF16_LE + b'a\0\xff', ['a\ufffd']),
+        (codecs.BOM_UTF32_BE + b'\0\0\0a', ['a']),
         (b'a\0', None),
-        (b'x' * 8191 + b'\0', None),
-        (b'x' * 8192 + b'\0', b'x' * 8192 + b'\0'),
+        (b'x\n' * 4095 + b'x\0', None),
+        (b'x\n' * 4096 + b'\0', ['x'] * 4096 + ['\0']),
     ],
 )
-def test_contents_become_text_or_are_binary(data: bytes, text: bytes | None) -> None:
-    assert searchable_text(data) == text
-    assert is_binary(data) is (text is None)
+def test_contents_become_lines_or_are_binary(data: bytes, lines: list[str] | None) -> None:
+    result = grep_file('/f', data, '.*', limit=5000)
+    assert result.files_searched == (lines is not None)
+    assert [match.line for match in result.matches] == (lines or [])
+
+
+@pytest.mark.parametrize('search', [StateBackend.grep, grep_backend])
+@pytest.mark.parametrize('path', ['/', '/f'])
+async def test_no_file_is_searched_on_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch, search: Callable[[StateBackend, str, str], Awaitable[GrepResult]], path: str
+) -> None:
+    """An expression may cost seconds for a megabyte."""
+    threads: list[threading.Thread] = []
+    search_text = grep_module.LinePattern.search
+
+    def watched(pattern: grep_module.LinePattern, text: bytes) -> Iterator[grep_module.FoundLine]:
+        threads.append(threading.current_thread())
+        return search_text(pattern, text)
+
+    monkeypatch.setattr(grep_module.LinePattern, 'search', watched)
+    assert (await search(StateBackend({'/f': 'x', '/g': 'y'}), 'x', path)).counts == {'/f': 1}
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
+
+
+@pytest.mark.parametrize(('limit', 'value'), [('_BATCH_BYTES', 2), ('_BATCH_FILES', 2)])
+async def test_files_are_searched_before_all_of_them_are_read(
+    monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    backend = StateBackend({f'/{number}': 'x' for number in range(5)})
+    whole = await grep_backend(backend, 'x')
+    monkeypatch.setattr(f'pydantic_deep_backends._search_backend.{limit}', value)
+    assert await grep_backend(backend, 'x') == whole
+    assert len(whole.counts) == 5
 
 
 def test_a_binary_file_is_not_counted_as_searched() -> None:
