@@ -35,7 +35,7 @@ imports: $(READY)  ## Check that imports point down
 	$(V)/lint-imports
 
 docs: $(READY)  ## Build the documentation into site/
-	NO_MKDOCS_2_WARNING=1 $(V)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(V)/mkdocs build --strict
 
 docs-serve: $(READY)  ## Serve the documentation on loopback
 	$(V)/mkdocs serve

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pydantic_ai import InstructionPart, RunContext
@@ -43,24 +43,26 @@ def as_workspace(backend: BackendProtocol) -> WorkspaceBackend:
     return _adapt(backend, WorkspaceRef(provider=f'pydantic-deep-{ref.provider}', id=ref.id))
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
-    """Gives a run its workspace from `deps.backend`; a run without deps works on fresh `DeepAgentDeps()`.
+    """Gives a run its workspace from `deps.backend`; a run without deps works on fresh ones.
 
     Fresh deps reach every tool and every toolset of the run and are gone with it. `ctx.deps` of hooks and of
     instructions of your own stays `None` then: pass deps where you use them.
+
+    Raises:
+        UserError: At the start of a run, if its deps are no `deps_type`, or there are none and it needs arguments.
+        WorkspaceUnavailableError: At the start of a run, if its files are not there.
     """
 
     id: str | None = 'deps'
-    _fresh: DeepAgentDeps | None = None
+    deps_type: type[DeepAgentDeps] = DeepAgentDeps
+    """What deps must be, and what fresh ones are."""
+    _fresh: DeepAgentDeps | None = field(default=None, init=False, repr=False)
 
     def get_workspace(self, ctx: RunContext[DeepAgentDeps], *, ref: WorkspaceRef | None) -> WorkspaceBackend | None:
-        """Return the backend of deps; `None` for a ref of somebody else's workspace.
-
-        Raises:
-            UserError: The deps have no backend.
-        """
-        backend = _backend_of(_given(ctx) or self._fresh or DeepAgentDeps())
+        """Return the backend of deps; `None` for a ref of somebody else's workspace."""
+        backend = _backend_of(self._deps_of(ctx))
         workspace = _adapt(backend, None) if isinstance(backend.ref, BackendRef) else as_workspace(backend)
         return workspace if ref is None or ref == workspace.ref else None
 
@@ -69,8 +71,33 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
         if _given(ctx) is not None:
             return self
         workspace = ctx.workspace.backend
-        fresh = DeepAgentDeps(backend=workspace.backend) if isinstance(workspace, _Files) else DeepAgentDeps()
-        return replace(self, _fresh=fresh)
+        fresh = self._make()
+        if isinstance(workspace, _Files):
+            fresh.backend = workspace.backend
+        run = replace(self)
+        run._fresh = fresh
+        return run
+
+    async def before_run(self, ctx: RunContext[DeepAgentDeps]) -> None:
+        """Look whether the files are there: a directory that is missing is the caller's to mend, not the model's."""
+        await ctx.workspace.working_dir()
+
+    def _deps_of(self, ctx: RunContext[DeepAgentDeps]) -> DeepAgentDeps:
+        """Return the deps of the run, whatever they are: nothing checks types where an agent is called."""
+        deps: object = _given(ctx)
+        if deps is None:
+            return self._fresh or self._make()
+        if not isinstance(deps, self.deps_type):
+            got = deps.__name__ if isinstance(deps, type) else type(deps).__name__
+            raise UserError(f'`deps` is {got}, and this agent needs {self.deps_type.__name__}. Pass an object of it.')
+        return deps
+
+    def _make(self) -> DeepAgentDeps:
+        try:
+            return self.deps_type()
+        except TypeError as error:
+            name = self.deps_type.__name__
+            raise UserError(f'The run has no `deps`, and {name}() cannot make them: {error}. Pass `deps=`.') from error
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[DeepAgentDeps]) -> AbstractToolset[DeepAgentDeps] | None:
         """Hand fresh deps to the tools of a run that was given none."""
@@ -103,14 +130,14 @@ def _given(ctx: RunContext[DeepAgentDeps]) -> DeepAgentDeps | None:
 
 
 def _backend_of(deps: DeepAgentDeps) -> BackendProtocol:
-    """Return the backend of deps, whatever they are: nothing checks types where an agent is called."""
-    backend = getattr(deps, 'backend', None)
+    """Return the backend of deps, if it is one."""
+    backend: object = deps.backend
     if not hasattr(backend, 'ref'):
         raise UserError(
             f'{type(deps).__name__}.backend is {type(backend).__name__}, which is no backend. '
             'Pass `DeepAgentDeps(backend=…)` with a backend such as `LocalBackend(directory)`.'
         )
-    return cast('BackendProtocol', backend)
+    return backend
 
 
 def _adapt(backend: BackendProtocol, ref: WorkspaceRef | None) -> _Files:

@@ -84,7 +84,7 @@ def create_deep_agent(
         include_skills=include_skills,
         summarization=summarization,
     )
-    rooms = default_capabilities(include_todo=include_todo, include_filesystem=include_filesystem)
+    rooms = default_capabilities(deps_type=deps_type, include_todo=include_todo, include_filesystem=include_filesystem)
     taken = {given.id for given in capabilities if isinstance(given, AbstractCapability)}
     return Agent(
         model,
@@ -101,15 +101,16 @@ def create_deep_agent(
 
 
 def default_capabilities(
-    *, include_todo: bool = True, include_filesystem: bool = True
+    *, deps_type: type[DeepAgentDeps] = DeepAgentDeps, include_todo: bool = True, include_filesystem: bool = True
 ) -> list[AbstractCapability[DeepAgentDeps]]:
     """Return the rooms of `create_deep_agent`, for those who build their `Agent` themselves.
 
     Args:
+        deps_type: The `deps_type` of the agent.
         include_todo: Whether the model plans with `write_todos`.
         include_filesystem: Whether the model works on files.
     """
-    rooms: list[AbstractCapability[DeepAgentDeps]] = [DepsWorkspace(), ToolFailures()]
+    rooms: list[AbstractCapability[DeepAgentDeps]] = [DepsWorkspace(deps_type=deps_type), ToolFailures()]
     if include_todo:
         rooms.append(Todos())
     if include_filesystem:

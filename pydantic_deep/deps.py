@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Self, cast, get_type_hints
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.usage import UsageLimits
+from pydantic_core import PydanticSerializationError
 
 from pydantic_deep_backends import BackendProtocol, StateBackend
 from pydantic_deep_backends.errors import InvalidPathError
@@ -85,7 +86,10 @@ class DeepAgentDeps:
 
         Raises:
             InvalidUploadError: The name is empty, absolute, or leaves the uploads.
+            TypeError: The contents are no bytes.
         """
+        if not isinstance(cast('object', data), bytes | bytearray | memoryview):
+            raise TypeError(f'`data` is {type(data).__name__}. Pass bytes: encode a text with `.encode()`.')
         root = f'{(await self.backend.working_dir()).rstrip("/")}/{UPLOADS}'
         path = root + _parse_name(name)
         encoding = detect_encoding(data)
@@ -115,12 +119,9 @@ class DeepAgentDeps:
         """Return everything except live handles as JSON: not the backend, the subagents, and offloaded results.
 
         Raises:
-            DeepAgentError: A number is NaN or infinite.
+            DeepAgentError: A field holds what JSON cannot.
         """
-        fields = {
-            name: adapter.dump_python(getattr(self, name), mode='json')
-            for name, adapter in _adapters(type(self)).items()
-        }
+        fields = {name: self._dump(name, adapter) for name, adapter in _adapters(type(self)).items()}
         document = {'format': self._format, 'format_version': FORMAT_VERSION, **fields}
         try:
             return json.dumps(document, ensure_ascii=False, allow_nan=False)
@@ -136,9 +137,9 @@ class DeepAgentDeps:
             **live: The handles that JSON cannot hold, such as `backend=`; one that is left out has its default.
 
         Raises:
-            DeepAgentError: The text was not written by `to_json`, or by a newer version of it.
+            DeepAgentError: The text was not written by `to_json` of this class, or by a newer version of it.
         """
-        values: dict[str, object] = json.loads(text)
+        values = _parse_document(text)
         version = values.pop('format_version', None)
         if values.pop('format', None) != cls._format or not isinstance(version, int):
             raise DeepAgentError('This is not what `DeepAgentDeps.to_json` wrote. Pass its text unchanged.')
@@ -148,8 +149,22 @@ class DeepAgentDeps:
                 'Upgrade pydantic-deep.'
             )
         adapters = _adapters(cls)
-        known = {n: adapters[n].validate_python(v) for n, v in values.items() if n in adapters}
-        return cls(**cast('dict[str, Any]', known | live))
+        foreign = sorted(values.keys() - adapters.keys())
+        if foreign:
+            raise DeepAgentError(f'{cls.__name__} has no {", ".join(foreign)}. Use the class that wrote these deps.')
+        try:
+            known = {name: adapters[name].validate_python(value) for name, value in values.items()}
+            return cls(**cast('dict[str, Any]', known | live))
+        except (ValidationError, TypeError) as error:
+            raise DeepAgentError(f'These are no {cls.__name__}: {error}') from error
+
+    def _dump(self, name: str, adapter: TypeAdapter[object]) -> object:
+        try:
+            return adapter.dump_python(getattr(self, name), mode='json')
+        except PydanticSerializationError as error:
+            raise DeepAgentError(
+                f"JSON cannot hold the field {name!r}: {error}. Mark it `field(metadata={{'live': True}})` to leave it out."
+            ) from error
 
 
 def _parse_name(name: str) -> str:
@@ -164,6 +179,14 @@ def _parse_name(name: str) -> str:
     if path == '/':
         raise InvalidUploadError(name, 'it is empty. Use a file name.')
     return path
+
+
+def _parse_document(text: str | bytes) -> dict[str, object]:
+    try:
+        document: object = json.loads(text)
+    except ValueError:
+        document = None
+    return cast('dict[str, object]', document) if isinstance(document, dict) else {}
 
 
 @cache

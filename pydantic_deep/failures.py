@@ -6,6 +6,7 @@ Not here: a tool's `prepare`, which fails before there is a call that could have
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -25,6 +26,8 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
+_LOGGER = logging.getLogger('pydantic_deep')
+
 _MAX_CHARS = 4_000
 """How much of a message the model is shown: a traceback of some depth, and a bound on what a request costs."""
 
@@ -41,6 +44,7 @@ class ToolFailures(AbstractCapability[object]):
 
     Where pydantic-ai would end the run because a tool used up its retries, the last answer is a failed result too.
     Cancellation, deferral and a used-up budget are no failures of a tool and pass.
+    Each failure is logged with its traceback by the logger `pydantic_deep`, as a warning.
     """
 
     id: str | None = 'tool_failures'
@@ -56,8 +60,10 @@ class ToolFailures(AbstractCapability[object]):
         args: ValidatedToolArgs,
         error: Exception,
     ) -> Any:
-        """Fail the call with what was raised."""
-        raise self._failed(error) from error
+        """Fail the call with what was raised, and log it: the model sees a sentence, the developer the traceback."""
+        failed = self._failed(error)
+        _LOGGER.warning('Tool %r failed with %s', call.tool_name, type(error).__name__, exc_info=error)
+        raise failed from error
 
     async def on_tool_validate_error(
         self,

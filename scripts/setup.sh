@@ -7,15 +7,17 @@ python=$1 dir=$2 constraints=$3
 cd "$(dirname "$0")/.."
 
 if ! "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
-  echo "Python 3.11, 3.12 or 3.13 is needed; \`$python\` is $("$python" --version 2>&1 || echo missing). Set it: make PYTHON=python3.12 …" >&2
+  echo "Python 3.11, 3.12 or 3.13 is needed; \`$python\` is $("$python" --version 2>/dev/null || echo missing). Set it: make PYTHON=python3.12 …" >&2
   exit 1
 fi
-echo "Setting up $dir …" >&2
-mapfile -t wanted < <("$python" scripts/requirements.py)
+echo "Setting up $dir, once; this takes about a minute …" >&2
+wanted=$(mktemp)
+trap 'rm -f "$wanted"' EXIT
+"$python" scripts/requirements.py > "$wanted"
 if command -v uv >/dev/null; then
   [ -x "$dir/bin/python" ] || uv venv --quiet --python "$python" "$dir"
-  uv pip install --quiet --python "$dir/bin/python" --constraint "$constraints" -e backends -e '.[all]' "${wanted[@]}"
+  uv pip install --quiet --python "$dir/bin/python" --constraint "$constraints" -e backends -e '.[all]' -r "$wanted"
 else
   [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
-  "$dir/bin/python" -m pip install -qq --disable-pip-version-check --constraint "$constraints" -e backends -e '.[all]' "${wanted[@]}"
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check --constraint "$constraints" -e backends -e '.[all]' -r "$wanted"
 fi

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from inline_snapshot import snapshot
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext
-from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
+from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded, UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
+from pydantic_ai.workspaces import WorkspaceUnavailableError
 
-from pydantic_deep import DeepAgentDeps, StateBackend, Todos, ToolFailures, create_deep_agent, default_capabilities
+from pydantic_deep import (
+    DeepAgentDeps,
+    LocalBackend,
+    StateBackend,
+    Todos,
+    ToolFailures,
+    create_deep_agent,
+    default_capabilities,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -129,6 +139,46 @@ async def test_the_workspace_of_a_run_is_the_backend_of_deps() -> None:
     assert found[1] == ('moved', None)
 
 
+@dataclass(kw_only=True)
+class CountedDeps(DeepAgentDeps):
+    counter: int = 7
+
+
+async def test_fresh_deps_are_of_the_type_of_the_agent() -> None:
+    agent = create_deep_agent(play(ToolCallPart('count', {}), 'ok'), deps_type=CountedDeps)
+
+    @agent.tool
+    async def count(ctx: RunContext[CountedDeps]) -> int:
+        return ctx.deps.counter
+
+    no_deps: Any = None
+    result = await agent.run('go', deps=no_deps)
+    assert returned(result.all_messages(), 'count') == [('success', 7)]
+
+
+async def test_deps_that_cannot_be_made_are_asked_for() -> None:
+    no_deps: Any = None
+    with pytest.raises(UserError, match=r"TenantDeps\(\) cannot make them: .*'tenant'.* Pass `deps=`"):
+        await create_deep_agent(play('ok'), deps_type=TenantDeps).run('go', deps=no_deps)
+
+
+@pytest.mark.parametrize(
+    ('deps', 'got'),
+    [(StateBackend(), 'StateBackend'), (DeepAgentDeps, 'DeepAgentDeps'), (DeepAgentDeps(), 'DeepAgentDeps')],
+)
+async def test_deps_of_another_type_are_refused_at_the_start(deps: Any, got: str) -> None:
+    with pytest.raises(UserError, match=f'`deps` is {got}, and this agent needs CountedDeps'):
+        await create_deep_agent(play('ok'), deps_type=CountedDeps).run('go', deps=deps)
+
+
+async def test_a_directory_that_is_missing_is_told_to_the_caller_and_not_to_the_model(tmp_path: Path) -> None:
+    seen: list[AgentInfo] = []
+    deps = DeepAgentDeps(backend=LocalBackend(tmp_path / 'gone'))
+    with pytest.raises(WorkspaceUnavailableError, match='Create it'):
+        await create_deep_agent(play('ok', seen=seen)).run('go', deps=deps)
+    assert seen == []
+
+
 class Boom(Exception):
     pass
 
@@ -146,6 +196,20 @@ async def test_any_exception_of_a_tool_is_a_failed_result_and_the_run_goes_on(er
     result = await agent.run('go', deps=DeepAgentDeps())
     assert result.output == 'recovered'
     assert returned(result.all_messages(), 'risky') == [('failed', f'{type(error).__name__}: {error}')]
+
+
+async def test_a_failure_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    agent = create_deep_agent(play(ToolCallPart('risky', {}), 'ok'))
+
+    @agent.tool_plain
+    def risky() -> str:
+        raise Boom('it broke')
+
+    await agent.run('go', deps=DeepAgentDeps())
+    (record,) = [r for r in caplog.records if r.name == 'pydantic_deep']
+    assert (record.levelname, record.getMessage()) == ('WARNING', "Tool 'risky' failed with Boom")
+    assert record.exc_info is not None
+    assert record.exc_info[0] is Boom
 
 
 async def test_a_failing_tool_leaves_the_results_of_its_siblings() -> None:

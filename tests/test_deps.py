@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from pydantic_ai.usage import UsageLimits
@@ -123,7 +124,44 @@ def test_deps_share_no_defaults() -> None:
     assert one.uploads is not other.uploads
 
 
-@pytest.mark.parametrize('text', ['{}', '{"format": "else", "format_version": 1}', '{"format": "pydantic-deep.deps"}'])
+def test_a_field_that_json_cannot_hold_is_named() -> None:
+    @dataclass(kw_only=True)
+    class Connected(DeepAgentDeps):
+        connection: object = None
+
+    with pytest.raises(DeepAgentError, match=r"the field 'connection': .*'live': True"):
+        Connected(connection=object()).to_json()
+
+
+def test_json_of_another_class_is_refused_by_the_fields() -> None:
+    with pytest.raises(DeepAgentError, match='DeepAgentDeps has no tenant'):
+        DeepAgentDeps.from_json(TenantDeps(tenant='acme').to_json())
+
+
+@pytest.mark.parametrize('fields', ['"todos": [{"content": 1}]', '"nothing": 1, "todos": 3', '"max_depth": "x"'])
+def test_json_with_wrong_values_is_refused(fields: str) -> None:
+    with pytest.raises(DeepAgentError):
+        DeepAgentDeps.from_json('{"format": "pydantic-deep.deps", "format_version": 1, %s}' % fields)  # noqa: UP031
+
+
+def test_a_field_without_a_value_is_asked_for() -> None:
+    @dataclass(kw_only=True)
+    class Owned(DeepAgentDeps):
+        owner: str
+
+    with pytest.raises(DeepAgentError, match=r'These are no Owned: .*owner'):
+        Owned.from_json(DeepAgentDeps().to_json())
+
+
+async def test_a_text_is_no_upload() -> None:
+    text: Any = 'text'
+    with pytest.raises(TypeError, match=r'`data` is str. Pass bytes'):
+        await DeepAgentDeps().upload('a.txt', text)
+
+
+@pytest.mark.parametrize(
+    'text', ['nonsense', '[]', '{}', '{"format": "else", "format_version": 1}', '{"format": "pydantic-deep.deps"}']
+)
 def test_json_of_something_else_is_refused(text: str) -> None:
     with pytest.raises(DeepAgentError, match=r'not what `DeepAgentDeps\.to_json` wrote'):
         DeepAgentDeps.from_json(text)

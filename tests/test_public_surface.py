@@ -239,9 +239,10 @@ def test_every_signature() -> None:
             'DeepAgentDeps.upload': 'name, data',
             'DeepAgentDeps.clone_for_subagent': 'max_depth=…',
             'DeepAgentDeps.to_json': '',
-            'DepsWorkspace': 'id=…, _fresh=…, description=…, defer_loading=…',
+            'DepsWorkspace': 'id=…, description=…, defer_loading=…, deps_type=…',
             'DepsWorkspace.get_workspace': 'ctx, ref',
             'DepsWorkspace.for_run': 'ctx',
+            'DepsWorkspace.before_run': 'ctx',
             'DepsWorkspace.get_wrapper_toolset': 'toolset',
             'Filesystem': 'id=…, description=…, defer_loading=…, backend=…, offload_chars=…',
             'Filesystem.for_run': 'ctx',
@@ -305,7 +306,7 @@ def test_every_signature() -> None:
             'Upload': 'name, path, size_bytes, encoding, line_count, media_type',
             'as_workspace': 'backend',
             'create_deep_agent': 'model=…, instructions=…, output_type=…, deps_type=…, name=…, tools=…, toolsets=…, capabilities=…, subagents=…, skills=…, interrupt_on=…, include_todo=…, include_filesystem=…, include_subagents=…, include_skills=…, summarization=…, model_settings=…',
-            'default_capabilities': 'include_todo=…, include_filesystem=…',
+            'default_capabilities': 'deps_type=…, include_todo=…, include_filesystem=…',
         }
     )
     assert signatures(pydantic_deep_backends) == snapshot(

@@ -120,7 +120,7 @@ def test_what_may_not_be_read_is_named_and_hides_nothing(unprivileged_root: Path
 def unprivileged_root(tmp_path: Path) -> Path:
     """Return a directory that anybody may enter, also where pytest keeps its own to itself."""
     for directory in (tmp_path, *tmp_path.parents):
-        if directory.stat().st_uid == os.geteuid() and directory.name.startswith(('pytest-', 'test_')):
+        if directory.stat().st_uid == os.geteuid() and directory.name.startswith(('pytest-', 'popen-', 'test_')):
             directory.chmod(0o755)
     return tmp_path
 

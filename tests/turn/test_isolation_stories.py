@@ -273,7 +273,7 @@ async def test_what_is_no_backend_is_refused_before_the_first_request(backend: o
 
 async def test_deps_that_are_not_ours_are_refused_before_the_first_request() -> None:
     model = ScriptedModel('done')
-    with pytest.raises(UserError, match=r'Own\.backend is NoneType, which is no backend'):
+    with pytest.raises(UserError, match='`deps` is Own, and this agent needs DeepAgentDeps'):
         await create_deep_agent(model).run('go', deps=cast('DeepAgentDeps', Own()))
     assert model.requests == []
 
