@@ -16,7 +16,7 @@ from pydantic_deep_backends import StateBackend
 
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
-from ._offload import HEAD_CHARS, TAIL_CHARS, keep, render_preview
+from ._offload import HEAD_CHARS, TAIL_CHARS, keep, render_preview, text_of
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
 from ._types import BackendSource, UploadLike
@@ -39,8 +39,10 @@ class Filesystem(AbstractCapability[object]):
     The files are those of `backend`; without it, those of `deps.backend`; without that, those of the run's workspace.
     A workspace has no compare-and-swap: there, changes of one file are safe within a run, not between runs.
 
-    A text result of any tool that is longer than `offload_chars` is kept in memory under `/offload`, where `read_file`
-    and `grep` find it, and the model gets its head and tail. It is kept with `DeepAgentDeps`, else for the run.
+    A result of any tool that is longer than `offload_chars`, as text or as the JSON that the model would be sent, is
+    kept in memory under `/offload`, where `read_file` and `grep` find it, and the model gets its head and tail. It is
+    kept with `DeepAgentDeps`, else for the run. Results with images or other files stay whole, and so do
+    those of a tool with a `tool_kind`, which programs read, and `ToolReturn.content`.
 
     Raises:
         UserError: At the start of a run that has no backend, or something else in its place.
@@ -51,7 +53,7 @@ class Filesystem(AbstractCapability[object]):
     backend: BackendSource | None = None
     """Where the files are, or a function that tells it for a run."""
     offload_chars: int | None = OFFLOAD_CHARS
-    """The longest text that a tool may answer with; `None` for no limit."""
+    """The longest result that a tool may answer with; `None` for no limit."""
     _notice: Notice = field(
         default_factory=lambda: Notice(heading=UPLOADS_HEADING, known=''), init=False, repr=False, compare=False
     )
@@ -102,21 +104,21 @@ class Filesystem(AbstractCapability[object]):
         args: ValidatedToolArgs,
         result: Any,
     ) -> Any:
-        """Keep a text that is too long among the large results, and return its head and tail."""
+        """Keep a result that is too long among the large ones, and return its head and tail."""
         is_window = tool_def.toolset_id == TOOLSET_ID and tool_def.name == 'read_file'
+        is_typed = tool_def.tool_kind is not None  # what core reads itself keeps its shape
         limit = self.offload_chars
-        if is_window or limit is None:
+        if is_window or is_typed or limit is None:
             return result
-        if isinstance(result, str):
-            return await self._shorten(result, limit, call)
-        if isinstance(result, ToolReturn) and isinstance(result.return_value, str):
-            whole = cast('ToolReturn[str]', result)
-            return replace(whole, return_value=await self._shorten(result.return_value, limit, call))
-        return cast('object', result)
+        if isinstance(result, ToolReturn):
+            whole = cast('ToolReturn[object]', result)
+            return replace(whole, return_value=await self._shorten(whole.return_value, limit, call))
+        return await self._shorten(cast('object', result), limit, call)
 
-    async def _shorten(self, text: str, limit: int, call: ToolCallPart) -> str:
-        if len(text) <= limit:
-            return text
+    async def _shorten(self, result: object, limit: int, call: ToolCallPart) -> object:
+        text = text_of(result)
+        if text is None or len(text) <= limit:
+            return result
         return render_preview(text, await keep(self._run.offload, call.tool_call_id, text))
 
     def _files(self, ctx: RunContext[object]) -> Files:

@@ -47,7 +47,7 @@ class RunState:
     offload: StateBackend
     """The large results."""
     offload_chars: int | None
-    """The longest text that a tool may answer with before it is offloaded; `None` if nothing is."""
+    """The longest result that a tool may answer with before it is offloaded; `None` if nothing is."""
     digest_by_key: dict[tuple[bool, str], str] = field(default_factory=dict[tuple[bool, str], str])
     """What the model saw or wrote last, by canonical path."""
     lock_by_key: dict[tuple[bool, str], anyio.Lock] = field(default_factory=dict[tuple[bool, str], anyio.Lock])

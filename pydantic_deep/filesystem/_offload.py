@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+
+from pydantic_ai.messages import ToolReturnPart
 
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import FileChangedError
@@ -20,6 +23,25 @@ _UNSAFE = re.compile(r'[^A-Za-z0-9_-]')
 
 _MAX_NAME_CHARS = 100
 """The longest file name that is made of a call's id; ids of providers have some 30 characters."""
+
+
+def text_of(result: object) -> str | None:
+    """Return the text that a model is sent for the result of a tool: itself, or its JSON.
+
+    `None` if it holds images or other files, which are no text, if it cannot be long, or if it cannot be sent, which
+    pydantic-ai says itself. A small structure takes some 3 µs, so that it is not worth to guess its size first.
+    """
+    if isinstance(result, str):
+        return result
+    if result is None or isinstance(result, (int, float, Iterator)):  # an iterator could be read only once
+        return None
+    part = ToolReturnPart(tool_name='', content=result, tool_call_id='')
+    if part.files:
+        return None
+    try:
+        return part.model_response_str()
+    except ValueError:
+        return None
 
 
 def render_preview(text: str, path: str) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import pytest
 from inline_snapshot import snapshot
-from pydantic_ai import Agent, ToolReturn
-from pydantic_ai.messages import ToolCallPart
+from pydantic import BaseModel, Field
+from pydantic_ai import Agent, BinaryContent, Tool, ToolOutput, ToolReturn
+from pydantic_ai.messages import ToolCallPart, ToolKind
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
 from pydantic_deep.filesystem import Filesystem
-from pydantic_deep.filesystem._offload import name_of_call
+from pydantic_deep.filesystem._offload import name_of_call, text_of
 from pydantic_deep.testing import ScriptedModel, call, deps_for_test
 from pydantic_deep_backends import LocalBackend, StateBackend
 
@@ -83,16 +85,84 @@ async def test_the_text_of_a_structured_result_is_offloaded_and_the_rest_of_it_s
     assert part.metadata == {'rows': 10_000}
 
 
-async def test_data_that_is_no_text_stays() -> None:
-    def rows() -> list[str]:
-        return ['x' * 50_000]
+@dataclass
+class Row:
+    number: int
 
-    def nested() -> ToolReturn[list[str]]:
-        return ToolReturn(rows())
 
-    model = ScriptedModel([call('rows'), call('nested')], 'done')
-    agent = Agent(model, tools=[rows, nested], capabilities=[Filesystem(backend=StateBackend())])
-    assert await results(agent, model) == [['x' * 50_000]] * 2
+class Table(BaseModel):
+    rows: list[Row] = Field(serialization_alias='theRows')
+
+
+ROWS = [Row(number) for number in range(10_000)]
+
+
+@pytest.mark.parametrize(
+    ('result', 'begin', 'end'),
+    [
+        ([{'number': row.number} for row in ROWS], '[{"number":0},', '{"number":9999}]'),
+        ({'rows': ROWS}, '{"rows":[{"number":0},', '{"number":9999}]}'),
+        (Table(rows=ROWS), '{"theRows":[{"number":0},', '{"number":9999}]}'),
+        (ToolReturn(ROWS), '[{"number":0},', '{"number":9999}]'),
+    ],
+    ids=['list', 'dict of dataclasses', 'model', 'tool return'],
+)
+async def test_a_large_structure_is_offloaded_as_the_json_that_the_model_is_sent(
+    result: object, begin: str, end: str
+) -> None:
+    def structure() -> object:
+        return result
+
+    model = ScriptedModel(call('structure'), call('read_file', path='/offload/call-1', offset='1:1990'), 'done')
+    agent = Agent(model, tools=[structure], capabilities=[Filesystem(backend=StateBackend())])
+    preview, page = map(str, await results(agent, model))
+    assert preview.startswith(begin)
+    assert preview.endswith(end)
+    assert page.startswith(f'1\t{preview[1_989:2_000]}')
+
+
+async def test_what_is_small_or_holds_files_or_cannot_be_long_stays() -> None:
+    image = BinaryContent(b'x' * 60_000, media_type='image/png')
+
+    def small() -> dict[str, int]:
+        return {'rows': 1}
+
+    def seen() -> list[str | BinaryContent]:
+        return ['x' * 50_000, image]
+
+    def picture() -> BinaryContent:
+        return image
+
+    def nothing() -> None:
+        return None
+
+    model = ScriptedModel([call('small'), call('seen'), call('picture'), call('nothing')], 'done')
+    room = Filesystem(backend=StateBackend())
+    agent = Agent(model, tools=[small, seen, picture, nothing], capabilities=[room])
+    assert await results(agent, model) == [{'rows': 1}, ['x' * 50_000, image], image, None]
+
+
+async def test_a_result_of_a_kind_that_programs_read_keeps_its_shape() -> None:
+    def table() -> dict[str, list[Row]]:
+        return {'rows': ROWS}
+
+    model = ScriptedModel(call('table'), 'done')
+    room = Filesystem(backend=StateBackend())
+    agent = Agent(model, tools=[Tool(table, tool_kind=ToolKind('tests', 'table'))], capabilities=[room])
+    assert await results(agent, model) == [{'rows': ROWS}]
+
+
+@pytest.mark.parametrize('result', [{'a': object()}, iter([1])], ids=['not to be sent', 'read only once'])
+def test_what_cannot_be_measured_is_left_to_pydantic_ai(result: object) -> None:
+    assert text_of(result) is None
+
+
+async def test_the_output_of_an_agent_is_never_offloaded() -> None:
+    model = ScriptedModel(call('final_result', rows=[{'number': row.number} for row in ROWS]))
+    agent = Agent(
+        model, output_type=ToolOutput(Table, name='final_result'), capabilities=[Filesystem(backend=StateBackend())]
+    )
+    assert (await agent.run('go')).output.rows == ROWS
 
 
 async def test_nothing_is_offloaded_where_that_is_off() -> None:
