@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
-from . import _nodes
+from . import _node_encoding, _nodes
 from ._nodes import Child, FileVersion, Node
 from .errors import InvalidPathError
 
@@ -98,7 +98,7 @@ class Tree:
                 continue
             pending.pop()
             if top not in decoded:
-                decoded[top] = _nodes.decode(nodes[top], decoded)
+                decoded[top] = _node_encoding.decode(nodes[top], decoded)
         _nodes.check_directory(decoded[digest])
         tree = cls._from(decoded[digest])
         if tree.digest != digest:
@@ -108,7 +108,7 @@ class Tree:
     @property
     def digest(self) -> str:
         """The digest of the root: trees have the same one if and only if they have the same files."""
-        return _nodes.digest(self._root)
+        return _node_encoding.digest(self._root)
 
     def nodes(self, known: Container[str] = ()) -> Iterator[tuple[str, bytes]]:
         """Yield the digest and the encoding of each node, parts before what refers to them.
@@ -120,12 +120,12 @@ class Tree:
         pending: list[tuple[Node, bool]] = [(self._root, False)]
         while pending:
             node, parts_done = pending.pop()
-            digest = _nodes.digest(node)
+            digest = _node_encoding.digest(node)
             if digest in seen or digest in known:
                 continue
             if parts_done:
                 seen.add(digest)
-                yield digest, _nodes.encode(node)
+                yield digest, _node_encoding.encode(node)
             else:
                 pending.append((node, True))
                 pending += ((part, False) for part in _nodes.parts_of(node))
@@ -302,7 +302,11 @@ def _is_equal(one: Child | None, two: Child | None) -> bool:
         return False
     if isinstance(one, FileVersion) or isinstance(two, FileVersion):
         return one == two
-    return _nodes.digest(one) == _nodes.digest(two)
+    return _node_encoding.digest(one) == _node_encoding.digest(two)
+
+
+_MAX_NAME_CHARS = 16_383
+"""The longest name in a tree: its length is encoded in 16 bits, and a character may take four bytes."""
 
 
 def _parts_of(path: str) -> list[str]:
@@ -311,6 +315,8 @@ def _parts_of(path: str) -> list[str]:
     parts = path[1:].split('/')
     if not {'', '.', '..'}.isdisjoint(parts):
         raise InvalidPathError(path, 'a component is empty, `.` or `..`. Write the path without it.')
+    if max(map(len, parts)) > _MAX_NAME_CHARS:
+        raise InvalidPathError(path, f'a name in it has more than {_MAX_NAME_CHARS:,} characters. Use a shorter one.')
     return parts
 
 
@@ -338,4 +344,4 @@ def _references(digest: str, nodes: Mapping[str, bytes]) -> list[str]:
     data = nodes[digest]
     if _nodes.digest_of(data) != digest:
         raise ValueError(f'The node {digest} has other contents than its digest says. Fetch it again.')
-    return _nodes.references_of(data)
+    return _node_encoding.references_of(data)

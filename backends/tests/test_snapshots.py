@@ -76,6 +76,7 @@ def test_a_digest_names_its_algorithm() -> None:
     [
         ('sha256:' + '0' * 64, 0, 0o600),
         ('sha256:' + '0' * 64, -1, 0o644),
+        ('sha256:' + '0' * 64, 2**63, 0o644),
         ('0' * 64, 0, 0o644),
         ('sha256:' + 'G' * 64, 0, 0o644),
         ('sha256:' + '0' * 64 + '\n', 0, 0o644),
@@ -188,7 +189,7 @@ def test_the_representation_names_no_file() -> None:
     assert 'secret' not in repr(tree_of({'/secret': b'x'}))
 
 
-@pytest.mark.parametrize('path', ['', 'a', '/', '/a/', '//a', '/a/./b', '/a/../b', '/..'])
+@pytest.mark.parametrize('path', ['', 'a', '/', '/a/', '//a', '/a/./b', '/a/../b', '/..', '/' + 'a' * 16_384])
 def test_a_malformed_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidPathError):
         Tree().set(path, version_of(b''))
@@ -441,6 +442,8 @@ PART = next(e for _, e in numbered(range(2_000)).nodes() if e.startswith(b'pdt1s
         (b'pdt1cd\0\1a' + EMPTY_REFERENCE + b'\0' * 7 + b'\1', 'not those of a tree'),
         (b'pdt1s\0\1' + EMPTY_REFERENCE + b'\0' * 16, 'not those of a tree'),
         (b'pdt1cf\0\1b' + DIGEST + b'\0' * 8 + b'f\0\1a' + DIGEST + b'\0' * 8, 'not those of a tree'),
+        (b'pdt1s\x20\0' + EMPTY_REFERENCE + b'\0' * 16, '1 slots at level 32'),
+        (b'pdt1s\0' + (b'\0' + EMPTY_REFERENCE + b'\0' * 16) * 17, '17 slots at level 0'),
         (PART, 'only a part|a part of one'),
     ],
 )
@@ -448,6 +451,18 @@ def test_nodes_that_no_tree_has_are_refused(node: bytes, message: str) -> None:
     nodes = dict(numbered(range(2_000)).nodes())
     nodes |= {digest_of(node): node, digest_of(EMPTY_NODE): EMPTY_NODE}
     with pytest.raises(ValueError, match=message):
+        Tree.from_nodes(digest_of(node), nodes)
+
+
+def test_more_files_than_can_be_counted_are_refused() -> None:
+    """A few kilobytes of nodes can name any number of files: each directory holds the one below many times."""
+    node, nodes = b'pdt1cf\0\1a' + DIGEST + b'\0' * 8, dict[str, bytes]()
+    for _ in range(12):
+        nodes[digest_of(node)] = node
+        reference = b'\6sha256\x20' + bytes.fromhex(digest_of(node)[7:])
+        node = b'pdt1c' + b''.join(b'd\0\1%c' % (48 + n) + reference + b'\0' * 7 + b'\1' for n in range(64))
+    nodes[digest_of(node)] = node
+    with pytest.raises(ValueError, match='that many files'):
         Tree.from_nodes(digest_of(node), nodes)
 
 

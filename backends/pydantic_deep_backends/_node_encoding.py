@@ -1,0 +1,202 @@
+"""How the nodes of a tree are written down: a documented encoding, and digests of it.
+
+Encoding, all integers big-endian, nothing optional, every variable part behind its length:
+
+```
+chunk   b"pdt1c" then per entry, sorted by the bytes of its name:
+          kind    1 byte: b"f" file 0o644, b"x" file 0o755, b"d" directory
+          name    u16 length, then UTF-8 (lone surrogates as their three bytes, so that every name has one encoding)
+          digest  u8 length and ASCII name of the algorithm, u8 length and raw bytes
+          size    u64: bytes of the file; number of files below the directory
+split   b"pdt1s" u8 level, then per used slot, in order:
+          slot    u8
+          digest  as above
+          entries u64: entries of the directory in this slot
+          files   u64: files in and below this slot
+```
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ._nodes import (
+    ALGORITHM,
+    FAN_OUT,
+    MAX_COUNT,
+    Child,
+    Chunk,
+    FileVersion,
+    Node,
+    check_directory,
+    directory_of,
+    encode_name,
+    entries_of,
+    parts_of,
+)
+
+_CHUNK_MAGIC: Final = b'pdt1c'
+_SPLIT_MAGIC: Final = b'pdt1s'
+_MAX_LEVEL: Final = 31
+"""The deepest split that is read: 128 bits of the hashes of its names would have to be equal."""
+
+_RESERVED_NAMES: Final = frozenset({'', '.', '..'})
+_MODE_KINDS: Final = {0o644: b'f', 0o755: b'x'}
+_KIND_MODES: Final = {b'f': 0o644, b'x': 0o755}
+
+
+def digest(node: Node) -> str:
+    """Return the digest of a directory: of its encoding, in which stand the digests of all below it."""
+    return f'{ALGORITHM}:{_raw_digest(node).hex()}'
+
+
+def encode(node: Node) -> bytes:
+    """Return the encoding of one node, without those below it."""
+    if isinstance(node, Chunk):
+        names = sorted((encode_name(name), child) for name, child in node.entries.items())
+        return _CHUNK_MAGIC + b''.join(_encode_entry(name, child) for name, child in names)
+    pieces = [_SPLIT_MAGIC, node.level.to_bytes(1, 'big')]
+    for slot, part in enumerate(node.slots):
+        if part is not None:
+            pieces += (slot.to_bytes(1, 'big'), _encode_node_digest(part))
+            pieces += (part.entry_count.to_bytes(8, 'big'), part.file_count.to_bytes(8, 'big'))
+    return b''.join(pieces)
+
+
+def decode(data: bytes, node_by_digest: Mapping[str, Node]) -> Node:
+    """Return the node that was encoded as `data`.
+
+    The result is built anew from the entries: compare digests to learn whether `data` had the one right form.
+
+    Args:
+        data: What `encode` returned.
+        node_by_digest: The nodes that it refers to.
+
+    Raises:
+        ValueError: `data` is not the encoding of a node.
+    """
+    level, references = _parse(data)
+    node = _rebuild(level, references, node_by_digest)
+    if node.file_count > MAX_COUNT:
+        raise ValueError('A node cannot have that many files below it. Pass what `Tree.nodes` yielded.')
+    return node
+
+
+def references_of(data: bytes) -> list[str]:
+    """Return the digests of the nodes that an encoded node refers to. Raises `ValueError` like `decode`."""
+    level, references = _parse(data)
+    return [reference.digest for reference in references if level is not None or reference.kind == b'd']
+
+
+def _rebuild(level: int | None, references: list[_Reference], node_by_digest: Mapping[str, Node]) -> Node:
+    if level is not None:
+        parts = (node_by_digest[reference.digest] for reference in references)
+        return directory_of(dict(entry for part in parts for entry in entries_of(part)), level)
+    return directory_of({ref.name: _decode_child(ref, node_by_digest) for ref in references})
+
+
+def _raw_digest(node: Node) -> bytes:
+    """Compute the digests that are missing, from the bottom up: a path may be deeper than the stack of Python."""
+    pending = [node]
+    while pending:
+        top = pending[-1]
+        missing = [part for part in parts_of(top) if part.sealed is None] if top.sealed is None else []
+        if missing:
+            pending += missing
+            continue
+        pending.pop()
+        if top.sealed is None:
+            top.sealed = hashlib.sha256(encode(top)).digest()
+    assert node.sealed is not None  # noqa: S101 - the loop ended, so `node` itself was popped
+    return node.sealed
+
+
+def _encode_entry(name: bytes, child: Child) -> bytes:
+    length = len(name).to_bytes(2, 'big')
+    if isinstance(child, FileVersion):
+        algorithm, _, digits = child.digest.partition(':')
+        digest_part = _encode_digest(algorithm, bytes.fromhex(digits))
+        return _MODE_KINDS[child.mode] + length + name + digest_part + child.size.to_bytes(8, 'big')
+    return b'd' + length + name + _encode_node_digest(child) + child.file_count.to_bytes(8, 'big')
+
+
+def _encode_node_digest(node: Node) -> bytes:
+    return _encode_digest(ALGORITHM, _raw_digest(node))
+
+
+def _encode_digest(algorithm: str, raw: bytes) -> bytes:
+    name = algorithm.encode('ascii')
+    return len(name).to_bytes(1, 'big') + name + len(raw).to_bytes(1, 'big') + raw
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """One entry of a chunk, or one slot of a split without a kind and a name."""
+
+    digest: str
+    size: int
+    kind: bytes = b''
+    name: str = ''
+
+
+def _parse(data: bytes) -> tuple[int | None, list[_Reference]]:
+    """Take an encoding apart: the level of a split or `None`, and what it refers to."""
+    reader = _Reader(data)
+    magic = reader.take(len(_CHUNK_MAGIC))
+    references: list[_Reference] = []
+    if magic == _CHUNK_MAGIC:
+        while not reader.at_end:
+            kind, name = reader.take(1), reader.take(reader.number(2)).decode('utf-8', 'surrogatepass')
+            references.append(_Reference(reader.digest(), reader.number(8), kind, name))
+        return None, references
+    if magic != _SPLIT_MAGIC:
+        raise ValueError(f'A node cannot start with {magic!r}. Pass what `Tree.nodes` yielded.')
+    level = reader.number(1)
+    while not reader.at_end:
+        reader.take(1)
+        references.append(_Reference(reader.digest(), reader.number(8)))
+        reader.take(8)
+    if level > _MAX_LEVEL or len(references) > FAN_OUT:
+        raise ValueError(f'A split cannot have {len(references)} slots at level {level}. Fetch it again.')
+    return level, references
+
+
+def _decode_child(reference: _Reference, node_by_digest: Mapping[str, Node]) -> Child:
+    if reference.name in _RESERVED_NAMES or '/' in reference.name:
+        raise ValueError(f'An entry cannot be named {reference.name!r}. Pass what `Tree.nodes` yielded.')
+    if reference.kind in _KIND_MODES:
+        return FileVersion(digest=reference.digest, size=reference.size, mode=_KIND_MODES[reference.kind])
+    if reference.kind != b'd' or not reference.size:
+        raise ValueError(f'An entry cannot be of the kind {reference.kind!r}. Pass what `Tree.nodes` yielded.')
+    node = node_by_digest[reference.digest]
+    check_directory(node)
+    return node
+
+
+class _Reader:
+    """Takes an encoding apart from front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._position == len(self._data)
+
+    def take(self, count: int) -> bytes:
+        piece = self._data[self._position : self._position + count]
+        if len(piece) < count:
+            raise ValueError(f'The node ends after {len(self._data)} bytes, in the middle of an entry. Fetch it again.')
+        self._position += count
+        return piece
+
+    def number(self, count: int) -> int:
+        return int.from_bytes(self.take(count), 'big')
+
+    def digest(self) -> str:
+        algorithm = self.take(self.number(1)).decode('ascii')
+        return f'{algorithm}:{self.take(self.number(1)).hex()}'
