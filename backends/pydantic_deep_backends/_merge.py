@@ -1,24 +1,19 @@
 """Three-way merge of trees: clean where only one side changed, line by line where both did, a conflict otherwise.
 
 Nothing is guessed: what cannot be joined without a decision is a `Conflict`, and the merged tree keeps ours there.
+How two texts are joined is in `_merge_lines`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from merge3 import Merge3
-
+from ._merge_lines import merge_lines
 from ._nodes import FileVersion, digest_of
 from ._tree import Tree
 from .errors import MissingBlobError
-
-_MAX_EXACT_LINES: Final = 1_000
-"""The longest stretch between the first and the last change in which frequent lines are compared too: a million
-comparisons at most, well under a second."""
 
 ConflictKind: TypeAlias = Literal['content', 'binary', 'add/add', 'delete/modify', 'modify/delete', 'file/directory']
 """What the two sides did, ours first.
@@ -159,20 +154,6 @@ class _Merge:
         self._conflicts[path] = Conflict(path=path, kind=kind, base=base, ours=ours, theirs=theirs)
 
 
-def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
-    r"""Merge three texts line by line; `None` if both sides changed the same or neighbouring lines.
-
-    Lines end at `\n`, `\r\n` or `\r` and keep their ends, so nothing is rewritten and no encoding is assumed.
-    """
-    old, one, two = (data.splitlines(keepends=True) for data in (base, ours, theirs))
-    pieces: list[bytes] = []
-    for group in Merge3(old, one, two, sequence_matcher=_LineMatcher).merge_groups():
-        if group[0] == 'conflict':
-            return None
-        pieces += group[1]
-    return b''.join(pieces)
-
-
 def _versions(path: str, *trees: Tree) -> tuple[FileVersion | None, ...]:
     return tuple(tree.get(path) for tree in trees)
 
@@ -185,37 +166,3 @@ def _is_line_merge(base: FileVersion | None, ours: FileVersion | None, theirs: F
     """Return whether all three exist with contents of their own."""
     versions = (base, ours, theirs)
     return len({version.digest for version in versions if version is not None}) == len(versions)
-
-
-class _LineMatcher:
-    """Finds the lines that two texts share, for `Merge3`: what `difflib` finds, with frequent lines where affordable.
-
-    `difflib` ignores lines that are frequent in a text of 200 or more, because its time grows with the square of
-    their number; two changes far apart in a file of repeated lines would then be a conflict. Lines in common at both
-    ends are matched first, and only a middle of more than `_MAX_EXACT_LINES` is left to that shortcut.
-    """
-
-    def __init__(
-        self,
-        isjunk: Callable[[bytes], bool] | None = None,
-        a: Sequence[bytes] = (),
-        b: Sequence[bytes] = (),
-        autojunk: bool = True,
-    ) -> None:
-        self._isjunk = isjunk
-        self._one = a
-        self._two = b
-
-    def get_matching_blocks(self) -> list[tuple[int, int, int]]:
-        """Return `(start in one, start in two, count)` of each run of equal lines, and an empty one at the end."""
-        one, two = self._one, self._two
-        shorter = min(len(one), len(two))
-        head = next((i for i in range(shorter) if one[i] != two[i]), shorter)
-        tail = next((i for i in range(shorter - head) if one[-1 - i] != two[-1 - i]), shorter - head)
-        middle_one, middle_two = one[head : len(one) - tail], two[head : len(two) - tail]
-        is_long = max(len(middle_one), len(middle_two)) > _MAX_EXACT_LINES
-        matcher = SequenceMatcher(self._isjunk, middle_one, middle_two, autojunk=is_long)
-        blocks = [(0, 0, head)]
-        blocks += ((i + head, j + head, size) for i, j, size in matcher.get_matching_blocks())
-        blocks += ((len(one) - tail, len(two) - tail, tail), (len(one), len(two), 0))
-        return [block for block in blocks[:-1] if block[2]] + blocks[-1:]

@@ -534,6 +534,34 @@ def test_changes_far_apart_among_repeated_lines_are_joined(line_count: int) -> N
     assert list(result.blobs.values()) == [b''.join(merged)]
 
 
+def test_a_change_of_every_fourth_of_many_lines_is_joined() -> None:
+    """`difflib` alone would compare all pairs of the 60,000 lines."""
+    base = [b'%d\n' % number for number in range(60_000)]
+    ours = [b'ours ' + line if number % 4 == 0 else line for number, line in enumerate(base)]
+    theirs, merged = list(base), list(ours)
+    theirs[30_002] = merged[30_002] = b'theirs\n'
+    result = merge_files({'/f': b''.join(base)}, {'/f': b''.join(ours)}, {'/f': b''.join(theirs)})
+    assert list(result.blobs.values()) == [b''.join(merged)]
+
+
+def test_lines_that_changed_places_are_joined_with_a_change_elsewhere() -> None:
+    base, ours, theirs = b'1\n2\n3\n4\n5\n', b'3\n1\n2\n4\n5\n', b'1\n2\n3\n4\nfive\n'
+    result = merge_files({'/f': base}, {'/f': ours}, {'/f': theirs})
+    assert list(result.blobs.values()) == [b'3\n1\n2\n4\nfive\n']
+
+
+def test_repeated_lines_that_are_too_many_to_compare_are_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = b'x\na\nb\na\nb\na\nb\ny\n'
+    ours, theirs = (
+        base.replace(b'x\na\n', b'X\nA\n').replace(b'b\ny', b'B\nY'),
+        base.replace(b'a\nb\na\nb', b'a\nb\nc\nb'),
+    )
+    files: tuple[dict[str, bytes], ...] = ({'/f': base}, {'/f': ours}, {'/f': theirs})
+    assert list(merge_files(*files).blobs.values()) == [b'X\nA\nb\nc\nb\na\nB\nY\n']
+    monkeypatch.setattr('pydantic_deep_backends._merge_lines._MAX_PAIRS', 0)
+    assert [conflict.kind for conflict in merge_files(*files).conflicts] == ['content']
+
+
 LINES = st.lists(st.sampled_from([b'a\n', b'b\n', b'\n']), max_size=8)
 
 
