@@ -112,14 +112,14 @@ class Filesystem(AbstractCapability[object]):
             return result
         if isinstance(result, ToolReturn):
             whole = cast('ToolReturn[object]', result)
-            return replace(whole, return_value=await self._shorten(whole.return_value, limit, call))
-        return await self._shorten(cast('object', result), limit, call)
+            return replace(whole, return_value=await self._shorten(ctx, whole.return_value, limit, call))
+        return await self._shorten(ctx, cast('object', result), limit, call)
 
-    async def _shorten(self, result: object, limit: int, call: ToolCallPart) -> object:
+    async def _shorten(self, ctx: RunContext[object], result: object, limit: int, call: ToolCallPart) -> object:
         text = text_of(result)
         if text is None or len(text) <= limit:
             return result
-        return render_preview(text, await keep(self._run.offload, call.tool_call_id, text))
+        return render_preview(text, await keep(self._files(ctx), call.tool_call_id, text))
 
     def _files(self, ctx: RunContext[object]) -> Files:
         """Return the files of this run; made anew only if they come from somewhere else than before."""

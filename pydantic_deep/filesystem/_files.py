@@ -1,6 +1,7 @@
 """The files of one run as the tools see them: where a path leads, whole reads, and changes that lose nothing.
 
-Two backends in one: `/offload` holds large results of tools in memory, everything else is the user's backend.
+Large results of tools are in memory, and are read as files under `/offload` where the user's backend has none of that
+name. Everything else is the user's backend, and every change is.
 A change reads, decides and writes only if the file is still what was read. Where the backend has compare-and-swap
 this holds against everybody. On any other backend it holds among the calls of one run; a change that another run or
 another program makes between the last look and the write is lost there.
@@ -26,7 +27,7 @@ from pydantic_deep_backends.snapshots import digest_of
 from ._render import render_size
 
 OFFLOAD = '/offload'
-"""Where large results are, for the tools of this room only. A directory of that name in the backend is hidden."""
+"""Where large results are, for what the tools of this room read."""
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """The largest file that is read whole to show or edit it, as in grep."""
@@ -85,9 +86,27 @@ class Files:
     async def place(self, path: str) -> Place:
         """Return where a path leads. Raises `InvalidPathError`."""
         absolute = resolve_path(path, await self.backend.working_dir())
-        if self.run.offload_chars is not None and is_within(absolute, OFFLOAD):
-            return Place(backend=self.run.offload, path=absolute, is_offload=True)
         return Place(backend=self.backend, path=absolute, is_offload=False)
+
+    async def place_to_read(self, path: str) -> Place:
+        """Return where a path leads: to a large result if there is one, and nothing of the user's in its place.
+
+        Raises:
+            InvalidPathError: The path is malformed.
+        """
+        place = await self.place(path)
+        if not is_within(place.path, OFFLOAD) or not await self.run.offload.exists(place.path):
+            return place
+        if await self.is_taken(place.path):
+            return place
+        return Place(backend=self.run.offload, path=place.path, is_offload=True)
+
+    async def is_taken(self, path: str) -> bool:
+        """Return whether the user's backend has something at an absolute path; not if it cannot tell."""
+        try:
+            return await self.backend.exists(path)
+        except (OSError, BackendError, WorkspaceError):
+            return False
 
     async def read(self, place: Place) -> bytes:
         """Return the contents of a file, and remember what the model now knows.
@@ -140,6 +159,7 @@ class Files:
 
         Raises:
             ModelRetry: There is none, but one of a similar name.
+            ToolFailed: It is a large result.
             FileNotFoundError: There is none.
         """
 
@@ -158,7 +178,9 @@ class Files:
         return place.is_offload, await place.backend.realpath(place.path)
 
     async def _refuse_missing(self, place: Place) -> None:
-        """Name files of similar names, if there are any."""
+        """Name files of similar names, if there are any; or say that a large result is not for changing."""
+        if await self.run.offload.exists(place.path):
+            raise ToolFailed(f'{place.shown} is the result of a tool, and only for reading.')
         parent, _, name = place.path.rpartition('/')
         try:
             entries = await place.backend.list_dir(parent or '/')

@@ -11,7 +11,7 @@ from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import FileChangedError
 from pydantic_deep_backends.snapshots import digest_of
 
-from ._files import OFFLOAD
+from ._files import OFFLOAD, Files
 
 HEAD_CHARS = 2_000
 """How much of the beginning is shown: what a result is about stands there."""
@@ -56,15 +56,15 @@ def name_of_call(tool_call_id: str) -> str:
     return _UNSAFE.sub('_', tool_call_id)[:_MAX_NAME_CHARS] or '_'
 
 
-async def keep(offload: StateBackend, tool_call_id: str, text: str) -> str:
+async def keep(files: Files, tool_call_id: str, text: str) -> str:
     """Write a text among the large results and return its path; what is there under another text stays.
 
-    Ids of calls can repeat from run to run: the second text gets a number.
+    Ids of calls can repeat from run to run, and the user can have a file of that name: then the text gets a number.
     """
     data = text.encode(errors='replace')
     path = base = f'{OFFLOAD}/{name_of_call(tool_call_id)}'
     number = 1
-    while not await _claim(offload, path, data):
+    while await files.is_taken(path) or not await _claim(files.run.offload, path, data):
         number += 1
         path = f'{base}-{number}'
     return path

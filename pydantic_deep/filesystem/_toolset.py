@@ -53,7 +53,7 @@ _MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 
 
 async def ls(ctx: RunContext[Files], path: str = '.') -> str:
     """List a directory."""
-    place = await _place(ctx, path)
+    place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
         return render_entries(place.path, await place.backend.list_dir(place.path))
 
@@ -62,7 +62,7 @@ async def read_file(
     ctx: RunContext[Files], path: str, offset: int | str = 1, limit: int = 2000
 ) -> str | ToolReturn[list[str | BinaryContent]]:
     """Read a text as numbered lines from line offset on, or see an image or PDF."""
-    place = await _place(ctx, path)
+    place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
         data = await ctx.deps.read(place)
     if not data:
@@ -145,7 +145,7 @@ async def edit_file(
 
 async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:
     """Find files by name, such as **/*.py."""
-    place = await _place(ctx, path)
+    place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
             return render_glob(await place.backend.glob(pattern, place.path))
@@ -160,7 +160,7 @@ async def grep(
     output_mode: OutputMode = 'content',
 ) -> str:
     """Search the lines of files by a regular expression. glob limits which files."""
-    place = await _place(ctx, path)
+    place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
             result = await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)
@@ -211,9 +211,9 @@ def function_toolset() -> FunctionToolset[Files]:
     return toolset
 
 
-async def _place(ctx: RunContext[Files], path: str) -> Place:
+async def _place(ctx: RunContext[Files], path: str, *, to_read: bool = False) -> Place:
     with tool_failures(path):
-        return await ctx.deps.place(path)
+        return await (ctx.deps.place_to_read(path) if to_read else ctx.deps.place(path))
 
 
 def _show_media(place: Place, data: bytes, media_type: str) -> ToolReturn[list[str | BinaryContent]]:

@@ -18,7 +18,7 @@ from pydantic_deep import DeepAgentDeps, create_deep_agent
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.filesystem._offload import name_of_call, text_of
 from pydantic_deep.testing import ScriptedModel, call, deps_for_test
-from pydantic_deep_backends import LocalBackend, StateBackend
+from pydantic_deep_backends import BackendUnavailableError, LocalBackend, StateBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -183,6 +183,70 @@ async def test_the_users_directory_stays_clean(tmp_path: Path) -> None:
     agent = Agent(model, tools=[dump], capabilities=[Filesystem()])
     await agent.run('go', workspace=LocalWorkspaceBackend(tmp_path))
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_the_users_own_files_under_offload_are_theirs() -> None:
+    backend = StateBackend({'/offload/mine.txt': 'mine\n'})
+    model = ScriptedModel(
+        call('dump'),
+        call('read_file', path='/offload/mine.txt'),
+        call('glob', pattern='**'),
+        call('write_file', path='/offload/report.md', content='report\n'),
+        call('edit_file', path='/offload/mine.txt', old_string='mine', new_string='ours'),
+        call('edit_file', path='/offload/call-1', old_string='row 00000', new_string='x'),
+        call('read_file', path='/offload/call-1', limit=1),
+        call('ls', path='/offload'),
+        'done',
+    )
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
+    said = list(map(str, (await results(agent, model))[1:]))
+    assert said == snapshot(
+        [
+            '1\tmine',
+            '/offload/mine.txt',
+            'Created /offload/report.md: 1 line, 7 bytes.',
+            'Replaced 1 match at line 1.',
+            '/offload/call-1 is the result of a tool, and only for reading.',
+            """\
+1	row 00000
+[lines 1 to 1 of 10,000; go on with offset 2]\
+""",
+            """\
+mine.txt (5 bytes)
+report.md (7 bytes)\
+""",
+        ]
+    )
+    assert await backend.read_bytes('/offload/mine.txt') == b'ours\n'
+    assert await backend.read_bytes('/offload/report.md') == b'report\n'
+
+
+async def test_a_large_result_never_hides_a_file_of_the_user() -> None:
+    backend = StateBackend({'/offload/call-1': 'mine\n'})
+    model = ScriptedModel(
+        call('dump'),
+        call('read_file', path='/offload/call-1'),
+        call('read_file', path='/offload/call-1-2', limit=1),
+        call('write_file', path='/offload/call-1-2', content='mine too\n'),
+        call('read_file', path='/offload/call-1-2'),
+        'done',
+    )
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=backend)])
+    said = list(map(str, await results(agent, model)))
+    assert 'All are in /offload/call-1-2:' in said[0]
+    assert said[1] == '1\tmine'
+    assert said[2].startswith('1\trow 00000\n')
+    assert said[4] == '1\tmine too'
+
+
+async def test_a_backend_that_cannot_tell_what_it_has_loses_no_large_result() -> None:
+    class Unavailable(StateBackend):
+        async def exists(self, path: str) -> bool:
+            raise BackendUnavailableError('The directory is gone.')
+
+    model = ScriptedModel(call('dump'), call('read_file', path='/offload/call-1', limit=1), 'done')
+    agent = Agent(model, tools=[dump], capabilities=[Filesystem(backend=Unavailable())])
+    assert str((await results(agent, model))[1]).startswith('1\trow 00000\n')
 
 
 async def test_with_deps_a_large_result_is_there_in_the_next_turn() -> None:
