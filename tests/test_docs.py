@@ -12,6 +12,7 @@ from pydantic_ai import models
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.profiles import ModelProfile
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 ROOT = Path(__file__).parent.parent
@@ -70,8 +71,12 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart(step) if isinstance(step, str) else step])
 
 
+INLINE = ModelProfile(supports_inline_system_prompts=True)
+"""Without it, pydantic-ai words notices and a preface of its own, which differ from release to release."""
+
+
 def infer_model(model: Model | str) -> Model:
-    return model if isinstance(model, Model) else FunctionModel(answer)
+    return model if isinstance(model, Model) else FunctionModel(answer, profile=INLINE)
 
 
 @pytest.fixture

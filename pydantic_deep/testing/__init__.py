@@ -17,7 +17,7 @@ One JSON file, `"format_version": 1`, made to be read and edited by hand:
 {
   "format": "pydantic-deep.recording",
   "format_version": 1,
-  "model": {"name": "claude-opus-5-5", "system": "anthropic"},
+  "model": {"name": "house", "system": "mine", "profile": {"supports_inline_system_prompts": true}},
   "instructions": ["You are a careful analyst."],
   "tools": [[{"name": "ls", "description": "…", "parameters": {"type": "object"}}]],
   "options": [{"output_mode": "text", "settings": {"temperature": 0}}],

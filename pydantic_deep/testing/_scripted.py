@@ -44,6 +44,14 @@ USAGE = RequestUsage(input_tokens=100, output_tokens=10)
 """What each response reports unless it has usage of its own: constant, because an estimate would read all of the
 history at each request."""
 
+_PROFILE = ModelProfile(
+    supports_json_schema_output=True,
+    supports_json_object_output=True,
+    # Without it, pydantic-ai words what it sends, and each release words it otherwise.
+    supports_inline_system_prompts=True,
+)
+"""What a scripted model can do unless a test says otherwise."""
+
 _SHOWN_MESSAGES = 3
 """How many of the last messages an exhausted script shows."""
 
@@ -146,11 +154,10 @@ class ScriptedModel(PlayedModel):
             then: Answers every request after the steps.
             model_name: The name that responses bear.
             usage: What each response reports, unless it brings usage of its own.
-            profile: What the model can do; by default tools, and output by JSON schema.
+            profile: What the model can do; by default tools, output by JSON schema, and system messages anywhere.
             settings: Settings that the model brings.
         """
-        default = ModelProfile(supports_json_schema_output=True, supports_json_object_output=True)
-        super().__init__(settings=settings, profile=default if profile is None else profile)
+        super().__init__(settings=settings, profile=_PROFILE if profile is None else profile)
         self._steps = steps
         self._then = then
         self._model_name = model_name

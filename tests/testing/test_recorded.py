@@ -117,6 +117,7 @@ async def test_the_file_is_readable(recording: Path) -> None:
                 'profile': {
                     'supports_json_schema_output': True,
                     'supports_json_object_output': True,
+                    'supports_inline_system_prompts': True,
                 },
             },
             'instructions': [

@@ -39,6 +39,8 @@ from pydantic_deep import DeepAgentDeps, LocalBackend, create_deep_agent
 from pydantic_deep.testing import ScriptedModel, call
 
 calls = {calls}
+# What Python imports only when it runs must be there before rights are given up.
+create_deep_agent(ScriptedModel('ready')).run_sync('warm up', deps=DeepAgentDeps())
 {before}
 model = ScriptedModel(*calls, 'done')
 create_deep_agent(model).run_sync('go', deps=DeepAgentDeps(backend=LocalBackend(sys.argv[1])))
