@@ -60,13 +60,20 @@ def render_entries(path: str, entries: Sequence[Entry]) -> str:
     return _bounded([_entry_line(entry) for entry in ordered], MAX_ENTRIES, 'entries; use glob for the others')
 
 
-def render_glob(result: GlobResult) -> str:
-    """Return one path a line."""
+def render_glob(result: GlobResult, pattern: str) -> str:
+    """Return one path a line; where there is none, the pattern that looks below too, if `pattern` did not."""
     if not result.paths:
-        return _with_problems('No files match.', result.problems)
+        deep = at_any_depth(pattern)
+        hint = '' if deep == pattern else f' Use {display_path(deep)} to look in directories below too.'
+        return _with_problems(f'No files match.{hint}', result.problems)
     paths = [display_path(path) for path in result.paths[: MAX_ENTRIES + 1]]
     notice = 'files; use a narrower pattern for the others'
     return _with_problems(_bounded(paths, MAX_ENTRIES, notice, total=len(result.paths)), result.problems)
+
+
+def at_any_depth(pattern: str) -> str:
+    """Return the pattern of a name as that of the name in any directory; any other pattern as it is."""
+    return pattern if '/' in pattern or pattern in ('', '**') else f'**/{pattern}'
 
 
 def render_grep(result: GrepResult, mode: OutputMode, *, max_chars: int) -> str:

@@ -20,6 +20,7 @@ from ._explain import explain_no_match
 from ._failures import tool_failures
 from ._files import Files, Place
 from ._render import (
+    at_any_depth,
     render_command,
     render_entries,
     render_glob,
@@ -148,8 +149,8 @@ async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:
     place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
-            return render_glob(await place.backend.glob(pattern, place.path))
-        return render_glob(await glob_backend(place.backend, pattern, place.path))
+            return render_glob(await place.backend.glob(pattern, place.path), pattern)
+        return render_glob(await glob_backend(place.backend, pattern, place.path), pattern)
 
 
 async def grep(
@@ -161,6 +162,7 @@ async def grep(
 ) -> str:
     """Search the lines of files by a regular expression. glob limits which files."""
     place = await _place(ctx, path, to_read=True)
+    glob = None if glob is None else at_any_depth(glob)  # as ripgrep does, and models expect
     with tool_failures(place.path):
         if isinstance(place.backend, SupportsSearch):
             result = await place.backend.grep(pattern, place.path, glob=glob, limit=MAX_GREP_LINES)

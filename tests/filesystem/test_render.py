@@ -77,12 +77,12 @@ def test_entries_are_bounded() -> None:
 
 def test_found_files_are_one_a_line_with_what_was_not_searched() -> None:
     problems = (SearchProblem(path='/locked', reason='permission denied'),)
-    assert render_glob(GlobResult(paths=('/a\nb.py', '/c.py'), problems=problems)) == snapshot("""\
+    assert render_glob(GlobResult(paths=('/a\nb.py', '/c.py'), problems=problems), '**') == snapshot("""\
 /a\\nb.py
 /c.py
 [not searched: /locked (permission denied)]\
 """)
-    assert render_glob(GlobResult(paths=(), problems=problems)) == snapshot("""\
+    assert render_glob(GlobResult(paths=(), problems=problems), '**') == snapshot("""\
 No files match.
 [not searched: /locked (permission denied)]\
 """)
@@ -90,14 +90,14 @@ No files match.
 
 def test_found_files_are_bounded() -> None:
     paths = tuple(f'/{n:04}' for n in range(MAX_ENTRIES + 100))
-    assert render_glob(GlobResult(paths=paths)).split('\n')[-2:] == snapshot(
+    assert render_glob(GlobResult(paths=paths), '**').split('\n')[-2:] == snapshot(
         ['/0499', '[500 of 600 files; use a narrower pattern for the others]']
     )
 
 
 def test_problems_are_bounded() -> None:
     problems = tuple(SearchProblem(path=f'/{n}', reason='gone') for n in range(MAX_PROBLEMS + 3))
-    assert render_glob(GlobResult(paths=('/a',), problems=problems)) == snapshot("""\
+    assert render_glob(GlobResult(paths=('/a',), problems=problems), '**') == snapshot("""\
 /a
 [not searched: /0 (gone), /1 (gone), /2 (gone), /3 (gone), /4 (gone) and 3 more]\
 """)

@@ -33,7 +33,51 @@ async def test_glob_finds_files_by_name(play: Play) -> None:
         call('glob', pattern='**/*.py'),
         call('glob', pattern='*.py', path='src'),
         call('glob', pattern='*.rs'),
-    ) == ['/src/a.py\n/src/lib/b.py', '/src/a.py', 'No files match.']
+        call('glob', pattern='**/*.rs'),
+        call('glob', pattern='**', path='src/lib/none'),
+        call('glob', pattern='*.\nrs'),
+    ) == snapshot(
+        [
+            """\
+/src/a.py
+/src/lib/b.py\
+""",
+            '/src/a.py',
+            'No files match. Use **/*.rs to look in directories below too.',
+            'No files match.',
+            'failed: /src/lib/none does not exist. Use ls or glob to find it.',
+            'No files match. Use **/*.\\nrs to look in directories below too.',
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ('glob', 'found'),
+    [
+        ('*.py', '/src/a.py: 1\n/src/lib/b.py: 1'),
+        ('{a,readme}.*', '/readme.md: 1\n/src/a.py: 1'),
+        ('**', '/readme.md: 1\n/src/a.py: 1\n/src/lib/b.py: 1'),
+        ('src/*.py', '/src/a.py: 1'),
+        ('./*', '/readme.md: 1'),
+    ],
+)
+async def test_a_glob_of_grep_without_a_slash_is_a_name_at_any_depth(play: Play, glob: str, found: str) -> None:
+    said = await play(StateBackend(FILES), call('grep', pattern='area', glob=glob, output_mode='count'))
+    assert said == [found]
+
+
+async def test_a_glob_of_grep_fits_the_one_file_that_is_searched(play: Play) -> None:
+    said = await play(
+        StateBackend(FILES),
+        call('grep', pattern='area', path='src/a.py', glob='*.py', output_mode='count'),
+        call('grep', pattern='area', glob=''),
+    )
+    assert said == snapshot(
+        [
+            '/src/a.py: 1',
+            "retried: '' is not a valid pattern: it names no file, and only files are found. Use `**`.",
+        ]
+    )
 
 
 async def test_grep_shows_lines_under_their_file(play: Play) -> None:
