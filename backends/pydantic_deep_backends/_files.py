@@ -27,7 +27,8 @@ _MAX_CHUNK_BYTES = 16_777_216
 """The most that one `read` of a file asks for after the first."""
 
 MAX_READ_BYTES = 1_073_741_824
-"""The largest file that is read into memory: far above any text, and below what would end the process."""
+"""The largest file that is read or hashed: far above any text, below what would end the process, and a bound on the
+time that a sparse file of terabytes takes."""
 
 ERRNO_NOT_REGULAR = errno.EINVAL
 """The number of the error for what is neither a file, a directory nor a link."""
@@ -72,7 +73,8 @@ def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
 
     Raises:
         IsADirectoryError: A directory is there.
-        OSError: With `ELOOP`, a link is there; with `EINVAL`, what is there is not a file.
+        OSError: With `ELOOP`, a link is there; with `EINVAL`, what is there is not a file; with `EFBIG`, it is larger
+            than `MAX_READ_BYTES`.
     """
     try:
         descriptor = os.open(name, _READ_FLAGS, dir_fd=directory)
@@ -83,6 +85,7 @@ def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
     try:
         status = os.fstat(descriptor)
         check_regular(status)
+        _check_size(status.st_size)
     except OSError:
         os.close(descriptor)
         raise
@@ -99,15 +102,9 @@ def check_regular(status: os.stat_result) -> None:
 
 
 def read_file(directory: int, name: str) -> bytes:
-    """Return the contents of a regular file.
-
-    Raises:
-        OSError: With `EFBIG`, it is larger than `MAX_READ_BYTES`; else as `open_file`.
-    """
+    """Return the contents of a regular file. Raises as `open_file`."""
     descriptor, status = open_file(directory, name)
     try:
-        if status.st_size > MAX_READ_BYTES:
-            raise OSError(errno.EFBIG, f'It has {status.st_size:,} bytes. At most {MAX_READ_BYTES:,} can be read')
         return b''.join(read_chunks(descriptor, max(status.st_size + 1, _READ_SIZE_BYTES)))
     finally:
         os.close(descriptor)
@@ -129,10 +126,22 @@ def read_start(directory: int, name: str, size_bytes: int) -> bytes:
 
 
 def read_chunks(descriptor: int, size_bytes: int = _READ_SIZE_BYTES) -> Iterator[bytes]:
-    """Yield what is left of a file in growing chunks; the end is where a read returns nothing."""
+    """Yield what is left of a file in growing chunks; the end is where a read returns nothing.
+
+    Raises:
+        OSError: With `EFBIG`, it grew beyond `MAX_READ_BYTES` meanwhile.
+    """
+    total_bytes = 0
     while chunk := os.read(descriptor, size_bytes):
+        total_bytes += len(chunk)
+        _check_size(total_bytes)
         yield chunk
         size_bytes = min(size_bytes * 4, _MAX_CHUNK_BYTES)
+
+
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > MAX_READ_BYTES:
+        raise OSError(errno.EFBIG, f'It has {size_bytes:,} bytes. At most {MAX_READ_BYTES:,} can be read')
 
 
 def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, new_mode: int = 0o666) -> None:

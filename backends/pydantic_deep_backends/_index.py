@@ -70,7 +70,7 @@ class SnapshotIndex:
             checkpoint: Called before each directory; may raise to end the scan.
 
         Raises:
-            OSError: A directory or a file cannot be read. A tree without it would say that it was removed.
+            OSError: A directory or a file cannot be read, or is too large. A tree without it would say that it was removed.
         """
         readings: dict[str, _Reading] = {}
         with closing(Directories(root)) as directories:

@@ -239,7 +239,7 @@ class BackendSuite:
         make_unreadable: Callable[[str], Awaitable[None]] | None,
     ) -> None:
         if make_unreadable is None:
-            pytest.skip('provide `make_unreadable` to enable this rule')
+            pytest.skip('nothing is unreadable here, or `make_unreadable` is to be provided')
         for name in ('a', 'b', 'c'):
             await seed(f'{root}/{name}', b'found\n')
         await make_unreadable(f'{root}/b')

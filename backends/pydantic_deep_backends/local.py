@@ -238,7 +238,8 @@ class LocalBackend:
         """Return the tree of all files now; files that did not change since the last snapshot are not read again.
 
         Raises:
-            OSError: A file or directory cannot be read. A tree without it would say that it was removed.
+            OSError: A file or directory cannot be read, or a file is larger than 1 GiB. A tree without it would say
+                that it was removed.
         """
         return (await self._scan()).tree
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from pydantic_deep_backends import (
     SupportsSnapshots,
     Tree,
 )
+from pydantic_deep_backends._files import MAX_READ_BYTES
 from pydantic_deep_backends.conformance import BackendSuite, Seed
 from pydantic_deep_backends.paths import parse_path
 
@@ -79,6 +81,15 @@ class TestLocalBackend(BackendSuite):
     @pytest.fixture
     def backend(self, tmp_path: Path) -> LocalBackend:
         return LocalBackend(tmp_path)
+
+    @pytest.fixture
+    def make_unreadable(self, tmp_path: Path) -> Callable[[str], Awaitable[None]]:
+        """By size, which stops root too; rights that forbid are in the suite of `LocalBackend`."""
+
+        async def make(path: str) -> None:
+            os.truncate(tmp_path / path.removeprefix('/'), MAX_READ_BYTES + 1)
+
+        return make
 
 
 class TestPlainBackend(BackendSuite):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pydantic_deep_backends._confined import ConfinedRoot
+from pydantic_deep_backends._files import read_chunks
 from pydantic_deep_backends._index import RACY_NANOSECONDS, SnapshotIndex
 from pydantic_deep_backends.errors import InvalidPathError, MissingBlobError
 from pydantic_deep_backends.local import LocalBackend
@@ -39,6 +41,25 @@ async def test_a_snapshot_holds_contents_size_and_the_right_to_execute(backend: 
         '/.git/config': FileVersion(digest=digest_of(b'hidden'), size=6),
         '/run': FileVersion(digest=digest_of(b'#!'), size=2, mode=0o755),
     }
+
+
+async def test_a_file_of_terabytes_is_not_hashed(backend: LocalBackend, tmp_path: Path) -> None:
+    (tmp_path / 'd').mkdir()
+    with (tmp_path / 'd' / 'sparse').open('wb') as file:
+        file.truncate(10**13)
+    with pytest.raises(OSError, match='10,000,000,000,000 bytes') as caught:
+        await backend.snapshot()
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, '/d/sparse')
+
+
+def test_a_file_that_grows_without_end_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('pydantic_deep_backends._files.MAX_READ_BYTES', 10)
+    (tmp_path / 'f').write_bytes(b'x' * 11)
+    with (tmp_path / 'f').open('rb') as file:
+        chunks = read_chunks(file.fileno(), 5)
+        assert next(chunks) == b'x' * 5
+        with pytest.raises(OSError, match='At most 10 can be read'):
+            next(chunks)
 
 
 class Readings:
