@@ -16,7 +16,7 @@ from pydantic_deep_backends import StateBackend
 
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
-from ._offload import HEAD_CHARS, TAIL_CHARS, keep, render_preview, text_of
+from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
 from ._types import BackendSource, UploadLike
@@ -104,20 +104,20 @@ class Filesystem(AbstractCapability[object]):
         args: ValidatedToolArgs,
         result: Any,
     ) -> Any:
-        """Keep a result that is too long among the large ones, and return its head and tail."""
+        """Return the result as a history can hold it: no half characters, and of one too long the head and tail."""
         is_window = tool_def.toolset_id == TOOLSET_ID and tool_def.name == 'read_file'
         is_typed = tool_def.tool_kind is not None  # what core reads itself keeps its shape
-        limit = self.offload_chars
-        if is_window or is_typed or limit is None:
-            return result
+        limit = None if is_window or is_typed else self.offload_chars
         if isinstance(result, ToolReturn):
             whole = cast('ToolReturn[object]', result)
-            return replace(whole, return_value=await self._shorten(ctx, whole.return_value, limit, call))
-        return await self._shorten(ctx, cast('object', result), limit, call)
+            return replace(whole, return_value=await self._fit(ctx, whole.return_value, limit, call))
+        return await self._fit(ctx, cast('object', result), limit, call)
 
-    async def _shorten(self, ctx: RunContext[object], result: object, limit: int, call: ToolCallPart) -> object:
-        text = text_of(result)
-        if text is None or len(text) <= limit:
+    async def _fit(self, ctx: RunContext[object], result: object, limit: int | None, call: ToolCallPart) -> object:
+        if isinstance(result, str):
+            result = escape_halves(result)
+        text = None if limit is None else text_of(result)
+        if text is None or limit is None or len(text) <= limit:
             return result
         return render_preview(text, await keep(self._files(ctx), call.tool_call_id, text))
 

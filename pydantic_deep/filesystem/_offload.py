@@ -44,6 +44,15 @@ def text_of(result: object) -> str | None:
         return None
 
 
+def escape_halves(text: str) -> str:
+    r"""Return a text with each half of a character written out (`\ud800`): no JSON and no request can hold one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors='backslashreplace').decode()
+    return text
+
+
 def render_preview(text: str, path: str) -> str:
     """Return the head and the tail of a text, and between them where the whole is."""
     left_out = len(text) - HEAD_CHARS - TAIL_CHARS
@@ -61,7 +70,7 @@ async def keep(files: Files, tool_call_id: str, text: str) -> str:
 
     Ids of calls can repeat from run to run, and the user can have a file of that name: then the text gets a number.
     """
-    data = text.encode(errors='replace')
+    data = text.encode()
     path = base = f'{OFFLOAD}/{name_of_call(tool_call_id)}'
     number = 1
     while await files.is_taken(path) or not await _claim(files.run.offload, path, data):

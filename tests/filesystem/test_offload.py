@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -170,6 +170,21 @@ async def test_nothing_is_offloaded_where_that_is_off() -> None:
     room = Filesystem(backend=StateBackend(), offload_chars=None)
     agent = Agent(model, tools=[dump], capabilities=[room])
     assert await results(agent, model) == [LARGE, '/offload does not exist. Use ls or glob to find it.']
+
+
+@pytest.mark.parametrize('offload_chars', [40_000, None])
+@pytest.mark.parametrize('wrap', [str, ToolReturn], ids=['str', 'tool return'])
+async def test_half_a_character_in_a_result_leaves_a_history_that_can_be_written(
+    offload_chars: int | None, wrap: Callable[[str], object]
+) -> None:
+    def half() -> object:
+        return wrap('caf\ud83d é')
+
+    model = ScriptedModel(call('half'), 'done')
+    room = Filesystem(backend=StateBackend(), offload_chars=offload_chars)
+    result = await Agent(model, tools=[half], capabilities=[room]).run('go')
+    assert model.requests[-1].tool_returns[0].content == 'caf\\ud83d é'
+    assert b'caf\\\\ud83d' in result.all_messages_json()
 
 
 def test_a_limit_below_what_is_shown_is_refused_at_once() -> None:
