@@ -186,7 +186,7 @@ class Files:
             entries = await place.backend.list_dir(parent or '/')
         except (OSError, BackendError, WorkspaceError):
             return
-        similar = similar_names(name, [entry.name for entry in entries])
+        similar = similar_names(name, [entry.name for entry in entries if entry.name != name])  # a dangling link has it
         if similar:
             named = ', '.join(display_path(f'{parent}/{found}') for found in similar)
             raise ModelRetry(f'{place.shown} does not exist. Similar: {named}')

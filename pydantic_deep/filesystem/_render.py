@@ -79,7 +79,7 @@ def at_any_depth(pattern: str) -> str:
 def render_grep(result: GrepResult, mode: OutputMode, *, max_chars: int) -> str:
     """Return the lines that matched under the path of each file, or the files, or a count for each."""
     if not result.counts:
-        return _with_problems(f'No matches in {result.files_searched:,} files.', result.problems)
+        return _with_problems(f'No matches in {_files(result.files_searched)}.', result.problems)
     total = len(result.counts)
     files = [(display_path(path), count) for path, count in list(result.counts.items())[:MAX_ENTRIES]]
     if mode == 'content':
@@ -138,8 +138,12 @@ def _render_matches(result: GrepResult, max_chars: int) -> str:
         path, shown = match.path, shown + 1
     total = sum(result.counts.values())
     if shown < total:
-        lines.append(f'[{shown:,} of {total:,} matches in {len(result.counts):,} files; narrow the search]')
+        lines.append(f'[{shown:,} of {total:,} matches in {_files(len(result.counts))}; narrow the search]')
     return '\n'.join(lines)
+
+
+def _files(count: int) -> str:
+    return '1 file' if count == 1 else f'{count:,} files'
 
 
 def _bounded(lines: Sequence[str], limit: int, what: str, *, total: int | None = None) -> str:

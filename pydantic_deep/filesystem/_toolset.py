@@ -228,8 +228,10 @@ def _show_media(place: Place, data: bytes, media_type: str) -> ToolReturn[list[s
 
 
 def _kind_of(place: Place, data: bytes) -> str:
+    """Return what bytes are that are no text; a name that promises text promises too much."""
     media_type = guess_media_type(place.path, data, None)
-    return 'binary data' if media_type == 'application/octet-stream' else media_type
+    is_text = media_type.startswith('text/')
+    return 'binary data' if is_text or media_type == 'application/octet-stream' else media_type
 
 
 def _text_of(data: bytes) -> Text:

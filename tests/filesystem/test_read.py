@@ -114,11 +114,12 @@ async def test_an_empty_file_says_so(play: Play) -> None:
 
 
 async def test_binary_data_is_refused_with_what_it_is(play: Play) -> None:
-    backend = StateBackend({'/a.zip': b'PK\x03\x04\0\0', '/b': b'\x7fELF\0\0'})
-    assert await play(backend, call('read_file', path='a.zip'), call('read_file', path='b')) == snapshot(
+    backend = StateBackend({'/a.zip': b'PK\x03\x04\0\0', '/b': b'\x7fELF\0\0', '/c.txt': b'\0\1'})
+    assert await play(backend, *[call('read_file', path=path) for path in ('a.zip', 'b', 'c.txt')]) == snapshot(
         [
             'failed: /a.zip is no text: application/zip, 6 bytes.',
             'failed: /b is no text: binary data, 6 bytes.',
+            'failed: /c.txt is no text: binary data, 2 bytes.',
         ]
     )
 
@@ -164,6 +165,12 @@ async def test_a_missing_file_names_similar_ones(play: Play) -> None:
             'failed: /lib/main.py does not exist. Use ls or glob to find it.',
         ]
     )
+
+
+async def test_a_link_to_nothing_is_not_like_itself(play: Play, tmp_path: Path) -> None:
+    (tmp_path / 'dang').symlink_to('nothing')
+    said = await play(LocalBackend(tmp_path), call('read_file', path='dang'))
+    assert said == ['failed: /dang does not exist. Use ls or glob to find it.']
 
 
 async def test_a_missing_file_in_a_directory_that_cannot_be_listed_is_missing(play: Play) -> None:

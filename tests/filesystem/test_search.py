@@ -144,14 +144,14 @@ async def test_a_pattern_that_cannot_be_used_can_be_corrected(play: Play) -> Non
 
 async def test_a_hostile_expression_is_answered(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'a' * 5_000 + '!\n'})
-    assert await play(backend, call('grep', pattern='(a+)+$')) == ['No matches in 1 files.']
+    assert await play(backend, call('grep', pattern='(a+)+$')) == ['No matches in 1 file.']
 
 
 async def test_many_long_lines_are_bounded(play: Play) -> None:
     backend = StateBackend({'/a.txt': ('x' * 500 + '\n') * 1_000})
     [found] = await play(backend, call('grep', pattern='x'))
     assert len(found) < 41_000
-    assert found.endswith('of 1,000 matches in 1 files; narrow the search]')
+    assert found.endswith('of 1,000 matches in 1 file; narrow the search]')
 
 
 async def test_a_directory_that_cannot_be_read_hides_nothing_else(tmp_path: Path) -> None:
