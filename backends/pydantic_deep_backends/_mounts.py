@@ -16,6 +16,8 @@ from .errors import FileChangedError, InvalidPathError, OutsideRootError, ReadOn
 from .paths import is_within, parse_path, path_parts
 from .protocol import BackendProtocol, FileEntry, FileEntryLike
 
+_PathError: TypeAlias = FileChangedError | InvalidPathError | OutsideRootError | ReadOnlyError
+
 Key: TypeAlias = tuple[str, ...]
 """The components of a path in NFC."""
 
@@ -45,19 +47,25 @@ class Part:
         """Let errors about `inner` show its virtual path instead."""
         try:
             yield
-        except (OSError, FileChangedError, InvalidPathError) as error:
-            if self.prefix:
-                self._translate(error, inner)
+        except (FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError) as error:
+            if not self.prefix:
+                raise
+            raise _about(self.outer(error.path), error) from None
+        except OSError as error:
+            if isinstance(error.filename, str) and is_within(inner, error.filename):
+                error.filename = self.outer(error.filename)
             raise
 
-    def _translate(self, error: OSError | FileChangedError | InvalidPathError, inner: str) -> None:
-        if isinstance(error, FileChangedError | InvalidPathError | OutsideRootError | ReadOnlyError):
-            inner = error.path
-            error.path = self.outer(inner)
-        elif isinstance(error.filename, str) and is_within(inner, error.filename):
-            error.filename = self.outer(error.filename)
-        if len(error.args) == 1:
-            error.args = (str(error.args[0]).replace(repr(inner), repr(self.outer(inner))),)
+
+def _about(path: str, error: _PathError) -> _PathError:
+    """Return an error as it is, about another path."""
+    match error:
+        case FileChangedError():
+            return FileChangedError(path, expected=error.expected, actual=error.actual)
+        case InvalidPathError():
+            return InvalidPathError(path, error.reason)
+        case _:
+            return type(error)(path)
 
 
 class MountTable:

@@ -239,6 +239,8 @@ async def test_a_name_that_the_mount_refuses_is_refused() -> None:
     with pytest.raises(InvalidPathError, match='/m/~a') as caught:
         await backend.write_bytes('/m/~a', b'')
     assert caught.value.path == '/m/~a'
+    with pytest.raises(InvalidPathError, match='/m/~' + 'a' * 100):
+        await backend.write_bytes('/m/~' + 'a' * 300, b'')
 
 
 class Careless(Plain):
