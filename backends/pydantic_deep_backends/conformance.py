@@ -426,10 +426,11 @@ class BackendSuite:
         self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str
     ) -> None:
         await backend.write_bytes(f'{root}/d/file', b'x')
-        with pytest.raises(IsADirectoryError):
-            await swapping.compare_and_swap(f'{root}/d', b'new', expected=None)
-        with pytest.raises(NotADirectoryError):
-            await swapping.compare_and_swap(f'{root}/d/file/below', b'new', expected=None)
+        for expected in (None, digest_of(b'x')):
+            with pytest.raises(IsADirectoryError):
+                await swapping.compare_and_swap(f'{root}/d', b'new', expected=expected)
+            with pytest.raises(NotADirectoryError):
+                await swapping.compare_and_swap(f'{root}/d/file/below', b'new', expected=expected)
 
     async def test_writers_of_one_file_lose_no_update(
         self, backend: BackendProtocol, swapping: SupportsCompareAndSwap, root: str

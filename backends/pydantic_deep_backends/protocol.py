@@ -190,6 +190,7 @@ class SupportsSearch(Protocol):
         Raises:
             InvalidPatternError: The pattern cannot be used.
             FileNotFoundError: `path` does not exist.
+            NotADirectoryError: `path` is a file.
         """
         ...
 
@@ -225,6 +226,8 @@ class SupportsCompareAndSwap(Protocol):
 
         Raises:
             FileChangedError: It has another digest, or exists, or is gone.
+            IsADirectoryError: A directory is there, whatever is expected.
+            NotADirectoryError: A parent is a file.
         """
         ...
 
@@ -248,6 +251,7 @@ class SupportsSnapshots(Protocol):
 
         Raises:
             MissingBlobError: Contents are not to be had; nothing was changed.
+            InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
         """
         ...
 

@@ -142,6 +142,7 @@ class StateBackend:
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
         """Write `data` if the file still has the digest `expected`; nothing comes in between, as nothing waits."""
         path = parse_path(path)
+        self._check_writable(path)
         version = self._files.get(path)
         actual = None if version is None else version.digest
         if actual != expected:
@@ -213,9 +214,7 @@ class StateBackend:
         raise self._missing(path)
 
     def _write(self, path: str, data: bytes) -> None:
-        if self._is_dir(path):
-            raise _error(IsADirectoryError, errno.EISDIR, path)
-        self._check_parents(path)
+        self._check_writable(path)
         before = self._files.get(path)
         # `bytes` copies what its owner could change later, and returns everything else as it is.
         self._put(path, stored(self._contents.keep(bytes(data)), before.mode if before else 0o644))
@@ -233,6 +232,11 @@ class StateBackend:
             raise _error(NotADirectoryError, errno.ENOTDIR, path)
         if not self._is_dir(path):
             raise self._missing(path)
+
+    def _check_writable(self, path: str) -> None:
+        if self._is_dir(path):
+            raise _error(IsADirectoryError, errno.EISDIR, path)
+        self._check_parents(path)
 
     def _check_parents(self, path: str) -> None:
         if self._files.file_above(path) is not None:
