@@ -32,6 +32,9 @@ _NEAR = 0.8
 read right by the first answer of chardet 7.7, 98% with this share, and 96% with 0.6."""
 
 _WORD = re.compile(r'[^\W\d_]+')
+_WORDS_BYTES = 4 * 1024
+"""In how much of a sample words are looked at, for each encoding: enough to tell, and bounded."""
+
 _MIXED = re.compile('[A-Za-z][\u0370-\u06ff]|[\u0370-\u06ff][A-Za-z]')
 """A Latin letter beside one of Greek, Cyrillic, Armenian, Hebrew or Arabic."""
 
@@ -196,7 +199,7 @@ def _codec_of(name: str | None) -> str | None:
 
 def _mixes_alphabets(sample: bytes, name: str) -> bool:
     """Return whether half of the words that are not ASCII mix the Latin alphabet with another one."""
-    words = [word for word in _WORD.findall(sample.decode(name, 'replace')) if not word.isascii()]
+    words = [word for word in _WORD.findall(sample[:_WORDS_BYTES].decode(name, 'replace')) if not word.isascii()]
     return sum(_MIXED.search(word) is not None for word in words) * 2 >= max(len(words), 1)
 
 

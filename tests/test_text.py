@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pydantic_deep import DeepAgentDeps
 from pydantic_deep._text import Text, count_lines, detect_encoding, guess_media_type, parse_text
+
+pytestmark = pytest.mark.anyio
 
 PNG = b'\x89PNG\r\n\x1a\n\0\0\0\rIHDR'
 
@@ -140,6 +143,11 @@ BROKEN = 'Größe, naïve café\n'.encode() + b'caf\xe9 and \xff\n'
 def test_mostly_valid_utf_8_is_utf_8_and_loses_no_byte(data: bytes, text: Text) -> None:
     assert parse_text(data) == text
     assert text.encode(text.text) == data
+
+
+async def test_an_upload_with_broken_bytes_is_utf_8() -> None:
+    upload = await DeepAgentDeps().upload('a.log', BROKEN)
+    assert (upload.encoding, upload.line_count) == ('utf-8', 2)
 
 
 def test_broken_bytes_are_shown_as_replacement_characters() -> None:
