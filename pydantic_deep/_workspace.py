@@ -72,8 +72,8 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
             return self
         workspace = ctx.workspace.backend
         fresh = self._make()
-        if isinstance(workspace, _Files):
-            fresh.backend = workspace.backend
+        # The workspace is one of ours around fresh files, or one that the caller passed by `workspace=`.
+        fresh.backend = workspace.backend if isinstance(workspace, _Files) else cast('BackendProtocol', workspace)
         run = replace(self)
         run._fresh = fresh
         return run

@@ -14,8 +14,9 @@ from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded, UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RequestUsage
-from pydantic_ai.workspaces import WorkspaceUnavailableError
+from pydantic_ai.workspaces import LocalWorkspaceBackend, WorkspaceUnavailableError
 
 from pydantic_deep import (
     DeepAgentDeps,
@@ -137,6 +138,20 @@ async def test_the_workspace_of_a_run_is_the_backend_of_deps() -> None:
     other = DeepAgentDeps(backend=StateBackend({'/a.txt': 'moved'}))
     await agent.run('go', model=play(ToolCallPart('look', {}), 'ok'), deps=other, message_history=result.all_messages())
     assert found[1] == ('moved', None)
+
+
+async def test_without_deps_a_given_workspace_has_the_files(tmp_path: Path) -> None:
+    no_deps: Any = None
+    agent = create_deep_agent(play(ToolCallPart('write_file', {'path': 'a.txt', 'content': 'hello'}), 'ok'))
+    await agent.run('go', deps=no_deps, workspace=LocalWorkspaceBackend(tmp_path))
+    assert (tmp_path / 'a.txt').read_text() == 'hello'
+
+
+def test_the_toolsets_of_rooms_have_names_of_their_own() -> None:
+    assert [t.id for room in default_capabilities() if isinstance(t := room.get_toolset(), AbstractToolset)] == [
+        'todos',
+        'filesystem',
+    ]
 
 
 @dataclass(kw_only=True)
