@@ -26,6 +26,8 @@ async def main(model: Model | str) -> None:
 
 
 if __name__ == '__main__':
+    import sys
+
     import anyio
 
-    anyio.run(main, 'anthropic:claude-opus-5-5')
+    anyio.run(main, sys.argv[1] if len(sys.argv) > 1 else 'anthropic:claude-opus-5-5')

@@ -1,0 +1,94 @@
+"""Every example runs, on answers that are written down, and prints what it promises."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from inline_snapshot import snapshot
+
+from pydantic_deep.testing import ScriptedModel, Step, call
+
+pytestmark = pytest.mark.anyio
+
+EXAMPLES = Path(__file__).parent.parent / 'examples'
+
+PLAN = [{'content': 'Bake a cake', 'status': 'in_progress'}, {'content': 'Call friends', 'status': 'pending'}]
+
+
+async def run(name: str, capsys: pytest.CaptureFixture[str], *steps: Step) -> str:
+    """Run an example and return what it printed."""
+    await load(EXAMPLES / f'{name}.py').main(ScriptedModel(*steps))
+    return capsys.readouterr().out
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_files_in_a_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'files_in_a_directory',
+        capsys,
+        call('read_file', path='sales.csv'),
+        call('write_file', path='report.md', content='# Sales\n\nTotal: 200.\n'),
+        'The total is 200.',
+    )
+    assert printed == snapshot("""\
+The total is 200.
+added: /report.md
+# Sales
+
+Total: 200.
+
+""")
+
+
+async def test_shared_reference(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'shared_reference',
+        capsys,
+        call('read_file', path='/handbook/tone.md'),
+        call('write_file', path='/handbook/tone.md', content='Shout.'),
+        call('write_file', path='hello.md', content='Hello.\n'),
+        'Done.',
+    )
+    assert printed == snapshot("""\
+True False
+Write short sentences.
+
+""")
+
+
+async def test_todos_on_any_agent(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'todos_on_any_agent', capsys, call('write_todos', todos=PLAN), 'Two steps.', 'Then call friends.'
+    )
+    assert printed == snapshot("""\
+Two steps.
+Then call friends.
+""")
+
+
+async def test_watch_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run('watch_a_run', capsys, call('read_file', path='a.txt'), 'Two.')
+    assert printed == snapshot("""\
+-> read_file {"path":"a.txt"}
+<- 1	one
+Two.
+""")
+
+
+@pytest.mark.parametrize('path', sorted(EXAMPLES.glob('*.py')), ids=lambda path: path.stem)
+def test_an_example_starts_with_its_question_and_is_listed(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
+    assert '?' in docstring.split('\n')[0]
+    assert f'({path.name})' in (EXAMPLES / 'README.md').read_text()
