@@ -10,6 +10,7 @@ from pydantic_ai.exceptions import (
     AgentRunError,
     ModelAPIError,
     ModelAuthenticationError,
+    ModelConnectionError,
     ModelHTTPError,
     ModelNotFoundError,
     RunCancelled,
@@ -47,6 +48,11 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
             return 'no_model', f'The provider refuses the key for {error.model_name!r}: {said}'
         case ModelNotFoundError():
             return 'no_model', f'The provider has no model {error.model_name!r}: {said}'
+        case ModelConnectionError():
+            return (
+                'failed',
+                f'{error.model_name!r} cannot be reached: {said} Check the network, and the base URL if you set one.',
+            )
         case ModelAPIError():
             return 'failed', f'{error.model_name!r} did not answer: {said}'
         case _:

@@ -47,7 +47,11 @@ MISSPELT = ModelHTTPError.for_category(
         ),
         (ModelHTTPError(500, 'm', 'Internal\nServer'), 1, "'m' did not answer: HTTP 500. Internal"),
         (ModelHTTPError(500, 'm', {'error': 'overloaded'}), 1, "'m' did not answer: HTTP 500. {'error': 'overloaded'}"),
-        (ModelConnectionError('m', 'Connection error.'), 1, "'m' did not answer: Connection error."),
+        (
+            ModelConnectionError('m', 'Connection error.'),
+            1,
+            "'m' cannot be reached: Connection error. Check the network, and the base URL if you set one.",
+        ),
         (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\\x1b[31m nothing.'),
     ],
 )
