@@ -87,4 +87,4 @@ def test_a_key_that_the_provider_refuses_is_3(work: Path, provider: str) -> None
 def test_a_server_that_is_not_there_is_1(work: Path) -> None:
     done = run(work, 'openai-chat:local', OPENAI_BASE_URL='http://127.0.0.1:9/v1')
     assert done.returncode == 1
-    assert "'local' did not answer: " in done.stderr.splitlines()[-1]
+    assert "'local' cannot be reached: " in done.stderr.splitlines()[-1]
