@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelRequestPart, ModelResponsePart, SystemPromptPart
+from pydantic_ai.messages import ModelMessage, SystemPromptPart
 
 
 @dataclass(kw_only=True)
@@ -30,9 +30,9 @@ class Notice:
             ctx.enqueue(SystemPromptPart(f'{self.heading}\n{text or "none"}'))
 
 
-def noticed(part: ModelRequestPart | ModelResponsePart, heading: str) -> str | None:
+def noticed(part: SystemPromptPart, heading: str) -> str | None:
     """Return the text of a notice with that heading; `None` if the part is something else."""
-    if not isinstance(part, SystemPromptPart) or not part.content.startswith(f'{heading}\n'):
+    if not part.content.startswith(f'{heading}\n'):
         return None
     text = part.content[len(heading) + 1 :]
     return '' if text == 'none' else text
@@ -42,7 +42,7 @@ def last_noticed(messages: Sequence[ModelMessage], heading: str) -> str:
     """Return the text of the last notice with that heading in a history; empty if there is none."""
     for message in reversed(messages):
         for part in reversed(message.parts):
-            text = noticed(part, heading)
-            if text is not None:
+            # By its kind first: this is asked of every part of a long history.
+            if part.part_kind == 'system-prompt' and (text := noticed(part, heading)) is not None:
                 return text
     return ''

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pydantic import TypeAdapter
-from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._notice import noticed
 
@@ -36,9 +36,16 @@ def _statements(messages: Sequence[ModelMessage]) -> Iterator[str | list[Todo]]:
     succeeded: set[str] = set()
     for message in reversed(messages):
         for part in reversed(message.parts):
-            if isinstance(part, ToolReturnPart) and part.tool_name == TOOL_NAME and part.outcome == 'success':
-                succeeded.add(part.tool_call_id)
-            elif isinstance(part, ToolCallPart) and part.tool_call_id in succeeded:
-                yield [Todo(**item) for item in _ARGUMENTS.validate_python(part.args_as_dict())['todos']]
-            elif (text := noticed(part, HEADING)) is not None:
-                yield text
+            match part.part_kind:  # by kinds: this is asked of every part of a long history
+                case 'tool-return':
+                    if part.tool_name == TOOL_NAME and part.outcome == 'success':
+                        succeeded.add(part.tool_call_id)
+                case 'tool-call':
+                    if part.tool_call_id in succeeded:
+                        yield [Todo(**item) for item in _ARGUMENTS.validate_python(part.args_as_dict())['todos']]
+                case 'system-prompt':
+                    text = noticed(part, HEADING)
+                    if text is not None:
+                        yield text
+                case _:
+                    pass
