@@ -110,7 +110,9 @@ def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
 def test_a_provider_that_does_not_answer_is_1(invoke: Invoke) -> None:
     result = invoke('run', 'Go', model=ScriptedModel(ModelConnectionError('m', 'Connection error.')))
     assert (result.exit_code, result.stdout) == (1, '')
-    assert result.stderr.endswith("'m' did not answer: Connection error.\n")
+    assert result.stderr.endswith(
+        "'m' cannot be reached: Connection error. Check the network, and the base URL if you set one.\n"
+    )
 
 
 def test_a_used_up_budget_is_4(invoke: Invoke) -> None:

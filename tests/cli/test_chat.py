@@ -58,7 +58,7 @@ def test_a_turn_that_fails_does_not_end_the_chat_and_the_last_turn_gives_the_exi
     model = ScriptedModel(ModelConnectionError('m', 'No.'), 'Second.', ModelConnectionError('m', 'No.'))
     result = invoke('chat', model=model, stdin='One\nTwo\nThree\n')
     assert (result.exit_code, result.stdout) == (1, 'Second.\n')
-    assert result.stderr.count("'m' did not answer: No.") == 2
+    assert result.stderr.count("'m' cannot be reached: No.") == 2
     # What the person said first is still there.
     assert 'One' in str(model.requests[1].messages)
 
