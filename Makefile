@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, made once. Python 3.11 or newer is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports docs docs-serve test-newest soak bench build clean
+.PHONY: help demo test check lint types imports docs docs-serve test-newest test-pythons soak bench build clean
 
 # The first Python of a version that will do; set it to choose another: make PYTHON=python3.13 test
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -42,6 +42,9 @@ docs-serve: $(READY)  ## Serve the documentation on loopback
 
 test-newest:  ## Run the tests on the newest pydantic-ai, without its harness
 	@bash scripts/test-newest.sh "$(PYTHON)"
+
+test-pythons: $(READY)  ## Run the tests on the other Pythons that are here
+	@bash scripts/test-pythons.sh
 
 soak: $(READY)  ## Run the long form of the races and floods
 	SOAK_ROUNDS=10000 $(V)/python -m pytest -m "soak or hypothesis"
