@@ -1,4 +1,8 @@
-"""The list of rooms: `create_deep_agent` makes it, and hands it to a plain `pydantic_ai.Agent`."""
+"""The list of rooms: `create_deep_agent` makes it, and hands it to a plain `pydantic_ai.Agent`.
+
+Its many parameters are those of `Agent` that a deep agent needs, and one for each room that the framework promises.
+There will be no more of them: a new feature is a capability.
+"""
 
 from __future__ import annotations
 

@@ -65,8 +65,6 @@ def test_every_public_name() -> None:
                 'AnyBackend',
                 'BackendSource',
                 'Filesystem',
-                'HasBackend',
-                'HasUploads',
                 'OutputMode',
                 'UploadLike',
             ],

@@ -1,6 +1,6 @@
 """The room of files: tools that read, search and change the files of a backend. Works on any pydantic-ai agent."""
 
 from ._capability import Filesystem
-from ._types import AnyBackend, BackendSource, HasBackend, HasUploads, OutputMode, UploadLike
+from ._types import AnyBackend, BackendSource, OutputMode, UploadLike
 
-__all__ = ('AnyBackend', 'BackendSource', 'Filesystem', 'HasBackend', 'HasUploads', 'OutputMode', 'UploadLike')
+__all__ = ('AnyBackend', 'BackendSource', 'Filesystem', 'OutputMode', 'UploadLike')

@@ -26,7 +26,7 @@ def source_of(given: BackendSource | None, ctx: RunContext[object]) -> object:
         if isinstance(cast('object', given), WorkspaceBackend):
             return given
         return cast('Callable[[RunContext[object]], object]', given)(ctx)
-    own: object = getattr(ctx.deps, 'backend', None)  # `HasBackend`; `isinstance` of a protocol costs every step
+    own: object = getattr(ctx.deps, 'backend', None)  # by name: deps may be anything
     if own is not None:
         return own
     if ctx.workspace.attached:

@@ -123,7 +123,7 @@ class Filesystem(AbstractCapability[object]):
 
     def _files(self, ctx: RunContext[object]) -> Files:
         """Return the files of this run; made anew only if they come from somewhere else than before."""
-        uploads = getattr(ctx.deps, 'uploads', None)  # `HasUploads`; `isinstance` of a protocol costs every step
+        uploads = getattr(ctx.deps, 'uploads', None)  # by name: deps may be anything
         if uploads is not None:
             self._uploads = cast('Mapping[str, UploadLike]', uploads)
         source = source_of(self.backend, ctx)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, Protocol, TypeAlias
 
 from pydantic_ai import RunContext
 from pydantic_ai.workspaces import WorkspaceBackend
@@ -19,16 +19,6 @@ BackendSource: TypeAlias = AnyBackend | Callable[[RunContext[object]], AnyBacken
 
 OutputMode: TypeAlias = Literal['content', 'files_with_matches', 'count']
 """What grep answers with: the lines, the files, or the number of lines in each file."""
-
-
-@runtime_checkable
-class HasBackend(Protocol):
-    """Deps that say where the files of a run are. Any object with such an attribute will do."""
-
-    @property
-    def backend(self) -> AnyBackend:
-        """The files of one user."""
-        ...
 
 
 class UploadLike(Protocol):
@@ -57,16 +47,6 @@ class UploadLike(Protocol):
     @property
     def line_count(self) -> int | None:
         """The number of lines of a text."""
-        ...
-
-
-@runtime_checkable
-class HasUploads(Protocol):
-    """Deps that hold uploads."""
-
-    @property
-    def uploads(self) -> Mapping[str, UploadLike]:
-        """The uploads by name."""
         ...
 
 
