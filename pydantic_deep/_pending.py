@@ -1,0 +1,146 @@
+"""What a call that waits for a person carries with it, and what the answer brings back: the shapes, and nothing else.
+
+They travel in the metadata of `DeferredToolRequests` and `DeferredToolResults` under one key, so that a pause lives in
+the serialized `Conversation` alone. Approvals write requests and answers of calls; subagents those of delegations, in
+which the requests of a child, and through it of its children, are nested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic_ai import DeferredToolRequests, DeferredToolResults
+
+KEY = 'pydantic_deep'
+"""The key of metadata that is ours. Other keys belong to whoever wrote them, and are kept."""
+
+DecisionKind: TypeAlias = Literal['approve', 'edit', 'deny', 'respond']
+"""What a person may answer."""
+
+DECISIONS: tuple[DecisionKind, ...] = ('approve', 'edit', 'deny', 'respond')
+"""All of them."""
+
+
+class Preview(BaseModel):
+    """What a call would do, for a person to read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: Literal['diff', 'command', 'call']
+    """A unified diff, a command line, or nothing more than the arguments."""
+    text: str = ''
+    """The diff or the command; empty for `call`."""
+    files: dict[str, str | None] = {}
+    """The canonical paths that it touches, each with the digest of the contents that the preview was made from;
+    `None` where there was no file."""
+
+
+class CallRequest(BaseModel):
+    """A tool call that waits."""
+
+    kind: Literal['call'] = 'call'
+    preview: Preview | None = None
+    decisions: tuple[DecisionKind, ...] = DECISIONS
+    """What may be answered."""
+
+
+class DelegationRequest(BaseModel):
+    """A subagent that waits: all that is needed to go on with it in another process."""
+
+    kind: Literal['delegation'] = 'delegation'
+    subagent: str
+    """Its name."""
+    conversation_id: str
+    """The conversation of the subagent."""
+    messages: JsonValue
+    """Its history, as `ModelMessagesTypeAdapter` writes it."""
+    requests: DeferredToolRequests
+    """What it waits for; the metadata of these may hold delegations in turn."""
+    state: dict[str, JsonValue] = {}
+    """What else the subagents room needs to go on: todos, files of a fork, usage."""
+
+
+class Held(BaseModel):
+    """No answer yet: the call must wait on, with the request that it had."""
+
+    kind: Literal['held'] = 'held'
+    request: dict[str, Any]
+    """The metadata of the request, all keys."""
+
+
+class Approved(BaseModel):
+    """A person said yes."""
+
+    kind: Literal['approved'] = 'approved'
+    request: dict[str, Any]
+    """The metadata of the request: what the person was shown."""
+
+
+class Edited(BaseModel):
+    """A person changed the arguments."""
+
+    kind: Literal['edited'] = 'edited'
+    request: dict[str, Any]
+    args: dict[str, JsonValue]
+    """The arguments to run with."""
+
+
+class Responded(BaseModel):
+    """A person answered in the place of the tool."""
+
+    kind: Literal['responded'] = 'responded'
+    content: JsonValue
+
+
+class DelegationAnswers(BaseModel):
+    """Answers for what a subagent waits for, of which some may be `Held`."""
+
+    kind: Literal['answers'] = 'answers'
+    request: DelegationRequest
+    results: DeferredToolResults
+
+
+Request: TypeAlias = Annotated[CallRequest | DelegationRequest, Field(discriminator='kind')]
+Answer: TypeAlias = Annotated[Held | Approved | Edited | Responded | DelegationAnswers, Field(discriminator='kind')]
+
+_REQUEST: TypeAdapter[CallRequest | DelegationRequest] = TypeAdapter(Request)
+_ANSWER: TypeAdapter[Held | Approved | Edited | Responded | DelegationAnswers] = TypeAdapter(Answer)
+
+
+def dump(
+    value: CallRequest | DelegationRequest | Held | Approved | Edited | Responded | DelegationAnswers,
+) -> dict[str, Any]:
+    """Return metadata that carries the value."""
+    return {KEY: value.model_dump(mode='json')}
+
+
+def parse_request(metadata: Mapping[str, Any] | None) -> CallRequest | DelegationRequest | None:
+    """Return what the metadata of a request carries; `None` if nothing of ours.
+
+    Raises:
+        ValueError: There is something under our key, and it is not what this release writes.
+    """
+    return _parse(_REQUEST, metadata)
+
+
+def parse_answer(
+    metadata: Mapping[str, Any] | None,
+) -> Held | Approved | Edited | Responded | DelegationAnswers | None:
+    """Return what the metadata of an answer carries; `None` if nothing of ours.
+
+    Raises:
+        ValueError: There is something under our key, and it is not what this release writes.
+    """
+    return _parse(_ANSWER, metadata)
+
+
+def _parse(adapter: TypeAdapter[Any], metadata: Mapping[str, Any] | None) -> Any:
+    value = (metadata or {}).get(KEY)
+    if value is None:
+        return None
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise ValueError(f'The metadata of a pending call is not what pydantic-deep writes: {error}') from error

@@ -1,0 +1,1 @@
+"""Approvals: a person decides before a tool runs."""

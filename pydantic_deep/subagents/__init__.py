@@ -1,0 +1,1 @@
+"""Subagents: `task` hands a piece of work to an agent with a history of its own."""
