@@ -35,6 +35,8 @@ class Preview(BaseModel):
     files: dict[str, str | None] = {}
     """The canonical paths that it touches, each with the digest of the contents that the preview was made from;
     `None` where there was no file."""
+    binds: bool = False
+    """Whether an approval holds only as long as the files are as shown: true of what replaces whole contents."""
 
 
 class CallRequest(BaseModel):
