@@ -1,1 +1,25 @@
-"""Skills: folders with a `SKILL.md` that the model loads when it needs them."""
+"""Skills: folders with a `SKILL.md` that the model loads when it needs them. Works on any pydantic-ai agent."""
+
+from ._types import (
+    BUNDLED_SKILLS,
+    BackendSkills,
+    Scope,
+    Severity,
+    Skill,
+    SkillCatalog,
+    SkillDiagnostic,
+    SkillDirectory,
+    SkillSource,
+)
+
+__all__ = (
+    'BUNDLED_SKILLS',
+    'BackendSkills',
+    'Scope',
+    'Severity',
+    'Skill',
+    'SkillCatalog',
+    'SkillDiagnostic',
+    'SkillDirectory',
+    'SkillSource',
+)
