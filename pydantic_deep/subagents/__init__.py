@@ -1,1 +1,9 @@
-"""Subagents: `task` hands a piece of work to an agent with a history of its own."""
+"""Subagents: `task` hands a piece of work to an agent with a history of its own. Works on any pydantic-ai agent."""
+
+from ._capability import Builder, Subagents
+from ._errors import InvalidSubagentError
+from ._events import SubagentEvent
+from ._shared import Shared
+from ._types import Isolation, Subagent
+
+__all__ = ('Builder', 'InvalidSubagentError', 'Isolation', 'Shared', 'Subagent', 'SubagentEvent', 'Subagents')
