@@ -46,6 +46,8 @@ class CallRequest(BaseModel):
     preview: Preview | None = None
     decisions: tuple[DecisionKind, ...] = DECISIONS
     """What may be answered."""
+    edited: dict[str, JsonValue] | None = None
+    """The arguments that a person gave it before it asked once more; `None` if they are those of the model."""
 
 
 class DelegationRequest(BaseModel):
@@ -62,6 +64,8 @@ class DelegationRequest(BaseModel):
     """What it waits for; the metadata of these may hold delegations in turn."""
     state: dict[str, JsonValue] = {}
     """What else the subagents room needs to go on: todos, files of a fork, usage."""
+    edited: dict[str, JsonValue] | None = None
+    """The arguments that a person gave the delegating call; `None` if they are those of the model. Approvals set it."""
 
 
 class Held(BaseModel):
@@ -78,6 +82,10 @@ class Approved(BaseModel):
     kind: Literal['approved'] = 'approved'
     request: dict[str, Any]
     """The metadata of the request: what the person was shown."""
+    tool: str | None = None
+    """The tool that the person was shown."""
+    args: dict[str, Any] | None = None
+    """The arguments that the person was shown."""
 
 
 class Edited(BaseModel):
