@@ -1,1 +1,38 @@
-"""Approvals: a person decides before a tool runs."""
+"""Approvals: a person decides before a tool runs, whoever provides it and at whatever depth.
+
+`Approvals` makes calls wait; `pending_approvals` lists what waits, `render_approval` shows it, `answer_approvals`
+takes the decisions. Nothing waits in memory: all that is needed is in the serialized `Conversation`.
+"""
+
+from ._answers import answer_approvals
+from ._errors import (
+    ApprovalError,
+    InvalidDecisionError,
+    MalformedApprovalError,
+    NothingPendingError,
+    UnansweredApprovalError,
+    UnknownApprovalError,
+)
+from ._listing import pending_approvals
+from ._render import render_approval
+from ._types import ApprovalRule, Approve, Decision, Deny, Edit, InterruptOn, PendingApproval, Respond
+
+__all__ = (
+    'ApprovalError',
+    'ApprovalRule',
+    'Approve',
+    'Decision',
+    'Deny',
+    'Edit',
+    'InterruptOn',
+    'InvalidDecisionError',
+    'MalformedApprovalError',
+    'NothingPendingError',
+    'PendingApproval',
+    'Respond',
+    'UnansweredApprovalError',
+    'UnknownApprovalError',
+    'answer_approvals',
+    'pending_approvals',
+    'render_approval',
+)

@@ -1,0 +1,196 @@
+"""The answers of a person, as what the next run takes: `DeferredToolResults` for the whole tree. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ToolCallPart, ToolReturn
+
+from pydantic_deep._pending import (
+    KEY,
+    Approved,
+    CallRequest,
+    DecisionKind,
+    DelegationAnswers,
+    DelegationRequest,
+    Edited,
+    Held,
+    Responded,
+    dump,
+)
+
+from ._errors import InvalidDecisionError, NothingPendingError, UnansweredApprovalError, UnknownApprovalError
+from ._listing import arguments_of, id_of, pending_approvals, request_of
+from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
+
+ANSWERED: dict[str, Any] = {KEY: {'kind': 'answered'}}
+"""The metadata of a result that a person gave in the place of a tool."""
+
+_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
+_ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+_MAX_NAMED = 10
+"""How many pending calls an error names."""
+
+
+def answer_approvals(output: object, decisions: Mapping[str, Decision]) -> DeferredToolResults:
+    """Return what `agent.run(deferred_tool_results=…)` takes to go on with these answers.
+
+    Calls that are not answered wait on: the next run ends with them, and nothing of theirs is done meanwhile.
+
+    Args:
+        output: What a run returned, or `conversation.deferred_tool_requests`.
+        decisions: By the `id` of each `PendingApproval`.
+
+    Raises:
+        NothingPendingError: `output` waits for nothing.
+        UnknownApprovalError: No pending call has such an id.
+        InvalidDecisionError: The call does not take this decision, or it carries what is no JSON.
+        UnansweredApprovalError: A call that cannot wait on was left out: one of an external tool, or of an agent
+            without `Approvals`.
+        MalformedApprovalError: Something pending is not what this release writes.
+    """
+    pending = {each.id: each for each in pending_approvals(output)}
+    if not isinstance(output, DeferredToolRequests) or not pending:
+        raise NothingPendingError(
+            f'Nothing is pending in this {type(output).__name__}. Pass the `DeferredToolRequests` that a run returned.'
+        )
+    for id, decision in decisions.items():
+        _check(id, decision, pending)
+    return _results(output, decisions, ids=())
+
+
+def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) -> None:
+    """Refuse an answer that does not fit what is pending."""
+    if id not in pending:
+        named = ', '.join(map(repr, list(pending)[:_MAX_NAMED]))
+        more = f' and {len(pending) - _MAX_NAMED} more' if len(pending) > _MAX_NAMED else ''
+        raise UnknownApprovalError(id, f'No pending call has the id {id!r}. Pending: {named}{more}.')
+    if not isinstance(decision, (Approve, Edit, Deny, Respond)):
+        raise InvalidDecisionError(
+            id,
+            f'The answer to {id!r} is {decision!r}, which is no decision. '
+            'Answer with `Approve()`, `Edit(args)`, `Deny(reason)` or `Respond(content)`.',
+        )
+    kind = _kind_of(decision)
+    if kind not in pending[id].decisions:
+        allowed = ', '.join(pending[id].decisions)
+        raise InvalidDecisionError(
+            id, f'The call {id!r} of {pending[id].tool!r} cannot be answered by {kind}: {allowed}.'
+        )
+    _check_content(id, decision)
+
+
+def _kind_of(decision: Decision) -> DecisionKind:
+    match decision:
+        case Approve():
+            return 'approve'
+        case Edit():
+            return 'edit'
+        case Deny():
+            return 'deny'
+        case Respond():
+            return 'respond'
+        case _:
+            assert_never(decision)
+
+
+def _check_content(id: str, decision: Decision) -> None:
+    """Refuse content that would not survive being written as JSON."""
+    try:
+        match decision:
+            case Edit():
+                _ARGS.dump_json(_ARGS.validate_python(dict(decision.args), strict=True))
+            case Respond():
+                _JSON.dump_json(_JSON.validate_python(decision.content, strict=True))
+            case Deny():
+                TypeAdapter(str).validate_python(decision.reason, strict=True)
+            case Approve():
+                pass
+    except (ValidationError, ValueError, TypeError) as error:
+        raise InvalidDecisionError(id, f'The answer to {id!r} carries what is no JSON: {error}') from error
+
+
+def _results(
+    requests: DeferredToolRequests, decisions: Mapping[str, Decision], *, ids: tuple[str, ...]
+) -> DeferredToolResults:
+    """Return the results for the calls of one agent, and through the metadata for those of its subagents."""
+    results = DeferredToolResults()
+    missing: list[str] = []
+    for call in requests.approvals:
+        request = request_of(requests, call)
+        metadata = requests.metadata.get(call.tool_call_id, {})
+        at = (*ids, call.tool_call_id)
+        decision = decisions.get(id_of(at))
+        if isinstance(request, DelegationRequest):
+            answer = _delegation(request, metadata, decisions, ids=at)
+            results.approvals[call.tool_call_id] = ToolApproved(override_args=request.edited)
+            results.metadata[call.tool_call_id] = dump(answer)
+        elif decision is not None:
+            _answer(results, call, request, metadata, decision)
+        elif request is not None:
+            results.approvals[call.tool_call_id] = ToolApproved()
+            results.metadata[call.tool_call_id] = dump(Held(request=metadata))
+        else:
+            missing.append(id_of(at))
+    for call in requests.calls:
+        decision = decisions.get(id_of((*ids, call.tool_call_id)))
+        if isinstance(decision, Respond):
+            results.calls[call.tool_call_id] = ToolReturn[Any](decision.content, metadata=ANSWERED)
+        elif isinstance(decision, Deny):
+            results.calls[call.tool_call_id] = ToolFailed(decision.reason)
+        else:
+            missing.append(id_of((*ids, call.tool_call_id)))
+    if missing:
+        raise UnansweredApprovalError(
+            tuple(missing),
+            f'Not answered, and cannot wait on: {", ".join(map(repr, missing))}. Answer all at once, or add '
+            '`Approvals` to the agent; calls of external tools cannot wait on at all.',
+        )
+    return results
+
+
+def _delegation(
+    request: DelegationRequest, metadata: dict[str, Any], decisions: Mapping[str, Decision], *, ids: tuple[str, ...]
+) -> Held | DelegationAnswers:
+    """Return the answers within a delegation; if there are none, all of it is held."""
+    prefix = f'{id_of(ids)}/'
+    if not any(id.startswith(prefix) for id in decisions):
+        return Held(request=metadata)
+    return DelegationAnswers(request=request, results=_results(request.requests, decisions, ids=ids))
+
+
+def _answer(
+    results: DeferredToolResults,
+    call: ToolCallPart,
+    request: CallRequest | None,
+    metadata: dict[str, Any],
+    decision: Decision,
+) -> None:
+    """Add the result of one call that is answered."""
+    id = call.tool_call_id
+    edited = request.edited if request is not None else None
+    match decision:
+        case Approve() if edited is not None:
+            results.approvals[id] = ToolApproved(override_args=edited)
+            results.metadata[id] = dump(Edited(request=metadata, args=edited))
+        case Approve():
+            results.approvals[id] = ToolApproved()
+            results.metadata[id] = dump(
+                Approved(request=metadata, tool=call.tool_name, args=arguments_of(call, request))
+            )
+        case Edit():
+            args = dict(decision.args)
+            results.approvals[id] = ToolApproved(override_args=args)
+            results.metadata[id] = dump(Edited(request=metadata, args=args))
+        case Deny():
+            results.approvals[id] = ToolDenied(decision.reason)
+        case Respond():
+            results.approvals[id] = ToolApproved()
+            results.metadata[id] = dump(Responded(content=decision.content))
+        case _:
+            assert_never(decision)

@@ -1,0 +1,96 @@
+"""The nouns of the room: what a person may answer, what waits for an answer, and what is to be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pydantic import JsonValue
+
+from pydantic_deep._pending import DECISIONS, DecisionKind, Preview
+
+
+@dataclass(frozen=True)
+class Approve:
+    """The call runs as it was shown."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """The call runs with other arguments, which are validated again. The model is told of them."""
+
+    args: Mapping[str, JsonValue]
+    """All arguments of the call, not only those that differ."""
+
+
+@dataclass(frozen=True)
+class Deny:
+    """The call does not run."""
+
+    reason: str = 'A person denied this call.'
+    """What the model is told."""
+
+
+@dataclass(frozen=True)
+class Respond:
+    """The person answers in the place of the tool, which does not run."""
+
+    content: JsonValue
+    """What the model sees as the result of the call."""
+
+
+Decision: TypeAlias = Approve | Edit | Deny | Respond
+"""What a person may answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingApproval:
+    """A tool call that waits for a person, at whatever depth."""
+
+    id: str
+    """Names the call within the whole tree: `answer_approvals` takes it as key."""
+    path: tuple[str, ...]
+    """The names of the subagents that lead to it; empty for a call of the agent itself."""
+    tool: str
+    """The name of the tool."""
+    arguments: Mapping[str, Any]
+    """All arguments, as the model wrote them."""
+    tool_call_id: str
+    """The id of the call in the messages of its own agent."""
+    preview: Preview | None
+    """What the call would do, if a room could tell."""
+    decisions: tuple[DecisionKind, ...]
+    """What may be answered."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalRule:
+    """When a tool asks, and what may be answered.
+
+    For a call, in this order: `deny` refuses it, `allow` lets it run, `when` decides whether a person is asked.
+
+    Patterns are of two kinds, by what the tool is. For a tool whose preview names files they are globs, matched
+    against their canonical paths: `/src/**` from the root, `*.lock` and `docs/**` at any depth. For one that runs
+    a command, which is `execute` or any tool with an argument `command`, they are commands word by word, in which a
+    word may have wildcards, and a last `*` stands for any further words: `git status *`.
+    """
+
+    when: Callable[[Mapping[str, Any]], bool] | None = None
+    """Told the arguments, returns whether to ask; `None` asks always. An exception in it means ask."""
+    decisions: Sequence[DecisionKind] = DECISIONS
+    """What may be answered."""
+    allow: Sequence[str] = ()
+    """What runs unasked. All files that a call touches must match; a command must be one simple command, without
+    quotes that do not close, operators, substitutions, redirections, expansions or assignments: all else asks.
+    """
+    deny: Sequence[str] = ()
+    """What never runs, not even approved: one file that matches will do, or one of the commands in a line.
+
+    For commands it is a convenience and no wall: `sh -c`, an alias or a script says the same in other words.
+    Where a command must not happen, run commands in a sandbox that makes it impossible.
+    """
+
+
+InterruptOn: TypeAlias = Mapping[str, bool | ApprovalRule]
+"""What asks, by the name of the tool: `True` always, a rule as it says, `False` not by this mapping."""
