@@ -1,5 +1,6 @@
 """Skills: folders with a `SKILL.md` that the model loads when it needs them. Works on any pydantic-ai agent."""
 
+from ._discovery import discover_skills
 from ._types import (
     BUNDLED_SKILLS,
     BackendSkills,
@@ -22,4 +23,5 @@ __all__ = (
     'SkillDiagnostic',
     'SkillDirectory',
     'SkillSource',
+    'discover_skills',
 )

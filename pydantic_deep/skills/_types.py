@@ -6,19 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 Scope: TypeAlias = Literal['code', 'project', 'user', 'bundled']
 """Who a skill is from. Of two skills of one name the one whose scope stands first here is used."""
 
 Severity: TypeAlias = Literal['error', 'warning']
-"""Whether something could not be used, or was used although it is not as it should be."""
+"""`error`: it cannot be used as it is. `warning`: it could, though it is not as it should be."""
 
 BUNDLED_SKILLS = Path(__file__).resolve().parent.parent / '_bundled_skills'
 """The directory of the skills that come with the framework: `create_deep_agent(skills=[BUNDLED_SKILLS])`."""
-
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Skill:
     """The name of a licence, or of a file with one."""
     compatibility: str | None = field(default=None, kw_only=True)
     """What the skill needs, for people."""
-    metadata: Mapping[str, str] = field(default=_NOTHING, kw_only=True)
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str], hash=False, kw_only=True)
     """Whatever else its author says of it."""
     scope: Scope = field(default='code', kw_only=True)
     """Who it is from."""
@@ -62,7 +59,7 @@ class SkillDiagnostic:
     """One thing that is not as it should be."""
 
     severity: Severity
-    """`error`: the skill is not used. `warning`: it is."""
+    """How bad it is."""
     path: str
     """The file or directory."""
     line: int | None

@@ -1,0 +1,228 @@
+"""The skills in one directory of this machine: one look at each folder, and one at each file that is new.
+
+Only regular files are opened, and only their first bytes are read unless the frontmatter is longer or not UTF-8.
+What a file said is kept for the process by its path, size and times; it is immutable, and nobody's in particular.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from ._document import HEAD_BYTES, MAX_DOCUMENT_BYTES, DocumentError, find_header, parse_document
+from ._rules import Report, located, parse_frontmatter, shown_path
+from ._types import Scope, Severity, Skill, SkillDiagnostic
+
+FILE_NAME = 'SKILL.md'
+
+MAX_DEPTH = 4
+"""How many folders a skill may lie below a root: some people sort them into categories."""
+
+MAX_DIRECTORIES = 20_000
+"""How many folders of one root are looked at: four times the largest collection that was seen."""
+
+MAX_KEPT = 16_384
+"""How many files are remembered. Fewer than a scan has would help nothing: the first would be forgotten by its end."""
+
+_NEVER_ENTERED = frozenset({'node_modules', '__pycache__'})
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What one `SKILL.md` says."""
+
+    skill: Skill | None
+    diagnostics: tuple[SkillDiagnostic, ...]
+
+
+@dataclass(kw_only=True)
+class Scan:
+    """One directory being looked at."""
+
+    root: str
+    """Its real path."""
+    allowed: Sequence[str]
+    """The real paths that a link may lead into."""
+    scope: Scope
+    skills: list[Skill] = field(default_factory=list[Skill])
+    """What was found, in the order of the folders' names."""
+    diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
+    _left: int = MAX_DIRECTORIES
+
+    def run(self) -> None:
+        """Look at the directory and below."""
+        if not self._look_at(self.root, Path(self.root).name):
+            self._enter(self.root, 1)
+
+    def _enter(self, directory: str, depth: int) -> bool:
+        """Look at the folders of a directory. Return whether there was anything to say of them."""
+        said = False
+        for entry in self._entries(directory):
+            if entry.name.casefold() == 'skill.md' and entry.name != FILE_NAME:
+                self._note('error', 'misnamed', entry.path, f'Name it {FILE_NAME}, in exactly these letters.')
+                said = True
+            elif self._is_directory(entry):
+                self._left -= 1
+                if self._left < 0:
+                    break
+                said = self._visit(entry, depth) or said
+        if self._left == -1:
+            message = f'There are more than {MAX_DIRECTORIES:,} folders. The rest was not looked at.'
+            self._note('error', 'too-many', directory, message)
+            self._left = -2
+        return said
+
+    def _visit(self, entry: os.DirEntry[str], depth: int) -> bool:
+        """Look at one folder. Return whether there was anything to say of it."""
+        if entry.is_symlink():
+            return self._visit_link(entry)
+        if self._look_at(entry.path, entry.name):
+            return True
+        if entry.name.startswith('.') or entry.name in _NEVER_ENTERED:
+            return False
+        if depth < MAX_DEPTH and self._enter(entry.path, depth + 1):
+            return True
+        if depth == 1:
+            self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} in this folder.')
+        return depth == 1
+
+    def _visit_link(self, entry: os.DirEntry[str]) -> bool:
+        """Look at the folder that a link leads to, if that is inside; its own folders are not entered."""
+        target = os.path.realpath(entry.path)
+        if not self._is_inside(target) or any(is_inside(root, target) for root in self.allowed):
+            self._note('error', 'link-outside', entry.path, 'The link leads out of the directories of skills.')
+            return True
+        return self._look_at(target, entry.name)
+
+    def _look_at(self, directory: str, name: str) -> bool:
+        """Read the `SKILL.md` of a folder. Return whether there is something of that name."""
+        path = f'{directory}/{FILE_NAME}'
+        try:
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                path = os.path.realpath(path)
+                if not self._is_inside(path):
+                    message = 'The link leads out of the directories of skills.'
+                    self._note('error', 'link-outside', f'{directory}/{FILE_NAME}', message)
+                    return True
+                status = os.lstat(path)
+            if not stat.S_ISREG(status.st_mode):
+                self._note('error', 'not-a-file', path, 'It is no regular file, and was not opened.')
+                return True
+            parsed = parse_file(
+                path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, directory, name, self.scope
+            )
+        except FileNotFoundError:
+            if not os.path.lexists(f'{directory}/{FILE_NAME}'):
+                return False
+            self._note('error', 'unreadable', f'{directory}/{FILE_NAME}', 'The link leads nowhere.')
+            return True
+        except OSError as error:
+            self._note('error', 'unreadable', path, f'It cannot be read: {error.strerror}.')
+            return True
+        self.diagnostics += parsed.diagnostics
+        if parsed.skill is not None:
+            self.skills.append(parsed.skill)
+        return True
+
+    def _entries(self, directory: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(directory) as entries:
+                yield from sorted(entries, key=_name_of)
+        except OSError as error:
+            self._note('error', 'unreadable', directory, f'The directory cannot be read: {error.strerror}.')
+
+    def _is_directory(self, entry: os.DirEntry[str]) -> bool:
+        try:
+            return entry.is_dir()
+        except OSError as error:  # a circle of links
+            self._note('error', 'unreadable', entry.path, f'It cannot be read: {error.strerror}.')
+            return False
+
+    def _is_inside(self, path: str) -> bool:
+        return any(is_inside(path, root) for root in self.allowed)
+
+    def _note(self, severity: Severity, code: str, path: str, message: str) -> None:
+        self.diagnostics.append(
+            SkillDiagnostic(severity=severity, path=shown_path(path), line=None, message=message, code=code)
+        )
+
+
+def is_inside(path: str, directory: str) -> bool:
+    """Return whether a real path is a directory's, or below it."""
+    return path == directory or path.startswith(directory.rstrip('/') + '/')
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def parse_file(path: str, size: int, mtime_ns: int, ctime_ns: int, directory: str, name: str, scope: Scope) -> Parsed:
+    """Return what a `SKILL.md` of that size and those times says.
+
+    Args:
+        path: The file, no link.
+        size: Its size.
+        mtime_ns: When its contents changed.
+        ctime_ns: When anything of it changed.
+        directory: The folder of the skill.
+        name: How the folder is called where it was found.
+        scope: Whom the skill is from.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    report = Report(path=path)
+    skill = None
+    if size > MAX_DOCUMENT_BYTES:
+        message = f'It has {size:,} bytes; at most {MAX_DOCUMENT_BYTES:,} are read. Move details to files of their own.'
+        report.add('error', 'too-large', None, message)
+    else:
+        skill = _parse(path, name, report)
+    if skill is not None:
+        skill = located(skill, directory=Path(directory), source=path, scope=scope)
+    return Parsed(skill, tuple(report.found))
+
+
+def _parse(path: str, name: str, report: Report) -> Skill | None:
+    descriptor = os.open(path, _FLAGS)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            report.add('error', 'not-a-file', None, 'It is no regular file, and was not read.')
+            return None
+        head = os.read(descriptor, HEAD_BYTES)
+        header = find_header(head)
+        if header is not None:
+            return parse_frontmatter(header, 2, name, report)
+        return parse_whole(head + _read_on(descriptor), name, report)
+    finally:
+        os.close(descriptor)
+
+
+def parse_whole(data: bytes, name: str, report: Report) -> Skill | None:
+    """Return the skill that the bytes of a whole `SKILL.md` describe; `None` if it cannot be used."""
+    try:
+        document = parse_document(data)
+    except DocumentError as error:
+        report.add('error', error.code, error.line, str(error))
+        return None
+    if document.first_line > 2:
+        report.add('warning', 'frontmatter-late', 1, 'There are lines before the frontmatter. Begin the file with it.')
+    return parse_frontmatter(document.header, document.first_line, name, report)
+
+
+def _read_on(descriptor: int) -> bytes:
+    """Return the rest of a file, and no more than may be read of one that grew."""
+    chunks: list[bytes] = []
+    left = MAX_DOCUMENT_BYTES
+    while left > 0 and (chunk := os.read(descriptor, left)):
+        chunks.append(chunk)
+        left -= len(chunk)
+    return b''.join(chunks)
+
+
+def _name_of(entry: os.DirEntry[str]) -> str:
+    return entry.name

@@ -1,0 +1,168 @@
+"""The YAML of a frontmatter: bounded, with lines, and recovered key by key where it is none. Pure.
+
+Scalars keep the text that stands in the file, `1.10` and `yes` included; whether YAML would make something else of
+them is noted. PyYAML is imported at the first use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias, cast
+
+MAX_DEPTH = 16
+"""How deep values may be nested. The standard has two levels; libyaml's composer recurses in C, without a guard."""
+
+MAX_KEYS = 200
+"""How many keys are recovered one by one: some ten times as many as the largest real frontmatter has."""
+
+_SUSPICIOUS = re.compile(r'[\[{&*]|^ {8}|(?:^|[-?:]) *[-?][ \t]+[-?](?:\s|$)', re.MULTILINE)
+"""What a text must have to hold an alias, or more than a few levels: only then its events are counted."""
+
+_KEY = re.compile(r'^(?P<quote>["\']?)(?P<key>[\w.-]+)(?P=quote)[ \t]*:(?=\s|\Z)', re.MULTILINE)
+"""A key at the start of a line."""
+
+_BLOCK = re.compile(r'[|>][-+0-9]*')
+"""The header of a block scalar."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A text."""
+
+    text: str
+    """As it stands in the file, without quotes."""
+    line: int
+    """Its line, from 0."""
+    is_string: bool = True
+    """Whether YAML would call it a string too, and not a number, a date, a truth value or nothing."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """A sequence."""
+
+    values: tuple[Value, ...]
+    line: int
+    """Its first line, from 0."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A mapping; a key that stands there twice is there twice."""
+
+    pairs: tuple[tuple[Scalar, Value], ...]
+    line: int
+    """Its first line, from 0."""
+
+
+Value: TypeAlias = Scalar | Items | Pairs
+
+
+class UnusableYamlError(ValueError):
+    """The text is no YAML, or more of it than a frontmatter may hold.
+
+    Attributes:
+        line: Where, from 0.
+    """
+
+    def __init__(self, reason: str, line: int) -> None:
+        self.line = line
+        super().__init__(reason)
+
+
+def parse_yaml(text: str) -> Value | None:
+    """Return the value of a text; `None` if it has none.
+
+    Raises:
+        UnusableYamlError: It is no YAML, has an alias, or is nested deeper than `MAX_DEPTH`.
+    """
+    yaml, loader = _library()
+    try:
+        if _SUSPICIOUS.search(text):
+            _check_bounds(text)
+        node = yaml.compose(text, Loader=loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, 'problem_mark', None)
+        reason = getattr(error, 'problem', None) or getattr(error, 'reason', None) or 'it cannot be read'
+        raise UnusableYamlError(str(reason), 0 if mark is None else mark.line) from None
+    return None if node is None else _value(node)
+
+
+def recover_pairs(text: str) -> Pairs:
+    """Return what a text that is no YAML says at its top level: each key by itself, its raw text if need be."""
+    keys = list(_KEY.finditer(text))[:MAX_KEYS]
+    ends = [key.start() for key in keys[1:]] + [len(text)]
+    pairs: list[tuple[Scalar, Value]] = []
+    for key, end in zip(keys, ends, strict=True):
+        line = text.count('\n', 0, key.start())
+        pairs.append((Scalar(key['key'], line), _recover(text[key.start() : end], text[key.end() : end], line)))
+    return Pairs(tuple(pairs), 0)
+
+
+def _recover(whole: str, raw: str, line: int) -> Value:
+    """Return the value of one key: `whole` is the text with the key, `raw` what follows the colon."""
+    try:
+        found = parse_yaml(whole)
+    except UnusableYamlError:
+        return Scalar(_raw_text(raw), line)
+    pairs = found.pairs if isinstance(found, Pairs) else ()
+    return _shifted(pairs[0][1], line) if len(pairs) == 1 else Scalar(_raw_text(raw), line)
+
+
+def _raw_text(raw: str) -> str:
+    lines = [line.strip() for line in raw.strip().split('\n')]
+    joint = ' '
+    if _BLOCK.fullmatch(lines[0]):
+        joint = '\n' if lines[0].startswith('|') else ' '
+        lines = lines[1:]
+    return joint.join(lines).strip()
+
+
+def _shifted(value: Value, lines: int) -> Value:
+    match value:
+        case Scalar():
+            return Scalar(value.text, value.line + lines, value.is_string)
+        case Items():
+            return Items(tuple(_shifted(item, lines) for item in value.values), value.line + lines)
+        case Pairs():
+            pairs = tuple((Scalar(key.text, key.line + lines), _shifted(item, lines)) for key, item in value.pairs)
+            return Pairs(pairs, value.line + lines)
+
+
+def _check_bounds(text: str) -> None:
+    """Go through the events, which costs no recursion, and stop at the first that is too much."""
+    yaml, loader = _library()
+    depth = 0
+    for event in cast('Sequence[Any]', yaml.parse(text, Loader=loader)):
+        if isinstance(event, yaml.AliasEvent):
+            raise UnusableYamlError('it has an alias (`*name`), which no frontmatter needs', event.start_mark.line)
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise UnusableYamlError(f'it is nested deeper than {MAX_DEPTH} levels', event.start_mark.line)
+
+
+def _value(node: Any) -> Value:
+    line: int = node.start_mark.line
+    match node.id:
+        case 'scalar':
+            return Scalar(node.value, line, node.tag == 'tag:yaml.org,2002:str')
+        case 'sequence':
+            return Items(tuple([_value(item) for item in node.value]), line)
+        case _:
+            return Pairs(tuple([(_key(key), _value(item)) for key, item in node.value]), line)
+
+
+def _key(node: Any) -> Scalar:
+    """Return a key. One that is no text gets a name that no field has."""
+    return Scalar(node.value if node.id == 'scalar' else '?', node.start_mark.line)
+
+
+@cache
+def _library() -> tuple[Any, Any]:
+    """Return PyYAML and its safe loader, the one in C where it was built."""
+    import yaml
+
+    return yaml, getattr(yaml, 'CSafeLoader', yaml.SafeLoader)
