@@ -9,6 +9,7 @@ BackendError
 ├── FileChangedError          the file is no longer what the writer had read
 ├── InvalidPatternError       (ValueError) a glob or a regular expression
 ├── MissingBlobError          (LookupError) a tree names contents that nobody has
+├── InvalidOverlayError       (ValueError) what was to be loaded is not what an overlay holds
 └── CommandTimeoutError       (TimeoutError) a command took too long
 ```
 Failures of a path *are* the builtins: `FileNotFoundError`, `FileExistsError`, `IsADirectoryError`,
@@ -103,6 +104,10 @@ class MissingBlobError(BackendError, LookupError):
         self.paths = paths
         shown = ', '.join(repr(p) for p in paths[:5]) + (f' and {len(paths) - 5} more' if len(paths) > 5 else '')
         super().__init__(f'The contents of {shown} are not known. Pass `read_blob=` to fetch them by digest.')
+
+
+class InvalidOverlayError(BackendError, ValueError):
+    """What was to be loaded is not what `OverlayBackend.dump` writes; nothing was loaded."""
 
 
 class CommandTimeoutError(BackendError, TimeoutError):
