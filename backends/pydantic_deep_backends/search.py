@@ -4,6 +4,7 @@
 glob_tree, grep_tree         a whole search over a `FileTree`: listing and reading, synchronous
 grep_file                    a search of one file whose contents are at hand
 glob_backend, grep_backend   a whole search over any backend, by `list_dir` and `read_bytes`
+compile_glob                 the dialect of globs alone: does this path match?
 ```
 The dialect of globs is described in `_glob`, that of lines and encodings in `_grep`. No program is called:
 whether ripgrep is installed changes nothing. Results are sorted and do not depend on the order of the walk.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from ._glob import compile_glob
+from ._glob import Glob, compile_glob
 from ._grep import GrepBuilder, compile_grep, count_broken_utf8, split_lines
 from ._results import (
     MAX_ENTRIES,
@@ -33,11 +34,13 @@ __all__ = [
     'MAX_FILE_BYTES',
     'MAX_LINE_CHARS',
     'FileTree',
+    'Glob',
     'GlobResult',
     'GrepMatch',
     'GrepResult',
     'SearchProblem',
     'SearchableFiles',
+    'compile_glob',
     'count_broken_utf8',
     'glob_backend',
     'glob_tree',
