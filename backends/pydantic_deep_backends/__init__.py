@@ -15,6 +15,7 @@ from .errors import (
     BackendUnavailableError,
     CommandTimeoutError,
     FileChangedError,
+    InvalidOverlayError,
     InvalidPathError,
     InvalidPatternError,
     MissingBlobError,
@@ -22,6 +23,7 @@ from .errors import (
     ReadOnlyError,
 )
 from .local import LocalBackend
+from .overlay import OverlayBackend, OverlayMerge
 from .protocol import (
     BackendProtocol,
     BackendRef,
@@ -69,12 +71,15 @@ __all__ = [
     'GlobResult',
     'GrepMatch',
     'GrepResult',
+    'InvalidOverlayError',
     'InvalidPathError',
     'InvalidPatternError',
     'LocalBackend',
     'MergeResult',
     'MissingBlobError',
     'OutsideRootError',
+    'OverlayBackend',
+    'OverlayMerge',
     'ReadBlob',
     'ReadOnlyBackend',
     'ReadOnlyError',

@@ -1,0 +1,167 @@
+"""What an overlay holds as JSON, for another process, and back. What comes back may come from anybody.
+
+```text
+{"format": 1,
+ "entries": [{"path": "/a", "now": STATE, "was": STATE, "is_opaque": false}, …],
+ "contents": {DIGEST: BASE64, …}}
+STATE is null, {"kind": "directory"}, {"kind": "other", "mark": …} or {"kind": "file", "digest", "size", "is_searched"}
+```
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Final, TypeAlias, cast
+
+from ._nodes import FileVersion, digest_of
+from ._overlay_layer import Content, Directory, Entry, Layer, Other, Place, State
+from .errors import InvalidOverlayError
+from .paths import parse_path
+
+JsonValue: TypeAlias = 'list[JsonValue] | dict[str, JsonValue] | str | bool | int | float | None'
+"""What JSON can hold; the same as pydantic's."""
+
+FORMAT: Final = 1
+"""The format that is written and read."""
+
+MAX_LOAD_BYTES: Final = 512 * 1024 * 1024
+"""The most contents that are loaded, in bytes: eight files of the largest size that grep reads."""
+
+MAX_LOAD_ENTRIES: Final = 1_000_000
+"""The most paths that are loaded: as many as one search looks at."""
+
+_DIGEST: Final = re.compile('sha256:[0-9a-f]{64}')
+
+
+def dump_layer(layer: Layer) -> JsonValue:
+    """Return all entries and contents of a layer."""
+    contents: dict[str, JsonValue] = {}
+    entries: list[JsonValue] = []
+    for path, entry in layer.entries():
+        for state in (entry.now, entry.was):
+            if isinstance(state, Content) and state.data is not None and state.version.digest not in contents:
+                contents[state.version.digest] = base64.b64encode(state.data).decode()
+        states: dict[str, JsonValue] = {'now': _dump_state(entry.now), 'was': _dump_state(entry.was)}
+        entries.append({'path': path, **states, 'is_opaque': entry.is_opaque})
+    return {'format': FORMAT, 'entries': entries, 'contents': contents}
+
+
+def load_into(layer: Layer, value: object) -> None:
+    """Put what `dump_layer` returned into an empty layer.
+
+    Raises:
+        InvalidOverlayError: It is something else.
+    """
+    whole = _mapping(value, 'an overlay')
+    if whole.get('format') != FORMAT:
+        raise InvalidOverlayError(
+            f'The format of the overlay is {whole.get("format")!r}, and this release reads {FORMAT}. '
+            'Load it with the release that wrote it.'
+        )
+    contents = _load_contents(_mapping(whole.get('contents'), '`contents`'))
+    entries = whole.get('entries')
+    if not isinstance(entries, list):
+        raise InvalidOverlayError(f'`entries` is {_kind(entries)}. It must be a list.')
+    items = cast('list[object]', entries)
+    if len(items) > MAX_LOAD_ENTRIES:
+        raise InvalidOverlayError(f'The overlay has {len(items):,} entries. At most {MAX_LOAD_ENTRIES:,} are loaded.')
+    for item in items:
+        _load_entry(layer, _mapping(item, 'an entry'), contents)
+    for path, entry in layer.entries():
+        _check_parent(layer, path, entry)
+
+
+def _dump_state(state: State) -> JsonValue:
+    match state:
+        case None:
+            return None
+        case Directory():
+            return {'kind': 'directory'}
+        case Other():
+            return {'kind': 'other', 'mark': state.mark}
+        case Content():
+            version = state.version
+            return {'kind': 'file', 'digest': version.digest, 'size': version.size, 'is_searched': state.is_searched}
+
+
+def _load_contents(found: Mapping[str, object]) -> dict[str, bytes]:
+    size_bytes = sum(len(text) * 3 // 4 for text in found.values() if isinstance(text, str))
+    if size_bytes > MAX_LOAD_BYTES:
+        raise InvalidOverlayError(
+            f'The overlay has {size_bytes:,} bytes of contents. At most {MAX_LOAD_BYTES:,} are loaded.'
+        )
+    contents: dict[str, bytes] = {}
+    for digest, text in found.items():
+        if not isinstance(text, str):
+            raise InvalidOverlayError(f'The contents {digest!r} are {_kind(text)}. They must be base64.')
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidOverlayError(f'The contents {digest!r} are not base64: {error}.') from error
+        if digest_of(data) != digest:
+            raise InvalidOverlayError(f'The contents {digest!r} have another digest. Dump the overlay again.')
+        contents[digest] = data
+    return contents
+
+
+def _load_entry(layer: Layer, item: Mapping[str, object], contents: Mapping[str, bytes]) -> None:
+    path = item.get('path')
+    if not isinstance(path, str):
+        raise InvalidOverlayError(f'The path of an entry is {_kind(path)}. It must be a string.')
+    try:
+        parsed = parse_path(path)
+    except ValueError as error:
+        raise InvalidOverlayError(str(error)) from error
+    if parsed != path or path == '/':
+        raise InvalidOverlayError(f'{path!r} is no canonical path of a file or directory below `/`.')
+    if layer.get(path) is not None:
+        raise InvalidOverlayError(f'{path!r} is in the overlay twice.')
+    now = _load_state(path, item.get('now'), contents)
+    is_opaque = item.get('is_opaque')
+    if isinstance(now, Other) or (isinstance(now, Content) and now.data is None):
+        raise InvalidOverlayError(f'The overlay has no contents for the file {path!r}.')
+    if not isinstance(is_opaque, bool):
+        raise InvalidOverlayError(f'`is_opaque` of {path!r} is {_kind(is_opaque)}. It must be true or false.')
+    layer.set(path, Entry(now=now, was=_load_state(path, item.get('was'), contents), is_opaque=is_opaque))
+
+
+def _load_state(path: str, value: object, contents: Mapping[str, bytes]) -> State:
+    if value is None:
+        return None
+    match _mapping(value, f'what is at {path!r}'):
+        case {'kind': 'directory'}:
+            return Directory()
+        case {'kind': 'other', 'mark': str(mark)}:
+            return Other(mark=mark)
+        case {'kind': 'file', 'digest': str(digest), 'size': int(size), 'is_searched': bool(is_searched)}:
+            data = contents.get(digest)
+            if data is not None:
+                return Content.of(data)
+            if size < 0 or _DIGEST.fullmatch(digest) is None:
+                raise InvalidOverlayError(f'{digest!r} with {size:,} bytes is no version of the file {path!r}.')
+            return Content(version=FileVersion(digest=digest, size=size), data=None, is_searched=is_searched)
+        case other:
+            raise InvalidOverlayError(f'What is at {path!r} is none of directory, other and file: {str(other)[:200]}.')
+
+
+def _check_parent(layer: Layer, path: str, entry: Entry) -> None:
+    """Refuse a file or directory that stands in a file, or in a directory that was removed."""
+    parent = path.rpartition('/')[0]
+    if entry.now is None or not parent:
+        return
+    above = layer.look(parent)
+    if not (isinstance(above.now, Directory) if isinstance(above, Entry) else above is Place.BASE):
+        raise InvalidOverlayError(f'{path!r} is in the overlay, and the directory above it is not there.')
+
+
+def _mapping(value: object, what: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise InvalidOverlayError(f'{what[0].upper()}{what[1:]} is {_kind(value)}. It must be an object.')
+    return cast('dict[str, object]', value)
+
+
+def _kind(value: object) -> str:
+    return 'missing' if value is None else type(value).__name__

@@ -1,0 +1,235 @@
+"""How the changes of an overlay come into its base: each path by itself, so that what is done is done.
+
+First what was removed, deepest first, then directories from the top, then files. Nothing is removed or replaced that
+is not what the overlay saw when it touched it; what else is there is a conflict, and stays. The base itself says
+where a file and a directory meet, at the moment of the write.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import anyio
+
+from ._merge import Conflict, ConflictKind, merge_trees, needed_for_merge
+from ._nodes import FileVersion
+from ._overlay_layer import Content, Directory, Entry, Layer, Other, State, version_of
+from ._tree import Tree
+from .errors import FileChangedError, OutsideRootError
+from .protocol import BackendProtocol, SupportsCompareAndSwap
+
+_MAX_ATTEMPTS: Final = 50
+"""How often one file is merged anew because somebody was faster. Each failure means that one of them succeeded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlayMerge:
+    """What a merge did to the base."""
+
+    changed: tuple[str, ...]
+    """The files that hold what the overlay wrote, alone or joined with what others wrote; sorted."""
+    removed: tuple[str, ...]
+    """The files and links that are gone because the overlay removed them, sorted."""
+    conflicts: tuple[Conflict, ...]
+    """What a person has to decide, sorted by path, one a path; the base is ours, the overlay theirs. The base has its
+    own file there, and the overlay keeps its change."""
+
+
+class MergeIntoBase:
+    """Merges a layer into its base, as often as it takes."""
+
+    def __init__(self, base: BackendProtocol, layer: Layer) -> None:
+        self._base = base
+        self._layer = layer
+        self._one_at_a_time = anyio.Lock()
+        self._changed: set[str] = set()
+        self._removed: set[str] = set()
+        self._conflicts: dict[str, Conflict] = {}
+
+    async def run(self) -> OverlayMerge:
+        """Merge all that the layer holds; the report is also of earlier runs that failed half way."""
+        async with self._one_at_a_time:
+            self._conflicts = {}
+            entries = dict(self._layer.entries())
+            for path in await self._kept_directories(entries):
+                for below, _ in list(self._layer.entries(path)):
+                    entries.pop(below, None)
+            for path, entry in sorted(entries.items(), key=_depth, reverse=True):
+                if not await self._clear(path, entry):
+                    del entries[path]
+            for path, entry in entries.items():
+                await self._put(path, entry)
+            report = OverlayMerge(
+                changed=tuple(sorted(self._changed)),
+                removed=tuple(sorted(self._removed)),
+                conflicts=tuple(self._conflicts[path] for path in sorted(self._conflicts)),
+            )
+            self._changed, self._removed = set(), set()
+            return report
+
+    async def _kept_directories(self, entries: dict[str, Entry]) -> list[str]:
+        """Return where a file would take the place of a directory that is not as it was, and report them."""
+        kept: list[str] = []
+        for path, entry in entries.items():
+            if (
+                isinstance(entry.now, Content)
+                and isinstance(entry.was, Directory)
+                and not await self._is_as_it_was(path)
+            ):
+                self._report(path, 'file/directory', entry, None)
+                kept.append(path)
+        return kept
+
+    async def _is_as_it_was(self, directory: str) -> bool:
+        """Return whether all that a removed directory holds now was there when it was removed."""
+        for path, entry in list(self._layer.entries(directory)):
+            there = await self._state(path)
+            if there is not None and not _is_same(there, entry.was):
+                return False
+            if isinstance(there, Directory):
+                names = {found.name for found in await self._base.list_dir(path)}
+                known = {name for name, below, _ in self._layer.children(path) if below is not None and below.was}
+                if not names <= known:
+                    return False
+        return True
+
+    async def _clear(self, path: str, entry: Entry) -> bool:
+        """Remove what the overlay removed or replaced by something of another kind; return whether it could."""
+        if entry.was is None or isinstance(entry.now, type(entry.was)):
+            return True
+        there = await self._state(path)
+        if isinstance(entry.was, Directory):
+            if isinstance(there, Directory) and not await self._base.list_dir(path):
+                await self._remove(path)
+            return True
+        if there is None:
+            return True
+        if not _is_same(there, entry.was):
+            is_structural = isinstance(there, Directory) or isinstance(entry.now, Directory)
+            kind = 'file/directory' if is_structural else 'modify/delete' if entry.now is None else 'add/add'
+            self._report(path, kind, entry, version_of(there))
+            return False
+        await self._remove(path)
+        if not isinstance(entry.now, Content):
+            self._removed.add(path)
+        return True
+
+    async def _put(self, path: str, entry: Entry) -> None:
+        """Make the base have what the overlay has at a path, and forget the entry."""
+        try:
+            if isinstance(entry.now, Directory):
+                await self._base.make_dir(path)
+            elif isinstance(entry.now, Content) and not await self._put_file(path, entry, entry.now):
+                return
+        except (FileExistsError, IsADirectoryError, NotADirectoryError):
+            file = await self._file_on_the_way(path)
+            self._report(file, 'file/directory', entry if file == path else None, version_of(await self._state(file)))
+            return
+        self._settle(path, entry)
+
+    async def _put_file(self, path: str, entry: Entry, now: Content) -> bool:
+        was = entry.was if isinstance(entry.was, Content) else None
+        for _ in range(_MAX_ATTEMPTS):
+            ours = await self._read(path)
+            joined = _join(path, was, ours, now)
+            if isinstance(joined, Conflict):
+                self._conflicts[path] = joined
+                return False
+            try:
+                if joined is not None and (ours is None or joined.version != ours.version):
+                    await self._swap(path, joined.whole, None if ours is None else ours.version.digest)
+            except FileChangedError:
+                continue
+            if entry.is_changed:
+                self._changed.add(path)
+            return True
+        raise FileChangedError(path, expected=None, actual=None)
+
+    async def _swap(self, path: str, data: bytes, expected: str | None) -> None:
+        if isinstance(self._base, SupportsCompareAndSwap):
+            await self._base.compare_and_swap(path, data, expected=expected)
+            return
+        found = await self._read(path)
+        actual = None if found is None else found.version.digest
+        if actual != expected:
+            raise FileChangedError(path, expected=expected, actual=actual)
+        await self._base.write_bytes(path, data)
+
+    async def _remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            await self._base.remove(path)
+
+    async def _read(self, path: str) -> Content | None:
+        try:
+            return Content.of(await self._base.read_bytes(path))
+        except FileNotFoundError:
+            return None
+
+    async def _state(self, path: str) -> State:
+        try:
+            return await state_of(self._base, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    async def _file_on_the_way(self, path: str) -> str:
+        """Return the file that stands where a directory above a path should be; if there is none, the path itself."""
+        for at, char in enumerate(path):
+            if at and char == '/' and not isinstance(await self._state(path[:at]), Directory | None):
+                return path[:at]
+        return path
+
+    def _settle(self, path: str, entry: Entry) -> None:
+        """Forget an entry that is in the base now; of one that has changed meanwhile, what it was is what was merged."""
+        now = self._layer.get(path)
+        if now is entry or now is None:
+            self._layer.discard(path)
+        else:
+            self._layer.set(path, replace(now, was=entry.now))
+
+    def _report(self, path: str, kind: ConflictKind, entry: Entry | None, ours: FileVersion | None) -> None:
+        base, theirs = (None, None) if entry is None else (version_of(entry.was), version_of(entry.now))
+        self._conflicts[path] = Conflict(path=path, kind=kind, base=base, ours=ours, theirs=theirs)
+
+
+async def state_of(base: BackendProtocol, path: str) -> State:
+    """Return what a base has at a path. Raises `FileNotFoundError`."""
+    try:
+        real = await base.realpath(path)
+        if real != path:
+            return Other(mark=real)
+        found = await base.stat(path)
+    except OutsideRootError:
+        return Other(mark='')
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return Other(mark='')
+        raise
+    if found.is_dir:
+        return Directory()
+    return Other(mark='') if found.size is None else Content.of(await base.read_bytes(path))
+
+
+def _join(path: str, was: Content | None, ours: Content | None, theirs: Content) -> Content | Conflict | None:
+    base, one, two = (Tree() if c is None else Tree.of({path: c.version}) for c in (was, ours, theirs))
+    contents = {c.version.digest: c.data for c in (was, ours, theirs) if c is not None and c.data is not None}
+    if not needed_for_merge(base, one, two) <= contents.keys():  # what it was is known by its digest only
+        versions = version_of(was), version_of(ours), version_of(theirs)
+        return Conflict(path=path, kind='content', base=versions[0], ours=versions[1], theirs=versions[2])
+    result = merge_trees(base, one, two, contents)
+    if result.conflicts:
+        return result.conflicts[0]
+    version = result.tree.get(path)
+    return None if version is None else Content.of({**contents, **result.blobs}[version.digest])
+
+
+def _is_same(one: State, two: State) -> bool:
+    if isinstance(one, Content) and isinstance(two, Content):
+        return one.version == two.version
+    return one == two
+
+
+def _depth(item: tuple[str, Entry]) -> int:
+    return item[0].count('/')

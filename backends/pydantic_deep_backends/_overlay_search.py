@@ -1,0 +1,133 @@
+"""Search over an overlay: the base searches by itself, what was touched is left out, and what the overlay has is added.
+
+Where the base has no search of its own, or the way to `path` leads through a link, everything is walked as it is seen.
+`files_searched` takes it that the base still has the touched files that it had; everything else is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from ._glob import compile_glob
+from ._overlay_layer import Content, Layer
+from ._results import GlobResult, GrepResult, SearchProblem, sorted_problems
+from .paths import parse_path, relative_to
+from .protocol import BackendProtocol, SupportsSearch
+from .search import glob_backend, grep_backend
+from .state import StateBackend
+
+ResultT = TypeVar('ResultT', GlobResult, GrepResult)
+
+
+async def glob_overlay(
+    overlay: BackendProtocol, base: BackendProtocol, layer: Layer, pattern: str, path: str
+) -> GlobResult:
+    """Return what `SupportsSearch.glob` returns."""
+    path = parse_path(path)
+    if not isinstance(base, SupportsSearch) or await overlay.realpath(path) != path:
+        return await glob_backend(overlay, pattern, path)
+
+    async def search_base() -> GlobResult:
+        found = await base.glob(pattern, path)
+        return GlobResult(
+            paths=tuple(file for file in found.paths if layer.shows_base(file)), problems=_seen(layer, path, found)
+        )
+
+    results = await _search_parts(overlay, layer, path, lambda own: own.glob(pattern, path), search_base)
+    return GlobResult(paths=tuple(sorted(p for result in results for p in result.paths)), problems=_problems(results))
+
+
+async def grep_overlay(
+    overlay: BackendProtocol,
+    base: BackendProtocol,
+    layer: Layer,
+    pattern: str,
+    path: str,
+    *,
+    glob: str | None,
+    limit: int,
+) -> GrepResult:
+    """Return what `SupportsSearch.grep` returns."""
+    path = parse_path(path)
+    if not isinstance(base, SupportsSearch) or await overlay.realpath(path) != path:
+        return await grep_backend(overlay, pattern, path, glob=glob, limit=limit)
+
+    async def search_base() -> GrepResult:
+        found = await base.grep(pattern, path, glob=glob, limit=limit)
+        hidden = sum(count for file, count in found.counts.items() if not layer.shows_base(file))
+        if hidden and found.truncated:  # lines that are not seen took the place of others
+            found = await base.grep(pattern, path, glob=glob, limit=limit + hidden)
+        return replace(
+            found,
+            matches=tuple(match for match in found.matches if layer.shows_base(match.path)),
+            counts={file: count for file, count in found.counts.items() if layer.shows_base(file)},
+            problems=_seen(layer, path, found),
+            files_searched=max(0, found.files_searched - _count_hidden(layer, path, glob)),
+        )
+
+    results = await _search_parts(
+        overlay, layer, path, lambda own: own.grep(pattern, path, glob=glob, limit=limit), search_base
+    )
+    counts = {file: count for result in results for file, count in result.counts.items()}
+    lines = (match for result in results for match in result.matches)
+    matches = tuple(sorted(lines, key=lambda match: (match.path, match.line_number))[:limit])
+    return GrepResult(
+        matches=matches,
+        counts={file: counts[file] for file in sorted(counts)},
+        problems=_problems(results),
+        truncated=sum(counts.values()) > len(matches),
+        files_searched=sum(result.files_searched for result in results),
+    )
+
+
+async def _search_parts(
+    overlay: BackendProtocol,
+    layer: Layer,
+    path: str,
+    search_own: Callable[[StateBackend], Awaitable[ResultT]],
+    search_base: Callable[[], Awaitable[ResultT]],
+) -> list[ResultT]:
+    is_live = layer.is_live(path)
+    results: list[ResultT] = []
+    if is_live:
+        results.append(await search_own(await _own_files(layer, path)))
+    if layer.may_show_base_below(path):
+        try:
+            results.append(await search_base())
+        except (FileNotFoundError, NotADirectoryError):
+            if not is_live:
+                raise
+    if not results:
+        await overlay.stat(path)  # raises: nothing is there
+    return results
+
+
+async def _own_files(layer: Layer, path: str) -> StateBackend:
+    """Return the files of the overlay in a directory, or the file `path`."""
+    files = StateBackend()
+    for file, entry in layer.entries(path):
+        if isinstance(entry.now, Content):
+            await files.write_bytes(file, entry.now.whole)
+    if not await files.exists(path):
+        await files.make_dir(path)
+    return files
+
+
+def _seen(layer: Layer, path: str, found: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
+    return tuple(problem for problem in found.problems if problem.path == path or layer.shows_base(problem.path))
+
+
+def _problems(results: Iterable[GlobResult | GrepResult]) -> tuple[SearchProblem, ...]:
+    return sorted_problems(problem for result in results for problem in result.problems)
+
+
+def _count_hidden(layer: Layer, path: str, glob: str | None) -> int:
+    """Return how many files the base searched that are not seen."""
+    wanted = compile_glob('**' if glob is None else glob)
+    return sum(
+        isinstance(entry.was, Content) and entry.was.is_searched and wanted.matches(relative_to(file, path))
+        for file, entry in layer.entries(path)
+        if file != path
+    )

@@ -1,0 +1,384 @@
+"""`OverlayBackend`: a copy-on-write view of another backend, for work that is joined to it later or thrown away.
+
+What was touched is in `_overlay_layer`, search in `_overlay_search`, the merge in `_overlay_merge`, the form that
+goes to another process in `_overlay_dump`. Here each operation finds what is seen at a path.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ._overlay_dump import JsonValue, dump_layer, load_into
+from ._overlay_layer import Content, Directory, Entry, Layer, Place, State
+from ._overlay_merge import MergeIntoBase, OverlayMerge, state_of
+from ._overlay_search import glob_overlay, grep_overlay
+from .errors import FileChangedError
+from .paths import is_within, parse_path, path_parts, path_problem
+from .protocol import BackendProtocol, BackendRef, FileEntry, FileEntryLike
+from .search import GlobResult, GrepResult
+
+__all__ = ('OverlayBackend', 'OverlayMerge')
+
+
+class OverlayBackend:
+    """The files of another backend, with changes of its own on top that stay in memory until `merge`.
+
+    What others change in the base is seen at every path that the overlay has not touched. A path that it has written
+    or removed is its own from then on, and what the base had there is remembered for the merge.
+
+    It searches, and has compare-and-swap among those who use this overlay. It never runs commands, because a command
+    would not see its files, and takes no snapshots, because that would read all files of the base. Whoever opened the
+    base closes it.
+
+    Links of the base are followed, and a write through one goes to the file that it leads to; the overlay makes none.
+    A listing and a search of the base know a link by its name: the size and the lines of one whose target was changed
+    here are the old ones there, while reading it gives the new contents.
+
+    Use it from one event loop.
+
+    Args:
+        base: Whose files these are.
+    """
+
+    def __init__(self, base: BackendProtocol) -> None:
+        self._base = base
+        self._layer = Layer()
+        self._merge = MergeIntoBase(base, self._layer)
+        self._ref = BackendRef(provider='overlay', id=uuid.uuid4().hex)
+
+    @classmethod
+    def load(cls, value: object, base: BackendProtocol) -> OverlayBackend:
+        """Return an overlay with what `dump` of another one gave.
+
+        Args:
+            value: What `dump` returned; it may come from anywhere, and is checked.
+            base: The same files as those below the other one.
+
+        Raises:
+            InvalidOverlayError: It is not what `dump` writes, or too large.
+        """
+        overlay = cls(base)
+        load_into(overlay._layer, value)
+        return overlay
+
+    @property
+    def ref(self) -> BackendRef:
+        """The identity of this view: another overlay of the same base has another one."""
+        return self._ref
+
+    @property
+    def changed_paths(self) -> tuple[str, ...]:
+        """The files that were made, changed or removed, and are not merged, sorted; directories are not counted."""
+        return tuple(sorted(path for path, entry in self._layer.entries() if entry.is_changed))
+
+    async def merge(self) -> OverlayMerge:
+        """Carry all changes over to the base, three-way for each path, and forget those that are there.
+
+        A file that changed in the base too is joined line by line. Where that cannot be done the base's file stays
+        as it is, the path is in `conflicts`, and the change stays in the overlay. Writes go by compare-and-swap where
+        the base has it, and are decided anew when somebody was faster; on other bases, and for every removal, a
+        change of somebody else between the last look and the write is lost. When this fails half way, call it again:
+        what is merged is done, and the report is of both.
+
+        A directory that was removed loses the files that it had then; what others have put there since keeps it. A
+        file in the place of a directory is written only if that directory is as it was.
+
+        Raises:
+            FileChangedError: Others changed one file all the time.
+            OSError: The base cannot be read or written.
+        """
+        return await self._merge.run()
+
+    async def dump(self) -> JsonValue:
+        """Return all that the overlay holds, as JSON, so that another process can go on with `load`."""
+        return dump_layer(self._layer)
+
+    async def working_dir(self) -> str:
+        """Return the working directory of the base."""
+        return await self._base.working_dir()
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the contents of a file."""
+        key = await self.realpath(path)
+        found = self._layer.look(key)
+        if isinstance(found, Entry) and isinstance(found.now, Content):
+            return found.now.whole
+        if self._layer.shows_base(key):
+            return await self._base.read_bytes(key)
+        self._check_there(path, found)
+        raise _error(IsADirectoryError, errno.EISDIR, path)
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Replace or create a file and the directories above it, in the overlay."""
+        key = await self.realpath(path)
+        while not await self._try_write(key, data):
+            pass
+
+    async def stat(self, path: str) -> FileEntry:
+        """Return the metadata of a file or directory."""
+        path = parse_path(path)
+        key = await self.realpath(path)
+        found = self._layer.look(key)
+        if self._layer.shows_base(key):
+            entry = await self._base.stat(key)
+            return _entry(path, is_dir=entry.is_dir, size=entry.size)
+        self._check_there(path, found)
+        content = found.now if isinstance(found, Entry) and isinstance(found.now, Content) else None
+        return _entry(path, is_dir=content is None, size=content.version.size if content else None)
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        """Return the entries of one directory, sorted by name."""
+        path = parse_path(path)
+        key = await self.realpath(path)
+        prefix = path.rstrip('/')
+        entries = {
+            entry.name: _entry(f'{prefix}/{entry.name}', is_dir=entry.is_dir, size=entry.size)
+            for entry in await self._list_base(path, key)
+        }
+        for name, entry, is_live in self._layer.children(key):
+            content = entry.now if entry is not None and isinstance(entry.now, Content) else None
+            if is_live:
+                size = None if content is None else content.version.size
+                entries[name] = _entry(f'{prefix}/{name}', is_dir=content is None, size=size)
+            elif entry is not None:
+                entries.pop(name, None)
+        return [entries[name] for name in sorted(entries)]
+
+    async def make_dir(self, path: str) -> None:
+        """Create a directory and its parents in the overlay; an existing directory is fine."""
+        key = await self.realpath(path)
+        while not await self._try_make_dir(path, key):
+            pass
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it; of a symbolic link, the link.
+
+        The files of a directory of the base are read, because what they were decides at the merge; only their digests
+        are kept.
+
+        Raises:
+            FileNotFoundError: Nothing is there.
+            ValueError: It is the working directory or an ancestor of it.
+            OSError: Something in the directory cannot be read; nothing is removed.
+        """
+        path = parse_path(path)
+        parent, _, name = path.rpartition('/')
+        key = f'{(await self.realpath(parent or "/")).rstrip("/")}/{name}'
+        if is_within(await self.working_dir(), key):
+            raise ValueError(f'{path!r} is or holds the working directory and stays. Remove what is in it.')
+        while not await self._try_remove(path, key):
+            pass
+
+    async def exists(self, path: str) -> bool:
+        """Return whether a file or directory is there."""
+        path = parse_path(path)
+        if not self._layer.has_entry_on_the_way(path) and not await self._base.exists(path):
+            return self._layer.is_live(await self.realpath(path))
+        try:
+            await self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def realpath(self, path: str) -> str:
+        """Return the path with the links of the base resolved, but for those that the overlay removed or replaced."""
+        path = parse_path(path)
+        if self._layer.has_entry_on_the_way(path):
+            return path
+        real = await self._base.realpath(path)
+        if real == path or not self._layer.changes:
+            return real
+        at, parts = '', path_parts(path)
+        for index, name in enumerate(parts, start=1):
+            at = f'{at}/{name}'
+            if self._layer.get(at) is not None:
+                return '/'.join((at, *parts[index:]))
+            at = (await self._base.realpath(at)).rstrip('/')
+        return at or '/'
+
+    async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
+        """Write `data` in the overlay if the file that is seen still has the digest `expected`."""
+        path = parse_path(path)
+
+        def check(now: Content | None) -> None:
+            actual = None if now is None else now.version.digest
+            if actual != expected:
+                raise FileChangedError(path, expected=expected, actual=actual)
+
+        key = await self.realpath(path)
+        while not await self._try_write(key, data, check):
+            pass
+
+    async def glob(self, pattern: str, path: str = '/') -> GlobResult:
+        """Return the files under `path`, as they are seen, whose path relative to it matches `pattern`."""
+        return await glob_overlay(self, self._base, self._layer, pattern, path)
+
+    async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
+        """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as seen."""
+        return await grep_overlay(self, self._base, self._layer, pattern, path, glob=glob, limit=limit)
+
+    def __repr__(self) -> str:
+        return f'<OverlayBackend of {len(self.changed_paths)} changed files over {self._base!r}>'
+
+    # What follows never changes the layer after a wait without looking whether somebody else did meanwhile.
+
+    async def _try_write(self, key: str, data: bytes, check: Callable[[Content | None], None] | None = None) -> bool:
+        """Write, unless the overlay changes meanwhile: then nothing is done."""
+        changes = self._layer.changes
+        found = await self._file_at(key)
+        missing = [] if found is not None else await self._missing_directories(key)
+        again = await self._read_again(key)
+        if self._layer.changes != changes:
+            return False
+        if check is not None:
+            check(found)
+        if again is not None:
+            self._layer.set(key, again)
+        for directory in missing:
+            self._layer.put(directory, Directory(), None)
+        self._layer.put(key, Content.of(bytes(data)), found)
+        return True
+
+    async def _try_make_dir(self, path: str, key: str) -> bool:
+        changes = self._layer.changes
+        is_dir = await self._is_dir(key)
+        if is_dir is not None:
+            if not is_dir:
+                raise _error(FileExistsError, errno.EEXIST, path)
+            return True
+        missing = await self._missing_directories(key)
+        if self._layer.changes != changes:
+            return False
+        for directory in (*missing, key):
+            self._layer.put(directory, Directory(), None)
+        return True
+
+    async def _try_remove(self, path: str, key: str) -> bool:
+        changes = self._layer.changes
+        found = self._layer.look(key)
+        gone: dict[str, State] = {}
+        if self._layer.shows_base(key):
+            gone[key] = await state_of(self._base, key)
+        else:
+            self._check_there(path, found)
+        if isinstance(found, Place):
+            gone.setdefault(key, Directory())
+        is_dir = isinstance(gone[key] if isinstance(found, Place) else found.now, Directory)
+        if is_dir and not (isinstance(found, Entry) and found.hides):
+            await self._collect(key, gone)
+        if self._layer.changes != changes:
+            return False
+        for below, was in gone.items():
+            if self._layer.get(below) is None:
+                self._layer.set(below, Entry(now=None, was=was))
+        for below, entry in list(self._layer.entries(key)):
+            self._layer.set(below, Entry(now=None, was=entry.was))
+        return True
+
+    async def _collect(self, directory: str, gone: dict[str, State]) -> None:
+        """Find what the base has below a directory, as far as it is seen; links are not entered."""
+        try:
+            entries = await self._base.list_dir(directory)
+        except (FileNotFoundError, NotADirectoryError):  # only the overlay has this directory
+            return
+        for entry in entries:
+            path = f'{directory}/{entry.name}'
+            touched = self._layer.get(path)
+            if path_problem(path) is not None or (touched is not None and touched.hides):
+                continue
+            state = (
+                Directory() if touched is not None or self._layer.is_live(path) else await state_of(self._base, path)
+            )
+            gone[path] = replace(state, data=None) if isinstance(state, Content) else state
+            if isinstance(state, Directory):
+                await self._collect(path, gone)
+
+    async def _file_at(self, key: str) -> Content | None:
+        """Return the contents that a write would replace."""
+        found = self._layer.look(key)
+        if self._layer.shows_base(key):
+            try:
+                return Content.of(await self._base.read_bytes(key))
+            except FileNotFoundError:
+                return None
+        if found is Place.BELOW_FILE:
+            raise _error(NotADirectoryError, errno.ENOTDIR, key)
+        now = found.now if isinstance(found, Entry) else Directory() if found is Place.BASE else None
+        if isinstance(now, Directory):
+            raise _error(IsADirectoryError, errno.EISDIR, key)
+        return now
+
+    async def _read_again(self, key: str) -> Entry | None:
+        """Return the entry with what the base had, if only its digest was kept and the base has it still."""
+        entry = self._layer.get(key)
+        if entry is None or not isinstance(entry.was, Content) or entry.was.data is not None:
+            return None
+        try:
+            content = Content.of(await self._base.read_bytes(key))
+        except OSError:
+            return None
+        return replace(entry, was=content) if content.version == entry.was.version else None
+
+    async def _is_dir(self, key: str) -> bool | None:
+        """Return whether a directory is seen at a path; `None` if nothing is."""
+        found = self._layer.look(key)
+        if self._layer.shows_base(key):
+            try:
+                return (await self._base.stat(key)).is_dir
+            except FileNotFoundError:
+                return None
+        if found is Place.BELOW_FILE:
+            raise _error(NotADirectoryError, errno.ENOTDIR, key)
+        if isinstance(found, Entry):
+            return None if found.now is None else isinstance(found.now, Directory)
+        return True if found is Place.BASE else None
+
+    async def _missing_directories(self, key: str) -> list[str]:
+        """Return the directories above a path that are to be made, the topmost first."""
+        missing: list[str] = []
+        parent = key.rpartition('/')[0]
+        while parent:
+            is_dir = await self._is_dir(parent)
+            if is_dir is False:
+                raise _error(NotADirectoryError, errno.ENOTDIR, key)
+            if is_dir:
+                break
+            missing.insert(0, parent)
+            parent = parent.rpartition('/')[0]
+        return missing
+
+    async def _list_base(self, path: str, key: str) -> Sequence[FileEntryLike]:
+        """Return the entries of the base in a directory that is seen, as far as they are not hidden altogether."""
+        found = self._layer.look(key)
+        is_of_base = self._layer.shows_base(key)
+        if not is_of_base:
+            self._check_there(path, found)
+        if isinstance(found, Entry):
+            if isinstance(found.now, Content):
+                raise _error(NotADirectoryError, errno.ENOTDIR, path)
+            if found.hides:
+                return ()
+        try:
+            return await self._base.list_dir(key)
+        except (FileNotFoundError, NotADirectoryError):
+            if is_of_base:
+                raise
+            return ()
+
+    def _check_there(self, path: str, found: Entry | Place) -> None:
+        if found is Place.BELOW_FILE:
+            raise _error(NotADirectoryError, errno.ENOTDIR, path)
+        if found is Place.NOWHERE or (isinstance(found, Entry) and found.now is None):
+            raise _error(FileNotFoundError, errno.ENOENT, path)
+
+
+def _entry(path: str, *, is_dir: bool, size: int | None) -> FileEntry:
+    return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=is_dir, size=size)
+
+
+def _error(kind: type[OSError], number: int, path: str) -> OSError:
+    return kind(number, os.strerror(number), path)
