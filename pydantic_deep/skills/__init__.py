@@ -1,5 +1,6 @@
 """Skills: folders with a `SKILL.md` that the model loads when it needs them. Works on any pydantic-ai agent."""
 
+from ._capability import SkillNotFoundError, Skills
 from ._discovery import discover_skills
 from ._types import (
     BUNDLED_SKILLS,
@@ -22,6 +23,8 @@ __all__ = (
     'SkillCatalog',
     'SkillDiagnostic',
     'SkillDirectory',
+    'SkillNotFoundError',
     'SkillSource',
+    'Skills',
     'discover_skills',
 )

@@ -51,7 +51,7 @@ def discover_skills(paths: Sequence[str | os.PathLike[str] | SkillDirectory]) ->
 
 def scan_directories(directories: Sequence[SkillDirectory], found: Found) -> None:
     """Look at directories of this machine, and add what is there."""
-    roots = [os.path.realpath(Path(directory.path).expanduser()) for directory in directories]
+    roots = real_paths(directories)
     for directory, root in zip(directories, roots, strict=True):
         scan = Scan(root=root, allowed=roots, scope=directory.scope)
         if Path(root).is_dir():
@@ -59,6 +59,16 @@ def scan_directories(directories: Sequence[SkillDirectory], found: Found) -> Non
         elif directory.is_required:
             scan.diagnostics.append(missing(str(directory.path)))
         found.add(scan.skills, scan.diagnostics, trusted=directory.trusted)
+
+
+def real_paths(directories: Iterable[SkillDirectory]) -> list[str]:
+    """Return where directories really are."""
+    return [os.path.realpath(Path(directory.path).expanduser()) for directory in directories]
+
+
+def find_skill(catalog: SkillCatalog, name: str) -> Skill | None:
+    """Return the skill of a name; `None` if there is none."""
+    return catalog.skills.get(key_of(name.strip()))
 
 
 def merge(found: Found) -> SkillCatalog:

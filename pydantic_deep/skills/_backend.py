@@ -1,0 +1,99 @@
+"""Skills among the files of a run: found by its backend and nothing else, anew at the start of each run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from pydantic_deep_backends import BackendProtocol
+from pydantic_deep_backends.paths import is_within, resolve_path
+from pydantic_deep_backends.protocol import FileEntryLike
+
+from ._document import MAX_DOCUMENT_BYTES
+from ._files import BACKEND_FAILURES
+from ._rules import Report, located, shown_path
+from ._scan import FILE_NAME, Parsed, parse_whole
+from ._types import BackendSkills, Scope, Severity, Skill, SkillDiagnostic
+
+MAX_SKILLS = 500
+"""How many folders of a backend are looked at: each is read at the start of every run."""
+
+MAX_KEPT = 2_048
+"""How many files are remembered by their contents."""
+
+
+@dataclass(kw_only=True)
+class BackendScan:
+    """One directory of a backend being looked at."""
+
+    backend: BackendProtocol
+    source: BackendSkills
+    real_root: str = ''
+    """The canonical path of the directory."""
+    skills: list[Skill] = field(default_factory=list[Skill])
+    diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
+
+    async def run(self) -> None:
+        """Look at the folders of the directory, in the order of their names. It raises nothing that a backend raises."""
+        try:
+            path = resolve_path(self.source.path, await self.backend.working_dir())
+            self.real_root = path
+            self.real_root = await self.backend.realpath(path)
+            entries = await self.backend.list_dir(path)
+        except FileNotFoundError:
+            return  # not every user has skills
+        except BACKEND_FAILURES as error:
+            self._note('error', 'unreadable', self.source.path, f'The directory cannot be read: {_reason(error)}.')
+            return
+        folders = [entry for entry in entries if entry.is_dir]
+        for folder in folders[:MAX_SKILLS]:
+            await self._look_at(folder, f'{path.rstrip("/")}/{folder.name}')
+        if len(folders) > MAX_SKILLS:
+            message = f'There are {len(folders):,} folders; only {MAX_SKILLS:,} are looked at.'
+            self._note('error', 'too-many', path, message)
+
+    async def _look_at(self, folder: FileEntryLike, directory: str) -> None:
+        path = f'{directory}/{FILE_NAME}'
+        try:
+            real = await self.backend.realpath(path)
+            if not is_within(real, self.real_root):
+                self._note('error', 'link-outside', path, 'The link leads out of the directory of skills.')
+                return
+            entry = await self.backend.stat(path)
+            if entry.is_dir:
+                self._note('error', 'not-a-file', path, 'It is no regular file, and was not opened.')
+                return
+            if entry.size is not None and entry.size > MAX_DOCUMENT_BYTES:
+                message = f'It has {entry.size:,} bytes; at most {MAX_DOCUMENT_BYTES:,} are read.'
+                self._note('error', 'too-large', path, message)
+                return
+            data = await self.backend.read_bytes(path)
+        except FileNotFoundError:
+            self._note('warning', 'no-skill-file', directory, f'There is no {FILE_NAME} in this folder.')
+            return
+        except BACKEND_FAILURES as error:
+            self._note('error', 'unreadable', path, f'It cannot be read: {_reason(error)}.')
+            return
+        parsed = _parse(data, path, directory, folder.name, self.source.scope)
+        self.diagnostics += parsed.diagnostics
+        if parsed.skill is not None:
+            self.skills.append(parsed.skill)
+
+    def _note(self, severity: Severity, code: str, path: str, message: str) -> None:
+        self.diagnostics.append(
+            SkillDiagnostic(severity=severity, path=shown_path(path), line=None, message=message, code=code)
+        )
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _parse(data: bytes, path: str, directory: str, name: str, scope: Scope) -> Parsed:
+    report = Report(path=path)
+    skill = parse_whole(data, name, report)
+    if skill is not None:
+        skill = located(skill, directory=directory, source=path, scope=scope)
+    return Parsed(skill, tuple(report.found))
+
+
+def _reason(error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) else None
+    return reason or str(error) or type(error).__name__

@@ -1,0 +1,94 @@
+"""How the skills read for the model: one catalogue within a budget, and a search where it cannot hold them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ._types import Skill
+
+HEADING = 'Skills are instructions for a kind of task. When one fits, load_skill it first.'
+"""What the model is told of skills. Every character is paid for on each request."""
+
+SHORT_CHARS = 40
+"""The shortest that descriptions are cut to: below it they say nothing, and only names are listed."""
+
+CHARS_PER_TOKEN = 4
+"""The usual estimate for English text."""
+
+MAX_FOUND = 10
+"""How many skills a search lists."""
+
+_WORD = re.compile(r'\w+')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """The text for the instructions."""
+
+    text: str
+    """The heading and a line for each skill; empty if there is none."""
+    is_searched: bool
+    """Whether the skills are too many to list, so that `load_skill` must search."""
+
+
+def render_catalogue(skills: Iterable[Skill], max_tokens: int) -> Catalogue:
+    """Return the catalogue of the skills that the model may load, within a budget of estimated tokens.
+
+    It degrades in four tiers, each of which says what is cut: whole descriptions, shortened ones, names, the number.
+    """
+    shown = [skill for skill in skills if not skill.is_hidden]
+    if not shown:
+        return Catalogue(text='', is_searched=False)
+    budget = max_tokens * CHARS_PER_TOKEN
+    text = _whole(shown, budget) or _shortened(shown, budget) or _names(shown, budget)
+    if text:
+        return Catalogue(text=text, is_searched=False)
+    count = f'There are {len(shown):,}, too many to list: find one with load_skill(query=…).'
+    return Catalogue(text=f'{HEADING} {count}', is_searched=True)
+
+
+def render_line(skill: Skill, limit: int | None = None) -> str:
+    """Return the line of one skill, its description cut to a number of characters."""
+    description = skill.description
+    if limit is not None and len(description) > limit:
+        description = f'{description[: limit - 1].rstrip()}…'
+    return f'- {skill.name}: {description}'
+
+
+def search_skills(skills: Iterable[Skill], query: str) -> list[Skill]:
+    """Return at most `MAX_FOUND` skills that have words of a query, the best first; a word of the name counts more."""
+    words = set(_WORD.findall(query.casefold()))
+    scored = [(_score(skill, words), skill.name, skill) for skill in skills if not skill.is_hidden]
+    best = sorted((item for item in scored if item[0] > 0), key=lambda item: (-item[0], item[1]))
+    return [skill for _, _, skill in best[:MAX_FOUND]]
+
+
+def _score(skill: Skill, words: set[str]) -> int:
+    name = set(_WORD.findall(skill.name.casefold()))
+    description = skill.description.casefold()
+    return sum(3 * (word in name) + (word in description) for word in words)
+
+
+def _whole(skills: Sequence[Skill], budget: int) -> str:
+    size = len(HEADING) + sum(len(skill.name) + len(skill.description) + 5 for skill in skills)
+    return '\n'.join([HEADING, *map(render_line, skills)]) if size <= budget else ''
+
+
+def _shortened(skills: Sequence[Skill], budget: int) -> str:
+    """Return the catalogue with the longest descriptions that fit; empty if they had to be too short."""
+    heading = f'{HEADING} Descriptions are cut.'
+    fixed = len(heading) + sum(len(skill.name) + 5 for skill in skills)
+    lengths = [len(skill.description) for skill in skills]
+    low, high = 0, max(lengths)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = fixed + sum(min(length, middle) for length in lengths) <= budget
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return '\n'.join([heading, *(render_line(skill, low) for skill in skills)]) if low >= SHORT_CHARS else ''
+
+
+def _names(skills: Sequence[Skill], budget: int) -> str:
+    text = f'{HEADING} Only their names fit here: {", ".join(skill.name for skill in skills)}'
+    return text if len(text) <= budget else ''

@@ -1,0 +1,45 @@
+"""What a history says of skills: which were loaded, and whether the text of one is still there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+
+TOOL_NAME = 'load_skill'
+
+SKILL_KEY = 'skill'
+"""The key of a tool result's metadata that says which skill's instructions it holds."""
+
+DIGEST_KEY = 'digest'
+"""The key that says which text they were."""
+
+_HEAD_CHARS = 200
+"""How much of a text must still be there: a result may have been cut to its head and tail since."""
+
+
+def loaded_names(messages: Sequence[ModelMessage]) -> set[str]:
+    """Return the names of the skills whose instructions a conversation has loaded."""
+    return {name for _, metadata in _loads(messages) if isinstance(name := metadata.get(SKILL_KEY), str)}
+
+
+def is_loaded(messages: Sequence[ModelMessage], name: str, digest: str, body: str) -> bool:
+    """Return whether the instructions of a skill, as they are now, stand in a history."""
+    return any(
+        metadata.get(SKILL_KEY) == name
+        and metadata.get(DIGEST_KEY) == digest
+        and isinstance(part.content, str)
+        and part.content.startswith(body[:_HEAD_CHARS])
+        for part, metadata in _loads(messages)
+    )
+
+
+def _loads(messages: Sequence[ModelMessage]) -> Iterator[tuple[ToolReturnPart, dict[str, object]]]:
+    for message in messages:
+        if message.kind == 'request':
+            for part in message.parts:  # by kinds: this is asked of every part of a long history
+                if part.part_kind == 'tool-return' and part.tool_name == TOOL_NAME and part.outcome == 'success':
+                    metadata: object = part.metadata
+                    if isinstance(metadata, dict):
+                        yield part, cast('dict[str, object]', metadata)

@@ -1,0 +1,135 @@
+"""The skills that do not depend on a run: looked up once, at the first run, and shared by all. They never change."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import anyio.to_thread
+from pydantic_ai.exceptions import UserError
+
+from ._catalogue import Catalogue, render_catalogue
+from ._discovery import Found, merge, real_paths, scan_directories
+from ._rules import MAX_NAME_CHARS, name_problem
+from ._types import BackendSkills, Skill, SkillCatalog, SkillDiagnostic, SkillDirectory, SkillSource
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+MAX_LOGGED = 10_000
+"""How many diagnostics are remembered as logged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shelf:
+    """The skills that a run has."""
+
+    catalog: SkillCatalog
+    catalogue: Catalogue
+    """What the model is told of them."""
+    found: Found
+    """What the sources gave, before it was decided which counts."""
+    allowing: tuple[Skill, ...] = ()
+    """Those that may allow tools beforehand."""
+
+
+@dataclass(kw_only=True)
+class Library:
+    """Where skills come from, and what was found there."""
+
+    directories: Sequence[SkillDirectory]
+    skills: Sequence[Skill]
+    max_catalog_tokens: int
+    _shelf: Shelf | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _logged: set[SkillDiagnostic] = field(default_factory=set[SkillDiagnostic])
+
+    @cached_property
+    def roots(self) -> tuple[str, ...]:
+        """The real paths of all directories of this machine that have files of skills."""
+        given = [*real_paths(self.directories), *(os.path.realpath(s.directory) for s in self.skills if s.directory)]
+        return tuple(dict.fromkeys(given))
+
+    async def shelf(self) -> Shelf:
+        """Return the skills of code and of this machine; files are looked at once, in a thread.
+
+        Raises:
+            UserError: A directory is missing. It is looked for again next time.
+        """
+        return self._shelf or await anyio.to_thread.run_sync(self._look)
+
+    def _look(self) -> Shelf:
+        with self._lock:
+            if self._shelf is None:
+                found = Found()
+                found.add(self.skills, (), trusted=True)
+                scan_directories(self.directories, found)
+                self.log(found.diagnostics)
+                lost = [diagnostic for diagnostic in found.diagnostics if diagnostic.code == 'missing-directory']
+                if lost:
+                    raise UserError(f'Skills: {lost[0].path!r}: {lost[0].message}')
+                self._shelf = self.shelve(found)
+            return self._shelf
+
+    def shelve(self, found: Found) -> Shelf:
+        """Return what a run has of what was found."""
+        catalog = merge(found)
+        self.log(catalog.diagnostics)
+        return Shelf(
+            catalog=catalog,
+            catalogue=render_catalogue(catalog.skills.values(), self.max_catalog_tokens),
+            found=found,
+            allowing=tuple(
+                skill
+                for skill in catalog.skills.values()
+                if skill.allowed_tools and not isinstance(skill.directory, str)  # an agent may have written that one
+            ),
+        )
+
+    def log(self, diagnostics: Iterable[SkillDiagnostic]) -> None:
+        """Log what was not logged before."""
+        for diagnostic in diagnostics:
+            if diagnostic not in self._logged and len(self._logged) < MAX_LOGGED:
+                self._logged.add(diagnostic)
+                level = logging.WARNING if diagnostic.severity == 'error' else logging.INFO
+                _LOGGER.log(level, 'Skills: %s', diagnostic)
+
+
+def sort_sources(
+    sources: Sequence[SkillSource],
+) -> tuple[list[SkillDirectory], list[Skill], list[BackendSkills]]:
+    """Return sources by their kind.
+
+    Raises:
+        TypeError: Something is no source.
+        ValueError: A skill made in code could not be loaded.
+    """
+    directories: list[SkillDirectory] = []
+    skills: list[Skill] = []
+    backends: list[BackendSkills] = []
+    for source in sources:
+        match source:
+            case Skill():
+                skills.append(_checked(source))
+            case BackendSkills():
+                backends.append(source)
+            case SkillDirectory():
+                directories.append(source)
+            case _:
+                directories.append(SkillDirectory(Path(source)))
+    return directories, skills, backends
+
+
+def _checked(skill: Skill) -> Skill:
+    problem = name_problem(skill.name)
+    if problem is not None or len(skill.name) > MAX_NAME_CHARS:
+        raise ValueError(f'The name of a skill {skill.name!r} {problem or "is too long"}. Write it like `my-skill`.')
+    if not skill.description.strip():
+        raise ValueError(f'The skill {skill.name!r} has no description. Say what it does and when to use it.')
+    if skill.body is None and skill.directory is None:
+        raise ValueError(f'The skill {skill.name!r} has neither a body nor a directory. Pass one of them.')
+    return skill

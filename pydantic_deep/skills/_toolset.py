@@ -1,0 +1,103 @@
+"""What the model may call: `load_skill`, which also searches where the skills are too many to list.
+
+The functions are made once for all agents; a run hands them its own skills in the place of deps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import cast
+
+from pydantic_ai import FunctionToolset, RunContext, ToolReturn
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+
+from pydantic_deep_backends import BackendProtocol
+from pydantic_deep_backends.snapshots import digest_of
+
+from ._catalogue import render_line, search_skills
+from ._discovery import find_skill
+from ._files import Place, SkillUnreadableError, list_files, load_body, place_of, read_text
+from ._history import DIGEST_KEY, SKILL_KEY, TOOL_NAME, is_loaded
+from ._host_paths import mounted_path
+from ._render import render_files, render_loaded, render_unknown
+from ._types import Skill, SkillCatalog, SkillDiagnostic
+
+MAX_RETRIES = 10
+"""How often in a row a model may name a wrong skill, as in `create_deep_agent`."""
+
+
+@dataclass(kw_only=True)
+class RunSkills:
+    """The skills of one run."""
+
+    catalog: SkillCatalog
+    source: object
+    """The backend of the run, or the workspace in its place; `None` if it has neither."""
+    log: Callable[[list[SkillDiagnostic]], None]
+    """Takes what was found wrong with a file that was loaded."""
+    loaded: set[str] = field(default_factory=set[str])
+    """The names of those that the conversation has loaded."""
+
+    def place(self, skill: Skill) -> Place | None:
+        """Return where the files of a skill are."""
+        return place_of(skill, cast('BackendProtocol | None', self.source))
+
+    async def render(self, skill: Skill, body: str) -> str:
+        """Return the instructions of a skill, with what there is to say of its files."""
+        place = self.place(skill)
+        if place is None:
+            return body
+        files, is_cut = await list_files(place)
+        directory = skill.directory
+        shown = directory if isinstance(directory, str) else mounted_path(str(directory), self.source)
+        return render_loaded(body, render_files(skill.name, shown, files, is_cut=is_cut))
+
+
+async def load_skill(ctx: RunContext[RunSkills], name: str, file: str | None = None) -> str | ToolReturn[str]:
+    """Read a skill, or a file that it names."""
+    return await _load(ctx, name, file)
+
+
+async def load_or_search(
+    ctx: RunContext[RunSkills], name: str = '', file: str | None = None, query: str = ''
+) -> str | ToolReturn[str]:
+    """Find skills by words (query); read a skill, or a file that it names."""
+    if name:
+        return await _load(ctx, name, file)
+    found = search_skills(ctx.deps.catalog.skills.values(), query)
+    if not found:
+        raise ModelRetry(f'No skill has a word of {query!r} in its name or description. Try other words.')
+    return '\n'.join(map(render_line, found))
+
+
+@cache
+def function_toolset(is_searched: bool) -> FunctionToolset[RunSkills]:
+    """Return the toolset of `load_skill`, whose deps are `RunSkills`; with `query` where the skills are searched."""
+    toolset = FunctionToolset[RunSkills](id='skills', max_retries=MAX_RETRIES)
+    toolset.add_function(load_or_search if is_searched else load_skill, name=TOOL_NAME, metadata={'effect': 'read'})
+    return toolset
+
+
+async def _load(ctx: RunContext[RunSkills], name: str, file: str | None) -> str | ToolReturn[str]:
+    run = ctx.deps
+    skill = find_skill(run.catalog, name)
+    if skill is None:
+        shown = (skill.name for skill in run.catalog.skills.values() if not skill.is_hidden)
+        raise ModelRetry(render_unknown(name, shown))
+    place = run.place(skill)
+    if file:
+        if place is None:
+            raise ToolFailed(f'The skill {skill.name!r} has no files.')
+        return await read_text(place, skill, file)
+    if skill.is_hidden:
+        raise ToolFailed(f'Only a person may load the skill {skill.name!r}.')
+    try:
+        body, diagnostics = await load_body(skill, place)
+    except SkillUnreadableError as error:
+        raise ToolFailed(f'The skill {skill.name!r} cannot be loaded: {error}.') from error
+    run.log(diagnostics)
+    digest = digest_of(body.encode())
+    if is_loaded(ctx.messages, skill.name, digest, body):
+        return f'The skill {skill.name!r} is in this conversation already.'
+    run.loaded.add(skill.name)
+    return ToolReturn(await run.render(skill, body), metadata={SKILL_KEY: skill.name, DIGEST_KEY: digest})
