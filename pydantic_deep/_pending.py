@@ -82,10 +82,8 @@ class Approved(BaseModel):
     kind: Literal['approved'] = 'approved'
     request: dict[str, Any]
     """The metadata of the request: what the person was shown."""
-    tool: str | None = None
-    """The tool that the person was shown."""
-    args: dict[str, Any] | None = None
-    """The arguments that the person was shown."""
+    shown: str | None = None
+    """A digest of the tool and the arguments that the person was shown; approvals write and compare it."""
 
 
 class Edited(BaseModel):

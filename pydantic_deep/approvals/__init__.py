@@ -5,6 +5,7 @@ takes the decisions. Nothing waits in memory: all that is needed is in the seria
 """
 
 from ._answers import answer_approvals
+from ._capability import Approvals
 from ._errors import (
     ApprovalError,
     InvalidDecisionError,
@@ -20,6 +21,7 @@ from ._types import ApprovalRule, Approve, Decision, Deny, Edit, InterruptOn, Pe
 __all__ = (
     'ApprovalError',
     'ApprovalRule',
+    'Approvals',
     'Approve',
     'Decision',
     'Deny',

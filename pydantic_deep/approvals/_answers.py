@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, assert_never
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 
 from pydantic_deep._pending import (
-    KEY,
     Approved,
     CallRequest,
     DecisionKind,
@@ -24,14 +24,13 @@ from pydantic_deep._pending import (
 )
 
 from ._errors import InvalidDecisionError, NothingPendingError, UnansweredApprovalError, UnknownApprovalError
-from ._listing import arguments_of, id_of, pending_approvals, request_of
+from ._listing import digest_of, id_of, pending_approvals, request_of
+from ._truth import ANSWERED
 from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
-
-ANSWERED: dict[str, Any] = {KEY: {'kind': 'answered'}}
-"""The metadata of a result that a person gave in the place of a tool."""
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 _ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+_STR: TypeAdapter[str] = TypeAdapter(str)
 
 _MAX_NAMED = 10
 """How many pending calls an error names."""
@@ -104,15 +103,20 @@ def _check_content(id: str, decision: Decision) -> None:
     try:
         match decision:
             case Edit():
-                _ARGS.dump_json(_ARGS.validate_python(dict(decision.args), strict=True))
+                _check_json(_ARGS.validate_python(dict(decision.args), strict=True))
             case Respond():
-                _JSON.dump_json(_JSON.validate_python(decision.content, strict=True))
+                _check_json(_JSON.validate_python(decision.content, strict=True))
             case Deny():
-                TypeAdapter(str).validate_python(decision.reason, strict=True)
-            case Approve():
+                _check_json(_STR.validate_python(decision.reason, strict=True))
+            case _:
                 pass
-    except (ValidationError, ValueError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise InvalidDecisionError(id, f'The answer to {id!r} carries what is no JSON: {error}') from error
+
+
+def _check_json(value: JsonValue) -> None:
+    """Refuse what pydantic lets pass and JSON has no word for: NaN, infinity, half a character."""
+    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
 
 
 def _results(
@@ -180,9 +184,7 @@ def _answer(
             results.metadata[id] = dump(Edited(request=metadata, args=edited))
         case Approve():
             results.approvals[id] = ToolApproved()
-            results.metadata[id] = dump(
-                Approved(request=metadata, tool=call.tool_name, args=arguments_of(call, request))
-            )
+            results.metadata[id] = dump(Approved(request=metadata, shown=digest_of(call)))
         case Edit():
             args = dict(decision.args)
             results.approvals[id] = ToolApproved(override_args=args)

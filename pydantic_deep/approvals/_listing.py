@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.messages import ToolCallPart
@@ -44,11 +46,8 @@ def request_of(requests: DeferredToolRequests, call: ToolCallPart) -> CallReques
     Raises:
         MalformedApprovalError: It is not what this release writes.
     """
-    metadata: object = requests.metadata.get(call.tool_call_id)
-    if metadata is not None and not isinstance(metadata, dict):
-        raise MalformedApprovalError(f'The metadata of call {call.tool_call_id[:200]!r} is no mapping.')
     try:
-        return parse_request(cast('dict[str, object] | None', metadata))
+        return parse_request(requests.metadata.get(call.tool_call_id))
     except ValueError as error:
         raise MalformedApprovalError(
             f'The pending call {call.tool_call_id[:200]!r} of {call.tool_name[:200]!r} cannot be read: {error}'
@@ -58,6 +57,12 @@ def request_of(requests: DeferredToolRequests, call: ToolCallPart) -> CallReques
 def arguments_of(call: ToolCallPart, request: CallRequest | None) -> dict[str, Any]:
     """Return the arguments that a pending call would run with."""
     return request.edited if request is not None and request.edited is not None else call.args_as_dict()
+
+
+def digest_of(call: ToolCallPart) -> str:
+    """Return what tells a call from one of another tool or with other arguments."""
+    canonical = json.dumps([call.tool_name, call.args_as_dict()], sort_keys=True, default=repr)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def check_depth(ids: tuple[str, ...]) -> None:

@@ -1,0 +1,266 @@
+"""What the agent plugs in: calls that wait for a person, as one capability for any pydantic-ai agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
+
+from pydantic import ValidationError
+from pydantic_ai import ApprovalRequired, RunContext, ToolDefinition
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    CapabilityOrdering,
+    RawToolArgs,
+    ValidatedToolArgs,
+    WrapToolExecuteHandler,
+)
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, UserError
+from pydantic_ai.messages import ToolCallPart, ToolReturn
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+
+from pydantic_deep._neighbours import neighbours
+from pydantic_deep._pending import (
+    Approved,
+    DelegationAnswers,
+    Edited,
+    Held,
+    Responded,
+    dump,
+    parse_answer,
+    parse_request,
+)
+
+from ._errors import MalformedApprovalError
+from ._gate import Call, Gate, open_gate
+from ._names import check_names, marked
+from ._truth import ANSWERED, failure_with_note, invalid_edit, with_note
+from ._types import ApprovalRule, InterruptOn
+
+_Answer: TypeAlias = Held | Approved | Edited | Responded | DelegationAnswers
+
+
+@dataclass(kw_only=True)
+class Approvals(AbstractCapability[object]):
+    """Makes calls wait for a person, whoever provides the tool.
+
+    A run that needs an answer ends with `DeferredToolRequests`, which must be among the agent's output types. List
+    what waits with `pending_approvals`, answer with `answer_approvals`, and run again. Besides what `interrupt_on`
+    names, tools wait that were defined with `requires_approval=True` or ask by themselves, and writes to files that
+    another room protects.
+
+    It gates function tools. Output tools and tools that a provider runs itself cannot be gated, and a command can
+    write to a protected file without saying so: isolate what runs commands.
+    """
+
+    id: str | None = 'approvals'
+    interrupt_on: InterruptOn = field(default_factory=dict[str, bool | ApprovalRule])
+    """What asks, by the name of the tool as the model sees it: `True` always, a rule as it says, `False` not.
+
+    A name that no tool bears is an error before the first request. In a subagent all that its parent's mapping asks
+    for is asked for too; `False` lifts nothing of it.
+    """
+    _inherited: bool = field(default=False, init=False, repr=False)
+    _gate: Gate | None = field(default=None, init=False, repr=False)
+    _leads: bool = field(default=False, init=False, repr=False)
+    _admitted: dict[str, _Answer | None] = field(default_factory=dict[str, '_Answer | None'], init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is neither a bool nor a rule.
+
+        Raises:
+            UserError: There is such a value.
+        """
+        for name, rule in self.interrupt_on.items():
+            if not isinstance(cast('object', rule), (bool, ApprovalRule)):
+                raise UserError(
+                    f'`interrupt_on` says {rule!r} for {name!r}. Write `True`, `False` or an `ApprovalRule`.'
+                )
+
+    @classmethod
+    def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> Approvals:
+        """Return one that asks wherever one of them does.
+
+        Raises:
+            UserError: Two of them have different rules for one tool.
+        """
+        together: dict[str, bool | ApprovalRule] = {}
+        for capability in cast('Sequence[Approvals]', capabilities):
+            for name, rule in capability.interrupt_on.items():
+                before = together.get(name, False)
+                if before is not False and rule is not False and before != rule:
+                    raise UserError(
+                        f'Two `Approvals` of one agent have different rules for {name!r}. Keep one of them.'
+                    )
+                together[name] = before or rule
+        return cls(id=capabilities[0].id, interrupt_on=together)
+
+    def for_subagent(self) -> Approvals:
+        """Return what holds in the run of a subagent: all that holds here, beside what it has of its own."""
+        inherited = replace(self, id=None)
+        inherited._inherited = True
+        return inherited
+
+    async def for_run(self, ctx: RunContext[object]) -> Approvals:
+        """Return this run's instance."""
+        run = replace(self)
+        run._inherited = self._inherited
+        return run
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Stand outside of others: what they change of the arguments is changed before a person sees the call."""
+        return CapabilityOrdering(position='outermost')
+
+    def get_wrapper_toolset(self, toolset: AbstractToolset[object]) -> AbstractToolset[object]:
+        """Check the names, and let tools that pydantic-ai would defer itself pass this gate instead."""
+        return _Marked(toolset, names=() if self._inherited else tuple(self.interrupt_on))
+
+    async def after_tool_validate(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        """Let the call run, make it wait, or refuse it."""
+        gate = self._gate or self._open(ctx)
+        if self._leads and (ctx.tool_call_approved or gate.concerns(tool_def)) and tool_def.kind != 'external':
+            self._admitted[call.tool_call_id] = await _admit(ctx, gate, Call(call=call, tool_def=tool_def, args=args))
+        return args
+
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        error: ValidationError | ModelRetry,
+    ) -> ValidatedToolArgs:
+        """Tell the model whose arguments are not valid, where a person edited them."""
+        if not ctx.tool_call_approved:
+            raise error
+        match _answer_of(ctx):
+            case Edited():
+                raise ToolFailed(invalid_edit(error.message if isinstance(error, ModelRetry) else error)) from error
+            case Held() | Responded():
+                return call.args_as_dict()  # the tool does not run: a validator may no longer agree
+            case _:
+                raise error
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Run the call, or deliver what a person said in the place of its result."""
+        gate = self._gate or self._open(ctx)
+        if not self._leads:
+            return await handler(args)
+        found = Call(call=call, tool_def=tool_def, args=args)
+        answer = None
+        if call.tool_call_id in self._admitted:
+            answer = self._admitted.pop(call.tool_call_id)
+        elif ctx.tool_call_approved or gate.concerns(tool_def):
+            answer = await _admit(ctx, gate, found)  # another capability made pydantic-ai skip the validation
+        if isinstance(answer, Responded):
+            return ToolReturn[Any](answer.content, metadata=ANSWERED)
+        return await _run(ctx, gate, found, handler, edited=_edited(answer))
+
+    def _open(self, ctx: RunContext[object]) -> Gate:
+        """Return the gate of this run, which the first `Approvals` of the run keeps for all of them."""
+        together = neighbours(ctx, Approvals)
+        self._leads = all(each is not self for each in together[1:])
+        self._gate = open_gate(ctx, [(each.interrupt_on, each._inherited) for each in together])
+        return self._gate
+
+
+@dataclass
+class _Marked(WrapperToolset[object]):
+    """The tools of a run, with marks instead of pydantic-ai's own deferral, and names that were checked once."""
+
+    names: tuple[str, ...]
+
+    async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
+        tools = await super().get_tools(ctx)
+        if self.names:
+            await check_names(ctx, self.names, tools)
+            self.names = ()
+        return marked(tools)
+
+
+async def _admit(ctx: RunContext[object], gate: Gate, call: Call) -> _Answer | None:
+    """Return the answer of a person, if there is one, where the call may run now or needs not to.
+
+    Raises:
+        ApprovalRequired: It is to wait.
+        ToolFailed: It never may run.
+    """
+    answer = _answer_of(ctx) if ctx.tool_call_approved else None
+    if isinstance(answer, Held):
+        raise ApprovalRequired(metadata=answer.request)
+    if isinstance(answer, Responded):
+        return answer
+    if ctx.tool_call_approved:
+        request = await gate.ask_again(ctx, call, answer if isinstance(answer, Approved) else None)
+    else:
+        request = await gate.ask(ctx, call)
+    if request is not None:
+        raise ApprovalRequired(metadata=dump(request))
+    return answer
+
+
+async def _run(
+    ctx: RunContext[object], gate: Gate, call: Call, handler: WrapToolExecuteHandler, *, edited: dict[str, Any] | None
+) -> Any:
+    """Run the tool, and say with which arguments it ran if a person gave them."""
+    try:
+        result = await handler(call.args)
+    except ApprovalRequired as asked:
+        raise await _with_request(ctx, gate, call, asked, edited=edited) from asked
+    except (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError) as error:
+        if edited is None:
+            raise
+        raise failure_with_note(error, call.call, edited) from error
+    return result if edited is None else with_note(result, call.call, edited)
+
+
+def _answer_of(ctx: RunContext[object]) -> _Answer | None:
+    """Return the answer that came with an approved call.
+
+    Raises:
+        MalformedApprovalError: It is not what `answer_approvals` writes.
+    """
+    try:
+        return parse_answer(ctx.tool_call_metadata)
+    except ValueError as error:
+        raise MalformedApprovalError(f'The answer to call {ctx.tool_call_id!r} cannot be read: {error}') from error
+
+
+def _edited(answer: _Answer | None) -> dict[str, Any] | None:
+    """Return the arguments that a person gave the call, now or before it asked once more."""
+    match answer:
+        case Edited():
+            return answer.args
+        case DelegationAnswers():
+            return answer.request.edited
+        case _:
+            return None
+
+
+async def _with_request(
+    ctx: RunContext[object], gate: Gate, call: Call, asked: ApprovalRequired, *, edited: dict[str, Any] | None
+) -> ApprovalRequired:
+    """Return what the tool raised, with all that a person needs to decide, and its own metadata beside it."""
+    metadata = asked.metadata or {}
+    try:
+        request = parse_request(metadata)
+    except ValueError as error:
+        raise MalformedApprovalError(
+            f'The tool {call.tool_def.name!r} asked with metadata that is not ours: {error}'
+        ) from error
+    if request is None:
+        request = await gate.request(ctx, call)
+    elif edited is None:
+        return asked
+    return ApprovalRequired(metadata={**metadata, **dump(request.model_copy(update={'edited': edited}))})

@@ -1,0 +1,243 @@
+"""Command lines against patterns: what is certainly one simple command, and which commands a line seems to hold. Pure.
+
+The two questions are asked of one reading. Whether a command may run unasked errs towards no: it must be words and
+quotes and nothing else. Which commands a line holds is a guess, as good as a page of code can make it; a shell has
+more ways to say a thing than any list, so that only a sandbox is a wall.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from itertools import islice, pairwise
+
+Words = tuple[str, ...]
+
+_ACTIVE = frozenset('*?[]{}~!^#%')
+"""Characters that some shell gives a meaning outside of quotes, besides those which `_Reader` follows."""
+
+_ASSIGNMENT = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\+?=')
+_NUMBER = re.compile(r'[0-9.]+[smhd]?')
+
+_RESERVED = frozenset(('{', '!', 'if', 'then', 'elif', 'else', 'while', 'until', 'do', 'time'))
+_RUNNERS = frozenset(
+    (
+        'command',
+        'builtin',
+        'exec',
+        'eval',
+        'nohup',
+        'setsid',
+        'nice',
+        'env',
+        'sudo',
+        'doas',
+        'xargs',
+        'timeout',
+        'stdbuf',
+    )
+)
+_PREFIXES = _RESERVED | _RUNNERS
+"""Words after which a command follows, with options, assignments and numbers in between."""
+
+_SHELLS = frozenset(('sh', 'bash', 'dash', 'zsh', 'ksh', 'ash', 'busybox'))
+
+MAX_LINE_CHARS = 10_000
+"""The longest line that is looked at. Longer ones are scripts, which no pattern was written for."""
+
+_MAX_VARIANTS = 500
+"""How many readings of one line are compared, so that a line made for it costs no more than a few milliseconds."""
+
+_MAX_NESTING = 5
+"""How many shells within shells are looked into."""
+
+
+def matches_simple_command(pattern: str, line: str) -> bool:
+    """Return whether a line is one simple command, certainly, and matches a pattern.
+
+    Anything that is more than words and quotes does not match: operators, newlines, substitutions, expansions,
+    redirections, assignments, backslashes, wildcards, comments, control characters, quotes that do not close.
+    A wildcard within a word of the pattern stays within a component of a path, and does not stand for `..`.
+    """
+    if len(line) > MAX_LINE_CHARS:
+        return False
+    read = _Reader(line).read()
+    if not read.is_plain or len(read.commands) != 1:
+        return False
+    (words,) = read.commands
+    return '=' not in words[0] and _matches(tuple(pattern.split()), words, _matches_by_component)
+
+
+def matches_any_command(pattern: str, line: str) -> bool:
+    """Return whether one of the commands that a line seems to hold matches a pattern.
+
+    A guess on both sides: it takes for commands what is none, and does not find all. What lies beyond
+    `MAX_LINE_CHARS` is not looked at.
+    """
+    wanted = tuple(pattern.split())
+    variants = islice(_variants(line[:MAX_LINE_CHARS], nesting=0), _MAX_VARIANTS)
+    return any(_matches(wanted, words, fnmatchcase) for words in variants)
+
+
+def _matches(pattern: Words, words: Words, matches_word: Callable[[str, str], bool]) -> bool:
+    """Return whether words match word by word; a last `*` stands for any further words, none included."""
+    if pattern[-1:] == ('*',):
+        pattern = pattern[:-1]
+        words = words[: len(pattern)]
+    return len(pattern) == len(words) and all(map(matches_word, words, pattern))
+
+
+def _matches_by_component(word: str, pattern: str) -> bool:
+    """Return whether a word matches with wildcards that stay between two slashes."""
+    names, wanted = word.split('/'), pattern.split('/')
+    return len(names) == len(wanted) and all(
+        name == want or (name != '..' and fnmatchcase(name, want)) for name, want in zip(names, wanted, strict=True)
+    )
+
+
+def _variants(line: str, *, nesting: int) -> Iterator[Words]:
+    """Yield the commands of a line, with and without what may stand before the name of the program."""
+    for words in _Reader(line).read().commands:
+        for index in _starts(words):
+            program = posixpath.basename(words[index])
+            command = (program, *words[index + 1 :])
+            yield command
+            yield words[index:]
+            if nesting < _MAX_NESTING:
+                for script in _scripts(command):
+                    yield from _variants(script, nesting=nesting + 1)
+
+
+def _starts(words: Words) -> Iterator[int]:
+    """Yield the places where a command may begin: the first word, and after each word that only leads to one."""
+    before = ''
+    for index, word in enumerate(words):
+        yield index
+        leads = posixpath.basename(word) in _PREFIXES or _ASSIGNMENT.match(word) is not None
+        follows = index > 0 and ('-' in (word[:1], before[:1]) or _NUMBER.fullmatch(word) is not None)
+        if not leads and not follows:
+            return
+        before = word
+
+
+def _scripts(command: Words) -> Iterator[str]:
+    """Yield the arguments that a command itself takes for commands: of `sh -c`, of `eval`, of `find -exec`."""
+    if command[0] in _SHELLS:
+        yield from (after for flag, after in pairwise(command) if re.fullmatch('-[a-z]*c', flag))
+    if command[0] == 'eval':
+        yield ' '.join(command[1:])
+    if command[0] == 'find':
+        for index, word in enumerate(command):
+            if word in ('-exec', '-execdir', '-ok', '-okdir'):
+                yield ' '.join(command[index + 1 :])
+
+
+@dataclass(kw_only=True)
+class _Reading:
+    """What was read of a line."""
+
+    commands: list[Words] = field(default_factory=list[Words])
+    """Words without their quotes, by command; none is empty."""
+    is_plain: bool = True
+    """Whether there was nothing but words and quotes."""
+
+
+class _Reader:
+    """A cursor over a line, which keeps the words so far. Linear in the line."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+        self._result = _Reading()
+        self._words: list[str] = []
+        self._word: str | None = None
+        self._quote = ''
+        self._outer: list[tuple[str, str]] = []  # the substitutions that are open: what closes each, the quote around
+
+    def read(self) -> _Reading:
+        characters = iter(self._line)
+        for char in characters:
+            if not char.isprintable() and char != '\t':
+                self._result.is_plain = False  # no pattern can be trusted to have meant an invisible character
+            if char == '\\' and self._quote != "'":
+                self._result.is_plain = False
+                escaped = next(characters, '')
+                self._append(escaped if escaped != '\n' else '')
+            elif self._quote:
+                self._quoted(char)
+            else:
+                self._bare(char)
+        self._end_command()
+        if self._quote or self._outer:
+            self._result.is_plain = False
+        return self._result
+
+    def _quoted(self, char: str) -> None:
+        if char == self._quote:
+            self._quote = ''
+        elif self._quote == '"' and char in '$`':
+            self._expand(char)
+        elif self._quote == '"' and char == '(' and (self._word or '').endswith('$'):
+            self._open(')')
+        else:
+            self._append(char)
+
+    def _bare(self, char: str) -> None:
+        if char in ' \t':
+            self._end_word()
+        elif char in '\'"':
+            self._quote = char
+            self._append('')
+        elif char in '$`':
+            self._expand(char)
+        elif char in '\n\r;&|()<>':
+            self._operator(char)
+        else:
+            self._result.is_plain = self._result.is_plain and char not in _ACTIVE
+            self._append(char)
+
+    def _expand(self, char: str) -> None:
+        self._result.is_plain = False
+        if char == '$':
+            self._append(char)
+        elif self._outer and self._outer[-1][0] == '`':
+            self._close()
+        else:
+            self._open('`')
+
+    def _operator(self, char: str) -> None:
+        self._result.is_plain = False
+        if char in '<>':
+            self._end_word()
+        elif char == '(':
+            self._open(')')
+        elif char == ')' and self._outer and self._outer[-1][0] == ')':
+            self._close()
+        else:
+            self._end_command()
+
+    def _open(self, closing: str) -> None:
+        """Begin the commands of a substitution or a subshell."""
+        self._end_command()
+        self._outer.append((closing, self._quote))
+        self._quote = ''
+
+    def _close(self) -> None:
+        self._end_command()
+        self._quote = self._outer.pop()[1]
+
+    def _append(self, text: str) -> None:
+        self._word = (self._word or '') + text
+
+    def _end_word(self) -> None:
+        if self._word is not None:
+            self._words.append(self._word)
+        self._word = None
+
+    def _end_command(self) -> None:
+        self._end_word()
+        if self._words:
+            self._result.commands.append(tuple(self._words))
+        self._words = []

@@ -1,0 +1,201 @@
+"""Whether a call may run: the rules of all `Approvals` of a run, and what its other rooms say of the call."""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep._neighbours import Preapproves, Previews, Protects, neighbours
+from pydantic_deep._pending import DECISIONS, Approved, CallRequest, DecisionKind, Preview, parse_request
+from pydantic_deep_backends.paths import is_within
+
+from ._listing import digest_of
+from ._names import is_marked, is_reading
+from ._rules import Subject, Verdict, refusal_of, subject_of, verdict_of
+from ._types import ApprovalRule
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRule:
+    """A rule as it holds in one run."""
+
+    rule: ApprovalRule
+    inherited: bool
+    """Whether it is that of a parent, which no skill of a subagent may lift."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call whose arguments are valid."""
+
+    call: ToolCallPart
+    tool_def: ToolDefinition
+    args: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What decides over the calls of one run."""
+
+    rules_by_tool: Mapping[str, Sequence[RunRule]]
+    inherited: bool
+    """Whether all that gates this run is inherited."""
+    previews: Sequence[Previews]
+    preapproves: Sequence[Preapproves]
+    protects: Sequence[Protects]
+
+    def concerns(self, tool_def: ToolDefinition) -> bool:
+        """Return whether a call of this tool is to be decided at all. All other calls cost no more than this."""
+        return (
+            tool_def.name in self.rules_by_tool
+            or is_marked(tool_def)
+            or (bool(self.protects) and not is_reading(tool_def))
+        )
+
+    async def ask(self, ctx: RunContext[object], call: Call) -> CallRequest | None:
+        """Return what a person is to be asked; `None` if the call may run.
+
+        Raises:
+            ToolFailed: It never may.
+        """
+        rules = self.rules_by_tool.get(call.tool_def.name, ())
+        looks = bool(self.protects) or any(each.rule.allow or each.rule.deny for each in rules)
+        preview = await self.preview(ctx, call) if looks else None
+        subject = subject_of(call.args, preview)
+        _refuse(rules, subject)
+        decisions = [*self._asked(call, subject, rules)]
+        if not decisions:
+            return None
+        if not looks:
+            preview = await self.preview(ctx, call)
+        return CallRequest(preview=preview, decisions=_common(decisions))
+
+    async def ask_again(self, ctx: RunContext[object], call: Call, answer: Approved | None) -> CallRequest | None:
+        """Return what a person is to be asked once more, of a call that was approved or edited.
+
+        An approval is for one tool, with the arguments that were shown, and where the preview binds, for files as
+        they were.
+
+        Args:
+            ctx: The run.
+            call: The call as it would run.
+            answer: The approval; `None` if nothing was kept of what was shown.
+
+        Raises:
+            ToolFailed: A rule refuses the call, whatever a person said.
+        """
+        rules = self.rules_by_tool.get(call.tool_def.name, ())
+        if any(each.rule.deny for each in rules):
+            _refuse(rules, subject_of(call.args, await self.preview(ctx, call)))
+        if answer is None:
+            return None
+        shown = parse_request(answer.request)
+        if not isinstance(shown, CallRequest):
+            return None
+        if answer.shown != digest_of(call.call):
+            return shown.model_copy(update={'preview': await self.preview(ctx, call)})
+        if shown.preview is None or not shown.preview.binds:
+            return None
+        now = await self.preview(ctx, call)
+        return (
+            None if now is not None and now.files == shown.preview.files else shown.model_copy(update={'preview': now})
+        )
+
+    async def request(self, ctx: RunContext[object], call: Call) -> CallRequest:
+        """Return what a person is to be asked of a call whose tool asks by itself."""
+        rules = self.rules_by_tool.get(call.tool_def.name, ())
+        decisions = _common([DECISIONS, *(each.rule.decisions for each in rules)])
+        return CallRequest(preview=await self.preview(ctx, call), decisions=decisions)
+
+    async def preview(self, ctx: RunContext[object], call: Call) -> Preview | None:
+        """Return what the call would do, of the first room that knows."""
+        for each in self.previews:
+            try:
+                preview = await each.preview(ctx, call=call.call, tool_def=call.tool_def, args=call.args)
+            except Exception:  # the room may be anybody's; a person can decide without a preview
+                _LOGGER.warning('The preview of a call of %r failed', call.tool_def.name, exc_info=True)
+                continue
+            if preview is not None:
+                return preview
+        return None
+
+    def _asked(self, call: Call, subject: Subject, rules: Sequence[RunRule]) -> list[Sequence[DecisionKind]]:
+        """Return what each rule that asks lets a person decide; nothing if none asks."""
+        touches = self._touches_protected(subject)
+        preapproved = not touches and self._is_preapproved(call)
+        verdicts = [
+            ('allow' if preapproved and not each.inherited else self._verdict(each, call, subject), each.rule.decisions)
+            for each in rules
+        ]
+        asked = [decisions for verdict, decisions in verdicts if verdict == 'ask']
+        lifted = (preapproved and not self.inherited) or any(verdict == 'allow' for verdict, _ in verdicts)
+        if is_marked(call.tool_def) and not lifted:
+            asked.append(DECISIONS)
+        if touches and not is_reading(call.tool_def):
+            asked.append(DECISIONS)
+        return asked
+
+    def _verdict(self, each: RunRule, call: Call, subject: Subject) -> Verdict:
+        return verdict_of(each.rule, subject, tool=call.tool_def.name, args=call.args)
+
+    def _is_preapproved(self, call: Call) -> bool:
+        return any(
+            each.is_preapproved(call=call.call, tool_def=call.tool_def, args=call.args) for each in self.preapproves
+        )
+
+    def _touches_protected(self, subject: Subject) -> bool:
+        protected = [_normal(path) for each in self.protects for path in each.protected_paths]
+        return any(
+            is_within(_normal(file), path) or is_within(path, _normal(file))
+            for file in subject.files
+            for path in protected
+        )
+
+
+def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool | ApprovalRule], bool]]) -> Gate:
+    """Return the gate of a run.
+
+    Args:
+        ctx: The run.
+        layers: What each `Approvals` of the run asks for, and whether it is inherited.
+    """
+    rules: dict[str, list[RunRule]] = {}
+    for interrupt_on, inherited in layers:
+        for name, rule in interrupt_on.items():
+            if rule is not False:
+                rules.setdefault(name, []).append(
+                    RunRule(rule=ApprovalRule() if rule is True else rule, inherited=inherited)
+                )
+    return Gate(
+        rules_by_tool=rules,
+        inherited=all(inherited for _, inherited in layers),
+        previews=neighbours(ctx, Previews),
+        preapproves=neighbours(ctx, Preapproves),
+        protects=neighbours(ctx, Protects),
+    )
+
+
+def _refuse(rules: Sequence[RunRule], subject: Subject) -> None:
+    for each in rules:
+        refusal = refusal_of(each.rule, subject)
+        if refusal is not None:
+            raise ToolFailed(refusal)
+
+
+def _common(decisions: Sequence[Sequence[DecisionKind]]) -> tuple[DecisionKind, ...]:
+    """Return what all of them allow; to deny is always left."""
+    common: tuple[DecisionKind, ...] = tuple(kind for kind in DECISIONS if all(kind in each for each in decisions))
+    return common or ('deny',)
+
+
+def _normal(path: str) -> str:
+    return unicodedata.normalize('NFC', path)

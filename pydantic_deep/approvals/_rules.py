@@ -1,0 +1,90 @@
+"""A rule against a call: whether it refuses it, lets it run, or asks. Pure."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from pydantic_deep._pending import Preview
+
+from ._commands import MAX_LINE_CHARS, matches_any_command, matches_simple_command
+from ._paths import allows_path, denies_path
+from ._types import ApprovalRule
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+
+Verdict: TypeAlias = Literal['allow', 'ask', 'pass']
+"""What a rule says: that a call may run, that a person is to be asked, or nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What the patterns of a rule are matched against."""
+
+    command: str | None
+    """The command line, for a tool that runs one."""
+    files: tuple[str, ...]
+    """The canonical paths that the call touches, as far as a preview says so."""
+
+
+def subject_of(args: Mapping[str, Any], preview: Preview | None) -> Subject:
+    """Return what the patterns of a rule are matched against, for a call with these arguments."""
+    files = () if preview is None else tuple(preview.files)
+    return Subject(command=_command_of(args, preview), files=files)
+
+
+def refusal_of(rule: ApprovalRule, subject: Subject) -> str | None:
+    """Return why the rule refuses a call outright, as a sentence for the model; `None` if it does not."""
+    for pattern in rule.deny:
+        if subject.command is not None and matches_any_command(pattern, subject.command):
+            return f'This command is denied by the rule {pattern!r}, and was not run. Go on without it.'
+        if subject.command is None:
+            for path in subject.files:
+                if denies_path(pattern, path):
+                    return f'{path!r} is denied by the rule {pattern!r}, and was not touched. Go on without it.'
+    return None
+
+
+def verdict_of(rule: ApprovalRule, subject: Subject, *, tool: str, args: Mapping[str, Any]) -> Verdict:
+    """Return what the rule says to a call that it does not refuse."""
+    if _allows(rule, subject):
+        return 'allow'
+    if rule.when is None or _is_undecided(rule, subject) or _holds(rule.when, tool, args):
+        return 'ask'
+    return 'pass'
+
+
+def _allows(rule: ApprovalRule, subject: Subject) -> bool:
+    if subject.command is not None:
+        return any(matches_simple_command(pattern, subject.command) for pattern in rule.allow)
+    return bool(subject.files) and all(
+        any(allows_path(pattern, path) for pattern in rule.allow) for path in subject.files
+    )
+
+
+def _is_undecided(rule: ApprovalRule, subject: Subject) -> bool:
+    """Return whether there are patterns to refuse by, and nothing, or too much, to match them against."""
+    if subject.command is not None:
+        return bool(rule.deny) and len(subject.command) > MAX_LINE_CHARS
+    return bool(rule.deny) and not subject.files
+
+
+def _holds(when: Callable[[Mapping[str, Any]], bool], tool: str, args: Mapping[str, Any]) -> bool:
+    try:
+        return bool(when(dict(args)))
+    except Exception:  # the predicate is the user's, and may raise anything
+        _LOGGER.warning('The predicate of the approval rule for %r failed, so a person is asked', tool, exc_info=True)
+        return True
+
+
+def _command_of(args: Mapping[str, Any], preview: Preview | None) -> str | None:
+    command: object = args.get('command')
+    if isinstance(command, str):
+        return command
+    if isinstance(command, (list, tuple)):
+        return shlex.join(map(str, cast('list[object]', command)))
+    return preview.text if preview is not None and preview.kind == 'command' else None
