@@ -1,6 +1,7 @@
 """Subagents: `task` hands a piece of work to an agent with a history of its own. Works on any pydantic-ai agent."""
 
-from ._capability import Builder, Subagents
+from ._capability import Subagents
+from ._children import Builder
 from ._errors import InvalidSubagentError
 from ._events import SubagentEvent
 from ._shared import Shared

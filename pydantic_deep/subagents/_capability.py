@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 
-from pydantic_ai.agent import AbstractAgent
+from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelResponse
 
+from ._catalogue import GENERAL, GENERAL_DESCRIPTION, render_catalogue
+from ._children import Builder, agent_of, check_plain, plain_builder
+from ._deps import depth_of
+from ._errors import InvalidSubagentError
+from ._hidden import tool_names
+from ._room import Room
+from ._state import place_of
+from ._toolset import TaskToolset
 from ._types import Subagent
-
-Builder: TypeAlias = Callable[[Subagent], AbstractAgent[Any, Any]]
-"""Makes the agent that a description is of."""
 
 
 @dataclass
 class Subagents(AbstractCapability[object]):
-    """Work handed to agents with a history of their own, by the tool `task`."""
+    """Work handed to agents with a history of their own: `Agent(model, capabilities=[Subagents([...])])`.
+
+    The model has one tool, `task`, and a line on each subagent. A child sees nothing of the conversation but its task,
+    works with deps of its own that share the files, and shares usage, limits and model settings with its parent, which
+    gets its answer, or a failed result with what it had done.
+
+    How many levels of subagents a run may have below it is `deps.max_depth`, 1 by default; each level leaves one less.
+    With 0 there is neither the tool nor a word of it. Deps that know nothing of subagents are passed on as they are,
+    and the level is in the `metadata` of the child's run.
+
+    Raises:
+        InvalidSubagentError: Two subagents have one name, or one has `skills` or `interrupt_on` and no `build` that
+            could read them.
+        UserError: At the start of a run with deps that have no files to fork, where a subagent wants a fork.
+    """
 
     subagents: Sequence[Subagent] = ()
     """The subagents that there are, besides the general one."""
@@ -25,5 +45,58 @@ class Subagents(AbstractCapability[object]):
     build: Builder | None = None
     """Makes the agent of a `Subagent` that is not ready; without it a plain `pydantic_ai.Agent`."""
     general_purpose: bool = True
-    """Whether there is one named `general-purpose`, which is the agent itself."""
+    """Whether there is one named `general-purpose`, which is the agent itself. A `Subagent` of that name replaces it."""
     id: str | None = 'subagents'
+    _room: Room = field(init=False, repr=False, compare=False)
+    _is_told: bool = field(default=True, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        repeated = [name for name, count in Counter(each.name for each in self.subagents).items() if count > 1]
+        if repeated:
+            raise InvalidSubagentError(repeated[0], 'another one has that name. Rename one of them.')
+        if self.build is None:
+            check_plain(self.subagents)
+        self._room = self._new_room()
+
+    async def for_run(self, ctx: RunContext[object]) -> Subagents:
+        """Return this run's instance, which knows what its requests are like."""
+        run = replace(self)
+        run._is_told = depth_of(ctx.deps, place_of(ctx.metadata)) > 0
+        return run
+
+    def get_instructions(self) -> str | None:
+        """Return a line on each subagent, where there may be any."""
+        if not self._is_told or not self._room.subagents:
+            return None
+        named = self._room.subagents.items()
+        return render_catalogue({name: each.description if each else GENERAL_DESCRIPTION for name, each in named})
+
+    def get_toolset(self) -> AgentToolset[object]:
+        """Return the toolset with `task`."""
+        return TaskToolset(self._room)
+
+    async def after_model_request(
+        self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """Note what the request was like, because the calls in the response do not know."""
+        self._room.settings = request_context.model_settings
+        self._room.is_streamed = request_context.streaming
+        return response
+
+    async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
+        """Return the names of the tools of all subagents, at any depth.
+
+        The agents are built for it. The general one has the tools of the run, which are not hidden.
+        """
+        declared = [each for each in self._room.subagents.values() if each is not None]
+        return await tool_names(
+            ctx, [agent_of(each, self._room.build, self._room.cache_of(ctx.deps)) for each in declared]
+        )
+
+    def _new_room(self) -> Room:
+        general = {GENERAL: None} if self.general_purpose else {}
+        declared = {each.name: each for each in self.subagents}
+        return Room(subagents={**general, **declared}, build=self.build or _build_plain)
+
+
+_build_plain = plain_builder(lambda subagents: Subagents(subagents, general_purpose=False))

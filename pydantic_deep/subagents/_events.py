@@ -1,8 +1,13 @@
 """What the room tells the world: an event of a subagent, with the way to it."""
 
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from pydantic_ai import AgentStreamEvent, CapabilityEvent
+from pydantic_ai import AgentStreamEvent, CapabilityEvent, RunContext
+
+Forward: TypeAlias = Callable[[RunContext[Any], AsyncIterable[AgentStreamEvent]], Awaitable[None]]
+"""What pydantic-ai calls with the stream of a run."""
 
 
 @dataclass(kw_only=True)
@@ -19,3 +24,23 @@ class SubagentEvent(CapabilityEvent, namespace='subagents', name='event'):
     """The conversation of the subagent that it came from."""
     event: AgentStreamEvent
     """The event of the subagent; never a `SubagentEvent`."""
+
+
+def forward_to(parent: RunContext[object], path: tuple[str, ...]) -> Forward:
+    """Return what carries the stream of a child over to the stream of its parent.
+
+    Args:
+        parent: The context of the parent's `task` call.
+        path: The path of the child.
+    """
+
+    async def forward(child: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
+        conversation_id = child.conversation_id or ''
+        async for event in events:
+            if isinstance(event, SubagentEvent):  # of its own child, with the whole path in it
+                raised = SubagentEvent(path=event.path, conversation_id=event.conversation_id, event=event.event)
+            else:
+                raised = SubagentEvent(path=path, conversation_id=conversation_id, event=event)
+            await parent.emit(raised)
+
+    return forward

@@ -1,0 +1,18 @@
+"""What the model is told of the subagents. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+GENERAL = 'general-purpose'
+"""The name of the subagent that is the agent itself."""
+
+GENERAL_DESCRIPTION = 'you, with your tools and a fresh mind'
+
+HEADING = 'Subagents for `task`:'
+
+
+def render_catalogue(description_by_name: Mapping[str, str]) -> str:
+    """Return one line a subagent, below a heading."""
+    lines = [f'- {name}: {" ".join(description.split())}' for name, description in description_by_name.items()]
+    return '\n'.join([HEADING, *lines])

@@ -1,0 +1,111 @@
+"""What rides along in the run of every subagent: it counts what is used, and holds what a person has not answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRequestContext, RunContext, ToolDefinition
+from pydantic_ai.agent import ModelRequestNode
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    AgentNode,
+    NodeResult,
+    ValidatedToolArgs,
+    WrapToolExecuteHandler,
+)
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+
+from pydantic_deep._pending import Held, parse_answer
+
+from ._budget import Budgets
+
+CHILD_RUN_ID = 'subagent_run'
+"""The `id` under which the run of a subagent has this capability."""
+
+
+@dataclass(kw_only=True)
+class ChildRun(AbstractCapability[object]):
+    """One run of one subagent. Made for that run, so it keeps its state itself."""
+
+    id: str | None = CHILD_RUN_ID
+    budgets: Budgets = ()
+    """What the run draws on: its own budget first, then those of the delegations above it."""
+    is_started: bool = False
+    """Whether the run came as far as its capabilities."""
+    has_deferred: bool = False
+    """Whether a call of the run has to wait for a person."""
+
+    async def for_run(self, ctx: RunContext[object]) -> ChildRun:
+        """Note that the run has started."""
+        self.is_started = True
+        return self
+
+    async def before_model_request(
+        self, ctx: RunContext[object], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Refuse a request that a budget has no room for."""
+        for budget in self.budgets:
+            budget.check_before_request()
+        return request_context
+
+    async def after_model_request(
+        self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        """Count a response."""
+        for budget in self.budgets:
+            budget.add_response(response)
+        return response
+
+    async def after_node_run(
+        self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
+    ) -> NodeResult[object]:
+        """Stop before acting on a response that was too much. It is in the history by now, to be reported."""
+        if isinstance(node, ModelRequestNode) and isinstance(response := ctx.messages[-1], ModelResponse):
+            for budget in self.budgets:
+                budget.check_after_response(response)
+        return result
+
+    async def after_run(self, ctx: RunContext[object], *, result: Any) -> Any:
+        """Warn where a limit could not be watched."""
+        self.budgets[0].warn_of_what_is_unknown()
+        return result
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Count a tool call that succeeds, and refuse one that a budget has no room for."""
+        for budget in self.budgets:
+            budget.check_before_tool_call()
+        for budget in self.budgets:
+            budget.running += 1
+        try:
+            result = await handler(args)
+        finally:
+            for budget in self.budgets:
+                budget.running -= 1
+        for budget in self.budgets:
+            budget.usage.tool_calls += 1
+        return result
+
+    async def after_tool_validate(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        """Hold a call that nobody has answered yet, whatever else the run has to say of it."""
+        if ctx.tool_call_metadata and isinstance(held := parse_answer(ctx.tool_call_metadata), Held):
+            raise (CallDeferred if tool_def.kind == 'external' else ApprovalRequired)(metadata=held.request)
+        return args
+
+    async def handle_deferred_tool_calls(
+        self, ctx: RunContext[object], *, requests: DeferredToolRequests
+    ) -> DeferredToolResults | None:
+        """Note that there is something to wait for."""
+        self.has_deferred = True
+        return None

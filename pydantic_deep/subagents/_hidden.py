@@ -1,0 +1,31 @@
+"""The names of the tools of subagents, without running any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities import AbstractCapability
+
+from pydantic_deep._neighbours import NamesTools
+
+
+async def tool_names(ctx: RunContext[object], agents: Iterable[AbstractAgent[Any, Any]]) -> frozenset[str]:
+    """Return the names of all tools of agents, and of those that they name themselves.
+
+    Toolsets are asked for their tools, so an MCP server of a subagent is reached.
+    """
+    names: set[str] = set()
+    for agent in agents:
+        seen = replace(ctx, agent=None)
+        for toolset in agent.toolsets:
+            names |= (await toolset.get_tools(seen)).keys()
+        capabilities: list[AbstractCapability[Any]] = []
+        agent.root_capability.apply(capabilities.append)
+        for capability in capabilities:
+            if isinstance(capability, NamesTools):
+                names |= await capability.hidden_tool_names(seen)
+    return frozenset(names)

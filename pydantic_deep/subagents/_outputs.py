@@ -1,0 +1,28 @@
+"""What a child may answer with, so that a pause can rise through it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin
+
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.output import OutputSpec
+
+
+def with_pause(output_type: OutputSpec[Any]) -> OutputSpec[Any] | None:
+    """Return an output type that allows for a pause besides; `None` where the given one does already.
+
+    Markers such as `NativeOutput` cannot hold it and stand beside it.
+    """
+    if _allows_pause(output_type):
+        return None
+    return cast('OutputSpec[Any]', [output_type, DeferredToolRequests])
+
+
+def _allows_pause(output_type: object) -> bool:
+    if isinstance(output_type, Sequence):
+        return any(_allows_pause(item) for item in cast('Sequence[object]', output_type))
+    if get_origin(output_type) in (Union, UnionType):
+        return DeferredToolRequests in get_args(output_type)
+    return output_type is DeferredToolRequests

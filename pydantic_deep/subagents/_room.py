@@ -1,0 +1,165 @@
+"""The state of the room during one run, and how a `task` call becomes a plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai import DeferredToolRequests, RunContext, ToolReturn
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.settings import ModelSettings
+
+from pydantic_deep._neighbours import Inherits, neighbours
+from pydantic_deep._pending import DelegationAnswers, Held, parse_answer
+
+from ._children import Builder, agent_of, supplied_agent
+from ._delegation import Delegation, Plan
+from ._deps import HasSubagents, depth_of
+from ._fork import check_forkable
+from ._inheritance import inherited_capabilities, passed_settings
+from ._outputs import with_pause
+from ._report import describe_error
+from ._state import Place, place_of
+from ._types import Subagent
+
+TOOL_NAME = 'task'
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+
+@dataclass(kw_only=True)
+class Room:
+    """What the tool works on during one run."""
+
+    subagents: Mapping[str, Subagent | None]
+    """The subagents by name; `None` stands for the agent itself."""
+    build: Builder
+    """Makes the agents."""
+    settings: ModelSettings | None = None
+    """What the last request had; `None` before the first."""
+    is_streamed: bool | None = None
+    """Whether the last request was streamed; `None` before the first."""
+    deps: object = None
+    """The deps that the tools of the run see."""
+    _cache: dict[str, object] = field(default_factory=dict[str, object], init=False)
+    _inherits: Sequence[Inherits] | None = field(default=None, init=False)
+
+    def see(self, deps: object) -> None:
+        """Take note of deps; the first time, refuse those that a subagent cannot work with."""
+        if deps is self.deps:
+            return
+        self.deps = deps
+        for name, subagent in self.subagents.items():
+            if subagent is not None and subagent.isolation == 'fork':
+                check_forkable(name, deps)
+
+    def is_open(self, ctx: RunContext[object]) -> bool:
+        """Return whether the tool is there: subagents are allowed, or there is a call of it that waits.
+
+        The latter, from a history that went deeper, is refused when it runs.
+        """
+        if not self.subagents:
+            return False
+        return depth_of(ctx.deps, place_of(ctx.metadata)) > 0 or _awaits_task(ctx.messages)
+
+    async def delegate(self, ctx: RunContext[object], name: str, description: str) -> ToolReturn[object]:
+        """Do what a `task` call asks for."""
+        try:
+            answer = parse_answer(ctx.tool_call_metadata)
+        except ValueError as error:
+            raise ToolFailed(f'The subagent cannot go on: {error}') from error
+        if isinstance(answer, Held):
+            raise ApprovalRequired(metadata=answer.request)
+        if name not in self.subagents:
+            raise ModelRetry(f'There is no subagent {name!r}. There are: {", ".join(self.subagents)}.')
+        delegation = Delegation(ctx=ctx, plan=self._plan(ctx, name))
+        if isinstance(answer, DelegationAnswers):
+            return await delegation.resume(answer)
+        return await delegation.start(description)
+
+    def _plan(self, ctx: RunContext[object], name: str) -> Plan:
+        place = place_of(ctx.metadata)
+        subagent = self.subagents[name]
+        depth = depth_of(ctx.deps, place)
+        if depth < 1:
+            chain = ' > '.join((*place.path, name))
+            raise ToolFailed(f'No more levels of subagents are allowed here, so {chain} cannot run. Do it yourself.')
+        agent = self._agent(ctx, name, subagent)
+        is_parent = agent is ctx.agent
+        model, has_parents_model = _model(ctx, None if subagent is None else subagent.model, agent, is_parent=is_parent)
+        return Plan(
+            name=name,
+            agent=agent,
+            place=Place(path=(*place.path, name), max_depth=_depth_below(depth, subagent)),
+            is_parent=is_parent,
+            model=model,
+            has_parents_model=has_parents_model,
+            settings=None if self.settings is None else passed_settings(self.settings),
+            is_streamed=self.is_streamed,
+            output_type=[str, DeferredToolRequests]
+            if subagent is None and is_parent
+            else with_pause(agent.output_type),
+            capabilities=inherited_capabilities(self._neighbours(ctx), agent),
+            limits=None if subagent is None else subagent.usage_limits,
+            timeout_seconds=None if subagent is None else subagent.timeout_seconds,
+            is_fork=subagent is not None and subagent.isolation == 'fork',
+        )
+
+    def _agent(self, ctx: RunContext[object], name: str, subagent: Subagent | None) -> AbstractAgent[Any, Any]:
+        cache = self.cache_of(ctx.deps)
+        try:
+            agent = (
+                (supplied_agent(name, cache) or ctx.agent)
+                if subagent is None
+                else agent_of(subagent, self.build, cache)
+            )
+        except Exception as error:
+            _LOGGER.warning('Subagent %r cannot be built', name, exc_info=error)
+            raise ToolFailed(f'The subagent {name!r} cannot be built: {describe_error(error)}') from error
+        if agent is None:
+            raise ToolFailed(f'The subagent {name!r} cannot run here: the run has no agent.')
+        return agent
+
+    def cache_of(self, deps: object) -> dict[str, object]:
+        """Return where built agents are kept: in the deps, or for this run."""
+        return deps.subagents if isinstance(deps, HasSubagents) else self._cache
+
+    def _neighbours(self, ctx: RunContext[object]) -> Sequence[Inherits]:
+        if self._inherits is None:
+            self._inherits = neighbours(ctx, Inherits)
+        return self._inherits
+
+
+def _model(
+    ctx: RunContext[object], wanted: Any, agent: AbstractAgent[Any, Any], *, is_parent: bool
+) -> tuple[Any, bool]:
+    """Return the model for the run of a child, and whether it is that of the parent.
+
+    What is wanted comes first, then what a ready agent has itself, then the parent's.
+    """
+    if wanted is not None:
+        return wanted, False
+    has_own = agent.model is not None or agent.root_capability.get_model() is not None
+    if has_own and not is_parent:
+        return None, False
+    return ctx.model, True
+
+
+def _depth_below(depth: int, subagent: Subagent | None) -> int:
+    most = depth - 1
+    return most if subagent is None or subagent.max_depth is None else min(most, subagent.max_depth)
+
+
+def _awaits_task(messages: Sequence[ModelMessage]) -> bool:
+    """Return whether a call of the tool in the last response has no result."""
+    returned: set[str] = set()
+    for message in reversed(messages[-2:]):
+        if isinstance(message, ModelResponse):
+            calls = [part for part in message.parts if isinstance(part, ToolCallPart) and part.tool_name == TOOL_NAME]
+            return any(part.tool_call_id not in returned for part in calls)
+        returned |= {part.tool_call_id for part in message.parts if part.part_kind == 'tool-return'}
+    return False

@@ -1,0 +1,53 @@
+"""Where a subagent stands in the tree, and what of it waits with a pause. Shapes, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic_ai.usage import RunUsage
+
+METADATA_KEY = 'pydantic_deep'
+"""The key of a run's `metadata` under which its place is."""
+
+
+class Place(BaseModel):
+    """Where a run stands in the tree of subagents.
+
+    It is in the `metadata` of every run of a subagent, under `METADATA_KEY`, and nowhere else; a run without it is the
+    top. How far the tree may grow from there is in deps where they have `max_depth`, else here.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    path: tuple[str, ...] = ()
+    """The names of the subagents that lead to it, its own last."""
+    max_depth: int = 1
+    """How many levels may be below it."""
+
+
+def place_of(metadata: Mapping[str, Any] | None) -> Place:
+    """Return the place of the run that has this metadata."""
+    value = (metadata or {}).get(METADATA_KEY)
+    try:
+        return Place() if value is None else Place.model_validate(value)
+    except ValidationError:
+        return Place()  # somebody else's metadata under our key
+
+
+class PausedChild(BaseModel):
+    """What of a subagent waits with a pause, besides its messages."""
+
+    path: tuple[str, ...]
+    """The names of the subagents that lead to it, its own last."""
+    usage: RunUsage
+    """What it has used, with all that is below it."""
+    is_streamed: bool = False
+    """Whether it was run for a stream."""
+    model_settings: dict[str, JsonValue] = {}
+    """The settings that it had from its parent, as far as JSON holds them."""
+    todos: JsonValue = None
+    """Its todos."""
+    overlay: JsonValue = None
+    """The files of its fork; `None` if it has none."""

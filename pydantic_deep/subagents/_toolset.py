@@ -1,0 +1,45 @@
+"""What the model may call: `task`.
+
+The function is made once for all agents; a run hands it its own room in the place of deps.
+"""
+
+from dataclasses import replace
+from functools import cache
+from typing import cast
+
+from pydantic_ai import FunctionToolset, RunContext, ToolReturn
+from pydantic_ai.toolsets import ToolsetTool
+
+from pydantic_deep._run_toolset import RunToolset
+
+from ._room import TOOL_NAME, Room
+
+
+async def task(ctx: RunContext[Room], subagent: str, description: str) -> ToolReturn[object]:
+    """Hand work to a subagent. It sees only the description, and you only its answer. Several calls run in parallel."""
+    room = ctx.deps
+    return await room.delegate(cast('RunContext[object]', replace(ctx, deps=room.deps)), subagent, description)
+
+
+@cache
+def function_toolset() -> FunctionToolset[Room]:
+    """Return the toolset of the function above, whose deps are a `Room`."""
+    toolset = FunctionToolset[Room](id='subagents')
+    toolset.add_function(task, name=TOOL_NAME, metadata={'effect': 'external'})
+    return toolset
+
+
+class TaskToolset(RunToolset[Room]):
+    """The tool, where a run may have subagents."""
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        super().__init__(function_toolset(), self._seen)
+
+    async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
+        """Return the tool, or nothing."""
+        return await super().get_tools(ctx) if self._room.is_open(ctx) else {}
+
+    def _seen(self, ctx: RunContext[object]) -> Room:
+        self._room.see(ctx.deps)
+        return self._room
