@@ -29,14 +29,14 @@ def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     """
     old, one, two = (data.splitlines(keepends=True) for data in (base, ours, theirs))
     pieces: list[bytes] = []
-    for group in Merge3(old, one, two, sequence_matcher=_LineMatcher).merge_groups():
+    for group in Merge3(old, one, two, sequence_matcher=LineMatcher).merge_groups():
         if group[0] == 'conflict':
             return None
         pieces += group[1]
     return b''.join(pieces)
 
 
-class _LineMatcher:
+class LineMatcher:
     """Finds the lines that two texts share, for `Merge3`, in time that is bounded.
 
     Lines that are unique in both texts and in the same order come first (the patience diff of Bram Cohen); between

@@ -11,12 +11,14 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep._notice import Notice, last_noticed
+from pydantic_deep._pending import Preview
 from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep_backends import StateBackend
 
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
+from ._preview import preview_call
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
 from ._types import BackendSource, UploadLike
@@ -112,6 +114,16 @@ class Filesystem(AbstractCapability[object]):
             whole = cast('ToolReturn[object]', result)
             return replace(whole, return_value=await self._fit(ctx, whole.return_value, limit, call))
         return await self._fit(ctx, cast('object', result), limit, call)
+
+    async def preview(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
+    ) -> Preview | None:
+        """Return what a call of one of these tools would do, as a diff or a command line; `None` for other tools."""
+        return await preview_call(self._files(ctx), tool_def, args)
+
+    async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
+        """Return the tools that are not shown because the run's backend cannot do what they do."""
+        return frozenset() if self._files(ctx).commands is not None else frozenset(('execute',))
 
     async def _fit(self, ctx: RunContext[object], result: object, limit: int | None, call: ToolCallPart) -> object:
         if isinstance(result, str):

@@ -124,7 +124,7 @@ class Files:
                 )
             data = await place.backend.read_bytes(place.path)
         except FileNotFoundError:
-            await self._refuse_missing(place)
+            await self.refuse_missing(place)
             raise
         self.run.digest_by_key[await self._key(place)] = digest_of(data)
         return data
@@ -171,13 +171,23 @@ class Files:
         try:
             return await self.change(place, decide_on_file)
         except FileNotFoundError:
-            await self._refuse_missing(place)
+            await self.refuse_missing(place)
             raise
 
-    async def _key(self, place: Place) -> tuple[bool, str]:
-        return place.is_offload, await place.backend.realpath(place.path)
+    async def look(self, place: Place) -> tuple[str, bytes | None, str | None]:
+        """Return what a change of a file would begin with, and remember nothing.
 
-    async def _refuse_missing(self, place: Place) -> None:
+        Returns:
+            The canonical path, the contents (`None` for no file) and the digest that this run knows of (`None` for
+            none).
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        key = await self._key(place)
+        return key[1], await _read_or_none(place), self.run.digest_by_key.get(key)
+
+    async def refuse_missing(self, place: Place) -> None:
         """Name files of similar names, if there are any; or say that a large result is not for changing."""
         if await self.run.offload.exists(place.path):
             raise ToolFailed(f'{place.shown} is the result of a tool, and only for reading.')
@@ -190,6 +200,9 @@ class Files:
         if similar:
             named = ', '.join(display_path(f'{parent}/{found}') for found in similar)
             raise ModelRetry(f'{place.shown} does not exist. Similar: {named}')
+
+    async def _key(self, place: Place) -> tuple[bool, str]:
+        return place.is_offload, await place.backend.realpath(place.path)
 
 
 def similar_names(name: str, names: Sequence[str]) -> list[str]:

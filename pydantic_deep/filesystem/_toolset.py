@@ -4,8 +4,7 @@ The tools are made once for all agents. Each run hands them its own `Files` in t
 alike on any agent, and an agent costs nothing to make.
 """
 
-from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
@@ -15,8 +14,7 @@ from pydantic_deep._text import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
 
-from ._edit import MAX_LINES_NAMED, Edited, NoMatchError, SeveralMatchesError, is_same
-from ._explain import explain_no_match
+from ._decide import at_lines, decide_edit, decide_write, kind_of
 from ._failures import tool_failures
 from ._files import Files, Place
 from ._render import (
@@ -29,7 +27,6 @@ from ._render import (
 )
 from ._types import OutputMode
 from ._window import OffsetError, parse_offset, render_window
-from ._write import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
 
 TOOLSET_ID = 'filesystem'
 
@@ -73,7 +70,7 @@ async def read_file(
         return _show_media(place, data, media_type)
     text = parse_text(data)
     if text is None:
-        raise ToolFailed(f'{place.shown} is no text: {_kind_of(place, data)}, {render_size(len(data))}.')
+        raise ToolFailed(f'{place.shown} is no text: {kind_of(place, data)}, {render_size(len(data))}.')
     max_chars = min(MAX_RESULT_CHARS, ctx.deps.run.offload_chars or MAX_RESULT_CHARS)
     if not text.text:
         return f'{place.shown} is empty but for a byte order mark.'
@@ -87,20 +84,8 @@ async def read_file(
 async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
     """Create a file, or replace all of it."""
     place = await _place(ctx, path)
-
-    def decide(before: bytes | None, known: str | None) -> tuple[bytes, Written]:
-        try:
-            written = plan_write(content, before, known)
-        except ChangedSinceReadError:
-            raise ModelRetry(f'{place.shown} changed since you read it. Read it again, then write.') from None
-        except UnicodeEncodeError as error:
-            raise ModelRetry(f'content has half a character at {error.start}. Nothing was written.') from None
-        except ReplacementError:
-            raise ModelRetry(_replacement(place, 'content')) from None
-        return written.data, written
-
     with tool_failures(place.path):
-        written = await ctx.deps.change(place, decide)
+        written = await ctx.deps.change(place, decide_write(place, content))
     lines = content.count('\n') + (content != '' and not content.endswith('\n'))
     notes = [f'{lines:,} line{"" if lines == 1 else "s"}', render_size(len(written.data))]
     if written.encoding != 'utf-8':
@@ -114,34 +99,12 @@ async def edit_file(
     ctx: RunContext[Files], path: str, old_string: str, new_string: str, replace_all: bool = False
 ) -> str:
     """Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once."""
-    if not old_string:
-        raise ModelRetry('old_string is empty. Copy the text to replace from the file, or use write_file.')
-    if is_same(old_string, new_string):
-        raise ModelRetry('old_string and new_string are the same, so nothing would change.')
+    decide = decide_edit(old_string, new_string, replace_all=replace_all)
     place = await _place(ctx, path)
-
-    def decide(before: bytes) -> tuple[bytes, Edited]:
-        try:
-            return plan_edit(before, old_string, new_string, replace_all=replace_all)
-        except NotTextError:
-            raise ToolFailed(f'{place.shown} is no text: {_kind_of(place, before)}. Nothing was changed.') from None
-        except NoMatchError:
-            raise ModelRetry(f'old_string is not in {place.shown}. {_explain(before, old_string)}') from None
-        except SeveralMatchesError as error:
-            raise ModelRetry(_several(place, error)) from None
-        except ReplacementError:
-            raise ModelRetry(_replacement(place, 'new_string')) from None
-        except UnicodeEncodeError as error:
-            lacking = error.object[error.start : error.start + 1]
-            raise ModelRetry(
-                f'{place.shown} is {_text_of(before).encoding}, which has no {lacking!r}. Nothing was changed. '
-                'Use other characters, or replace the whole file with write_file, which then makes it UTF-8.'
-            ) from None
-
     with tool_failures(place.path):
-        edited = await ctx.deps.edit(place, decide)
+        edited = await ctx.deps.edit(place, partial(decide, place))
     matches = '1 match' if edited.count == 1 else f'{edited.count:,} matches'
-    return f'Replaced {matches} {_at_lines(edited.line_numbers, edited.count)}.'
+    return f'Replaced {matches} {at_lines(edited.line_numbers, edited.count)}.'
 
 
 async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:
@@ -227,50 +190,9 @@ def _show_media(place: Place, data: bytes, media_type: str) -> ToolReturn[list[s
     return ToolReturn([f'{place.shown}: {media_type}, {size}', BinaryContent(data, media_type=media_type)])
 
 
-def _kind_of(place: Place, data: bytes) -> str:
-    """Return what bytes are that are no text; a name that promises text promises too much."""
-    media_type = guess_media_type(place.path, data, None)
-    is_text = media_type.startswith('text/')
-    return 'binary data' if is_text or media_type == 'application/octet-stream' else media_type
-
-
-def _text_of(data: bytes) -> Text:
-    """Return a text that was found to be one."""
-    text = parse_text(data)
-    assert text is not None  # noqa: S101 - else the edit had failed otherwise
-    return text
-
-
 def _encoding_note(text: Text) -> str:
     if text.encoding == 'utf-8' and not text.broken:
         return ''
     bytes_ = 'byte' if text.broken == 1 else 'bytes'
     broken = f', {text.broken:,} broken {bytes_} shown as \ufffd' if text.broken else ''
     return f'\n[encoding: {text.encoding}{broken}]'
-
-
-def _replacement(place: Place, argument: str) -> str:
-    return (
-        f'{argument} has \ufffd, which in {place.shown} stands for broken bytes. Nothing was changed. '
-        'Edit the text around them with edit_file.'
-    )
-
-
-def _explain(before: bytes, old: str) -> str:
-    text = _text_of(before)
-    if text.broken and '\ufffd' in old:
-        return 'Each \ufffd is a broken byte, which cannot be matched. Edit the text around it.'
-    return explain_no_match(text.shown, old)
-
-
-def _several(place: Place, error: SeveralMatchesError) -> str:
-    lines = _at_lines(error.line_numbers, error.count)
-    return (
-        f'old_string is in {place.shown} {error.count:,} times, {lines}. '
-        'Add lines around it until it occurs once, or set replace_all.'
-    )
-
-
-def _at_lines(numbers: Sequence[int], count: int) -> str:
-    shown = ', '.join(f'{number}' for number in numbers)
-    return f'at line{"s" if len(numbers) > 1 else ""} {shown}{", …" if count > MAX_LINES_NAMED else ""}'

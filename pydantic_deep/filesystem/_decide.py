@@ -1,0 +1,107 @@
+"""What a change makes of a file, or why it is refused in the words that the model reads: for the tools and for previews.
+
+Not here: bytes and encodings (`_write`), and how a text is edited (`_edit`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+
+from pydantic_deep._text import Text, guess_media_type, parse_text
+
+from ._edit import MAX_LINES_NAMED, Edited, NoMatchError, SeveralMatchesError, is_same
+from ._explain import explain_no_match
+from ._files import Place
+from ._write import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
+
+
+def decide_write(place: Place, content: str) -> Callable[[bytes | None, str | None], tuple[bytes, Written]]:
+    """Return the decision of `write_file`: from the contents now, and the digest that is known of, to the new ones."""
+
+    def decide(before: bytes | None, known: str | None) -> tuple[bytes, Written]:
+        try:
+            written = plan_write(content, before, known)
+        except ChangedSinceReadError:
+            raise ModelRetry(f'{place.shown} changed since you read it. Read it again, then write.') from None
+        except UnicodeEncodeError as error:
+            raise ModelRetry(f'content has half a character at {error.start}. Nothing was written.') from None
+        except ReplacementError:
+            raise ModelRetry(_replacement(place, 'content')) from None
+        return written.data, written
+
+    return decide
+
+
+def decide_edit(old: str, new: str, *, replace_all: bool) -> Callable[[Place, bytes], tuple[bytes, Edited]]:
+    """Return the decision of `edit_file`, which takes the file and its contents now.
+
+    Raises:
+        ModelRetry: The edit would change no file at all.
+    """
+    if not old:
+        raise ModelRetry('old_string is empty. Copy the text to replace from the file, or use write_file.')
+    if is_same(old, new):
+        raise ModelRetry('old_string and new_string are the same, so nothing would change.')
+
+    def decide(place: Place, before: bytes) -> tuple[bytes, Edited]:
+        try:
+            return plan_edit(before, old, new, replace_all=replace_all)
+        except NotTextError:
+            raise ToolFailed(f'{place.shown} is no text: {kind_of(place, before)}. Nothing was changed.') from None
+        except NoMatchError:
+            raise ModelRetry(f'old_string is not in {place.shown}. {_explain(before, old)}') from None
+        except SeveralMatchesError as error:
+            raise ModelRetry(_several(place, error)) from None
+        except ReplacementError:
+            raise ModelRetry(_replacement(place, 'new_string')) from None
+        except UnicodeEncodeError as error:
+            lacking = error.object[error.start : error.start + 1]
+            raise ModelRetry(
+                f'{place.shown} is {_text_of(before).encoding}, which has no {lacking!r}. Nothing was changed. '
+                'Use other characters, or replace the whole file with write_file, which then makes it UTF-8.'
+            ) from None
+
+    return decide
+
+
+def kind_of(place: Place, data: bytes) -> str:
+    """Return what bytes are that are no text; a name that promises text promises too much."""
+    media_type = guess_media_type(place.path, data, None)
+    is_text = media_type.startswith('text/')
+    return 'binary data' if is_text or media_type == 'application/octet-stream' else media_type
+
+
+def at_lines(numbers: Sequence[int], count: int) -> str:
+    """Return where matches are, as the model reads it."""
+    shown = ', '.join(f'{number}' for number in numbers)
+    return f'at line{"s" if len(numbers) > 1 else ""} {shown}{", …" if count > MAX_LINES_NAMED else ""}'
+
+
+def _text_of(data: bytes) -> Text:
+    """Return a text that was found to be one."""
+    text = parse_text(data)
+    assert text is not None  # noqa: S101 - else the edit had failed otherwise
+    return text
+
+
+def _replacement(place: Place, argument: str) -> str:
+    return (
+        f'{argument} has \ufffd, which in {place.shown} stands for broken bytes. Nothing was changed. '
+        'Edit the text around them with edit_file.'
+    )
+
+
+def _explain(before: bytes, old: str) -> str:
+    text = _text_of(before)
+    if text.broken and '\ufffd' in old:
+        return 'Each \ufffd is a broken byte, which cannot be matched. Edit the text around it.'
+    return explain_no_match(text.shown, old)
+
+
+def _several(place: Place, error: SeveralMatchesError) -> str:
+    return (
+        f'old_string is in {place.shown} {error.count:,} times, {at_lines(error.line_numbers, error.count)}. '
+        'Add lines around it until it occurs once, or set replace_all.'
+    )

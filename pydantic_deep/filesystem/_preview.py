@@ -1,0 +1,124 @@
+"""What a call of this room's tools would do, for a person who decides on it. Nothing is changed, and nothing raised.
+
+A write or an edit is decided by the functions of the tool itself, on the contents of this moment, so that encodings,
+line ends and refusals are those that the tool will have. What the tool would refuse is said in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+
+from pydantic_ai import ToolDefinition
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+
+from pydantic_deep._pending import Preview
+from pydantic_deep._text import parse_text
+from pydantic_deep_backends.paths import display_path
+from pydantic_deep_backends.snapshots import digest_of
+
+from ._decide import decide_edit, decide_write, kind_of
+from ._diff import render_diff
+from ._failures import tool_failures
+from ._files import Files
+from ._offload import escape_halves
+from ._render import render_size
+from ._toolset import TOOLSET_ID, function_toolset
+
+WOULD_FAIL = 'This would fail and change nothing: '
+"""What begins the text of a preview of a call that the tool would refuse."""
+
+
+async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str, object]) -> Preview | None:
+    """Return what a call would do; `None` for a tool of somebody else."""
+    name = _function_name(tool_def)
+    if name is None:
+        return None
+    touched: dict[str, str | None] = {}
+    kind = 'command' if name == 'execute' else 'diff' if name in ('write_file', 'edit_file') else 'call'
+    try:
+        match name:
+            case 'execute':
+                text = _argument(args, 'command')
+            case 'write_file':
+                text = await _write(files, touched, args)
+            case 'edit_file':
+                text = await _edit(files, touched, args)
+            case _:
+                text = await _read(files, touched, args)
+    except (ModelRetry, ToolFailed) as error:
+        text = WOULD_FAIL + ' '.join(error.message.splitlines())
+    return Preview(kind=kind, text=escape_halves(text), files=touched, binds=name == 'write_file')
+
+
+async def _write(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> str:
+    path, content = _argument(args, 'path'), _argument(args, 'content')
+    with tool_failures(path):
+        place = await files.place(path)
+        canonical, before, known = await files.look(place)
+        touched[canonical] = None if before is None else digest_of(before)
+    data, written = decide_write(place, content)(before, known)
+    if data == before:
+        return f'No change: {display_path(canonical)} has these contents already.\n'
+    old = parse_text(before) if before else None
+    new = content.replace('\n', '\r\n') if written.crlf else content
+    notes = ''
+    if before and old is None:
+        notes = f'All of {display_path(canonical)} is replaced: {kind_of(place, before)}, {render_size(len(before))}.\n'
+    elif old is not None and old.encoding != written.encoding:
+        notes = f'The encoding changes from {old.encoding} to {written.encoding}.\n'
+    return notes + _diff(canonical, None if before is None else '' if old is None else old.shown, new)
+
+
+async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> str:
+    path = _argument(args, 'path')
+    is_all = args.get('replace_all') is True
+    decide = decide_edit(_argument(args, 'old_string'), _argument(args, 'new_string'), replace_all=is_all)
+    with tool_failures(path):
+        place = await files.place(path)
+    with tool_failures(place.path):
+        canonical, before, _ = await files.look(place)
+        touched[canonical] = None if before is None else digest_of(before)
+        if before is None:
+            await files.refuse_missing(place)
+            raise FileNotFoundError(place.path)
+    _, edited = decide(place, before)
+    old = parse_text(before)
+    assert old is not None  # noqa: S101 - else the edit had failed
+    return _diff(canonical, old.shown, replace(old, text=edited.text).shown)
+
+
+async def _read(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> str:
+    path = _argument(args, 'path', '.')
+    with tool_failures(path):
+        place = await files.place_to_read(path)
+        touched[await place.backend.realpath(place.path)] = None
+    return ''
+
+
+def _diff(path: str, old: str | None, new: str) -> str:
+    return render_diff(display_path(path), old, new)
+
+
+def _argument(args: Mapping[str, object], name: str, default: str | None = None) -> str:
+    value = args.get(name, default)
+    if not isinstance(value, str):
+        raise ModelRetry(f'{name} is missing or no text.')
+    return value
+
+
+def _function_name(tool_def: ToolDefinition) -> str | None:
+    """Return which of the room's functions a tool calls, whatever a wrapper has renamed it to."""
+    if tool_def.toolset_id != TOOLSET_ID:
+        return None
+    names = _name_by_parameters()
+    found = names.get(frozenset(tool_def.parameters_json_schema.get('properties', ())))
+    return found or (tool_def.name if tool_def.name in names.values() else None)
+
+
+@cache
+def _name_by_parameters() -> dict[frozenset[str], str]:
+    """Return the functions by the names of their parameters, of which no two have the same."""
+    tools = function_toolset().tools
+    return {frozenset(tool.function_schema.json_schema['properties']): name for name, tool in tools.items()}
