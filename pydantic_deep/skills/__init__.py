@@ -13,6 +13,7 @@ from ._types import (
     SkillDirectory,
     SkillSource,
 )
+from ._validate import validate_skill
 
 __all__ = (
     'BUNDLED_SKILLS',
@@ -27,4 +28,5 @@ __all__ = (
     'SkillSource',
     'Skills',
     'discover_skills',
+    'validate_skill',
 )

@@ -32,6 +32,8 @@ class Document:
     """The number of its first line in the file, from 1."""
     body: str
     """The text after the second fence, without blank lines around it."""
+    body_line: int
+    """The number of its first line in the file, from 1."""
 
 
 class DocumentError(ValueError):
@@ -84,5 +86,11 @@ def parse_document(data: bytes) -> Document:
         raise DocumentError(
             'no-frontmatter', first_line - 1, 'The frontmatter does not end. Add a line `---` below it.'
         )
-    header = text[opened.end() : closed.start()]
-    return Document(header=header, first_line=first_line, body=text[closed.end() :].strip('\n'))
+    rest = text[closed.end() :]
+    blank = len(rest) - len(rest.lstrip('\n'))
+    return Document(
+        header=text[opened.end() : closed.start()],
+        first_line=first_line,
+        body=rest.strip('\n'),
+        body_line=text.count('\n', 0, closed.end()) + 1 + blank,
+    )
