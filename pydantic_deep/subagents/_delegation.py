@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -37,9 +38,6 @@ from ._report import describe_error, render_failure
 from ._state import METADATA_KEY, PausedChild, Place
 
 _LOGGER = logging.getLogger('pydantic_deep')
-
-_USAGE: TypeAdapter[RunUsage] = TypeAdapter(RunUsage)
-_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +201,7 @@ class Delegation:
             'sub_agent_thread_id': result.conversation_id,
             'subagent': self.plan.name,
             'path': list(self.plan.place.path),
-            'usage': _USAGE.dump_python(self._usage, mode='json'),
+            'usage': _usage_adapter().dump_python(self._usage, mode='json'),
         }
         output = result.output
         if merge is not None:
@@ -269,9 +267,20 @@ def _with_notice(output: object, notice: str | None) -> object:
 def _json_part(settings: dict[str, Any]) -> dict[str, JsonValue]:
     """Return those settings that JSON can hold."""
     part: dict[str, JsonValue] = {}
+    adapter = _json_adapter()
     for name, value in settings.items():
         try:
-            part[name] = _JSON.validate_python(value)
+            part[name] = adapter.validate_python(value)
         except ValidationError:  # such as a timeout of httpx
             continue
     return part
+
+
+@cache
+def _usage_adapter() -> TypeAdapter[RunUsage]:
+    return TypeAdapter(RunUsage)
+
+
+@cache
+def _json_adapter() -> TypeAdapter[JsonValue]:
+    return TypeAdapter(JsonValue)

@@ -20,11 +20,12 @@ async def tool_names(ctx: RunContext[object], agents: Iterable[AbstractAgent[Any
     """
     names: set[str] = set()
     for agent in agents:
-        seen = replace(ctx, agent=None)
-        for toolset in agent.toolsets:
-            names |= (await toolset.get_tools(seen)).keys()
         capabilities: list[AbstractCapability[Any]] = []
         agent.root_capability.apply(capabilities.append)
+        registered = {each.id or f'<{position}>': each for position, each in enumerate(capabilities)}
+        seen = replace(ctx, agent=None, capabilities=registered)  # pydantic-ai finds the owner of each toolset there
+        for toolset in agent.toolsets:
+            names |= (await toolset.get_tools(seen)).keys()
         for capability in capabilities:
             if isinstance(capability, NamesTools):
                 names |= await capability.hidden_tool_names(seen)

@@ -18,25 +18,14 @@ _OF_ONE_REQUEST = frozenset({'tool_choice'})
 
 
 def inherited_capabilities(found: Sequence[Inherits], agent: AbstractAgent[Any, Any]) -> list[AbstractCapability[Any]]:
-    """Return the capabilities that a run of `agent` gets from its parent.
-
-    One that the agent has already, the very same object, is left out. One with the `id` of another that the agent has
-    takes its place, as pydantic-ai has it for the capabilities of a run; but where their class knows how to `combine`
-    two of a kind, what both say holds.
+    """Return the capabilities that a run of `agent` gets from its parent, but for those that it has itself: the very
+    same objects.
     """
     own: list[AbstractCapability[Any]] = []
     agent.root_capability.apply(own.append)
     known = [capability.for_subagent() for capability in own if isinstance(capability, Inherits)]
     passed = [capability.for_subagent() for capability in found]
-    return [_combined(capability, own) for capability in passed if not any(capability is other for other in known)]
-
-
-def _combined(passed: AbstractCapability[Any], own: Sequence[AbstractCapability[Any]]) -> AbstractCapability[Any]:
-    cls = type(passed)
-    if passed.id is None or getattr(cls.combine, '__func__', None) is getattr(AbstractCapability.combine, '__func__'):  # noqa: B009 - a bound method has it, which its type does not say
-        return passed
-    twins = [capability for capability in own if capability.id == passed.id and type(capability) is cls]
-    return cls.combine([passed, *twins]) if twins else passed
+    return [capability for capability in passed if not any(capability is other for other in known)]
 
 
 def settings_below(parent: Mapping[str, Any], *, is_same_model: bool) -> Callable[[RunContext[Any]], ModelSettings]:

@@ -90,7 +90,7 @@ class Room:
             raise ToolFailed(f'No more levels of subagents are allowed here, so {chain} cannot run. Do it yourself.')
         agent = self._agent(ctx, name, subagent)
         is_parent = agent is ctx.agent
-        model, has_parents_model = _model(ctx, None if subagent is None else subagent.model, agent, is_parent=is_parent)
+        model, has_parents_model = _model(ctx, subagent, agent)
         return Plan(
             name=name,
             agent=agent,
@@ -134,17 +134,16 @@ class Room:
         return self._inherits
 
 
-def _model(
-    ctx: RunContext[object], wanted: Any, agent: AbstractAgent[Any, Any], *, is_parent: bool
-) -> tuple[Any, bool]:
-    """Return the model for the run of a child, and whether it is that of the parent.
+def _model(ctx: RunContext[object], subagent: Subagent | None, agent: AbstractAgent[Any, Any]) -> tuple[Any, bool]:
+    """Return the model for the run of a child, `None` for the agent's own, and whether it is that of the parent.
 
-    What is wanted comes first, then what a ready agent has itself, then the parent's.
+    That of the description comes first where it describes this agent, then that of the agent, then the parent's.
     """
-    if wanted is not None:
-        return wanted, False
+    described = None if subagent is None else subagent.model
     has_own = agent.model is not None or agent.root_capability.get_model() is not None
-    if has_own and not is_parent:
+    if described is not None and (not has_own or (subagent is not None and agent is subagent.agent)):
+        return described, False
+    if has_own and agent is not ctx.agent:
         return None, False
     return ctx.model, True
 

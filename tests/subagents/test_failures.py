@@ -1,0 +1,154 @@
+"""A child that does not end well is a failed result with what it had done, never a dead run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai.exceptions import ModelAPIError, RunCancelled, RunTimedOut
+from pydantic_ai.messages import ToolReturnPart
+
+from pydantic_deep import DeepAgentDeps
+from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+def ping() -> str:
+    return 'pong'
+
+
+def broken() -> str:
+    raise LookupError('no such thing')
+
+
+def worker(*steps: Any, **options: Any) -> Subagent:
+    return Subagent('worker', 'Works.', model=ScriptedModel(*steps), tools=[ping, broken, wait], **options)
+
+
+async def wait() -> str:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+def said(returned: ToolReturnPart) -> list[str]:
+    assert returned.outcome == 'failed'
+    return str(returned.content).split('\n')
+
+
+async def test_an_exception_of_a_tool(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert said(await ask(worker(['hm', call('ping')], call('broken')))) == [
+        "The subagent 'worker' failed: LookupError: no such thing",
+        'Its tool calls:',
+        '- ping({}): success',
+        '- broken({}): no result',
+        'Its last words: hm',
+    ]
+    assert caplog.messages == ["Subagent 'worker' failed with LookupError"]
+
+
+async def test_an_exception_of_the_model(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+    told = said(await ask(worker(ModelAPIError('house', 'down'))))
+    assert told == ["The subagent 'worker' failed: ModelAPIError: down", 'It had done nothing.']
+
+
+async def test_a_model_that_cannot_be_made(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+    told = said(await ask(Subagent('worker', 'x', agent=Agent('no-such-provider:model', defer_model_check=True))))
+    assert told[0].startswith("The subagent 'worker' failed: ")
+    assert 'no-such-provider' in told[0]
+
+
+async def test_an_answer_that_is_never_valid(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent(ScriptedModel('a', 'b'))
+
+    @agent.output_validator
+    def refuse(output: str) -> str:
+        raise ModelRetry('no')
+
+    told = said(await ask(Subagent('worker', 'x', agent=agent)))
+    assert told[0].startswith("The subagent 'worker' failed: UnexpectedModelBehavior: ")
+    assert told[-1] == 'Its last words: b'
+
+
+async def test_a_child_that_takes_too_long(ask: Any) -> None:
+    told = said(await ask(worker(call('ping'), call('wait'), timeout_seconds=0.05)))
+    assert told[:3] == ["The subagent 'worker' ran out of time.", 'Its tool calls:', '- ping({}): success']
+
+
+async def test_a_child_that_cancels_itself(ask: Any) -> None:
+    def stop(ctx: RunContext[object]) -> str:
+        ctx.cancel()
+        return 'stopped'
+
+    agent = Agent(ScriptedModel(call('stop')), tools=[stop])
+    told = said(await ask(Subagent('worker', 'x', agent=agent)))
+    assert told[0].startswith("The subagent 'worker' was cancelled: ")
+
+
+async def test_the_run_goes_on_beside_a_child_that_fails(
+    parent: Callable[..., Agent[Any, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks = [call('task', subagent=name, description='x') for name in ('worker', 'other')]
+    other = Subagent('other', 'x', model=ScriptedModel('fine'))
+    agent = parent(tasks, 'done', subagents=[worker(call('broken')), other])
+    result = await agent.run('go', deps=DeepAgentDeps())
+    parts = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [part.outcome for part in parts] == ['failed', 'success']
+    assert result.output == 'done'
+
+
+async def test_a_parent_that_is_cancelled_takes_its_child_with_it() -> None:
+    entered, left = anyio.Event(), anyio.Event()
+
+    async def hang() -> str:
+        entered.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            left.set()
+        raise AssertionError
+
+    child = Subagent('worker', 'x', model=ScriptedModel(call('hang')), tools=[hang])
+    parent = Agent(ScriptedModel(call('task', subagent='worker', description='x')), capabilities=[Subagents([child])])
+    run = asyncio.create_task(parent.run('go', deps=DeepAgentDeps()))
+    await entered.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert left.is_set()
+
+
+async def test_a_parent_that_cancels_itself_is_cancelled_though_a_child_runs() -> None:
+    entered = anyio.Event()
+
+    async def hang() -> str:
+        entered.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async def stop(ctx: RunContext[object]) -> str:
+        await entered.wait()
+        ctx.cancel()
+        return 'stopped'
+
+    child = Subagent('worker', 'x', model=ScriptedModel(call('hang')), tools=[hang])
+    calls: list[Any] = [call('task', subagent='worker', description='x'), call('stop')]
+    parent = Agent(ScriptedModel(calls), capabilities=[Subagents([child])], tools=[stop])
+    with pytest.raises(RunCancelled):
+        await parent.run('go', deps=DeepAgentDeps())
+
+
+async def test_a_parent_that_runs_out_of_time_ends(ask: Any) -> None:
+    with pytest.raises(RunTimedOut):
+        await ask(worker(call('wait')), timeout=0.05)
+
+
+async def test_a_retry_of_the_name_that_is_used_up_is_a_failed_result(ask: Any) -> None:
+    model = ScriptedModel(*[call('task', subagent='nobody', description='x')] * 2, 'done')
+    await Agent(model, capabilities=[Subagents()]).run('go', deps=DeepAgentDeps())
+    assert [part.outcome for part in model.requests[-1].tool_returns] == ['retried', 'failed']

@@ -1,0 +1,218 @@
+"""What a child has from its parent: limits, usage, model, settings; and what it has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import SelectModel
+from pydantic_ai.exceptions import CostNotFoundWarning, UsageLimitExceeded
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage, RunUsage, UsageLimits
+
+from pydantic_deep import DeepAgentDeps
+from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.testing import Answer, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+def ping() -> str:
+    return 'pong'
+
+
+def worker(*steps: Answer, usage: RequestUsage | None = None, **options: Any) -> Subagent:
+    model = ScriptedModel(*steps) if usage is None else ScriptedModel(*steps, usage=usage)
+    return Subagent('worker', 'Works.', model=model, tools=[ping], **options)
+
+
+# Shared with the parent.
+
+
+async def test_a_child_is_bound_by_the_limits_of_its_parent_and_not_by_50_requests(ask: Any) -> None:
+    usage = RunUsage(requests=60)
+    returned = await ask(worker('answer'), usage=usage, usage_limits=UsageLimits(request_limit=500))
+    assert (returned.content, usage.requests) == ('answer', 63)
+
+
+async def test_what_a_child_uses_counts_in_its_parent(ask: Any) -> None:
+    usage = RunUsage()
+    await ask(worker(call('ping'), call('ping'), 'answer'), usage=usage)
+    assert (usage.requests, usage.tool_calls, usage.input_tokens) == (5, 3, 500)
+
+
+async def test_the_limit_of_the_parent_is_a_failed_result_and_then_ends_the_parent() -> None:
+    model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
+    parent = Agent(model, capabilities=[Subagents([worker(*[call('ping')] * 5)])])
+    failed: list[str] = []
+
+    @parent.instructions
+    def look(ctx: RunContext[object]) -> str:
+        parts = [part for message in ctx.messages for part in message.parts if isinstance(part, ToolReturnPart)]
+        failed.extend(f'{part.outcome}: {part.content}' for part in parts)
+        return ''
+
+    usage = RunUsage()
+    with pytest.raises(UsageLimitExceeded):
+        await parent.run('go', usage=usage, usage_limits=UsageLimits(request_limit=3))
+    assert usage.requests == 3
+    [told] = failed
+    assert told.startswith("failed: The subagent 'worker' was stopped by a limit above it: The next request would")
+
+
+async def test_settings_of_the_parent_reach_the_child(ask: Any) -> None:
+    child = worker('answer')
+    settings = ModelSettings(temperature=0.5, max_tokens=7)
+    await ask(child, model_settings=settings)
+    assert isinstance(child.model, ScriptedModel)
+    assert child.model.requests[0].settings == settings
+
+
+async def test_settings_of_the_child_are_above_those_of_the_parent(ask: Any) -> None:
+    model = ScriptedModel('answer', settings=ModelSettings(seed=1))
+    agent = Agent(model, model_settings=ModelSettings(temperature=0.1))
+    await ask(
+        Subagent('worker', 'Works.', agent=agent), model_settings=ModelSettings(temperature=0.9, seed=2, max_tokens=3)
+    )
+    assert model.requests[0].settings == ModelSettings(temperature=0.1, seed=1, max_tokens=3)
+
+
+async def test_a_choice_of_tools_is_not_passed_on(ask: Any) -> None:
+    child = worker('answer')
+    await ask(child, model_settings=ModelSettings(tool_choice='auto', temperature=0.5))
+    assert isinstance(child.model, ScriptedModel)
+    assert child.model.requests[0].settings == ModelSettings(temperature=0.5)
+
+
+async def test_the_run_settings_of_the_parent_hold_where_a_child_has_the_model_of_its_parent() -> None:
+    model = ScriptedModel(
+        call('task', subagent='worker', description='x'),
+        'answer',
+        call('task', subagent='general-purpose', description='x'),
+        'answer',
+        'done',
+        settings=ModelSettings(temperature=0.1, seed=1),
+    )
+    parent = Agent(
+        model, capabilities=[Subagents([Subagent('worker', 'x')])], model_settings=ModelSettings(temperature=0.2)
+    )
+    await parent.run('go', deps=DeepAgentDeps(), model_settings=ModelSettings(temperature=0.3))
+    assert [request.settings for request in model.requests] == [ModelSettings(temperature=0.3, seed=1)] * 5
+
+
+async def test_a_child_without_a_model_has_that_of_the_parents_run() -> None:
+    model = ScriptedModel(call('task', subagent='worker', description='x'), 'answer', 'done')
+    parent = Agent('test', capabilities=[Subagents([Subagent('worker', 'x')])])
+    assert (await parent.run('go', deps=DeepAgentDeps(), model=model)).output == 'done'
+    assert len(model.requests) == 3
+
+
+async def test_the_general_subagent_has_the_model_of_the_parents_run() -> None:
+    model = ScriptedModel(call('task', subagent='general-purpose', description='x'), 'answer', 'done')
+    parent = Agent(ScriptedModel(), capabilities=[Subagents()])
+    assert (await parent.run('go', deps=DeepAgentDeps(), model=model)).output == 'done'
+
+
+async def test_a_model_beside_a_ready_agent_takes_the_place_of_the_agents_own(ask: Any) -> None:
+    child = Subagent('worker', 'Works.', agent=Agent(ScriptedModel('own')), model=ScriptedModel('given'))
+    assert (await ask(child)).content == 'given'
+
+
+async def test_a_model_that_a_capability_selects_is_the_childs_own(ask: Any) -> None:
+    selected = ScriptedModel('selected')
+    agent = Agent(capabilities=[SelectModel(lambda ctx: selected)])
+    assert (await ask(Subagent('worker', 'Works.', agent=agent))).content == 'selected'
+
+
+async def test_a_builder_may_leave_the_model_out(ask: Any) -> None:
+    child = Subagent('worker', 'Works.', model=ScriptedModel('described'))
+    room = Subagents([child], build=lambda subagent: Agent(name=subagent.name))
+    assert (await ask(child, room=room)).content == 'described'
+
+
+# Of its own.
+
+
+@pytest.mark.parametrize(
+    ('limits', 'said'),
+    [
+        (UsageLimits(request_limit=2), 'The next request would exceed the request_limit of 2'),
+        (UsageLimits(total_tokens_limit=250), 'Exceeded the total_tokens_limit of 250'),
+        (UsageLimits(output_tokens_limit=15), 'Exceeded the output_tokens_limit of 15'),
+        (UsageLimits(per_request_input_tokens_limit=99), 'Exceeded the per_request_input_tokens_limit of 99'),
+        (UsageLimits(tool_calls_limit=1), 'The next tool call(s) would exceed the tool_calls_limit of 1'),
+        (UsageLimits(cost_limit=Decimal('0.5')), 'Exceeded the `cost_limit` of 0.5'),
+    ],
+)
+async def test_a_budget_of_its_own_ends_the_child_with_what_it_had_done(
+    ask: Any, limits: UsageLimits, said: str
+) -> None:
+    used = RequestUsage(input_tokens=100, output_tokens=10, cost=Decimal('0.3'))
+    returned = await ask(worker(*[call('ping')] * 9, usage=used, usage_limits=limits), usage=RunUsage(requests=40))
+    assert returned.outcome == 'failed'
+    assert returned.content.startswith(f"The subagent 'worker' has used up its budget: {said}")
+    assert '- ping({}): ' in returned.content
+
+
+async def test_calls_at_the_same_time_count_before_they_have_ended(ask: Any) -> None:
+    ran: list[int] = []
+
+    async def slow(i: int) -> str:
+        ran.append(i)
+        return 'ok'
+
+    child = Subagent(
+        'worker',
+        'Works.',
+        model=ScriptedModel([call('slow', i=i) for i in range(4)]),
+        tools=[slow],
+        usage_limits=UsageLimits(tool_calls_limit=2),
+    )
+    returned = await ask(child)
+    assert returned.outcome == 'failed'
+    assert len(ran) == 2
+
+
+async def test_a_call_that_fails_does_not_count(ask: Any) -> None:
+    model = ScriptedModel(call('ping', x=1), call('ping'), 'answer')
+    child = Subagent('worker', 'x', model=model, tools=[ping], usage_limits=UsageLimits(tool_calls_limit=1))
+    returned = await ask(child)
+    assert (returned.content, returned.metadata['usage']['tool_calls']) == ('answer', 1)
+
+
+async def test_a_budget_is_not_that_of_a_sibling(parent: Callable[..., Agent[Any, Any]]) -> None:
+    def play(messages: Any, info: Any) -> Answer:
+        return call('ping') if len(messages) < 4 else 'answer'
+
+    child = Subagent(
+        'worker', 'x', model=ScriptedModel(then=play), tools=[ping], usage_limits=UsageLimits(request_limit=3)
+    )
+    tasks = [call('task', subagent='worker', description=str(i)) for i in range(3)]
+    agent = parent(tasks, 'done', subagents=[child])
+    result = await agent.run('go', deps=DeepAgentDeps())
+    parts = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [(part.content, part.metadata['usage']['requests']) for part in parts] == [('answer', 3)] * 3
+    assert result.usage.requests == 11
+
+
+async def test_what_is_below_a_child_draws_on_its_budget(ask: Any) -> None:
+    inner = Subagent('inner', 'x', model=ScriptedModel(*[call('ping')] * 9), tools=[ping])
+    task = call('task', subagent='inner', description='x')
+    outer = Subagent(
+        'worker', 'x', model=ScriptedModel(task), subagents=[inner], usage_limits=UsageLimits(request_limit=4)
+    )
+    usage = RunUsage()
+    returned = await ask(outer, deps=DeepAgentDeps(max_depth=2), usage=usage)
+    assert returned.content.startswith("The subagent 'worker' has used up its budget: The next request would exceed")
+    assert '- task(' in returned.content
+    assert usage.requests == 6
+
+
+async def test_a_cost_that_nobody_knows_is_said(ask: Any) -> None:
+    with pytest.warns(CostNotFoundWarning):
+        returned = await ask(worker('answer', usage_limits=UsageLimits(cost_limit=Decimal(1))))
+    assert returned.content == 'answer'
