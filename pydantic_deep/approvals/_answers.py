@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
@@ -31,6 +31,8 @@ from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
 _ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 _STR: TypeAdapter[str] = TypeAdapter(str)
+
+_KINDS: dict[type[Decision], DecisionKind] = {Approve: 'approve', Edit: 'edit', Deny: 'deny', Respond: 'respond'}
 
 _MAX_NAMED = 10
 """How many pending calls an error names."""
@@ -75,27 +77,13 @@ def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) ->
             f'The answer to {id!r} is {decision!r}, which is no decision. '
             'Answer with `Approve()`, `Edit(args)`, `Deny(reason)` or `Respond(content)`.',
         )
-    kind = _kind_of(decision)
+    kind = next(kind for each, kind in _KINDS.items() if isinstance(decision, each))
     if kind not in pending[id].decisions:
         allowed = ', '.join(pending[id].decisions)
         raise InvalidDecisionError(
-            id, f'The call {id!r} of {pending[id].tool!r} cannot be answered by {kind}: {allowed}.'
+            id, f'The call {id!r} of {pending[id].tool!r} cannot be answered by {kind}. It takes: {allowed}.'
         )
     _check_content(id, decision)
-
-
-def _kind_of(decision: Decision) -> DecisionKind:
-    match decision:
-        case Approve():
-            return 'approve'
-        case Edit():
-            return 'edit'
-        case Deny():
-            return 'deny'
-        case Respond():
-            return 'respond'
-        case _:
-            assert_never(decision)
 
 
 def _check_content(id: str, decision: Decision) -> None:
@@ -191,8 +179,6 @@ def _answer(
             results.metadata[id] = dump(Edited(request=metadata, args=args))
         case Deny():
             results.approvals[id] = ToolDenied(decision.reason)
-        case Respond():
+        case _:
             results.approvals[id] = ToolApproved()
             results.metadata[id] = dump(Responded(content=decision.content))
-        case _:
-            assert_never(decision)

@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 Words = tuple[str, ...]
 
 _ACTIVE = frozenset('*?[]{}~!^#%')
-"""Characters that some shell gives a meaning outside of quotes, besides those which `_Reader` follows."""
+"""Characters that some shell gives a meaning outside of quotes, besides those which `Reader` follows."""
 
 _ASSIGNMENT = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\+?=')
 _NUMBER = re.compile(r'[0-9.]+[smhd]?')
@@ -64,7 +64,7 @@ def matches_simple_command(pattern: str, line: str) -> bool:
     """
     if len(line) > MAX_LINE_CHARS:
         return False
-    read = _Reader(line).read()
+    read = Reader(line).read()
     if not read.is_plain or len(read.commands) != 1:
         return False
     (words,) = read.commands
@@ -100,7 +100,7 @@ def _matches_by_component(word: str, pattern: str) -> bool:
 
 def _variants(line: str, *, nesting: int) -> Iterator[Words]:
     """Yield the commands of a line, with and without what may stand before the name of the program."""
-    for words in _Reader(line).read().commands:
+    for words in Reader(line).read().commands:
         for index in _starts(words):
             program = posixpath.basename(words[index])
             command = (program, *words[index + 1 :])
@@ -136,7 +136,7 @@ def _scripts(command: Words) -> Iterator[str]:
 
 
 @dataclass(kw_only=True)
-class _Reading:
+class Reading:
     """What was read of a line."""
 
     commands: list[Words] = field(default_factory=list[Words])
@@ -145,18 +145,18 @@ class _Reading:
     """Whether there was nothing but words and quotes."""
 
 
-class _Reader:
+class Reader:
     """A cursor over a line, which keeps the words so far. Linear in the line."""
 
     def __init__(self, line: str) -> None:
         self._line = line
-        self._result = _Reading()
+        self._result = Reading()
         self._words: list[str] = []
         self._word: str | None = None
         self._quote = ''
         self._outer: list[tuple[str, str]] = []  # the substitutions that are open: what closes each, the quote around
 
-    def read(self) -> _Reading:
+    def read(self) -> Reading:
         characters = iter(self._line)
         for char in characters:
             if not char.isprintable() and char != '\t':

@@ -98,17 +98,15 @@ class Gate:
             _refuse(rules, subject_of(call.args, await self.preview(ctx, call)))
         if answer is None:
             return None
-        shown = parse_request(answer.request)
-        if not isinstance(shown, CallRequest):
-            return None
+        request = parse_request(answer.request)
+        shown = request if isinstance(request, CallRequest) else CallRequest()
         if answer.shown != digest_of(call.call):
             return shown.model_copy(update={'preview': await self.preview(ctx, call)})
         if shown.preview is None or not shown.preview.binds:
             return None
         now = await self.preview(ctx, call)
-        return (
-            None if now is not None and now.files == shown.preview.files else shown.model_copy(update={'preview': now})
-        )
+        is_same = now is not None and now.files == shown.preview.files
+        return None if is_same else shown.model_copy(update={'preview': now})
 
     async def request(self, ctx: RunContext[object], call: Call) -> CallRequest:
         """Return what a person is to be asked of a call whose tool asks by itself."""

@@ -16,7 +16,7 @@ from ._errors import MalformedApprovalError
 from ._types import PendingApproval
 
 MAX_DEPTH = 32
-"""How deep delegations may be nested in what waits. The readers of JSON take about 40, and agents have 1 to 3."""
+"""How deep delegations may be nested in what waits. Agents have one to three; JSON of this depth is still read."""
 
 EXTERNAL_DECISIONS: tuple[DecisionKind, ...] = ('deny', 'respond')
 """What may be answered to a call that is not run here: its result, or that it failed."""

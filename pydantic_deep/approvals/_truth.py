@@ -45,7 +45,7 @@ def failure_with_note(
             return ModelRetry(f'{error.message}\n{note}')
         case ToolFailedError():
             return ToolFailedError(_noted(error.tool_failed, note))
-        case ToolRetryError():
+        case _:
             part = error.tool_retry
             return ToolRetryError(_noted(part, note)) if isinstance(part, ToolReturnPart) else error
 

@@ -91,6 +91,20 @@ class ApprovalRule:
     Where a command must not happen, run commands in a sandbox that makes it impossible.
     """
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises:
+            ValueError: No decision is left, one is unknown, or a list of patterns is a text or holds an empty one.
+        """
+        if isinstance(self.decisions, str) or not self.decisions or set(self.decisions) - set(DECISIONS):
+            raise ValueError(
+                f'ApprovalRule(decisions={self.decisions!r}): write some of {", ".join(DECISIONS)}, in a tuple.'
+            )
+        for name, patterns in (('allow', self.allow), ('deny', self.deny)):
+            if isinstance(patterns, str) or not all(pattern.strip() for pattern in patterns):
+                raise ValueError(f'ApprovalRule({name}={patterns!r}): write a tuple of patterns, none of them empty.')
+
 
 InterruptOn: TypeAlias = Mapping[str, bool | ApprovalRule]
 """What asks, by the name of the tool: `True` always, a rule as it says, `False` not by this mapping."""

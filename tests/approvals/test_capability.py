@@ -1,0 +1,712 @@
+"""Calls that wait: any tool, whoever provides it; what runs, what the model is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import (
+    Agent,
+    ApprovalRequired,
+    FunctionToolset,
+    ModelRetry,
+    RunContext,
+    Tool,
+    ToolApproved,
+    ToolDefinition,
+    UserError,
+)
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls, WrapperCapability
+from pydantic_ai.exceptions import SkipToolValidation, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, ToolReturn, ToolReturnPart
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+
+from pydantic_deep._pending import KEY, Preview
+from pydantic_deep.approvals import (
+    ApprovalRule,
+    Approvals,
+    Approve,
+    Deny,
+    Edit,
+    MalformedApprovalError,
+    Respond,
+    answer_approvals,
+)
+from pydantic_deep.failures import ToolFailures
+
+pytestmark = pytest.mark.anyio
+
+DeskType = Callable[..., Any]
+Make = Callable[..., Any]
+
+ran: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    ran.clear()
+
+
+def wipe(x: str) -> str:
+    ran.append(x)
+    return f'wiped {x}'
+
+
+def look() -> str:
+    ran.append('look')
+    return 'seen'
+
+
+def wiping(x: object = 'a', id: str = 'c1') -> ToolCallPart:
+    return ToolCallPart('wipe', {'x': x}, tool_call_id=id)
+
+
+LOOKING = ToolCallPart('look', {}, tool_call_id='c2')
+GATED = {'wipe': True}
+
+
+class TestDecisions:
+    async def test_approved_runs_once_as_shown(self, desk: DeskType) -> None:
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        assert (seen.pending[0].tool, seen.pending[0].arguments, ran) == ('wipe', {'x': 'a'}, [])
+        await seen.answer(Approve())
+        assert (ran, seen.results, seen.told, seen.output) == (['a'], {'c1': ('success', 'wiped a')}, [], 'done')
+
+    async def test_denied_does_not_run_and_the_model_sees_why(self, desk: DeskType) -> None:
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        await seen.answer(Deny('we still need a'))
+        assert (ran, seen.results) == ([], {'c1': ('denied', 'we still need a')})
+
+    @pytest.mark.parametrize('content', ['it is gone', {'x': [1, None]}, None, [], 3])
+    async def test_a_response_is_delivered_as_it_is(self, desk: DeskType, content: Any) -> None:
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        await seen.answer(Respond(content))
+        assert (ran, seen.results) == ([], {'c1': ('success', content)})
+        assert seen.metadata == [{KEY: {'kind': 'answered'}}]
+
+    async def test_a_mixed_response_runs_each_call_exactly_once(self, desk: DeskType) -> None:
+        response = [wiping('a', 'c1'), LOOKING, wiping('b', 'c3'), wiping('c', 'c4')]
+        seen = await desk(response, tools=[wipe, look], interrupt_on=GATED).start()
+        assert (seen.ids, ran) == (['c1', 'c3', 'c4'], ['look'])
+        await seen.answer(Approve(), Deny('no'), Respond('kept'))
+        assert ran == ['look', 'a']
+        assert seen.requests == 2
+        assert seen.results == {
+            'c1': ('success', 'wiped a'),
+            'c2': ('success', 'seen'),
+            'c3': ('denied', 'no'),
+            'c4': ('success', 'kept'),
+        }
+
+    async def test_what_is_not_answered_waits_on_and_nothing_happens_meanwhile(
+        self, desk: DeskType, fake_previews: Make
+    ) -> None:
+        files = fake_previews({})
+        seen = await desk(
+            [wiping('a', 'c1'), wiping('b', 'c2')], tools=[wipe], interrupt_on=GATED, capabilities=lambda: [files]
+        ).start()
+        before = seen.pending
+        asked = files.asked
+        await seen.answer(None, None)
+        assert (seen.pending, ran, seen.requests, files.asked) == (before, [], 1, asked)
+        await seen.answer(None, Approve())
+        assert (seen.pending, ran, seen.requests) == (before[:1], ['b'], 1)
+        await seen.answer(Approve())
+        assert (seen.output, ran, seen.requests) == ('done', ['b', 'a'], 2)
+
+    async def test_a_call_of_the_next_step_is_asked_again(self, desk: DeskType) -> None:
+        seen = await desk(wiping('a', 'c1'), wiping('a', 'c2'), tools=[wipe], interrupt_on=GATED).start()
+        assert (await seen.answer(Approve())).ids == ['c2']
+        assert ran == ['a']
+
+    async def test_a_bare_approval_of_pydantic_ai_runs_the_call(self, desk: DeskType) -> None:
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        await seen.resume(DeferredToolResults(approvals={'c1': ToolApproved()}))
+        assert ran == ['a']
+
+    async def test_a_handler_within_the_run_can_answer_in_parts(self, desk: DeskType) -> None:
+        async def handle(ctx: object, requests: DeferredToolRequests) -> DeferredToolResults:
+            return answer_approvals(requests, {'c1': Approve()})
+
+        seen = await desk(
+            [wiping('a', 'c1'), wiping('b', 'c2')],
+            tools=[wipe],
+            interrupt_on=GATED,
+            capabilities=lambda: [HandleDeferredToolCalls(handle)],
+        ).start()
+        assert (seen.ids, ran) == (['c2'], ['a'])
+
+
+class TestEdits:
+    async def test_an_edit_runs_with_its_arguments_and_the_model_is_told(self, desk: DeskType) -> None:
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        await seen.answer(Edit({'x': 'only this'}))
+        assert (ran, seen.results) == (['only this'], {'c1': ('success', 'wiped only this')})
+        assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "only this"}']
+
+    async def test_an_edit_that_is_not_valid_does_not_run_and_says_whose_it_was(self, desk: DeskType) -> None:
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        await seen.answer(Edit({'y': 1}))
+        outcome, content = seen.results['c1']
+        assert (ran, outcome) == ([], 'failed')
+        assert str(content).startswith('A person changed the arguments of this call, and they are not valid, so it did')
+
+    async def test_an_edit_that_the_tools_own_validator_refuses_does_not_run(self, desk: DeskType) -> None:
+        def check(ctx: RunContext[Any], x: str) -> None:
+            if x != 'a':
+                raise ModelRetry('only a')
+
+        seen = await desk(
+            wiping(), toolset=FunctionToolset([Tool(wipe, args_validator=check)]), interrupt_on=GATED
+        ).start()
+        await seen.answer(Edit({'x': 'b'}))
+        assert ran == []
+        assert seen.results['c1'] == (
+            'failed',
+            'A person changed the arguments of this call, and they are not valid, so it did not run: only a',
+        )
+
+    async def test_the_fields_of_a_result_are_kept_beside_the_note(self, desk: DeskType) -> None:
+        def wipe(x: str) -> ToolReturn[str]:
+            contents: dict[str, Any] = {'text': 'more', 'list': ['even', 'more'], 'none': None}
+            return ToolReturn(f'wiped {x}', content=contents[x], metadata={'by': 'tool'})
+
+        for x, more in (('text', ['more']), ('list', ['even', 'more']), ('none', [])):
+            seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+            await seen.answer(Edit({'x': x}))
+            assert seen.results['c1'] == ('success', f'wiped {x}')
+            assert seen.told[:-1] == more
+            assert 'It ran with' in seen.told[-1]
+            assert seen.metadata == [{'by': 'tool'}]
+
+    @pytest.mark.parametrize(
+        ('error', 'outcome'),
+        [(ToolFailed('broken'), 'failed'), (ModelRetry('try on'), 'retried'), (OSError('x'), 'failed')],
+    )
+    async def test_a_failure_after_an_edit_says_with_what_it_ran(
+        self, desk: DeskType, error: Exception, outcome: str
+    ) -> None:
+        def wipe(x: str) -> str:
+            raise error
+
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [ToolFailures()]).start()
+        await seen.answer(Edit({'x': 'b'}))
+        assert seen.results['c1'][0] == outcome
+        assert 'It ran with: {"x": "b"}' in str(seen.results['c1'][1])
+
+    async def test_a_failure_without_an_edit_is_passed_on(self, desk: DeskType) -> None:
+        def wipe(x: str) -> str:
+            raise ToolFailed('broken')
+
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        await seen.answer(Approve())
+        assert seen.results == {'c1': ('failed', 'broken')}
+
+    @pytest.mark.parametrize(
+        'error',
+        [
+            ModelRetry('no'),
+            ToolFailedError(ToolReturnPart('wipe', {'not': 'text'}, tool_call_id='c1', outcome='failed')),
+            ToolRetryError(RetryFeedbackPart('no', retry=RetryInfo(cause='no_output'))),
+        ],
+    )
+    async def test_failures_of_all_shapes_pass(self, error: Exception) -> None:
+        from pydantic_deep.approvals._truth import failure_with_note
+
+        noted = failure_with_note(error, wiping(), {'x': 'b'})  # type: ignore[arg-type]
+        assert type(noted) is type(error)
+
+    async def test_invalid_arguments_of_the_model_are_its_own_to_correct(self, desk: DeskType) -> None:
+        seen = await desk(wiping(3), wiping('b', 'c2'), tools=[wipe], interrupt_on=GATED).start()
+        assert seen.results['c1'][0] == 'retried'
+        assert seen.ids == ['c2']
+
+    async def test_an_approved_call_that_is_no_longer_valid_is_retried(self, desk: DeskType) -> None:
+        valid = [True]
+
+        def check(ctx: RunContext[Any], x: str) -> None:
+            if not valid[0]:
+                raise ModelRetry('not now')
+
+        seen = await desk(
+            [wiping('a', 'c1'), wiping('b', 'c2'), wiping('c', 'c3')],
+            toolset=FunctionToolset([Tool(wipe, args_validator=check)]),
+            interrupt_on=GATED,
+        ).start()
+        valid[0] = False
+        await seen.answer(Approve(), Respond('said'), None)
+        assert (seen.ids, ran) == (['c3'], [])
+        assert seen.results == {'c1': ('retried', 'not now'), 'c2': ('success', 'said')}
+
+
+class TestWhoeverProvidesTheTool:
+    async def test_a_toolset_of_somebody_else(self, desk: DeskType) -> None:
+        class Server(AbstractToolset[Any]):
+            """Tools as an MCP server has them: no function, arguments as a dict."""
+
+            @property
+            def id(self) -> str | None:
+                return 'server'
+
+            async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+                functions = await FunctionToolset([wipe]).get_tools(ctx)
+                return {name: replace(tool, toolset=self) for name, tool in functions.items()}
+
+            async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: object, tool: object) -> object:
+                ran.append((name, tool_args))
+                return 'served'
+
+        seen = await desk(wiping(), toolset=Server().prefixed('far'), interrupt_on={'far_wipe': True}).start()
+        assert seen.results['c1'][0] == 'retried'
+        seen = await desk(
+            ToolCallPart('far_wipe', {'x': 'a'}, tool_call_id='c1'),
+            toolset=Server().prefixed('far'),
+            interrupt_on={'far_wipe': True},
+        ).start()
+        assert (seen.ids, ran) == (['c1'], [])
+        await seen.answer(Approve())
+        assert (ran, seen.results) == ([('wipe', {'x': 'a'})], {'c1': ('success', 'served')})
+
+    async def test_a_capability_of_somebody_else(self, desk: DeskType) -> None:
+        class Room(AbstractCapability[Any]):
+            def get_toolset(self) -> AbstractToolset[Any]:
+                return FunctionToolset([wipe])
+
+        seen = await desk(wiping(), capabilities=lambda: [Room()], interrupt_on=GATED).start()
+        assert (seen.ids, ran) == (['c1'], [])
+        await seen.answer(Approve())
+        assert ran == ['a']
+
+    async def test_a_tool_that_requires_approval_has_preview_and_can_wait_on(
+        self, desk: DeskType, fake_previews: Make
+    ) -> None:
+        def save(path: str) -> str:
+            ran.append(path)
+            return 'saved'
+
+        calls = [ToolCallPart('save', {'path': f'/{id}'}, tool_call_id=id) for id in ('a', 'b')]
+        seen = await desk(
+            calls,
+            toolset=FunctionToolset([Tool(save, requires_approval=True), look]),
+            capabilities=lambda: [fake_previews({'/a': 'digest'})],
+        ).start()
+        assert [each.preview and each.preview.files for each in seen.pending] == [{'/a': 'digest'}, {'/b': None}]
+        await seen.answer(None, Approve())
+        assert (seen.ids, ran) == (['a'], ['/b'])
+        await seen.answer(Approve())
+        assert ran == ['/b', '/a']
+
+    @pytest.mark.parametrize(
+        ('rule', 'asks'),
+        [
+            (False, True),
+            (ApprovalRule(when=lambda args: False), True),
+            (ApprovalRule(allow=('git *',)), False),
+            (ApprovalRule(allow=('ls *',), when=lambda args: False), True),
+        ],
+    )
+    async def test_only_an_allow_pattern_lifts_what_a_tool_requires(
+        self, desk: DeskType, rule: bool | ApprovalRule, asks: bool
+    ) -> None:
+        def execute(command: str) -> str:
+            return 'ok'
+
+        seen = await desk(
+            ToolCallPart('execute', {'command': 'git log'}, tool_call_id='c'),
+            toolset=FunctionToolset([Tool(execute, requires_approval=True)]),
+            interrupt_on={'execute': rule},
+        ).start()
+        assert bool(seen.ids) == asks
+
+    async def test_a_tool_that_asks_by_itself_keeps_its_metadata_and_can_wait_on(
+        self, desk: DeskType, fake_previews: Make
+    ) -> None:
+        def save(ctx: RunContext[Any], path: str) -> str:
+            if not ctx.tool_call_approved:
+                raise ApprovalRequired(metadata={'reason': 'careful'})
+            ran.append(path)
+            return 'saved'
+
+        calls = [ToolCallPart('save', {'path': f'/{id}'}, tool_call_id=id) for id in ('a', 'b')]
+        seen = await desk(calls, tools=[save], capabilities=lambda: [fake_previews({})]).start()
+        assert [each.preview and each.preview.files for each in seen.pending] == [{'/a': None}, {'/b': None}]
+        assert seen.output.metadata['a']['reason'] == 'careful'
+        await seen.answer(None, Approve())
+        assert (seen.ids, ran) == (['a'], ['/b'])
+        assert seen.output.metadata['a']['reason'] == 'careful'
+
+    async def test_a_guard_of_somebody_else_that_asks_before_the_tool_runs(self, desk: DeskType) -> None:
+        class Guard(AbstractCapability[Any]):
+            async def before_tool_execute(
+                self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
+            ) -> dict[str, Any]:
+                if not ctx.tool_call_approved:
+                    raise ApprovalRequired
+                return args
+
+        seen = await desk([wiping('a', 'c1'), wiping('b', 'c2')], tools=[wipe], capabilities=lambda: [Guard()]).start()
+        await seen.answer(None, Approve())
+        assert (seen.ids, ran) == (['c1'], ['b'])
+
+    async def test_a_tool_that_asks_once_more_runs_with_the_edited_arguments(self, desk: DeskType) -> None:
+        def wipe(ctx: RunContext[Any], x: str) -> str:
+            ran.append(x)
+            if len(ran) < 2:
+                raise ApprovalRequired
+            return f'wiped {x}'
+
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED).start()
+        await seen.answer(Edit({'x': 'b'}))
+        assert (seen.pending[0].arguments, ran) == ({'x': 'b'}, ['b'])
+        await seen.answer(None)
+        await seen.answer(Approve())
+        assert (ran, seen.results) == (['b', 'b'], {'c1': ('success', 'wiped b')})
+        assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "b"}']
+
+    async def test_a_tool_that_forges_our_metadata_is_an_error(self, desk: DeskType) -> None:
+        def wipe(x: str) -> str:
+            raise ApprovalRequired(metadata={KEY: {'kind': 'junk'}})
+
+        with pytest.raises(MalformedApprovalError, match="The tool 'wipe' asked with metadata"):
+            await desk(wiping(), tools=[wipe]).start()
+
+    async def test_validation_that_another_capability_skips_does_not_skip_the_gate(self, desk: DeskType) -> None:
+        class Skips(AbstractCapability[Any]):
+            async def before_tool_validate(
+                self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
+            ) -> Any:
+                raise SkipToolValidation({'x': 'skipped'})
+
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [Skips()]).start()
+        assert (seen.ids, ran) == (['c1'], [])
+        await seen.answer(None)
+        assert (seen.ids, ran) == (['c1'], [])
+        await seen.answer(Approve())
+        assert ran == ['skipped']
+
+    async def test_a_person_sees_what_others_made_of_the_arguments(self, desk: DeskType, fake_previews: Make) -> None:
+        class Rewrites(AbstractCapability[Any]):
+            async def after_tool_validate(
+                self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
+            ) -> dict[str, Any]:
+                return {'path': f'/rewritten{args["path"]}'}
+
+        def save(path: str) -> str:
+            return 'saved'
+
+        seen = await desk(
+            ToolCallPart('save', {'path': '/a'}, tool_call_id='c'),
+            tools=[save],
+            interrupt_on={'save': True},
+            capabilities=lambda: [fake_previews({}), Rewrites()],
+        ).start()
+        assert list(seen.pending[0].preview.files) == ['/rewritten/a']
+
+    async def test_a_call_without_a_gate_is_as_it_was(self, desk: DeskType, fake_previews: Make) -> None:
+        files = fake_previews({})
+        seen = await desk(LOOKING, tools=[look, wipe], interrupt_on=GATED, capabilities=lambda: [files]).start()
+        assert (seen.output, ran, files.asked) == ('done', ['look'], 0)
+
+
+class TestPreviews:
+    async def test_a_preview_that_fails_is_logged_and_the_next_one_is_asked(
+        self, desk: DeskType, fake_previews: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Broken(AbstractCapability[Any]):
+            async def preview(self, ctx: object, *, call: object, tool_def: object, args: object) -> Preview:
+                raise OSError('disk')
+
+        def save(path: str) -> str:
+            return 'saved'
+
+        with caplog.at_level(logging.WARNING, 'pydantic_deep'):
+            seen = await desk(
+                ToolCallPart('save', {'path': '/a'}, tool_call_id='c'),
+                tools=[save],
+                interrupt_on={'save': True},
+                capabilities=lambda: [Broken(), fake_previews({})],
+            ).start()
+        assert seen.pending[0].preview == Preview(kind='diff', text='+', files={'/a': None})
+        assert [record.message for record in caplog.records] == ["The preview of a call of 'save' failed"]
+
+    @pytest.mark.parametrize('binds', [True, False])
+    async def test_an_approval_of_a_whole_file_write_holds_for_the_file_that_was_shown(
+        self, desk: DeskType, fake_previews: Make, binds: bool
+    ) -> None:
+        def save(path: str, content: str) -> str:
+            ran.append(content)
+            return 'saved'
+
+        files = {'/a': 'before'}
+        seen = await desk(
+            ToolCallPart('save', {'path': '/a', 'content': 'new'}, tool_call_id='c'),
+            tools=[save],
+            interrupt_on={'save': ApprovalRule(decisions=('approve', 'deny'))},
+            capabilities=lambda: [fake_previews(files, binds=binds)],
+        ).start()
+        files['/a'] = 'somebody else wrote this'
+        await seen.answer(Approve())
+        if binds:
+            assert (seen.ids, ran) == (['c'], [])
+            assert seen.pending[0].preview.files == {'/a': 'somebody else wrote this'}
+            assert seen.pending[0].decisions == ('approve', 'deny')
+            await seen.answer(Approve())
+        assert ran == ['new']
+
+    async def test_an_approval_is_for_the_arguments_that_were_shown(self, desk: DeskType) -> None:
+        seen = await desk(wiping('shown'), tools=[wipe], interrupt_on=GATED).start()
+        results = answer_approvals(seen.output, {'c1': Approve()})
+        seen._conversation = seen._conversation.replace(b'shown', b'other')
+        await seen.resume(results)
+        assert (seen.ids, ran) == (['c1'], [])
+        assert seen.pending[0].arguments == {'x': 'other'}
+
+    async def test_so_is_one_from_before_the_agent_had_approvals(self, desk: DeskType) -> None:
+        toolset = FunctionToolset([Tool(wipe, requires_approval=True)])
+        seen = await desk(wiping('shown'), toolset=toolset, approvals=False).start()
+        seen._approvals = True
+        results = answer_approvals(seen.output, {'c1': Approve()})
+        shown = seen._conversation
+        seen._conversation = shown.replace(b'shown', b'other')
+        await seen.resume(results)
+        assert (seen.ids, ran) == (['c1'], [])
+        seen._conversation = shown
+        await seen.resume(results)
+        assert ran == ['shown']
+
+    async def test_a_preview_that_is_gone_asks_once_more_and_no_more(self, desk: DeskType, fake_previews: Make) -> None:
+        def save(path: str) -> str:
+            ran.append(path)
+            return 'saved'
+
+        rooms: list[Any] = [fake_previews({}, binds=True)]
+        seen = await desk(
+            ToolCallPart('save', {'path': '/a'}, tool_call_id='c'),
+            tools=[save],
+            interrupt_on={'save': True},
+            capabilities=lambda: rooms,
+        ).start()
+        rooms.clear()
+        await seen.answer(Approve())
+        assert (seen.pending[0].preview, ran) == (None, [])
+        await seen.answer(Approve())
+        assert ran == ['/a']
+
+
+class TestNeighbours:
+    async def test_a_preapproved_call_is_not_asked(self, desk: DeskType) -> None:
+        seen = await desk(wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [Preapproving()]).start()
+        assert (seen.ids, ran) == ([], ['a'])
+
+    async def test_preapproval_reaches_tools_that_require_approval(self, desk: DeskType) -> None:
+        toolset = FunctionToolset([Tool(wipe, requires_approval=True)])
+        seen = await desk(wiping(), toolset=toolset, capabilities=lambda: [Preapproving()]).start()
+        assert (seen.ids, ran) == ([], ['a'])
+
+    async def test_preapproval_does_not_lift_what_is_denied(self, desk: DeskType) -> None:
+        def execute(command: str) -> str:
+            ran.append(command)
+            return 'ok'
+
+        seen = await desk(
+            ToolCallPart('execute', {'command': 'rm x'}, tool_call_id='c'),
+            tools=[execute],
+            interrupt_on={'execute': ApprovalRule(deny=['rm *'])},
+            capabilities=lambda: [Preapproving()],
+        ).start()
+        assert (ran, seen.results['c'][0]) == ([], 'failed')
+
+    @pytest.mark.parametrize(
+        ('path', 'effect', 'asks'),
+        [
+            ('/skills/a/SKILL.md', 'write', True),
+            ('/skills', 'write', True),
+            ('/', 'write', True),
+            ('/skills2/a', 'write', False),
+            ('/skills/a/SKILL.md', 'read', False),
+            ('/skills/cafe\u0301', 'write', True),
+        ],
+    )
+    async def test_writes_to_protected_files_always_ask(
+        self, desk: DeskType, fake_previews: Make, path: str, effect: str, asks: bool
+    ) -> None:
+        def save(path: str) -> str:
+            ran.append(path)
+            return 'saved'
+
+        seen = await desk(
+            ToolCallPart('save', {'path': path}, tool_call_id='c'),
+            toolset=FunctionToolset([Tool(save, metadata={'effect': effect})]),
+            capabilities=lambda: [fake_previews({}), Preapproving(protected=('/skills',))],
+        ).start()
+        assert (bool(seen.ids), bool(ran)) == (asks, not asks)
+
+    @pytest.mark.parametrize('effect', ['write', 'read'])
+    async def test_neither_preapproval_nor_allow_reach_protected_files(
+        self, desk: DeskType, fake_previews: Make, effect: str
+    ) -> None:
+        def save(path: str) -> str:
+            return 'saved'
+
+        seen = await desk(
+            ToolCallPart('save', {'path': '/skills/a'}, tool_call_id='c'),
+            toolset=FunctionToolset([Tool(save, metadata={'effect': effect})]),
+            interrupt_on={'save': ApprovalRule(allow=['**']) if effect == 'write' else True},
+            capabilities=lambda: [fake_previews({}), Preapproving(protected=('/skills',))],
+        ).start()
+        assert seen.ids == ['c']
+
+    async def test_neighbours_are_found_within_wrappers(self, desk: DeskType) -> None:
+        seen = await desk(
+            wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [WrapperCapability(Preapproving())]
+        ).start()
+        assert (seen.ids, ran) == ([], ['a'])
+
+
+class Preapproving(AbstractCapability[Any]):
+    """A room that allows all calls, and protects files."""
+
+    def __init__(self, *, protected: Sequence[str] = (), hidden: frozenset[str] = frozenset()) -> None:
+        self.id = None
+        self.description = None
+        self.defer_loading = False
+        self.protected_paths = protected
+        self.hidden = hidden
+
+    def is_preapproved(self, *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]) -> bool:
+        return True
+
+    async def hidden_tool_names(self, ctx: object) -> frozenset[str]:
+        return self.hidden
+
+
+class TestNames:
+    async def test_a_misspelt_name_is_an_error_before_the_first_request(self, desk: DeskType) -> None:
+        seen = desk(tools=[wipe, look], interrupt_on={'wippe': True, 'look': True})
+        with pytest.raises(UserError) as caught:
+            await seen.start()
+        assert str(caught.value) == (
+            "`interrupt_on` names 'wippe', and no tool is called so. Did you mean 'wipe'? Known tools: look, wipe."
+        )
+        assert seen.requests == 0
+
+    async def test_all_unknown_names_are_told(self, desk: DeskType) -> None:
+        with pytest.raises(UserError) as caught:
+            await desk(interrupt_on={'wipe': True, 'xyz': False}).start()
+        assert str(caught.value) == (
+            "`interrupt_on` names 'wipe', and no tool is called so. "
+            "`interrupt_on` names 'xyz', and no tool is called so. Known tools: none."
+        )
+
+    async def test_tools_of_subagents_and_absent_ones_are_known(self, desk: DeskType) -> None:
+        seen = desk(
+            tools=[look],
+            interrupt_on={'wipe': True},
+            capabilities=lambda: [Preapproving(hidden=frozenset({'wipe'}))],
+        )
+        assert (await seen.start()).output == 'done'
+
+    async def test_an_output_tool_cannot_be_gated_and_so_is_not_known(self) -> None:
+        class Answer(BaseModel):
+            text: str
+
+        agent = Agent(
+            'test',
+            output_type=[Answer, DeferredToolRequests],
+            capabilities=[Approvals(interrupt_on={'final_result': True})],
+        )
+        with pytest.raises(UserError, match="'final_result'"):
+            await agent.run('go')
+
+    def test_a_value_that_is_no_rule_is_refused(self) -> None:
+        with pytest.raises(UserError, match="says 'yes' for 'wipe'"):
+            Approvals(interrupt_on={'wipe': 'yes'})  # type: ignore[dict-item]
+
+
+class TestSeveral:
+    async def test_two_of_one_agent_ask_for_what_either_asks(self, desk: DeskType) -> None:
+        other: dict[str, bool | ApprovalRule] = {'wipe': False, 'look': True}
+        response = [wiping(), LOOKING]
+        for first, second in ((GATED, other), (other, GATED)):
+            seen = await desk(
+                response,
+                tools=[wipe, look],
+                interrupt_on=first,
+                capabilities=lambda second=second: [Approvals(interrupt_on=second)],
+            ).start()
+            assert seen.ids == ['c1', 'c2']
+
+    async def test_two_different_rules_of_one_agent_are_refused(self, desk: DeskType) -> None:
+        seen = desk(
+            tools=[wipe], interrupt_on=GATED, capabilities=lambda: [Approvals(interrupt_on={'wipe': ApprovalRule()})]
+        )
+        with pytest.raises(UserError, match='different rules'):
+            await seen.start()
+
+    async def test_parent_and_child_ask_once_for_what_both_allow(self, desk: DeskType) -> None:
+        parent = Approvals(interrupt_on={'wipe': ApprovalRule(decisions=('approve', 'edit')), 'look': True})
+        seen = await desk(
+            [wiping(), LOOKING],
+            tools=[wipe, look],
+            interrupt_on={'wipe': ApprovalRule(decisions=('deny', 'edit')), 'look': False},
+            capabilities=lambda: [parent.for_subagent()],
+        ).start()
+        assert [(each.tool, each.decisions) for each in seen.pending] == [
+            ('wipe', ('edit',)),
+            ('look', ('approve', 'edit', 'deny', 'respond')),
+        ]
+        await seen.answer(Edit({'x': 'b'}), Approve())
+        assert (sorted(map(str, ran)), seen.output) == (['b', 'look'], 'done')
+
+    async def test_where_parent_and_child_share_no_decision_a_person_can_deny(self, desk: DeskType) -> None:
+        parent = Approvals(interrupt_on={'wipe': ApprovalRule(decisions=('approve',))})
+        seen = await desk(
+            wiping(),
+            tools=[wipe],
+            interrupt_on={'wipe': ApprovalRule(decisions=('respond',))},
+            capabilities=lambda: [parent.for_subagent()],
+        ).start()
+        assert [each.decisions for each in seen.pending] == [('deny',)]
+
+    async def test_a_skill_of_a_child_does_not_lift_the_rule_of_its_parent(self, desk: DeskType) -> None:
+        for own in (GATED, {}):
+            seen = await desk(
+                wiping(),
+                tools=[wipe],
+                interrupt_on=own,
+                capabilities=lambda: [Approvals(interrupt_on=GATED).for_subagent(), Preapproving()],
+            ).start()
+            assert (seen.ids, ran) == (['c1'], [])
+
+    async def test_what_a_child_requires_is_not_lifted_where_all_rules_are_inherited(self, desk: DeskType) -> None:
+        seen = await desk(
+            wiping(),
+            toolset=FunctionToolset([Tool(wipe, requires_approval=True)]),
+            approvals=False,
+            capabilities=lambda: [Approvals().for_subagent(), Preapproving()],
+        ).start()
+        assert (seen.ids, ran) == (['c1'], [])
+
+    async def test_names_are_not_checked_in_a_child_and_grandchildren_inherit(self, desk: DeskType) -> None:
+        inherited = Approvals(interrupt_on={'wipe': True, 'unknown here': True}).for_subagent().for_subagent()
+        assert inherited.id is None
+        seen = await desk(wiping(), tools=[wipe], approvals=False, capabilities=lambda: [inherited]).start()
+        assert (seen.ids, ran) == (['c1'], [])
+        await seen.answer(Approve())
+        assert ran == ['a']
+
+    async def test_two_users_of_one_agent_share_nothing(self, desk: DeskType) -> None:
+        shared = desk(wiping(), tools=[wipe], interrupt_on=GATED)
+        agent = shared.agent()
+        first, second = await agent.run('one'), await agent.run('two')
+        approved = answer_approvals(first.output, {'c1': Approve()})
+        await agent.run(conversation=first.conversation, deferred_tool_results=approved)
+        assert ran == ['a']
+        denied = answer_approvals(second.output, {'c1': Deny()})
+        await agent.run(conversation=second.conversation, deferred_tool_results=denied)
+        assert ran == ['a']

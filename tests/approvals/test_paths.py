@@ -1,0 +1,55 @@
+"""Canonical paths against the globs of a rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydantic_deep.approvals._paths import allows_path, denies_path
+from pydantic_deep_backends.errors import InvalidPatternError
+
+
+@pytest.mark.parametrize(
+    ('pattern', 'path'),
+    [
+        ('/src/**', '/src/a/b.py'),
+        ('/src/*.py', '/src/a.py'),
+        ('docs/**', '/a/docs/b.md'),
+        ('*.lock', '/uv.lock'),
+        ('*.lock', '/a/b/uv.lock'),
+        ('.env', '/a/.env'),
+        ('/.github/**', '/.github/x.yml'),
+    ],
+)
+def test_both_lists_match_from_the_root_or_at_any_depth(pattern: str, path: str) -> None:
+    assert allows_path(pattern, path)
+    assert denies_path(pattern, path)
+
+
+@pytest.mark.parametrize(
+    ('pattern', 'path'),
+    [('/src/**', '/lib/src/a.py'), ('/src/*.py', '/src/a/b.py'), ('*.lock', '/uv.lock2'), ('/src/**', '/srcs/a')],
+)
+def test_neither_list_matches_what_was_not_written(pattern: str, path: str) -> None:
+    assert not allows_path(pattern, path)
+    assert not denies_path(pattern, path)
+
+
+@pytest.mark.parametrize(
+    ('pattern', 'path'),
+    [
+        ('/secrets/**', '/secrets/.key'),
+        ('*env', '/a/.env'),
+        ('**', '/.a/.b'),
+        ('secrets', '/a/secrets/key'),
+        ('caf\u00e9', '/cafe\u0301'),
+        ('cafe\u0301', '/caf\u00e9'),
+    ],
+)
+def test_what_denies_reaches_hidden_names_directories_and_other_spellings(pattern: str, path: str) -> None:
+    assert denies_path(pattern, path)
+    assert not allows_path(pattern, path)
+
+
+def test_a_glob_that_is_none_says_so() -> None:
+    with pytest.raises(InvalidPatternError):
+        denies_path('/a/../b', '/b')

@@ -1,0 +1,200 @@
+"""What a rule says to a call, through an agent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, Respond
+from pydantic_deep.approvals._commands import MAX_LINE_CHARS
+
+pytestmark = pytest.mark.anyio
+
+DeskType = Callable[..., Any]
+Previews = Callable[..., Any]
+
+ran: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    ran.clear()
+
+
+def save(path: str | list[str], content: str = '') -> str:
+    ran.append(path)
+    return 'saved'
+
+
+def execute(command: str | list[str]) -> str:
+    ran.append(command)
+    return 'ok'
+
+
+def saving(path: object) -> ToolCallPart:
+    return ToolCallPart('save', {'path': path}, tool_call_id='c')
+
+
+def running(command: object) -> ToolCallPart:
+    return ToolCallPart('execute', {'command': command}, tool_call_id='c')
+
+
+async def test_true_asks_always_and_false_never(desk: DeskType) -> None:
+    asked = await desk(running('ls'), tools=[execute], interrupt_on={'execute': True}).start()
+    assert (asked.ids, ran) == (['c'], [])
+    unasked = await desk(running('ls'), tools=[execute], interrupt_on={'execute': False}).start()
+    assert (unasked.ids, ran) == ([], ['ls'])
+
+
+@pytest.mark.parametrize(('command', 'asks'), [('ls', False), ('rm x', True)])
+async def test_a_predicate_on_the_arguments_decides(desk: DeskType, command: str, asks: bool) -> None:
+    rule = ApprovalRule(when=lambda args: str(args['command']).startswith('rm'))
+    seen = await desk(running(command), tools=[execute], interrupt_on={'execute': rule}).start()
+    assert bool(seen.ids) == asks
+    assert ran == ([] if asks else [command])
+
+
+async def test_a_predicate_that_fails_asks_and_is_logged(desk: DeskType, caplog: pytest.LogCaptureFixture) -> None:
+    rule = ApprovalRule(when=lambda args: bool(args['no such argument']))
+    with caplog.at_level(logging.WARNING, 'pydantic_deep'):
+        seen = await desk(running('ls'), tools=[execute], interrupt_on={'execute': rule}).start()
+    assert seen.ids == ['c']
+    assert [record.message for record in caplog.records] == [
+        "The predicate of the approval rule for 'execute' failed, so a person is asked"
+    ]
+
+
+async def test_a_predicate_cannot_change_the_arguments(desk: DeskType) -> None:
+    def when(args: Mapping[str, Any]) -> bool:
+        args.update(command='rm x')  # type: ignore[attr-defined]
+        return False
+
+    await desk(running('ls'), tools=[execute], interrupt_on={'execute': ApprovalRule(when=when)}).start()
+    assert ran == ['ls']
+
+
+@pytest.mark.parametrize(
+    ('command', 'asks'),
+    [('git status -s', False), ('git push', True), ('git status; ls', True), (['git', 'status'], False)],
+)
+async def test_an_allowed_command_runs_unasked(desk: DeskType, command: object, asks: bool) -> None:
+    rule = ApprovalRule(allow=['git status *'])
+    seen = await desk(running(command), tools=[execute], interrupt_on={'execute': rule}).start()
+    assert bool(seen.ids) == asks
+
+
+@pytest.mark.parametrize(
+    ('path', 'asks'),
+    [('/src/a.py', False), ('/etc/a', True), (['/src/a', '/src/b'], False), (['/src/a', '/etc/b'], True)],
+)
+async def test_an_allowed_path_must_cover_all_files(
+    desk: DeskType, fake_previews: Previews, path: object, asks: bool
+) -> None:
+    rule = ApprovalRule(allow=['/src/**'])
+    seen = await desk(
+        saving(path), tools=[save], interrupt_on={'save': rule}, capabilities=lambda: [fake_previews({})]
+    ).start()
+    assert bool(seen.ids) == asks
+
+
+async def test_a_file_tool_without_a_preview_is_not_allowed_by_path(desk: DeskType) -> None:
+    seen = await desk(saving('/src/a'), tools=[save], interrupt_on={'save': ApprovalRule(allow=['**'])}).start()
+    assert seen.ids == ['c']
+
+
+async def test_a_denied_command_fails_with_a_sentence(desk: DeskType) -> None:
+    rule = ApprovalRule(allow=['*'], deny=['rm *'])
+    seen = await desk(running('ls; rm x'), tools=[execute], interrupt_on={'execute': rule}).start()
+    assert ran == []
+    assert seen.results == {
+        'c': ('failed', "This command is denied by the rule 'rm *', and was not run. Go on without it.")
+    }
+
+
+async def test_a_denied_path_fails_with_a_sentence(desk: DeskType, fake_previews: Previews) -> None:
+    rule = ApprovalRule(allow=['**'], deny=['.env', '*.key'])
+    seen = await desk(
+        saving(['/a', '/x/.env']), tools=[save], interrupt_on={'save': rule}, capabilities=lambda: [fake_previews({})]
+    ).start()
+    assert ran == []
+    assert seen.results == {
+        'c': ('failed', "'/x/.env' is denied by the rule '.env', and was not touched. Go on without it.")
+    }
+
+
+@pytest.mark.parametrize('decision', [Approve(), Edit({'command': 'rm y'})])
+async def test_an_answer_does_not_lift_what_is_denied(desk: DeskType, decision: Any) -> None:
+    command = 'ls' if isinstance(decision, Edit) else 'rm x'
+    strict: dict[str, Any] = {}
+    seen = await desk(running(command), tools=[execute], interrupt_on=strict | {'execute': True}).start()
+    seen._interrupt_on = {'execute': ApprovalRule(deny=['rm *'])}  # the rule was added while the call waited
+    await seen.answer(decision)
+    assert ran == []
+    assert seen.results['c'][0] == 'failed'
+    assert "is denied by the rule 'rm *'" in str(seen.results['c'][1])
+
+
+async def test_an_answer_in_the_place_of_a_denied_call_is_delivered(desk: DeskType) -> None:
+    seen = await desk(running('rm x'), tools=[execute], interrupt_on={'execute': True}).start()
+    seen._interrupt_on = {'execute': ApprovalRule(deny=['rm *'])}
+    assert (await seen.answer(Respond('no need'))).results == {'c': ('success', 'no need')}
+
+
+async def test_patterns_that_cannot_be_applied_ask(desk: DeskType) -> None:
+    rule = ApprovalRule(when=lambda args: False, deny=['/etc/**'])
+    seen = await desk(saving('/etc/x'), tools=[save], interrupt_on={'save': rule}).start()
+    assert seen.ids == ['c']
+    long = ApprovalRule(when=lambda args: False, deny=['rm *'])
+    seen = await desk(running('x' * MAX_LINE_CHARS + ' y'), tools=[execute], interrupt_on={'execute': long}).start()
+    assert seen.ids == ['c']
+    assert ran == []
+
+
+async def test_only_the_decisions_of_the_rule_are_offered(desk: DeskType) -> None:
+    rule = ApprovalRule(decisions=('approve', 'deny'))
+    seen = await desk(running('ls'), tools=[execute], interrupt_on={'execute': rule}).start()
+    assert [each.decisions for each in seen.pending] == [('approve', 'deny')]
+    assert (await seen.answer(Deny('not now'))).results == {'c': ('denied', 'not now')}
+
+
+@pytest.mark.parametrize(
+    'arguments',
+    [
+        {'decisions': ()},
+        {'decisions': ('aprove',)},
+        {'decisions': 'approve'},
+        {'allow': 'git *'},
+        {'deny': 'rm *'},
+        {'allow': ('git *', '')},
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match='ApprovalRule'):
+        ApprovalRule(**arguments)
+
+
+async def test_a_tool_is_told_by_its_preview_that_it_runs_a_command(desk: DeskType) -> None:
+    from pydantic_ai.capabilities import AbstractCapability
+
+    from pydantic_deep._pending import Preview
+
+    class Shell(AbstractCapability[object]):
+        async def preview(self, ctx: object, *, call: object, tool_def: object, args: dict[str, Any]) -> Preview:
+            return Preview(kind='command', text=f'sh {args["script"]}')
+
+    def script(script: str) -> str:
+        ran.append(script)
+        return 'ok'
+
+    rule = ApprovalRule(allow=['sh build.sh'])
+    responses = [
+        ToolCallPart('script', {'script': 'build.sh'}, tool_call_id='a'),
+        ToolCallPart('script', {'script': 'other.sh'}, tool_call_id='b'),
+    ]
+    seen = await desk(responses, tools=[script], interrupt_on={'script': rule}, capabilities=lambda: [Shell()]).start()
+    assert (seen.ids, ran) == (['b'], ['build.sh'])
+    assert seen.pending[0].preview == Preview(kind='command', text='sh other.sh')
