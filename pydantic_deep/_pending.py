@@ -8,6 +8,7 @@ which the requests of a child, and through it of its children, are nested.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
@@ -23,7 +24,13 @@ DECISIONS: tuple[DecisionKind, ...] = ('approve', 'edit', 'deny', 'respond')
 """All of them."""
 
 
-class Preview(BaseModel):
+class _Shape(BaseModel):
+    """Built when it is first used: most programs import it and pause never."""
+
+    model_config = ConfigDict(defer_build=True)
+
+
+class Preview(_Shape):
     """What a call would do, for a person to read."""
 
     model_config = ConfigDict(frozen=True)
@@ -39,7 +46,7 @@ class Preview(BaseModel):
     """Whether an approval holds only as long as the files are as shown: true of what replaces whole contents."""
 
 
-class CallRequest(BaseModel):
+class CallRequest(_Shape):
     """A tool call that waits."""
 
     kind: Literal['call'] = 'call'
@@ -50,7 +57,7 @@ class CallRequest(BaseModel):
     """The arguments that a person gave it before it asked once more; `None` if they are those of the model."""
 
 
-class DelegationRequest(BaseModel):
+class DelegationRequest(_Shape):
     """A subagent that waits: all that is needed to go on with it in another process."""
 
     kind: Literal['delegation'] = 'delegation'
@@ -68,7 +75,7 @@ class DelegationRequest(BaseModel):
     """The arguments that a person gave the delegating call; `None` if they are those of the model. Approvals set it."""
 
 
-class Held(BaseModel):
+class Held(_Shape):
     """No answer yet: the call must wait on, with the request that it had."""
 
     kind: Literal['held'] = 'held'
@@ -76,7 +83,7 @@ class Held(BaseModel):
     """The metadata of the request, all keys."""
 
 
-class Approved(BaseModel):
+class Approved(_Shape):
     """A person said yes."""
 
     kind: Literal['approved'] = 'approved'
@@ -86,7 +93,7 @@ class Approved(BaseModel):
     """A digest of the tool and the arguments that the person was shown; approvals write and compare it."""
 
 
-class Edited(BaseModel):
+class Edited(_Shape):
     """A person changed the arguments."""
 
     kind: Literal['edited'] = 'edited'
@@ -95,14 +102,14 @@ class Edited(BaseModel):
     """The arguments to run with."""
 
 
-class Responded(BaseModel):
+class Responded(_Shape):
     """A person answered in the place of the tool."""
 
     kind: Literal['responded'] = 'responded'
     content: JsonValue
 
 
-class DelegationAnswers(BaseModel):
+class DelegationAnswers(_Shape):
     """Answers for what a subagent waits for, of which some may be `Held`."""
 
     kind: Literal['answers'] = 'answers'
@@ -112,10 +119,6 @@ class DelegationAnswers(BaseModel):
 
 Request: TypeAlias = Annotated[CallRequest | DelegationRequest, Field(discriminator='kind')]
 Answer: TypeAlias = Annotated[Held | Approved | Edited | Responded | DelegationAnswers, Field(discriminator='kind')]
-
-_REQUEST: TypeAdapter[CallRequest | DelegationRequest] = TypeAdapter(Request)
-_ANSWER: TypeAdapter[Held | Approved | Edited | Responded | DelegationAnswers] = TypeAdapter(Answer)
-
 
 def dump(
     value: CallRequest | DelegationRequest | Held | Approved | Edited | Responded | DelegationAnswers,
@@ -130,7 +133,7 @@ def parse_request(metadata: Mapping[str, Any] | None) -> CallRequest | Delegatio
     Raises:
         ValueError: There is something under our key, and it is not what this release writes.
     """
-    return _parse(_REQUEST, metadata)
+    return _parse(_request_adapter(), metadata)
 
 
 def parse_answer(
@@ -141,7 +144,17 @@ def parse_answer(
     Raises:
         ValueError: There is something under our key, and it is not what this release writes.
     """
-    return _parse(_ANSWER, metadata)
+    return _parse(_answer_adapter(), metadata)
+
+
+@cache
+def _request_adapter() -> TypeAdapter[CallRequest | DelegationRequest]:
+    return TypeAdapter(Request)
+
+
+@cache
+def _answer_adapter() -> TypeAdapter[Held | Approved | Edited | Responded | DelegationAnswers]:
+    return TypeAdapter(Answer)
 
 
 def _parse(adapter: TypeAdapter[Any], metadata: Mapping[str, Any] | None) -> Any:

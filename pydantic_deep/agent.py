@@ -6,9 +6,11 @@ There will be no more of them: a new feature is a capability.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast, get_args, overload
 
-from pydantic_ai import Agent, AgentToolset, Tool
+from pydantic_ai import Agent, AgentToolset, DeferredToolRequests, Tool
 from pydantic_ai.capabilities import AbstractCapability, AgentCapability
 from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
@@ -17,9 +19,12 @@ from pydantic_ai.tools import ToolFuncEither
 from typing_extensions import TypeVar
 
 from ._workspace import DepsWorkspace
+from .approvals import Approvals, InterruptOn
 from .deps import DeepAgentDeps
 from .failures import ToolFailures
 from .filesystem import Filesystem
+from .skills import Skills, SkillSource
+from .subagents import Subagent, Subagents
 from .todos import Todos
 
 DepsT = TypeVar('DepsT', bound=DeepAgentDeps, default=DeepAgentDeps)
@@ -32,6 +37,7 @@ Its default of 1 lets the second call of a tool that does not exist end a long r
 """
 
 
+@overload
 def create_deep_agent(
     model: Model | KnownModelName | str | None = None,
     *,
@@ -42,17 +48,62 @@ def create_deep_agent(
     tools: Sequence[Tool[DepsT] | ToolFuncEither[DepsT, ...]] = (),
     toolsets: Sequence[AgentToolset[DepsT]] = (),
     capabilities: Sequence[AgentCapability[DepsT]] = (),
-    subagents: Sequence[object] = (),
-    skills: Sequence[object] = (),
-    interrupt_on: Mapping[str, object] | None = None,
+    subagents: Sequence[Subagent] = (),
+    skills: Sequence[SkillSource] = (),
+    interrupt_on: None = None,
     include_todo: bool = True,
     include_filesystem: bool = True,
-    include_subagents: bool = False,
-    include_skills: bool = False,
+    include_subagents: bool = True,
+    include_skills: bool = True,
     summarization: bool = False,
     model_settings: ModelSettings | None = None,
-) -> Agent[DepsT, OutputT]:
-    """Return an agent that plans with todos and works on the files of `deps.backend`.
+) -> Agent[DepsT, OutputT]: ...
+
+
+@overload
+def create_deep_agent(
+    model: Model | KnownModelName | str | None = None,
+    *,
+    instructions: str | Sequence[str] | None = None,
+    output_type: OutputSpec[OutputT] = str,
+    deps_type: type[DepsT] = DeepAgentDeps,
+    name: str = 'deep-agent',
+    tools: Sequence[Tool[DepsT] | ToolFuncEither[DepsT, ...]] = (),
+    toolsets: Sequence[AgentToolset[DepsT]] = (),
+    capabilities: Sequence[AgentCapability[DepsT]] = (),
+    subagents: Sequence[Subagent] = (),
+    skills: Sequence[SkillSource] = (),
+    interrupt_on: InterruptOn,
+    include_todo: bool = True,
+    include_filesystem: bool = True,
+    include_subagents: bool = True,
+    include_skills: bool = True,
+    summarization: bool = False,
+    model_settings: ModelSettings | None = None,
+) -> Agent[DepsT, OutputT | DeferredToolRequests]: ...
+
+
+def create_deep_agent(
+    model: Model | KnownModelName | str | None = None,
+    *,
+    instructions: str | Sequence[str] | None = None,
+    output_type: OutputSpec[Any] = str,
+    deps_type: type[DepsT] = DeepAgentDeps,
+    name: str = 'deep-agent',
+    tools: Sequence[Tool[DepsT] | ToolFuncEither[DepsT, ...]] = (),
+    toolsets: Sequence[AgentToolset[DepsT]] = (),
+    capabilities: Sequence[AgentCapability[DepsT]] = (),
+    subagents: Sequence[Subagent] = (),
+    skills: Sequence[SkillSource] = (),
+    interrupt_on: InterruptOn | None = None,
+    include_todo: bool = True,
+    include_filesystem: bool = True,
+    include_subagents: bool = True,
+    include_skills: bool = True,
+    summarization: bool = False,
+    model_settings: ModelSettings | None = None,
+) -> Agent[DepsT, Any]:
+    """Return an agent that plans with todos, works on the files of `deps.backend`, and delegates to subagents.
 
     It is a plain `pydantic_ai.Agent` and holds no state: share it between users, and pass each of them deps of their
     own. A run without `deps=` works on fresh ones.
@@ -65,34 +116,42 @@ def create_deep_agent(
         name: The agent's name, for traces.
         tools: Functions that the model may call besides.
         toolsets: pydantic-ai toolsets, MCP servers among them.
-        capabilities: pydantic-ai capabilities. One with the `id` of a room (`todos`, `filesystem`, `deps`,
-            `tool_failures`) takes that room's place.
-        subagents: Not there yet.
-        skills: Not there yet.
-        interrupt_on: Not there yet.
+        capabilities: pydantic-ai capabilities. One with the `id` of a room (`todos`, `filesystem`, `subagents`,
+            `skills`, `approvals`, `deps`, `tool_failures`) takes that room's place.
+        subagents: Agents that the model may delegate to, besides the general-purpose one.
+        skills: Directories of skills, or `Skill` objects. Without any, nothing is said of skills.
+        interrupt_on: Which tools wait for a person: `{'write_file': True, 'execute': ApprovalRule(…)}`, whoever
+            provides them, in every subagent. A run may then return `DeferredToolRequests`; `{}` gates nothing, and
+            lets tools that ask by themselves wait.
         include_todo: Whether the model plans with `write_todos`.
         include_filesystem: Whether the model works on files.
-        include_subagents: Not there yet.
-        include_skills: Not there yet.
+        include_subagents: Whether the model delegates with `task`.
+        include_skills: Whether the model loads skills.
         summarization: Not there yet.
         model_settings: Settings of every request, such as `{'temperature': 0}`.
 
     Raises:
-        NotImplementedError: A parameter was used whose room is not there yet.
+        NotImplementedError: `summarization` was asked for.
+        ValueError: A subagent waits for a person, and this agent, without `interrupt_on`, cannot say so.
     """
-    _refuse_what_is_missing(
+    _refuse_what_is_missing(summarization=summarization)
+    can_pause = interrupt_on is not None or _can_pause(output_type)
+    if not can_pause:
+        _refuse_unheard_subagents(subagents)
+    rooms = default_capabilities(
+        deps_type=deps_type,
         subagents=subagents,
         skills=skills,
-        interrupt_on=interrupt_on,
+        interrupt_on=interrupt_on if interrupt_on is not None else {} if can_pause else None,
+        include_todo=include_todo,
+        include_filesystem=include_filesystem,
         include_subagents=include_subagents,
         include_skills=include_skills,
-        summarization=summarization,
     )
-    rooms = default_capabilities(deps_type=deps_type, include_todo=include_todo, include_filesystem=include_filesystem)
     taken = {given.id for given in capabilities if isinstance(given, AbstractCapability)}
     return Agent(
         model,
-        output_type=output_type,
+        output_type=[output_type, DeferredToolRequests] if interrupt_on is not None else output_type,
         instructions=instructions,
         deps_type=deps_type,
         name=name,
@@ -105,21 +164,86 @@ def create_deep_agent(
 
 
 def default_capabilities(
-    *, deps_type: type[DeepAgentDeps] = DeepAgentDeps, include_todo: bool = True, include_filesystem: bool = True
+    *,
+    deps_type: type[DeepAgentDeps] = DeepAgentDeps,
+    subagents: Sequence[Subagent] = (),
+    skills: Sequence[SkillSource] = (),
+    interrupt_on: InterruptOn | None = None,
+    include_todo: bool = True,
+    include_filesystem: bool = True,
+    include_subagents: bool = True,
+    include_skills: bool = True,
 ) -> list[AbstractCapability[DeepAgentDeps]]:
     """Return the rooms of `create_deep_agent`, for those who build their `Agent` themselves.
 
+    With `interrupt_on`, `DeferredToolRequests` must be among the agent's output types.
+
     Args:
         deps_type: The `deps_type` of the agent.
+        subagents: Agents that the model may delegate to, besides the general-purpose one.
+        skills: Directories of skills, or `Skill` objects.
+        interrupt_on: Which tools wait for a person; `None` for no room of approvals.
         include_todo: Whether the model plans with `write_todos`.
         include_filesystem: Whether the model works on files.
+        include_subagents: Whether the model delegates with `task`.
+        include_skills: Whether the model loads skills.
+
+    Raises:
+        ValueError: `subagents` or `skills` were given, and their room was left out.
     """
     rooms: list[AbstractCapability[DeepAgentDeps]] = [DepsWorkspace(deps_type=deps_type), ToolFailures()]
+    if interrupt_on is not None:
+        rooms.append(Approvals(interrupt_on=interrupt_on))
     if include_todo:
         rooms.append(Todos())
     if include_filesystem:
         rooms.append(Filesystem())
+    if include_skills and skills:
+        rooms.append(Skills(skills))
+    if include_subagents:
+        rooms.append(Subagents(subagents, build=partial(_build, deps_type=deps_type)))
+    for name, given, is_included in (
+        ('subagents', subagents, include_subagents),
+        ('skills', skills, include_skills),
+    ):
+        if given and not is_included:
+            raise ValueError(f'`{name}` are given, and `include_{name}` is False. Leave one of them out.')
     return rooms
+
+
+def _build(subagent: Subagent, *, deps_type: type[DeepAgentDeps]) -> Agent[Any, Any]:
+    """Return the agent that a `Subagent` describes: one of ours."""
+    return create_deep_agent(
+        subagent.model,
+        instructions=subagent.instructions,
+        output_type=subagent.output_type,
+        deps_type=deps_type,
+        name=subagent.name,
+        tools=subagent.tools,
+        toolsets=subagent.toolsets,
+        capabilities=subagent.capabilities,
+        subagents=subagent.subagents,
+        skills=cast('Sequence[SkillSource]', subagent.skills),
+        # Either is right here: how the child answers when it waits is the subagents room's to say.
+        interrupt_on=cast('InterruptOn', subagent.interrupt_on),
+    )
+
+
+def _can_pause(output_type: OutputSpec[Any]) -> bool:
+    """Return whether a run may end with calls that wait for a person."""
+    if isinstance(output_type, Sequence):
+        return any(_can_pause(item) for item in cast('Sequence[OutputSpec[Any]]', output_type))
+    return output_type is DeferredToolRequests or DeferredToolRequests in get_args(output_type)
+
+
+def _refuse_unheard_subagents(subagents: Sequence[Subagent]) -> None:
+    for subagent in subagents:
+        if subagent.interrupt_on is not None:
+            raise ValueError(
+                f'The subagent {subagent.name!r} has `interrupt_on`, and this agent could not say that it waits. '
+                'Pass `interrupt_on` here too; `{}` gates nothing of its own.'
+            )
+        _refuse_unheard_subagents(subagent.subagents)
 
 
 def _refuse_what_is_missing(**parameters: object) -> None:

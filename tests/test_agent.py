@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from inline_snapshot import snapshot
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai import Agent, DeferredToolRequests, ModelRetry, RunContext
 from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded, UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -19,13 +19,18 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_ai.workspaces import LocalWorkspaceBackend, WorkspaceUnavailableError
 
 from pydantic_deep import (
+    Approve,
     DeepAgentDeps,
     LocalBackend,
+    Skill,
     StateBackend,
+    Subagent,
     Todos,
     ToolFailures,
+    answer_approvals,
     create_deep_agent,
     default_capabilities,
+    pending_approvals,
 )
 
 pytestmark = pytest.mark.anyio
@@ -55,34 +60,47 @@ def test_it_is_a_plain_agent() -> None:
     assert agent.name == 'deep-agent'
 
 
-@pytest.mark.parametrize(
-    'given',
-    [
-        {'subagents': ['x']},
-        {'skills': ['x']},
-        {'interrupt_on': {'write_file': True}},
-        {'include_subagents': True},
-        {'include_skills': True},
-        {'summarization': True},
-    ],
-)
-def test_what_is_not_there_yet_says_so_by_name(given: dict[str, object]) -> None:
-    with pytest.raises(NotImplementedError, match=f'`{next(iter(given))}` is not there yet'):
-        create_deep_agent('test', **given)  # pyright: ignore[reportArgumentType]
+def test_what_is_not_there_yet_says_so_by_name() -> None:
+    with pytest.raises(NotImplementedError, match='`summarization` is not there yet'):
+        create_deep_agent('test', summarization=True)
 
 
 @pytest.mark.parametrize(
     ('flags', 'tools'),
     [
-        ({}, snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep'])),
-        ({'include_todo': False}, snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep'])),
-        ({'include_filesystem': False}, snapshot(['write_todos'])),
-        ({'include_todo': False, 'include_filesystem': False}, snapshot([])),
+        ({}, snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task'])),
+        ({'include_todo': False}, snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task'])),
+        ({'include_filesystem': False}, snapshot(['write_todos', 'task'])),
+        ({'include_todo': False, 'include_filesystem': False}, snapshot(['task'])),
+        (
+            {'include_subagents': False},
+            snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep']),
+        ),
+        (
+            {'skills': [Skill('a', 'Use it.', body='Do it.')]},
+            snapshot(
+                [
+                    'write_todos',
+                    'ls',
+                    'read_file',
+                    'write_file',
+                    'edit_file',
+                    'glob',
+                    'grep',
+                    'load_skill',
+                    'task',
+                ]
+            ),
+        ),
+        (
+            {'skills': [], 'include_skills': False},
+            snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task']),
+        ),
     ],
 )
-async def test_flags_choose_the_rooms(flags: dict[str, bool], tools: list[str]) -> None:
+async def test_flags_choose_the_rooms(flags: dict[str, Any], tools: list[str]) -> None:
     seen: list[AgentInfo] = []
-    await create_deep_agent(play('ok', seen=seen), **flags).run('hi', deps=DeepAgentDeps())  # pyright: ignore[reportArgumentType]
+    await create_deep_agent(play('ok', seen=seen), **flags).run('hi', deps=DeepAgentDeps())
     assert [t.name for t in seen[0].function_tools] == tools
 
 
@@ -151,6 +169,7 @@ def test_the_toolsets_of_rooms_have_names_of_their_own() -> None:
     assert [t.id for room in default_capabilities() if isinstance(t := room.get_toolset(), AbstractToolset)] == [
         'todos',
         'filesystem',
+        'subagents',
     ]
 
 
@@ -342,3 +361,43 @@ async def test_two_hundred_users_on_one_agent_share_nothing() -> None:
     for number, deps in enumerate(everyone):
         assert [t.content for t in deps.todos] == [f'tenant-{number}']
         assert await deps.backend.read_bytes('/a.txt') == f'We are tenant-{number}\n'.encode()
+
+
+def test_a_room_that_is_left_out_has_nothing_to_say() -> None:
+    with pytest.raises(ValueError, match='`subagents` are given, and `include_subagents` is False'):
+        create_deep_agent(subagents=[Subagent('a', 'Does a.')], include_subagents=False)
+    with pytest.raises(ValueError, match='`skills` are given, and `include_skills` is False'):
+        create_deep_agent(skills=['.'], include_skills=False)
+
+
+def test_a_subagent_that_waits_needs_a_parent_that_can_say_so() -> None:
+    waiting = Subagent('a', 'Does a.', interrupt_on={'write_file': True})
+    with pytest.raises(ValueError, match="The subagent 'a' has `interrupt_on`"):
+        create_deep_agent(subagents=[waiting])
+    with pytest.raises(ValueError, match="The subagent 'a' has `interrupt_on`"):
+        create_deep_agent(subagents=[Subagent('b', 'Does b.', subagents=[waiting])])
+    create_deep_agent(subagents=[waiting], interrupt_on={})
+
+
+@pytest.mark.parametrize(
+    'output_type',
+    [[str, DeferredToolRequests], str | DeferredToolRequests],
+)
+async def test_an_output_type_with_deferred_requests_can_pause(output_type: Any) -> None:
+    agent = create_deep_agent(play(ToolCallPart('deploy', {}), 'ok'), output_type=output_type)
+
+    @agent.tool_plain(requires_approval=True)
+    def deploy() -> str:
+        return 'deployed'
+
+    result = await agent.run('go', deps=DeepAgentDeps())
+    assert [pending.tool for pending in pending_approvals(result.output)] == ['deploy']
+    again = await agent.run(
+        message_history=result.all_messages(),
+        deferred_tool_results=answer_approvals(
+            result.output, {pending.id: Approve() for pending in pending_approvals(result.output)}
+        ),
+        deps=DeepAgentDeps(),
+        output_type=[str, DeferredToolRequests],
+    )
+    assert returned(again.all_messages(), 'deploy') == [('success', 'deployed')]
