@@ -45,14 +45,15 @@ class Room:
     """Whether the last request was streamed; `None` before the first."""
     deps: object = None
     """The deps that the tools of the run see."""
+    _is_checked: bool = field(default=False, init=False)
     _cache: dict[str, object] = field(default_factory=dict[str, object], init=False)
     _inherits: Sequence[Inherits] | None = field(default=None, init=False)
 
     def see(self, deps: object) -> None:
-        """Take note of deps; the first time, refuse those that a subagent cannot work with."""
-        if deps is self.deps:
+        """Take note of deps, and refuse those that a subagent cannot work with."""
+        if self._is_checked and deps is self.deps:
             return
-        self.deps = deps
+        self.deps, self._is_checked = deps, True
         for name, subagent in self.subagents.items():
             if subagent is not None and subagent.isolation == 'fork':
                 check_forkable(name, deps)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, Conversation, ConversationTypeAdapter
+from pydantic_ai import (
+    Agent,
+    Conversation,
+    ConversationTypeAdapter,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ToolDenied,
+)
 from pydantic_ai.messages import ToolReturnPart
 
 from pydantic_deep import DeepAgentDeps
+from pydantic_deep._pending import DelegationAnswers, DelegationRequest, Held, dump, parse_request
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
@@ -50,3 +58,46 @@ def reload() -> Callable[[Conversation], Conversation]:
         return ConversationTypeAdapter.validate_json(ConversationTypeAdapter.dump_json(conversation))
 
     return through_json
+
+
+Ids = tuple[str, ...]
+
+
+@pytest.fixture
+def flatten() -> Callable[[DeferredToolRequests], dict[Ids, str]]:
+    """List the calls that wait at any depth: the ids of the calls that lead to each, and what it would do."""
+
+    def calls(requests: DeferredToolRequests, ids: Ids = ()) -> Iterator[tuple[Ids, str]]:
+        for each in requests.approvals:
+            request = parse_request(requests.metadata.get(each.tool_call_id))
+            if isinstance(request, DelegationRequest):
+                yield from calls(request.requests, (*ids, each.tool_call_id))
+            else:
+                yield (*ids, each.tool_call_id), f'{each.tool_name}{each.args_as_json_str()}'
+
+    return lambda requests: dict(calls(requests))
+
+
+Answers = Mapping[Ids, bool | ToolDenied]
+
+
+@pytest.fixture
+def answer() -> Callable[[DeferredToolRequests, Answers], DeferredToolResults]:
+    """Answer some of the calls that wait, by the ids that lead to them; what is left out is held."""
+
+    def results(requests: DeferredToolRequests, answers: Answers, ids: Ids = ()) -> DeferredToolResults:
+        approvals = dict[str, Any]()
+        metadata = dict[str, dict[str, Any]]()
+        for each in requests.approvals:
+            key = (*ids, each.tool_call_id)
+            given = requests.metadata.get(each.tool_call_id, {})
+            request = parse_request(given)
+            approvals[each.tool_call_id] = answers.get(key, True)
+            if isinstance(request, DelegationRequest):
+                below = results(request.requests, answers, key)
+                metadata[each.tool_call_id] = dump(DelegationAnswers(request=request, results=below))
+            elif key not in answers:
+                metadata[each.tool_call_id] = dump(Held(request=given))
+        return requests.build_results(approvals=approvals, metadata=metadata)
+
+    return results

@@ -1,0 +1,441 @@
+"""A child that waits for a person lets its parent wait, and goes on in another process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import (
+    Agent,
+    CallDeferred,
+    Conversation,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelMessagesTypeAdapter,
+    RunContext,
+    Tool,
+    ToolDenied,
+)
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep import DeepAgentDeps, Todo, Todos
+from pydantic_deep._pending import DelegationAnswers, DelegationRequest, Held, dump, parse_request
+from pydantic_deep.approvals import Approvals, Approve, Deny, answer_approvals, pending_approvals
+from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.testing import Answer, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+Ids = tuple[str, ...]
+Flatten = Callable[[DeferredToolRequests], dict[Ids, str]]
+Answering = Callable[[DeferredToolRequests, Mapping[Ids, bool | ToolDenied]], DeferredToolResults]
+Reload = Callable[[Conversation], Conversation]
+
+OUT: Any = [str, DeferredToolRequests]
+
+
+@dataclass
+class World:
+    """What happened, over all processes."""
+
+    ran: list[str] = field(default_factory=list[str])
+    asked: list[str] = field(default_factory=list[str])
+
+    def tools(self) -> list[Tool[Any]]:
+        def wipe(x: str) -> str:
+            self.ran.append(f'wipe {x}')
+            return f'wiped {x}'
+
+        def look(x: str) -> str:
+            self.ran.append(f'look {x}')
+            return f'saw {x}'
+
+        return [Tool(wipe, requires_approval=True), Tool(look)]
+
+    def model(self, name: str, *steps: Answer) -> ScriptedModel:
+        """Return a model that has no memory but the history, as in a process of its own."""
+
+        def play(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+            step = sum(isinstance(message, ModelResponse) for message in messages)
+            self.asked.append(f'{name} {step}')
+            return steps[step] if step < len(steps) else ' | '.join(str(part.content) for part in returns(messages))
+
+        return ScriptedModel(then=play)
+
+
+def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    return [part for message in requests for part in message.parts if isinstance(part, ToolReturnPart)]
+
+
+def pending(conversation: Conversation) -> DeferredToolRequests:
+    assert conversation.deferred_tool_requests is not None
+    return conversation.deferred_tool_requests
+
+
+def wipe(x: str, id: str) -> ToolCallPart:
+    return ToolCallPart('wipe', {'x': x}, id)
+
+
+def look(x: str, id: str) -> ToolCallPart:
+    return ToolCallPart('look', {'x': x}, id)
+
+
+def task(subagent: str, id: str) -> ToolCallPart:
+    return ToolCallPart('task', {'subagent': subagent, 'description': 'go'}, id)
+
+
+def tree(world: World) -> Agent[Any, Any]:
+    """Return a parent with two branches that pause, one of them three levels deep, with calls that need nobody."""
+    leaf = Subagent(
+        'leaf',
+        'x',
+        model=world.model('leaf', [wipe('leaf1', 'l1'), look('leaf', 'l2')], wipe('leaf2', 'l3')),
+        tools=world.tools(),
+    )
+    deep = Subagent(
+        'deep',
+        'x',
+        model=world.model('deep', [task('leaf', 'm1'), wipe('deep', 'm2'), look('deep', 'm3')]),
+        tools=world.tools(),
+        subagents=[leaf],
+    )
+    flat = Subagent(
+        'flat', 'x', model=world.model('flat', [wipe('flat', 'f1'), wipe('flat2', 'f2')]), tools=world.tools()
+    )
+    return Agent(
+        world.model('top', [task('deep', 't1'), task('flat', 't2'), look('top', 't3')]),
+        output_type=OUT,
+        tools=world.tools(),
+        capabilities=[Subagents([deep, flat])],
+    )
+
+
+async def test_three_levels_and_two_branches_are_answered_in_parts_through_json(
+    flatten: Flatten, answer: Answering, reload: Reload
+) -> None:
+    world = World()
+    result = await tree(world).run('go', deps=DeepAgentDeps(max_depth=3))
+    assert flatten(result.output) == {
+        ('t1', 'm1', 'l1'): 'wipe{"x":"leaf1"}',
+        ('t1', 'm2'): 'wipe{"x":"deep"}',
+        ('t2', 'f1'): 'wipe{"x":"flat"}',
+        ('t2', 'f2'): 'wipe{"x":"flat2"}',
+    }
+    assert sorted(world.ran) == ['look deep', 'look leaf', 'look top']
+
+    plan: list[dict[Ids, bool | ToolDenied]] = [
+        {},
+        {('t1', 'm1', 'l1'): True, ('t2', 'f2'): ToolDenied('not that')},
+        {('t1', 'm1', 'l3'): True, ('t1', 'm2'): True, ('t2', 'f1'): True},
+    ]
+    done = [
+        [],
+        ['wipe leaf1'],
+        ['wipe deep', 'wipe flat', 'wipe leaf2'],
+    ]
+    for answers, expected in zip(plan, done, strict=True):
+        world.ran.clear()
+        conversation = reload(result.conversation)
+        results = answer(pending(conversation), answers)
+        result = await tree(world).run(
+            conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps(max_depth=3)
+        )
+        assert sorted(world.ran) == expected
+    assert sorted(result.output.split(' | ')) == [
+        'not that',
+        'saw deep',
+        'saw leaf',
+        'saw top',
+        'wiped deep',
+        'wiped flat',
+        'wiped leaf1',
+        'wiped leaf2',
+    ]
+    assert sorted(world.asked) == sorted(set(world.asked)), 'no model was asked the same twice'
+    assert result.usage.requests == len(world.asked)
+
+
+async def test_held_calls_of_a_child_do_not_run_though_nothing_else_gates_them(answer: Answering) -> None:
+    world = World()
+    child = Subagent('flat', 'x', model=world.model('flat', [wipe('a', 'a'), wipe('b', 'b')]), tools=world.tools())
+    parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
+    first = await parent.run('go', deps=DeepAgentDeps())
+    second = await parent.run(
+        conversation=first.conversation,
+        deferred_tool_results=answer(first.output, {('t', 'a'): True}),
+        deps=DeepAgentDeps(),
+    )
+    assert world.ran == ['wipe a']
+    assert isinstance(second.output, DeferredToolRequests)
+    third = await parent.run(
+        conversation=second.conversation,
+        deferred_tool_results=answer(second.output, {('t', 'b'): True}),
+        deps=DeepAgentDeps(),
+    )
+    assert (world.ran, third.output) == (['wipe a', 'wipe b'], 'wiped a | wiped b')
+
+
+async def test_the_guard_and_approvals_stand_beside_each_other(reload: Reload) -> None:
+    world = World()
+    child = Subagent('flat', 'x', model=world.model('flat', [wipe('a', 'a'), look('b', 'b')]), tools=world.tools())
+
+    def make() -> Agent[Any, Any]:
+        rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'look': True, 'task': True})]
+        return Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+
+    result = await make().run('go', deps=DeepAgentDeps())
+    shown = list[str]()
+    for decision in ({'task': Approve()}, {'wipe': Deny('no')}, {'look': Approve()}):
+        conversation = reload(result.conversation)
+        waiting = pending_approvals(pending(conversation))
+        shown += ['/'.join((*each.path, each.tool)) for each in waiting]
+        decisions = {each.id: decision[each.tool] for each in waiting if each.tool in decision}
+        answers = answer_approvals(pending(conversation), decisions)
+        result = await make().run(conversation=conversation, deferred_tool_results=answers, deps=DeepAgentDeps())
+    assert sorted(shown) == ['flat/look', 'flat/look', 'flat/wipe', 'task']
+    assert world.ran == ['look b']
+    assert result.output == 'no | saw b'
+
+
+async def test_a_call_of_an_external_tool_of_a_child_rises_and_its_result_comes_back() -> None:
+    def remote() -> str:
+        raise CallDeferred(metadata={'queue': 'q'})
+
+    world = World()
+    child = Subagent('far', 'x', model=world.model('far', ToolCallPart('remote', {}, 'r')), tools=[remote])
+    parent = Agent(world.model('top', task('far', 't')), output_type=OUT, capabilities=[Subagents([child])])
+    first = await parent.run('go', deps=DeepAgentDeps())
+    request = parse_request(first.output.metadata['t'])
+    assert isinstance(request, DelegationRequest)
+    assert ([each.tool_name for each in request.requests.calls], request.requests.metadata) == (
+        ['remote'],
+        {'r': {'queue': 'q'}},
+    )
+    answers = DelegationAnswers(request=request, results=request.requests.build_results(calls={'r': 'far away'}))
+    results = first.output.build_results(approvals={'t': True}, metadata={'t': dump(answers)})
+    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert second.output == 'far away'
+
+
+async def test_a_held_delegation_waits_on_with_its_request_and_nothing_runs() -> None:
+    parent, world, first = await paused()
+    results = first.output.build_results(
+        approvals={'t': True}, metadata={'t': dump(Held(request=first.output.metadata['t']))}
+    )
+    asked = len(world.asked)
+    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert second.output == first.output
+    assert (len(world.asked), world.ran) == (asked, [])
+
+
+async def paused(deps: DeepAgentDeps | None = None, **options: Any) -> tuple[Agent[Any, Any], World, Any]:
+    """Return a parent whose child waits, what happened, and the result."""
+    world = World()
+    steps = options.pop('steps', [wipe('a', 'a')])
+    tools = [*world.tools(), *options.pop('tools', ())]
+    child = Subagent('flat', 'x', model=world.model('flat', *steps), tools=tools, **options)
+    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
+    return parent, world, await parent.run('go', deps=deps or DeepAgentDeps())
+
+
+async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() -> None:
+    world = World()
+    child = Subagent('flat', 'x', model=world.model('flat', 'fine'))
+    rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
+    parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+    first = await parent.run('go', deps=DeepAgentDeps())
+    assert world.asked == ['top 0']
+    [waiting] = pending_approvals(first.output)
+    results = answer_approvals(first.output, {waiting.id: Approve()})
+    await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert world.asked == ['top 0', 'flat 0', 'top 1']
+
+
+# What goes with a pause, beside the history.
+
+
+async def test_a_child_goes_on_in_its_own_conversation_with_its_todos(answer: Answering, reload: Reload) -> None:
+    seen = list[Any]()
+
+    def note(ctx: RunContext[DeepAgentDeps]) -> str:
+        seen.append((ctx.conversation_id, list(ctx.deps.todos)))
+        return 'ok'
+
+    plan = call('write_todos', todos=[{'content': 'wipe', 'status': 'in_progress'}])
+    steps = [plan, call('note'), wipe('a', 'a'), call('note')]
+    parent, _, first = await paused(steps=steps, tools=[note], capabilities=[Todos()])
+    conversation = reload(first.conversation)
+    results = answer(pending(conversation), {('t', 'a'): True})
+    second = await parent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert seen[0] == seen[1]
+    assert seen[0][1] == [Todo(content='wipe', status='in_progress')]
+    [delegated] = returns(second.all_messages())
+    assert delegated.metadata['sub_agent_thread_id'] == seen[0][0]
+    assert delegated.metadata['usage']['requests'] == 5
+
+
+async def test_what_a_budget_has_left_survives_the_pause(answer: Answering, reload: Reload) -> None:
+    steps = [look('1', '1'), wipe('a', 'a'), look('2', '2'), look('3', '3')]
+    parent, world, first = await paused(steps=steps, usage_limits=UsageLimits(request_limit=3))
+    conversation = reload(first.conversation)
+    results = answer(pending(conversation), {('t', 'a'): True})
+    second = await parent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert world.asked == ['top 0', 'flat 0', 'flat 1', 'flat 2', 'top 1']
+    assert second.output.startswith("The subagent 'flat' has used up its budget: ")
+    assert '- wipe({"x":"a"}): success' in second.output
+
+
+async def test_the_settings_of_the_parent_survive_the_pause_as_far_as_json_holds_them(
+    answer: Answering, reload: Reload
+) -> None:
+    seen = list[ModelSettings | None]()
+
+    def play(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        seen.append(info.model_settings)
+        return wipe('a', 'a') if len(messages) == 1 else 'done'
+
+    world = World()
+    child = Subagent('flat', 'x', model=ScriptedModel(then=play), tools=world.tools())
+    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
+    settings = ModelSettings(temperature=0.5, timeout=httpx.Timeout(5))
+    first = await parent.run('go', deps=DeepAgentDeps(), model_settings=settings)
+    conversation = reload(first.conversation)
+    results = answer(pending(conversation), {('t', 'a'): True})
+    await parent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert seen == [settings, ModelSettings(temperature=0.5)]
+
+
+async def test_deps_that_are_not_ours_pause_and_go_on(answer: Answering, reload: Reload) -> None:
+    world = World()
+    child = Subagent('flat', 'x', model=world.model('flat', wipe('a', 'a')), tools=world.tools())
+    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
+    first = await parent.run('go', deps='mine')
+    conversation = reload(first.conversation)
+    results = answer(pending(conversation), {('t', 'a'): True})
+    second = await parent.run(conversation=conversation, deferred_tool_results=results, deps='mine')
+    assert (second.output, world.ran) == ('wiped a', ['wipe a'])
+
+
+async def test_a_structured_child_pauses_and_then_answers_with_data(answer: Answering) -> None:
+    class Report(BaseModel):
+        text: str
+
+    world = World()
+    script = ScriptedModel(wipe('a', 'a'), call('final_result', text='done'))
+    child = Subagent('flat', 'x', model=script, output_type=Report, tools=world.tools())
+    parent = Agent[Any, Any](
+        ScriptedModel(task('flat', 't'), 'done'), output_type=OUT, capabilities=[Subagents([child])]
+    )
+    first = await parent.run('go', deps=DeepAgentDeps())
+    results = answer(first.output, {('t', 'a'): True})
+    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    [part] = returns(second.all_messages())
+    assert part.content == Report(text='done')
+
+
+# Agents that have output validators.
+
+
+def validated(world: World, *steps: Answer, output_type: Any) -> Agent[Any, Any]:
+    agent = Agent[Any, Any](ScriptedModel(*steps), output_type=output_type, tools=world.tools())
+
+    @agent.output_validator
+    def check(output: object) -> object:
+        return output
+
+    return agent
+
+
+async def test_an_agent_with_output_validators_runs_as_it_is(ask: Any) -> None:
+    returned = await ask(Subagent('flat', 'x', agent=validated(World(), 'fine', output_type=str)))
+    assert returned.content == 'fine'
+
+
+async def test_an_agent_with_output_validators_that_cannot_pause_says_so(ask: Any) -> None:
+    world = World()
+    agent = validated(world, wipe('a', 'a'), output_type=str)
+    returned = await ask(Subagent('flat', 'x', agent=agent))
+    assert returned.outcome == 'failed'
+    assert returned.content.startswith(
+        "The subagent 'flat' has a call that must wait for a person, and cannot wait: it has output validators"
+    )
+    assert world.ran == []
+
+
+async def test_an_agent_with_output_validators_may_pause_by_its_own_output_type(answer: Answering) -> None:
+    world = World()
+    agent = validated(world, wipe('a', 'a'), 'done', output_type=OUT)
+    parent = Agent[Any, Any](
+        world.model('top', task('flat', 't')),
+        output_type=OUT,
+        capabilities=[Subagents([Subagent('flat', 'x', agent=agent)])],
+    )
+    first = await parent.run('go', deps=DeepAgentDeps())
+    results = answer(first.output, {('t', 'a'): True})
+    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert (second.output, world.ran) == ('done', ['wipe a'])
+
+
+# Answers that do not fit.
+
+
+async def go_on(change: Callable[[dict[str, Any]], None]) -> tuple[str, World]:
+    """Return what the parent is told when what was kept of its child is changed."""
+    parent, world, first = await paused()
+    request = parse_request(first.output.metadata['t'])
+    assert isinstance(request, DelegationRequest)
+    answers = DelegationAnswers(request=request, results=request.requests.build_results(approve_all=True))
+    carried = json.loads(json.dumps(dump(answers)))
+    change(carried['pydantic_deep'])
+    results = first.output.build_results(approvals={'t': True}, metadata={'t': carried})
+    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert [part.outcome for part in returns(second.all_messages())] == ['failed']
+    return second.output, world
+
+
+def with_request(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda value: value['request'].update(changes)
+
+
+def of_no_kind(value: dict[str, Any]) -> None:
+    value['kind'] = 'unheard of'
+
+
+def others(value: dict[str, Any]) -> None:
+    message = ModelResponse([TextPart('hi')], conversation_id='another')
+    value['request']['messages'] = ModelMessagesTypeAdapter.dump_python([message], mode='json')
+
+
+def answered(value: dict[str, Any]) -> None:
+    message = ModelResponse([TextPart('hi')], conversation_id=value['request']['conversation_id'])
+    value['request']['messages'] = ModelMessagesTypeAdapter.dump_python([message], mode='json')
+
+
+@pytest.mark.parametrize(
+    ('change', 'said'),
+    [
+        (of_no_kind, 'The subagent cannot go on: The metadata of a pending call is not'),
+        (with_request(messages=[{'kind': 'nonsense'}]), 'what was kept of it is damaged'),
+        (with_request(messages=None), 'what was kept of it is damaged'),
+        (with_request(state={'usage': 'much'}), 'what was kept of it is damaged'),
+        (with_request(messages=[]), 'what was kept of it is another conversation'),
+        (with_request(subagent='other'), "the answers are for 'other'"),
+        (others, 'what was kept of it is another conversation'),
+        (answered, 'Tool call results were provided, but the message history does not contain any unprocessed'),
+    ],
+)
+async def test_answers_that_do_not_fit_are_a_failed_result(
+    change: Callable[[dict[str, Any]], None], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told, world = await go_on(change)
+    assert said in told
+    assert world.ran == []
