@@ -66,11 +66,13 @@ class Approvals(AbstractCapability[object]):
     _admitted: dict[str, _Answer | None] = field(default_factory=dict[str, '_Answer | None'], init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is neither a bool nor a rule.
+        """Refuse what is neither a bool nor a rule, and to be loaded by the model.
 
         Raises:
-            UserError: There is such a value.
+            UserError: There is such a value, or `defer_loading` is set.
         """
+        if self.defer_loading:
+            raise UserError('`Approvals` cannot have `defer_loading`: no call would wait until the model loads them.')
         for name, rule in self.interrupt_on.items():
             if not isinstance(cast('object', rule), (bool, ApprovalRule)):
                 raise UserError(

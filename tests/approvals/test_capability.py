@@ -627,6 +627,10 @@ class TestNames:
         with pytest.raises(UserError, match="says 'yes' for 'wipe'"):
             Approvals(interrupt_on={'wipe': 'yes'})  # type: ignore[dict-item]
 
+    def test_a_gate_that_the_model_would_have_to_load_is_refused(self) -> None:
+        with pytest.raises(UserError, match='defer_loading'):
+            Approvals(defer_loading=True)
+
 
 class TestSeveral:
     async def test_two_of_one_agent_ask_for_what_either_asks(self, desk: DeskType) -> None:
