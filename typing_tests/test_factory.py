@@ -6,11 +6,26 @@ from dataclasses import dataclass
 from typing import assert_type
 
 from pydantic import BaseModel
-from pydantic_ai import Agent, RunContext
+from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
-from pydantic_deep import DeepAgentDeps, Filesystem, LocalBackend, StateBackend, Todos, create_deep_agent
+from pydantic_deep import (
+    ApprovalRule,
+    DeepAgentDeps,
+    Deny,
+    Edit,
+    Filesystem,
+    LocalBackend,
+    PendingApproval,
+    StateBackend,
+    Subagent,
+    Todos,
+    answer_approvals,
+    create_deep_agent,
+    pending_approvals,
+)
+from pydantic_deep.approvals import Decision
 from pydantic_deep_backends import BackendProtocol, SupportsCommands, SupportsSearch
 
 
@@ -59,3 +74,26 @@ def rooms_fit_any_agent() -> None:
 
 create_deep_agent('test', deps_type=int)  # type: ignore[type-var]
 TenantDeps(tenant=1)  # type: ignore[arg-type]
+
+assert_type(
+    create_deep_agent('test', interrupt_on={'write_file': True}), Agent[DeepAgentDeps, str | DeferredToolRequests]
+)
+assert_type(
+    create_deep_agent('test', output_type=Answer, interrupt_on={'x': ApprovalRule(when=lambda args: True)}),
+    Agent[DeepAgentDeps, Answer | DeferredToolRequests],
+)
+assert_type(
+    create_deep_agent('test', subagents=[Subagent('a', 'Does a.', agent=Agent('test', deps_type=int))], skills=['.']),
+    Agent[DeepAgentDeps, str],
+)
+
+
+async def approvals_are_answered() -> None:
+    agent = create_deep_agent('test', interrupt_on={'write_file': True})
+    output = (await agent.run('go', deps=DeepAgentDeps())).output
+    if isinstance(output, DeferredToolRequests):
+        pending: list[PendingApproval] = pending_approvals(output)
+        decisions: dict[str, Decision] = {pending[0].id: Deny('no'), pending[1].id: Edit({'path': 'a'})}
+        assert_type(answer_approvals(output, decisions), DeferredToolResults)
+    else:
+        assert_type(output, str)
