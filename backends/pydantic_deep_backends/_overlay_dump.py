@@ -75,16 +75,14 @@ def load_into(layer: Layer, value: object) -> None:
 
 
 def _dump_state(state: State) -> JsonValue:
-    match state:
-        case None:
-            return None
-        case Directory():
-            return {'kind': 'directory'}
-        case Other():
-            return {'kind': 'other', 'mark': state.mark}
-        case Content():
-            version = state.version
-            return {'kind': 'file', 'digest': version.digest, 'size': version.size, 'is_searched': state.is_searched}
+    if state is None:
+        return None
+    if isinstance(state, Directory):
+        return {'kind': 'directory'}
+    if isinstance(state, Other):
+        return {'kind': 'other', 'mark': state.mark}
+    version = state.version
+    return {'kind': 'file', 'digest': version.digest, 'size': version.size, 'is_searched': state.is_searched}
 
 
 def _load_contents(found: Mapping[str, object]) -> dict[str, bytes]:

@@ -217,6 +217,43 @@ async def test_nothing_is_below_a_file_of_the_overlay() -> None:
     assert not await overlay.exists('/f/x')
 
 
+async def test_a_directory_is_seen_without_what_was_removed_far_below() -> None:
+    overlay = OverlayBackend(StateBackend({'/d/e/f': '1'}))
+    await overlay.remove('/d/e/f')
+    assert [entry.path for entry in await overlay.list_dir('/')] == ['/d']
+    assert (await overlay.glob('**')).paths == ()
+
+
+async def test_an_empty_directory_is_searched_and_removed_with_what_the_base_has_there() -> None:
+    base = StateBackend()
+    overlay = OverlayBackend(base)
+    await overlay.make_dir('/d/e')
+    assert (await overlay.glob('**', '/d')).paths == ()
+    await base.write_bytes('/d/e/f', b'x')
+    assert (await overlay.glob('**', '/d')).paths == ('/d/e/f',)
+    await overlay.remove('/d')
+    assert not await overlay.exists('/d/e/f')
+
+
+async def test_nothing_is_made_below_a_file_of_a_base_that_finds_nothing_there() -> None:
+    class Vague(StateBackend):
+        async def read_bytes(self, path: str) -> bytes:
+            if path.startswith('/f/'):
+                raise FileNotFoundError(path)
+            return await super().read_bytes(path)
+
+        async def stat(self, path: str) -> Any:
+            if path.startswith('/f/'):
+                raise FileNotFoundError(path)
+            return await super().stat(path)
+
+    overlay = OverlayBackend(Vague({'/f': '1'}))
+    with pytest.raises(NotADirectoryError):
+        await overlay.write_bytes('/f/x', b'')
+    with pytest.raises(NotADirectoryError):
+        await overlay.make_dir('/f/x/y')
+
+
 async def test_links_of_the_base_lead_where_they_lead(tmp_path: Path) -> None:
     (tmp_path / 'd').mkdir()
     (tmp_path / 'd/f').write_text('old')
