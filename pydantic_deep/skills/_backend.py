@@ -74,7 +74,7 @@ class BackendScan:
         except BACKEND_FAILURES as error:
             self._note('error', 'unreadable', path, f'It cannot be read: {_reason(error)}.')
             return
-        parsed = _parse(data, path, directory, folder.name, self.source.scope)
+        parsed = parse_contents(data, path, directory, folder.name, self.source.scope)
         self.diagnostics += parsed.diagnostics
         if parsed.skill is not None:
             self.skills.append(parsed.skill)
@@ -86,7 +86,7 @@ class BackendScan:
 
 
 @lru_cache(maxsize=MAX_KEPT)
-def _parse(data: bytes, path: str, directory: str, name: str, scope: Scope) -> Parsed:
+def parse_contents(data: bytes, path: str, directory: str, name: str, scope: Scope) -> Parsed:
     report = Report(path=path)
     skill = parse_whole(data, name, report)
     if skill is not None:

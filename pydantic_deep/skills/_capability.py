@@ -187,7 +187,8 @@ class Skills(AbstractCapability[object]):
         """Refuse to change files of skills, unless a person allowed it or approvals will ask one."""
         if self._protected and (tool_def.metadata or {}).get('effect') == 'write':
             path: object = args.get('path')
-            if isinstance(path, str) and not ctx.tool_call_approved and APPROVALS_ID not in ctx.capabilities:
+            is_asked = ctx.tool_call_approved or tool_def.kind == 'unapproved' or APPROVALS_ID in ctx.capabilities
+            if isinstance(path, str) and not is_asked:
                 await self._refuse_protected(path)
         return args
 

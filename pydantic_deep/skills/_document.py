@@ -62,7 +62,8 @@ def find_header(head: bytes) -> str | None:
         header = head[opened.end() : closed.start()].decode()
     except UnicodeDecodeError:
         return None
-    return header.replace('\r\n', '\n') if '\r' in header else header
+    header = header.replace('\r\n', '\n')
+    return None if '\r' in header else header
 
 
 def parse_document(data: bytes) -> Document:

@@ -13,6 +13,9 @@ from ._files import MAX_FILES
 MAX_NAMES = 1_000
 """How many names are compared with one that is not known."""
 
+MAX_SHOWN = 10
+"""How many names are shown if none is like it."""
+
 
 def render_loaded(body: str, files: str) -> str:
     """Return the instructions, with what there is to say of the files."""
@@ -41,5 +44,8 @@ def render_files(name: str, directory: str | None, files: list[str], *, is_cut: 
 def render_unknown(name: str, known: Iterable[str]) -> str:
     """Return that there is no skill of a name, and which names are like it."""
     names = list(islice(known, MAX_NAMES))
-    similar = get_close_matches(name.casefold(), names, n=3) or names[:10]
-    return f'No skill named {name!r}. {"Similar" if len(names) > 10 else "Skills"}: {", ".join(similar)}.'
+    similar = get_close_matches(name.casefold(), names, n=3)
+    if similar:
+        return f'No skill named {name!r}. Similar: {", ".join(similar)}.'
+    shown = ', '.join(names[:MAX_SHOWN]) + (', …' if len(names) > MAX_SHOWN else '')
+    return f'No skill named {name!r}. Skills: {shown or "none"}.'

@@ -53,52 +53,51 @@ class Scan:
     skills: list[Skill] = field(default_factory=list[Skill])
     """What was found, in the order of the folders' names."""
     diagnostics: list[SkillDiagnostic] = field(default_factory=list[SkillDiagnostic])
-    _left: int = MAX_DIRECTORIES
+    _left: int = field(default_factory=lambda: MAX_DIRECTORIES)
 
     def run(self) -> None:
         """Look at the directory and below."""
         if not self._look_at(self.root, Path(self.root).name):
             self._enter(self.root, 1)
 
-    def _enter(self, directory: str, depth: int) -> bool:
-        """Look at the folders of a directory. Return whether there was anything to say of them."""
-        said = False
+    def _enter(self, directory: str, depth: int) -> None:
+        """Look at the folders of a directory."""
         for entry in self._entries(directory):
             if entry.name.casefold() == 'skill.md' and entry.name != FILE_NAME:
                 self._note('error', 'misnamed', entry.path, f'Name it {FILE_NAME}, in exactly these letters.')
-                said = True
             elif self._is_directory(entry):
                 self._left -= 1
                 if self._left < 0:
-                    break
-                said = self._visit(entry, depth) or said
+                    self._stop(directory)
+                    return
+                self._visit(entry, depth)
+
+    def _stop(self, directory: str) -> None:
         if self._left == -1:
             message = f'There are more than {MAX_DIRECTORIES:,} folders. The rest was not looked at.'
             self._note('error', 'too-many', directory, message)
-            self._left = -2
-        return said
 
-    def _visit(self, entry: os.DirEntry[str], depth: int) -> bool:
-        """Look at one folder. Return whether there was anything to say of it."""
+    def _visit(self, entry: os.DirEntry[str], depth: int) -> None:
+        """Look at one folder, and below it if it is no skill."""
         if entry.is_symlink():
-            return self._visit_link(entry)
-        if self._look_at(entry.path, entry.name):
-            return True
-        if entry.name.startswith('.') or entry.name in _NEVER_ENTERED:
-            return False
-        if depth < MAX_DEPTH and self._enter(entry.path, depth + 1):
-            return True
-        if depth == 1:
+            self._visit_link(entry)
+            return
+        is_skill = self._look_at(entry.path, entry.name)
+        if is_skill or entry.name.startswith('.') or entry.name in _NEVER_ENTERED:
+            return
+        before = len(self.skills) + len(self.diagnostics)
+        if depth < MAX_DEPTH:
+            self._enter(entry.path, depth + 1)
+        if depth == 1 and before == len(self.skills) + len(self.diagnostics):
             self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} in this folder.')
-        return depth == 1
 
-    def _visit_link(self, entry: os.DirEntry[str]) -> bool:
+    def _visit_link(self, entry: os.DirEntry[str]) -> None:
         """Look at the folder that a link leads to, if that is inside; its own folders are not entered."""
         target = os.path.realpath(entry.path)
         if not self._is_inside(target) or any(is_inside(root, target) for root in self.allowed):
             self._note('error', 'link-outside', entry.path, 'The link leads out of the directories of skills.')
-            return True
-        return self._look_at(target, entry.name)
+        elif not self._look_at(target, entry.name):
+            self._note('warning', 'no-skill-file', entry.path, f'There is no {FILE_NAME} where the link leads.')
 
     def _look_at(self, directory: str, name: str) -> bool:
         """Read the `SKILL.md` of a folder. Return whether there is something of that name."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, TypeAlias, cast
 
 MAX_DEPTH = 16
@@ -79,7 +80,7 @@ def parse_yaml(text: str) -> Value | None:
     Raises:
         UnusableYamlError: It is no YAML, has an alias, or is nested deeper than `MAX_DEPTH`.
     """
-    yaml, loader = _library()
+    yaml, loader = yaml_library()
     try:
         if _SUSPICIOUS.search(text):
             _check_bounds(text)
@@ -94,11 +95,11 @@ def parse_yaml(text: str) -> Value | None:
 def recover_pairs(text: str) -> Pairs:
     """Return what a text that is no YAML says at its top level: each key by itself, its raw text if need be."""
     keys = list(_KEY.finditer(text))[:MAX_KEYS]
-    ends = [key.start() for key in keys[1:]] + [len(text)]
+    borders = [*(key.start() for key in keys), len(text)]
     pairs: list[tuple[Scalar, Value]] = []
-    for key, end in zip(keys, ends, strict=True):
-        line = text.count('\n', 0, key.start())
-        pairs.append((Scalar(key['key'], line), _recover(text[key.start() : end], text[key.end() : end], line)))
+    for key, (start, end) in zip(keys, pairwise(borders), strict=True):
+        line = text.count('\n', 0, start)
+        pairs.append((Scalar(key['key'], line), _recover(text[start:end], text[key.end() : end], line)))
     return Pairs(tuple(pairs), 0)
 
 
@@ -134,7 +135,7 @@ def _shifted(value: Value, lines: int) -> Value:
 
 def _check_bounds(text: str) -> None:
     """Go through the events, which costs no recursion, and stop at the first that is too much."""
-    yaml, loader = _library()
+    yaml, loader = yaml_library()
     depth = 0
     for event in cast('Sequence[Any]', yaml.parse(text, Loader=loader)):
         if isinstance(event, yaml.AliasEvent):
@@ -161,7 +162,7 @@ def _key(node: Any) -> Scalar:
 
 
 @cache
-def _library() -> tuple[Any, Any]:
+def yaml_library() -> tuple[Any, Any]:
     """Return PyYAML and its safe loader, the one in C where it was built."""
     import yaml
 

@@ -1,0 +1,272 @@
+"""Which skills are found in directories, and what is said of the rest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep.skills import Skill, SkillCatalog, SkillDirectory, discover_skills
+from pydantic_deep.skills import _scan as scan
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that are opened from now on."""
+    paths: list[str] = []
+    real = os.open
+
+    def counting(path: str, flags: int) -> int:
+        paths.append(path)
+        return real(path, flags)
+
+    monkeypatch.setattr(scan.os, 'open', counting)
+    return paths
+
+
+def codes(catalog: SkillCatalog) -> list[str]:
+    return [diagnostic.code for diagnostic in catalog.diagnostics]
+
+
+def test_a_skill_has_its_frontmatter_and_no_body_yet(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    fields = (
+        'description: Use this skill when you test.\nlicense: MIT\ncompatibility: Needs git\n'
+        'metadata:\n  version: "1.10"\nallowed-tools: Read Bash(git status *)\ndisable-model-invocation: true'
+    )
+    directory = write_skill('pdf', fields, files=['a.md'])
+    catalog = discover_skills([tmp_path / 'skills'])
+    assert catalog.skills == {
+        'pdf': Skill(
+            'pdf',
+            'Use this skill when you test.',
+            directory=directory,
+            allowed_tools=('Read', 'Bash(git status *)'),
+            license='MIT',
+            compatibility='Needs git',
+            metadata={'version': '1.10'},
+            scope='project',
+            source=str(directory / 'SKILL.md'),
+            is_hidden=True,
+        )
+    }
+    skill = catalog.skills['pdf']
+    assert (skill.frontmatter_loaded, skill.body, skill.files) == (True, None, None)
+    assert catalog.diagnostics == ()
+
+
+def test_a_directory_that_is_a_skill_is_found_itself(write_skill: Callable[..., Path]) -> None:
+    assert list(discover_skills([write_skill('pdf')]).skills) == ['pdf']
+
+
+def test_skills_may_be_sorted_into_folders(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    write_skill('a', root='skills/x/y/z')
+    write_skill('b', root='skills/x/y/z/deeper')
+    write_skill('c', root='skills/.git')
+    write_skill('d', root='skills/node_modules')
+    write_skill('.e')
+    write_skill('f', root='skills/.e/inside')
+    catalog = discover_skills([tmp_path / 'skills'])
+    assert list(catalog.skills) == ['.e', 'a']
+
+
+def test_skills_are_in_order_of_scope_and_name(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    for root, names in {'one': 'cab', 'two': 'de'}.items():
+        for name in names:
+            write_skill(name, root=root)
+    catalog = discover_skills([SkillDirectory(tmp_path / 'one', scope='bundled'), tmp_path / 'two'])
+    assert list(catalog.skills) == ['d', 'e', 'a', 'b', 'c']
+
+
+@pytest.mark.parametrize('order', [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_project_comes_before_user_before_bundled(
+    write_skill: Callable[..., Path], tmp_path: Path, order: tuple[int, ...]
+) -> None:
+    directories = [
+        SkillDirectory(write_skill('pdf', root='project').parent),
+        SkillDirectory(write_skill('pdf', root='user').parent, scope='user'),
+        SkillDirectory(write_skill('pdf', root='bundled').parent, scope='bundled'),
+    ]
+    catalog = discover_skills([directories[index] for index in order])
+    assert catalog.skills['pdf'].scope == 'project'
+    used = tmp_path / 'project/pdf/SKILL.md'
+    assert [(d.path, d.code, d.severity) for d in catalog.diagnostics] == [
+        (str(tmp_path / scope / 'pdf/SKILL.md'), 'shadowed', 'warning') for scope in ('user', 'bundled')
+    ]
+    assert str(used) in catalog.diagnostics[0].message
+
+
+def test_within_a_scope_the_first_directory_wins(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    first, second = (write_skill('pdf', root=root).parent for root in ('b', 'a'))
+    assert discover_skills([first, second]).skills['pdf'].directory == tmp_path / 'b/pdf'
+
+
+def test_names_that_look_the_same_are_the_same(write_skill: Callable[..., Path], tmp_path: Path) -> None:
+    write_skill('cafe\u0301', root='a')
+    write_skill('caf\u00e9', root='b')
+    catalog = discover_skills([tmp_path / 'a', tmp_path / 'b'])
+    assert list(catalog.skills) == ['caf\u00e9']
+    assert 'shadowed' in codes(catalog)
+
+
+def test_what_nobody_vouches_for_is_named_and_not_used(write_skill: Callable[..., Path]) -> None:
+    catalog = discover_skills([SkillDirectory(write_skill('pdf').parent, trusted=False)])
+    assert (dict(catalog.skills), codes(catalog)) == ({}, ['untrusted'])
+
+
+def test_a_missing_directory_is_an_error_unless_it_may_be_missing(tmp_path: Path) -> None:
+    assert codes(discover_skills([tmp_path / 'none'])) == ['missing-directory']
+    assert codes(discover_skills([SkillDirectory(tmp_path / 'none', is_required=False)])) == []
+
+
+def test_the_home_of_the_user_is_known(
+    write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_skill('pdf')
+    monkeypatch.setenv('HOME', str(tmp_path))
+    assert list(discover_skills([SkillDirectory('~/skills')]).skills) == ['pdf']
+
+
+def test_one_path_is_no_sequence_of_them() -> None:
+    with pytest.raises(TypeError, match='Pass a sequence'):
+        discover_skills('skills')
+
+
+def test_a_second_look_opens_nothing(write_skill: Callable[..., Path], tmp_path: Path, opened: list[str]) -> None:
+    for number in range(20):
+        write_skill(f'skill-{number}', 'description: "no: yaml: but bounded"' if number % 2 else 'description: Fine.')
+    first = discover_skills([tmp_path / 'skills'])
+    assert len(opened) == 20
+    second = discover_skills([tmp_path / 'skills'])
+    assert len(opened) == 20
+    assert second == first
+    assert scan.parse_file.cache_info().misses == 20
+
+
+def test_a_changed_file_is_read_again_and_it_alone(
+    write_skill: Callable[..., Path], tmp_path: Path, opened: list[str]
+) -> None:
+    directory = write_skill('a')
+    write_skill('b')
+    discover_skills([tmp_path / 'skills'])
+    file = directory / 'SKILL.md'
+    file.write_text(file.read_text().replace('test', 'work'))
+    os.utime(file, ns=(0, 0))
+    opened.clear()
+    assert discover_skills([tmp_path / 'skills']).skills['a'].description == 'Use this skill when you work.'
+    assert opened == [str(file)]
+
+
+def test_only_the_head_of_a_long_file_is_read(
+    write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_skill('a', body='x' * 100_000)
+    read: list[int] = []
+    real = os.read
+
+    def counting(descriptor: int, size: int) -> bytes:
+        data = real(descriptor, size)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(scan.os, 'read', counting)
+    assert 'a' in discover_skills([tmp_path / 'skills']).skills
+    assert read == [8192]
+
+
+def test_how_much_is_remembered_is_bounded() -> None:
+    assert scan.parse_file.cache_info().maxsize == scan.MAX_KEPT
+
+
+def test_the_number_of_folders_looked_at_is_bounded(
+    write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, 'MAX_DIRECTORIES', 3)
+    for name in 'abcde':
+        write_skill(name, root=f'skills/{name}')
+    catalog = discover_skills([tmp_path / 'skills'])
+    assert list(catalog.skills) == ['a']
+    assert [(d.code, d.path) for d in catalog.diagnostics] == [('too-many', str(tmp_path / 'skills/b'))]
+
+
+class TestLinks:
+    def test_a_link_inside_the_directories_is_followed(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+        write_skill('real', 'description: There.', root='elsewhere')
+        (tmp_path / 'skills').mkdir()
+        (tmp_path / 'skills/real').symlink_to(tmp_path / 'elsewhere/real')
+        catalog = discover_skills([tmp_path / 'skills', tmp_path / 'elsewhere'])
+        assert catalog.skills['real'].directory == tmp_path / 'elsewhere/real'
+
+    def test_a_link_to_outside_is_refused(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+        write_skill('real', root='elsewhere')
+        write_skill('good')
+        (tmp_path / 'skills/real').symlink_to(tmp_path / 'elsewhere/real')
+        catalog = discover_skills([tmp_path / 'skills'])
+        assert list(catalog.skills) == ['good']
+        assert codes(catalog) == ['link-outside']
+
+    def test_a_link_to_the_directory_of_all_skills_is_no_skill(
+        self, write_skill: Callable[..., Path], tmp_path: Path
+    ) -> None:
+        write_skill('good')
+        (tmp_path / 'skills/all').symlink_to(tmp_path / 'skills')
+        assert codes(discover_skills([tmp_path / 'skills'])) == ['link-outside']
+
+    def test_a_linked_file_is_read_where_it_is(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+        good = write_skill('good')
+        (tmp_path / 'skills/good2').mkdir()
+        (tmp_path / 'skills/good2/SKILL.md').symlink_to('../shared.md')
+        (good / 'SKILL.md').rename(tmp_path / 'skills/shared.md')
+        skill = discover_skills([tmp_path / 'skills']).skills['good']
+        assert skill.source == str(tmp_path / 'skills/shared.md')
+        assert skill.directory == tmp_path / 'skills/good2'
+
+    def test_a_linked_file_outside_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / 'secret').write_text('---\ndescription: root:x:0\n---\n')
+        (tmp_path / 'skills/bad').mkdir(parents=True)
+        (tmp_path / 'skills/bad/SKILL.md').symlink_to(tmp_path / 'secret')
+        catalog = discover_skills([tmp_path / 'skills'])
+        assert (dict(catalog.skills), codes(catalog)) == ({}, ['link-outside'])
+
+    def test_a_link_to_a_folder_without_a_skill_is_said(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
+        write_skill('good')
+        (tmp_path / 'skills/.none').mkdir()
+        (tmp_path / 'skills/link').symlink_to('.none')
+        assert codes(discover_skills([tmp_path / 'skills'])) == ['no-skill-file']
+
+
+class TestRaces:
+    """What a scan meets when a directory changes under it: stubs, because no test can time that."""
+
+    def test_a_file_that_became_a_fifo_is_not_read(
+        self, write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        directory = write_skill('a')
+        file, lstat = str(directory / 'SKILL.md'), os.lstat
+        real = lstat(file)
+
+        def before(path: str) -> os.stat_result:
+            return real if path == file else lstat(path)
+
+        (directory / 'SKILL.md').unlink()
+        os.mkfifo(directory / 'SKILL.md')
+        monkeypatch.setattr(scan.os, 'lstat', before)
+        assert codes(discover_skills([tmp_path / 'skills'])) == ['not-a-file']
+
+    def test_a_directory_that_cannot_be_listed_is_said(
+        self, write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_skill('good')
+        (tmp_path / 'skills/closed').mkdir()
+        real = os.scandir
+
+        def refusing(path: str) -> object:
+            if path.endswith('closed'):
+                raise PermissionError(13, 'Permission denied', path)
+            return real(path)
+
+        monkeypatch.setattr(scan.os, 'scandir', refusing)
+        catalog = discover_skills([tmp_path / 'skills'])
+        assert list(catalog.skills) == ['good']
+        assert [d.message for d in catalog.diagnostics] == ['The directory cannot be read: Permission denied.']
