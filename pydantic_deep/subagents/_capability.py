@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import cast
 
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability
@@ -57,6 +58,21 @@ class Subagents(AbstractCapability[object]):
         if self.build is None:
             check_plain(self.subagents)
         self._room = self._new_room()
+
+    @classmethod
+    def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> Subagents:
+        """Return one with the subagents of all, built by the last `build` that there is.
+
+        Raises:
+            InvalidSubagentError: Two of them have a subagent of one name.
+        """
+        rooms = cast('Sequence[Subagents]', capabilities)
+        return cls(
+            [subagent for room in rooms for subagent in room.subagents],
+            build=next((room.build for room in reversed(rooms) if room.build is not None), None),
+            general_purpose=all(room.general_purpose for room in rooms),
+            id=rooms[-1].id,
+        )
 
     async def for_run(self, ctx: RunContext[object]) -> Subagents:
         """Return this run's instance, which knows what its requests are like."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 GENERAL = 'general-purpose'
 """The name of the subagent that is the agent itself."""
 
-GENERAL_DESCRIPTION = 'you, with your tools and a fresh mind'
+GENERAL_DESCRIPTION = 'a fresh copy of you, with your tools'
 
 HEADING = 'Subagents for `task`:'
 

@@ -144,9 +144,10 @@ class Delegation:
             )
             if not isinstance(result.output, DeferredToolRequests):
                 return self._returned(result, None if self._overlay is None else await self._overlay.merge())
+            pause = dump(await self._request(result, deps, settings, is_streamed=is_streamed))
         except Exception as error:  # the code of the child is the user's, and may raise anything
             raise self._failure(error) from error
-        raise ApprovalRequired(metadata=dump(await self._request(result, deps, settings, is_streamed=is_streamed)))
+        raise ApprovalRequired(metadata=pause)
 
     def _deps(self, state: PausedChild | None) -> object:
         """Return the deps of the child, as they were when it paused."""

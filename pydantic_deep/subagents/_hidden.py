@@ -12,6 +12,8 @@ from pydantic_ai.capabilities import AbstractCapability
 
 from pydantic_deep._neighbours import NamesTools
 
+from ._deps import clone_deps
+
 
 async def tool_names(ctx: RunContext[object], agents: Iterable[AbstractAgent[Any, Any]]) -> frozenset[str]:
     """Return the names of all tools of agents, and of those that they name themselves.
@@ -23,7 +25,9 @@ async def tool_names(ctx: RunContext[object], agents: Iterable[AbstractAgent[Any
         capabilities: list[AbstractCapability[Any]] = []
         agent.root_capability.apply(capabilities.append)
         registered = {each.id or f'<{position}>': each for position, each in enumerate(capabilities)}
-        seen = replace(ctx, agent=None, capabilities=registered)  # pydantic-ai finds the owner of each toolset there
+        # pydantic-ai finds the owner of each toolset among the capabilities. The deps are those of a child, so that
+        # agents from further below are not kept as if they were the run's own.
+        seen = replace(ctx, agent=None, deps=clone_deps(ctx.deps, max_depth=1), capabilities=registered)
         for toolset in agent.toolsets:
             names |= (await toolset.get_tools(seen)).keys()
         for capability in capabilities:

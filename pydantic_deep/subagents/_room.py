@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai import DeferredToolRequests, RunContext, ToolReturn
 from pydantic_ai.agent import AbstractAgent
@@ -16,6 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_deep._neighbours import Inherits, neighbours
 from pydantic_deep._pending import DelegationAnswers, Held, parse_answer
 
+from ._catalogue import GENERAL
 from ._children import Builder, agent_of, supplied_agent
 from ._delegation import Delegation, Plan
 from ._deps import HasSubagents, depth_of
@@ -77,19 +78,26 @@ class Room:
             raise ApprovalRequired(metadata=answer.request)
         if name not in self.subagents:
             raise ModelRetry(f'There is no subagent {name!r}. There are: {", ".join(self.subagents)}.')
-        delegation = Delegation(ctx=ctx, plan=self._plan(ctx, name))
+        delegation = Delegation(ctx=ctx, plan=self._checked_plan(ctx, name))
         if isinstance(answer, DelegationAnswers):
             return await delegation.resume(answer)
         return await delegation.start(description)
 
-    def _plan(self, ctx: RunContext[object], name: str) -> Plan:
+    def _checked_plan(self, ctx: RunContext[object], name: str) -> Plan:
         place = place_of(ctx.metadata)
-        subagent = self.subagents[name]
         depth = depth_of(ctx.deps, place)
         if depth < 1:
             chain = ' > '.join((*place.path, name))
             raise ToolFailed(f'No more levels of subagents are allowed here, so {chain} cannot run. Do it yourself.')
-        agent = self._agent(ctx, name, subagent)
+        try:
+            return self._plan(ctx, name, place=place, depth=depth)
+        except Exception as error:  # builders and inherited capabilities are the user's, and may raise anything
+            _LOGGER.warning('Subagent %r cannot be built', name, exc_info=error)
+            raise ToolFailed(f'The subagent {name!r} cannot be built: {describe_error(error)}') from error
+
+    def _plan(self, ctx: RunContext[object], name: str, *, place: Place, depth: int) -> Plan:
+        subagent = self.subagents[name]
+        agent = self._agent(ctx, subagent)
         is_parent = agent is ctx.agent
         model, has_parents_model = _model(ctx, subagent, agent)
         return Plan(
@@ -110,20 +118,11 @@ class Room:
             is_fork=subagent is not None and subagent.isolation == 'fork',
         )
 
-    def _agent(self, ctx: RunContext[object], name: str, subagent: Subagent | None) -> AbstractAgent[Any, Any]:
+    def _agent(self, ctx: RunContext[object], subagent: Subagent | None) -> AbstractAgent[Any, Any]:
         cache = self.cache_of(ctx.deps)
-        try:
-            agent = (
-                (supplied_agent(name, cache) or ctx.agent)
-                if subagent is None
-                else agent_of(subagent, self.build, cache)
-            )
-        except Exception as error:
-            _LOGGER.warning('Subagent %r cannot be built', name, exc_info=error)
-            raise ToolFailed(f'The subagent {name!r} cannot be built: {describe_error(error)}') from error
-        if agent is None:
-            raise ToolFailed(f'The subagent {name!r} cannot run here: the run has no agent.')
-        return agent
+        if subagent is not None:
+            return agent_of(subagent, self.build, cache)
+        return supplied_agent(GENERAL, cache) or cast('AbstractAgent[Any, Any]', ctx.agent)  # a run always has one
 
     def cache_of(self, deps: object) -> dict[str, object]:
         """Return where built agents are kept: in the deps, or for this run."""

@@ -77,7 +77,8 @@ class Subagent:
     usage_limits: UsageLimits | None = None
     """What one delegation to it may use, with all that is below it. The limits of its parent hold besides.
 
-    pydantic-ai's `UsageLimits` stop at 50 requests unless `request_limit` says otherwise.
+    pydantic-ai's `UsageLimits` stop at 50 requests unless `request_limit` says otherwise. Tokens are counted when a
+    response is there: `count_tokens_before_request` is not looked at.
     """
     timeout_seconds: float | None = None
     """How long one run of it may take; the time in which it waits for a person does not count."""

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
-from pydantic_ai import Agent, AgentStreamEvent, CustomEvent, RunContext
+from pydantic_ai import (
+    Agent,
+    AgentRunResultEvent,
+    AgentStreamEvent,
+    CustomEvent,
+    DeferredToolRequests,
+    RunContext,
+    Tool,
+)
 from pydantic_ai.messages import FunctionToolResultEvent, ModelMessage, ModelResponse, PartStartEvent, TextPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
@@ -35,7 +43,7 @@ async def watched(agent: Agent[Any, Any], **options: Any) -> list[AgentStreamEve
     async def watch(ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         seen.extend([event async for event in events])
 
-    await agent.run('go', event_stream_handler=watch, **options)
+    await agent.run(None if options.get('conversation') else 'go', event_stream_handler=watch, **options)
     return seen
 
 
@@ -87,6 +95,31 @@ async def test_events_round_trip_through_json() -> None:
 async def test_an_event_may_be_made_by_hand() -> None:
     event = SubagentEvent(path=('a',), conversation_id='c', event=PartStartEvent(index=0, part=TextPart('x')))
     assert event.kind == 'subagents.event'
+
+
+async def test_a_child_that_paused_in_a_stream_goes_on_in_the_stream(answer: Any) -> None:
+    child = Subagent(
+        'worker',
+        'x',
+        model=ScriptedModel(call('confirm'), 'confirmed'),
+        tools=[Tool(confirm, requires_approval=True)],
+    )
+    parent = Agent[Any, Any](
+        ScriptedModel(call('task', subagent='worker', description='x'), 'done'),
+        output_type=[str, DeferredToolRequests],
+        capabilities=[Subagents([child])],
+    )
+    async with parent.run_stream_events('go', deps=DeepAgentDeps()) as events:
+        [first] = [event.result async for event in events if isinstance(event, AgentRunResultEvent)]
+    results = answer(first.output, {('call-1', 'call-1'): True})
+    seen = await watched(parent, conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    kinds = [event.event.event_kind for event in seen if isinstance(event, SubagentEvent)]
+    assert kinds[:2] == ['function_tool_call', 'function_tool_result']
+    assert 'final_result' in kinds
+
+
+def confirm() -> str:
+    return 'ok'
 
 
 async def test_a_child_is_not_streamed_where_its_parent_is_not(ask: Any) -> None:

@@ -36,7 +36,7 @@ async def test_tools_of_subagents_at_any_depth_are_named_without_a_request() -> 
     ctx = RunContext[Any](deps=deps, model=TestModel(), usage=RunUsage())
     assert isinstance(room, NamesTools)
     assert await room.hidden_tool_names(ctx) == {'task', 'one', 'two', 'three', 'write_todos'}
-    assert list(deps.subagents) == ['outer', 'inner']
+    assert list(deps.subagents) == ['outer']
 
 
 async def test_without_subagents_nothing_is_hidden() -> None:

@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import (
     Agent,
+    ApprovalRequired,
     CallDeferred,
     Conversation,
     DeferredToolRequests,
@@ -340,6 +341,16 @@ async def test_a_structured_child_pauses_and_then_answers_with_data(answer: Answ
     second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
     [part] = returns(second.all_messages())
     assert part.content == Report(text='done')
+
+
+async def test_a_pause_that_cannot_be_kept_is_a_failed_result(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def strange() -> str:
+        raise ApprovalRequired(metadata={'handle': object()})
+
+    child = Subagent('flat', 'x', model=ScriptedModel(call('strange')), tools=[strange])
+    returned = await ask(child)
+    assert returned.outcome == 'failed'
+    assert "The subagent 'flat' failed: PydanticSerializationError: " in returned.content
 
 
 # Agents that have output validators.

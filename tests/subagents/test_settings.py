@@ -95,13 +95,23 @@ async def test_the_run_settings_of_the_parent_hold_where_a_child_has_the_model_o
         call('task', subagent='general-purpose', description='x'),
         'answer',
         'done',
-        settings=ModelSettings(temperature=0.1, seed=1),
+        settings=ModelSettings(temperature=0.1, seed=1, top_p=0.5),
     )
     parent = Agent(
         model, capabilities=[Subagents([Subagent('worker', 'x')])], model_settings=ModelSettings(temperature=0.2)
     )
     await parent.run('go', deps=DeepAgentDeps(), model_settings=ModelSettings(temperature=0.3))
-    assert [request.settings for request in model.requests] == [ModelSettings(temperature=0.3, seed=1)] * 5
+    assert [request.settings for request in model.requests] == [ModelSettings(temperature=0.3, seed=1, top_p=0.5)] * 5
+
+
+async def test_what_a_child_without_a_model_sets_itself_is_its_own() -> None:
+    model = ScriptedModel(
+        call('task', subagent='worker', description='x'), 'answer', 'done', settings=ModelSettings(temperature=0.1)
+    )
+    agent = Agent(model_settings=ModelSettings(temperature=0.7))
+    parent = Agent(model, capabilities=[Subagents([Subagent('worker', 'x', agent=agent)])])
+    await parent.run('go', deps=DeepAgentDeps(), model_settings=ModelSettings(temperature=0.3))
+    assert [(request.settings or {}).get('temperature') for request in model.requests] == [0.3, 0.7, 0.3]
 
 
 async def test_a_child_without_a_model_has_that_of_the_parents_run() -> None:

@@ -10,6 +10,7 @@ import anyio
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -31,7 +32,7 @@ async def test_the_model_is_shown_one_tool_and_a_line_on_each_subagent() -> None
     parent = Agent(model, capabilities=[Subagents([Subagent('worker', 'Works\n  hard.')])])
     await parent.run('go', deps=DeepAgentDeps())
     assert model.requests[0].instructions == (
-        'Subagents for `task`:\n- general-purpose: you, with your tools and a fresh mind\n- worker: Works hard.'
+        'Subagents for `task`:\n- general-purpose: a fresh copy of you, with your tools\n- worker: Works hard.'
     )
     [tool] = model.requests[0].tools
     assert (tool.name, tool.metadata) == ('task', {'effect': 'external'})
@@ -232,6 +233,27 @@ async def test_a_builder_that_raises_is_a_failed_result(ask: Any, caplog: pytest
         "The subagent 'worker' cannot be built: LookupError: no such skill",
     )
     assert caplog.messages == ["Subagent 'worker' cannot be built"]
+
+
+async def test_several_rooms_of_one_agent_are_one(ask: Any) -> None:
+    model = ScriptedModel('done')
+    rooms = [Subagents([worker()]), Subagents([Subagent('other', 'Does more.')], general_purpose=False)]
+    await Agent(model, capabilities=rooms).run('go', deps=DeepAgentDeps())
+    assert model.requests[0].instructions == 'Subagents for `task`:\n- worker: Works.\n- other: Does more.'
+
+
+async def test_a_capability_that_will_not_be_inherited_is_a_failed_result(caplog: pytest.LogCaptureFixture) -> None:
+    class Unwilling(AbstractCapability[Any]):
+        def for_subagent(self) -> AbstractCapability[Any]:
+            raise LookupError('no')
+
+    model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
+    await Agent(model, capabilities=[Subagents([worker('x')]), Unwilling()]).run('go', deps=DeepAgentDeps())
+    [returned] = model.requests[-1].tool_returns
+    assert (returned.outcome, returned.content) == (
+        'failed',
+        "The subagent 'worker' cannot be built: LookupError: no",
+    )
 
 
 # Any agent, any deps.
