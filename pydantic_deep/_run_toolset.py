@@ -46,8 +46,13 @@ class RunToolset(AbstractToolset[object], Generic[StateT]):
         state = self._state_of(ctx)
         if self._tools is None or self._tools[0] is not state:
             tools = await self._functions.get_tools(_with_state(ctx, state))
-            self._tools = state, cast('dict[str, ToolsetTool[object]]', tools)
+            named = {name: self._signed(tool) for name, tool in tools.items()}
+            self._tools = state, cast('dict[str, ToolsetTool[object]]', named)
         return dict(self._tools[1])
+
+    def _signed(self, tool: ToolsetTool[StateT]) -> ToolsetTool[StateT]:
+        """Return a tool that says whose it is; an agent adds that too, but not through a wrapper that renames."""
+        return replace(tool, tool_def=replace(tool.tool_def, toolset_id=self.id))
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[object], tool: ToolsetTool[object]
