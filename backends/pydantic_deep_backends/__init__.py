@@ -1,4 +1,4 @@
-"""Confined, atomic, searchable files for agents: in memory, in a directory, or mounted together.
+"""Confined, atomic, searchable files for agents, in memory, in a directory, or mounted together; and a sandbox.
 
 Backends hold files under virtual, absolute, POSIX paths; `BackendProtocol` says what each can do, and the
 `Supports…` protocols what some can. `Tree` is what their files were at one moment.
@@ -21,6 +21,7 @@ from .errors import (
     MissingBlobError,
     OutsideRootError,
     ReadOnlyError,
+    SandboxUnavailableError,
 )
 from .local import LocalBackend
 from .overlay import OverlayBackend, OverlayMerge
@@ -39,6 +40,7 @@ from .protocol import (
     SupportsSnapshots,
 )
 from .readonly import ReadOnlyBackend
+from .sandbox import SandboxBackend, SandboxLimits
 from .search import GlobResult, GrepMatch, GrepResult, SearchProblem
 from .snapshots import (
     Conflict,
@@ -83,7 +85,10 @@ __all__ = [
     'ReadBlob',
     'ReadOnlyBackend',
     'ReadOnlyError',
+    'SandboxBackend',
+    'SandboxLimits',
     'SandboxProtocol',
+    'SandboxUnavailableError',
     'SearchProblem',
     'StateBackend',
     'SupportsCommands',

@@ -9,26 +9,45 @@ class TestMyBackend(BackendSuite):
         return MyBackend()
 ```
 A rule about a capability that the backend does not have is skipped, and the reason names the protocol. A read-only
-backend overrides `seed` and `is_read_only`. Commands have a suite of their own, which comes with the sandbox.
+backend overrides `seed` and `is_read_only`. The rules of commands are for a backend that runs a POSIX shell.
 
 One class and one long file on purpose: a subclass overrides a rule by its name, and a reader finds all rules here.
 """
 
-# ruff: noqa: D102 - the name of a rule is the sentence that a docstring would say again
+# ruff: noqa: D102, S604 - the name of a rule is the sentence that a docstring would say again; commands are the matter
 
 from __future__ import annotations
 
+import math
 import posixpath
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
 import pytest
 
 from ._search_cases import GLOB_CASES, GLOB_FILES, GREP_CASES, GREP_FILES, INVALID_GLOBS, INVALID_REGEXES
-from .errors import FileChangedError, InvalidPathError, InvalidPatternError, MissingBlobError, ReadOnlyError
-from .protocol import BackendProtocol, FileEntryLike, SupportsCompareAndSwap, SupportsSearch, SupportsSnapshots
+from .errors import (
+    CommandTimeoutError,
+    FileChangedError,
+    InvalidPathError,
+    InvalidPatternError,
+    MissingBlobError,
+    ReadOnlyError,
+)
+from .protocol import (
+    BackendProtocol,
+    Command,
+    CommandResult,
+    FileEntryLike,
+    SupportsCommands,
+    SupportsCompareAndSwap,
+    SupportsSearch,
+    SupportsSnapshots,
+)
 from .search import GlobResult, GrepResult, glob_backend, grep_backend
 from .snapshots import FileVersion, Tree, TreeDiff, digest_of
 
@@ -54,6 +73,18 @@ GOOD_NAMES: Final = (
 
 _WRITERS: Final = 8
 """Writers at once in the rules about lost updates."""
+
+
+_BEATS: Final = """
+beat() { while :; do echo beat >> "$BEATS/$1"; sleep 0.02; done; }
+beat child & (beat orphan & ) & export BEATS
+setsid sh -c 'while :; do echo beat >> "$BEATS/session"; sleep 0.02; done' >/dev/null 2>&1 </dev/null &
+until [ -s "$BEATS/child" ] && [ -s "$BEATS/orphan" ] && [ -s "$BEATS/session" ]; do sleep 0.01; done
+"""
+"""Starts processes that write without end: a child, an orphan, and one in a session of its own without our pipes."""
+
+_BEATING: Final = 3
+"""How many they are."""
 
 
 class BackendSuite:
@@ -94,6 +125,18 @@ class BackendSuite:
         if not isinstance(backend, SupportsCompareAndSwap):
             pytest.skip('the backend is not a SupportsCompareAndSwap')
         return backend
+
+    @pytest.fixture
+    def commands(self, backend: BackendProtocol) -> SupportsCommands:
+        """The backend, for rules of commands."""
+        if not isinstance(backend, SupportsCommands):
+            pytest.skip('the backend is not a SupportsCommands')
+        return backend
+
+    @pytest.fixture
+    def tree_root(self, root: str) -> str:
+        """Where trees have the directory `root`. Override it where the paths of trees begin elsewhere."""
+        return root
 
     @pytest.fixture
     def capturing(self, backend: BackendProtocol) -> SupportsSnapshots:
@@ -543,28 +586,28 @@ class BackendSuite:
     # Snapshots
 
     async def test_equal_files_make_the_same_tree_on_every_backend(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
     ) -> None:
         files = {'/a': b'1', '/d/b': b'', '/d/e/c': bytes(range(256)), '/.hidden': b'x', '/naïve': b'\r\n'}
         for path, data in files.items():
             await backend.write_bytes(f'{root}{path}', data)
         await backend.make_dir(f'{root}/empty')
-        tree = (await capturing.snapshot()).subtree(root)
+        tree = (await capturing.snapshot()).subtree(tree_root)
         assert dict(tree.items()) == {path: _version(data) for path, data in files.items()}
         assert tree.digest == _tree(files).digest
 
     async def test_a_snapshot_stays_what_it_was(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
     ) -> None:
         await backend.write_bytes(f'{root}/a', b'1')
         before = await capturing.snapshot()
         await backend.write_bytes(f'{root}/a', b'2')
         after = await capturing.snapshot()
-        assert before.get(f'{root}/a') == _version(b'1')
-        assert after.get(f'{root}/a') == _version(b'2')
+        assert before.get(f'{tree_root}/a') == _version(b'1')
+        assert after.get(f'{tree_root}/a') == _version(b'2')
 
     async def test_changes_are_what_was_added_removed_and_changed(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
     ) -> None:
         for path in ('same', 'gone', 'd/other', 'touched'):
             await backend.write_bytes(f'{root}/{path}', path.encode())
@@ -576,7 +619,7 @@ class BackendSuite:
         await backend.remove(f'{root}/gone')
         await backend.make_dir(f'{root}/empty')
         assert await capturing.changes(before) == TreeDiff(
-            added=(f'{root}/d/added',), removed=(f'{root}/gone',), changed=(f'{root}/d/other',)
+            added=(f'{tree_root}/d/added',), removed=(f'{tree_root}/gone',), changed=(f'{tree_root}/d/other',)
         )
 
     async def test_a_restore_brings_every_file_back(
@@ -600,18 +643,18 @@ class BackendSuite:
         assert [entry.name for entry in await backend.list_dir(root)] == ['a', 'd', 'e', 'h']
 
     async def test_a_restored_file_may_take_the_place_of_an_empty_directory(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
     ) -> None:
         await backend.make_dir(f'{root}/a/b')
-        wanted = Tree.of({f'{root}/a': _version(b'x')})
+        wanted = Tree.of({f'{tree_root}/a': _version(b'x')})
         await capturing.restore(wanted, _reader([b'x']))
         assert await capturing.snapshot() == wanted
 
-    async def test_a_restore_keeps_who_may_execute(self, capturing: SupportsSnapshots, root: str) -> None:
-        wanted = Tree.of({f'{root}/run': _version(b'#!', 0o755), f'{root}/read': _version(b'#!')})
+    async def test_a_restore_keeps_who_may_execute(self, capturing: SupportsSnapshots, tree_root: str) -> None:
+        wanted = Tree.of({f'{tree_root}/run': _version(b'#!', 0o755), f'{tree_root}/read': _version(b'#!')})
         await capturing.restore(wanted, _reader([b'#!']))
         assert await capturing.snapshot() == wanted
-        swapped = Tree.of({f'{root}/run': _version(b'#!'), f'{root}/read': _version(b'#!', 0o755)})
+        swapped = Tree.of({f'{tree_root}/run': _version(b'#!'), f'{tree_root}/read': _version(b'#!', 0o755)})
         await capturing.restore(swapped, _reader([b'#!']))
         assert await capturing.snapshot() == swapped
 
@@ -624,25 +667,191 @@ class BackendSuite:
         assert not await backend.exists(f'{root}/a')
 
     async def test_nothing_changes_where_contents_are_missing(
-        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str
+        self, backend: BackendProtocol, capturing: SupportsSnapshots, root: str, tree_root: str
     ) -> None:
         await backend.write_bytes(f'{root}/keep', b'1')
         before = await capturing.snapshot()
-        wanted = Tree.of({f'{root}/{name}': _version(name.encode()) for name in ('b', 'a', 'c')})
+        wanted = Tree.of({f'{tree_root}/{name}': _version(name.encode()) for name in ('b', 'a', 'c')})
         for read_blob in (None, _reader([b'b']), _wrong_contents):
             with pytest.raises(MissingBlobError) as caught:
                 await capturing.restore(wanted, read_blob)
-            assert f'{root}/a' in caught.value.paths
+            assert f'{tree_root}/a' in caught.value.paths
             assert list(caught.value.paths) == sorted(caught.value.paths)
             assert await capturing.snapshot() == before
 
     async def test_a_tree_with_a_path_that_is_refused_is_not_restored(
-        self, capturing: SupportsSnapshots, root: str
+        self, capturing: SupportsSnapshots, tree_root: str
     ) -> None:
-        wanted = Tree.of({f'{root}/a\nb': _version(b'x')})
+        wanted = Tree.of({f'{tree_root}/a\nb': _version(b'x')})
         with pytest.raises(InvalidPathError):
             await capturing.restore(wanted, _reader([b'x']))
         assert await capturing.snapshot() == Tree()
+
+    # Commands
+
+    async def test_a_command_has_the_form_that_it_is_said_to_have(self, commands: SupportsCommands) -> None:
+        for command, shell in (('true', False), (['true'], True), ([b'true'], False), ([1], False)):
+            with pytest.raises(TypeError):
+                await commands.run(cast('Command', command), shell=shell)
+
+    @pytest.mark.parametrize('command', [[], [''], ['echo', 'a\0b']], ids=ascii)
+    async def test_what_is_no_command_is_refused(self, commands: SupportsCommands, command: list[str]) -> None:
+        with pytest.raises(ValueError, match=r'command has no program|has a NUL'):
+            await commands.run(command)
+
+    @pytest.mark.parametrize('timeout', [0, -1, math.inf, math.nan])
+    async def test_a_timeout_is_positive_and_finite(self, commands: SupportsCommands, timeout: float) -> None:
+        with pytest.raises(ValueError, match='positive, finite'):
+            await commands.run(['true'], timeout=timeout)
+
+    @pytest.mark.parametrize('env', [{'': 'a'}, {'A=B': 'a'}, {'A\0': 'a'}, {'A': 'a\0'}], ids=ascii)
+    async def test_what_is_no_variable_is_refused(self, commands: SupportsCommands, env: dict[str, str]) -> None:
+        with pytest.raises(ValueError, match='cannot be set'):
+            await commands.run(['true'], env=env)
+
+    async def test_commands_start_in_the_working_directory(
+        self, backend: BackendProtocol, commands: SupportsCommands
+    ) -> None:
+        assert (await commands.run(['pwd', '-P'])).stdout == f'{await backend.working_dir()}\n'
+
+    async def test_standard_input_is_at_its_end(self, commands: SupportsCommands) -> None:
+        assert await commands.run(['cat'], timeout=60) == CommandResult(exit_code=0, stdout='', stderr='')
+
+    @pytest.mark.parametrize(
+        ('command', 'exit_code'),
+        [
+            (['true'], 0),
+            (['sh', '-c', 'exit 7'], 7),
+            (['sh', '-c', 'exit 137'], 137),
+            (['sh', '-c', 'exit 255'], 255),
+            (['sh', '-c', 'kill -KILL $$'], -9),
+            (['sh', '-c', 'kill -TERM $$'], -15),
+            (['sh', '-c', 'kill -PIPE $$'], -13),
+            (['pydantic-deep-no-such-program'], 127),
+            (['/pydantic-deep/no-such-program'], 127),
+            (['/usr'], 126),
+        ],
+        ids=ascii,
+    )
+    async def test_the_exit_code_is_what_the_process_gave(
+        self, commands: SupportsCommands, command: list[str], exit_code: int
+    ) -> None:
+        result = await commands.run(command)
+        assert (result.exit_code, result.stdout) == (exit_code, '')
+        assert (result.stderr != '') == (exit_code in (126, 127))
+
+    async def test_arguments_are_literal(self, commands: SupportsCommands) -> None:
+        arguments = [' a  b ', '', '$(id) `id`; && ${PATH}', '*', '-n', '--', 'naïve\n日本語']
+        result = await commands.run(['sh', '-c', 'for a; do printf "<%s>" "$a"; done', 'sh', *arguments])
+        assert result.stdout == ''.join(f'<{argument}>' for argument in arguments)
+
+    async def test_a_shell_string_is_for_the_shell(self, commands: SupportsCommands) -> None:
+        result = await commands.run('printf out; printf err >&2; false || exit 3', shell=True)
+        assert result == CommandResult(exit_code=3, stdout='out', stderr='err')
+
+    async def test_undecodable_output_is_replaced(self, commands: SupportsCommands) -> None:
+        result = await commands.run("printf 'a\\377b'; printf '\\303' >&2", shell=True)
+        assert (result.stdout, result.stderr) == ('a\ufffdb', '\ufffd')
+
+    async def test_output_is_whole(self, commands: SupportsCommands) -> None:
+        script = 'i=0; while [ $i -lt 2000 ]; do echo "out $i"; echo "err $i" >&2; i=$((i+1)); done'
+        result = await commands.run(script, shell=True)
+        assert result.stdout.splitlines() == [f'out {number}' for number in range(2000)]
+        assert result.stderr.splitlines() == [f'err {number}' for number in range(2000)]
+
+    async def test_a_flood_is_cut_in_the_middle_and_its_command_ends_well(self, commands: SupportsCommands) -> None:
+        script = 'echo begin; head -c 50000000 /dev/zero | tr "\\0" a; echo; echo end; exit 5'
+        result = await commands.run(script, shell=True)
+        assert result.exit_code == 5
+        assert result.stdout.startswith('begin\naaaa')
+        assert result.stdout.endswith('aaaa\nend\n')
+        notice = re.search(r'\n\[… ([0-9,]+) bytes left out …]\n', result.stdout)
+        assert notice is not None
+        kept = len(result.stdout) - len(notice[0])
+        assert kept + int(notice[1].replace(',', '')) == len('begin\n\nend\n') + 50_000_000
+        assert kept < 5_000_000
+
+    async def test_variables_are_added_and_none_is_inherited_by_chance(
+        self, commands: SupportsCommands, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv('PYDANTIC_DEEP_SECRET', 'canary')
+        result = await commands.run(['env'], env={'ADDED': 'a=b c', 'PATH': '/usr/bin:/bin'})
+        lines = result.stdout.splitlines()
+        assert 'ADDED=a=b c' in lines
+        assert 'PATH=/usr/bin:/bin' in lines
+        assert 'canary' not in result.stdout
+
+    async def test_commands_and_file_operations_share_files(
+        self, backend: BackendProtocol, commands: SupportsCommands, root: str
+    ) -> None:
+        path = f'{root}/d/file'
+        await backend.write_bytes(path, b'from a file operation\n')
+        script = 'cat "$1"; echo from a command > "$1"; echo new > "$1.new"; mkdir "$1.d"; : > "$1.d/x"'
+        result = await commands.run(['sh', '-c', script, 'sh', path])
+        assert result == CommandResult(exit_code=0, stdout='from a file operation\n', stderr='')
+        assert await backend.read_bytes(path) == b'from a command\n'
+        await backend.write_bytes(f'{path}.new', b'and back')
+        assert (await commands.run(['cat', f'{path}.new'])).stdout == 'and back'
+        await backend.remove(f'{path}.d')
+        assert [entry.name for entry in await backend.list_dir(f'{root}/d')] == ['file', 'file.new']
+        assert (await commands.run(['rm', '-r', root])).exit_code == 0
+        assert not await backend.exists(root)
+
+    async def test_a_link_of_a_command_leads_file_operations_nowhere(
+        self, backend: BackendProtocol, commands: SupportsCommands, root: str
+    ) -> None:
+        await backend.make_dir(root)
+        script = 'cd "$1"; ln -s /etc/passwd file; ln -s / top; ln -s "$1" self; echo x > inside; ln -s inside near'
+        assert (await commands.run(['sh', '-c', script, 'sh', root])).exit_code == 0
+        for path in ('file', 'top/etc/passwd'):
+            with pytest.raises((PermissionError, FileNotFoundError)):
+                await backend.read_bytes(f'{root}/{path}')
+            with pytest.raises((PermissionError, FileNotFoundError)):
+                await backend.write_bytes(f'{root}/{path}', b'')
+        assert await backend.read_bytes(f'{root}/self/near') == b'x\n'
+        await backend.remove(f'{root}/top')
+        assert await backend.exists('/')
+
+    async def test_commands_run_side_by_side(self, commands: SupportsCommands) -> None:
+        results: dict[int, CommandResult] = {}
+
+        async def run(number: int) -> None:
+            results[number] = await commands.run(f'echo {number}; exit {number}', shell=True)
+
+        async with anyio.create_task_group() as group:
+            for number in range(_WRITERS):
+                group.start_soon(run, number)
+        assert results == {
+            number: CommandResult(exit_code=number, stdout=f'{number}\n', stderr='') for number in range(_WRITERS)
+        }
+
+    async def test_what_a_command_started_ends_with_it(
+        self, backend: BackendProtocol, commands: SupportsCommands, root: str
+    ) -> None:
+        await backend.make_dir(root)
+        result = await commands.run(_BEATS + 'echo done', shell=True, env={'BEATS': root})
+        assert (result.exit_code, result.stdout) == (0, 'done\n')
+        await _assert_beats_stopped(backend, commands, root)
+
+    async def test_what_takes_too_long_is_ended_whole(
+        self, backend: BackendProtocol, commands: SupportsCommands, root: str
+    ) -> None:
+        await backend.make_dir(root)
+        script = f'echo out; echo err >&2; {_BEATS} sleep 600'
+        with pytest.raises(CommandTimeoutError, match=r'took longer than 0\.5 seconds') as caught:
+            await commands.run(script, shell=True, env={'BEATS': root}, timeout=0.5)
+        assert (caught.value.stdout, caught.value.stderr) == ('out\n', 'err\n')
+        await _assert_beats_stopped(backend, commands, root)
+
+    async def test_what_is_cancelled_is_ended_whole(
+        self, backend: BackendProtocol, commands: SupportsCommands, root: str
+    ) -> None:
+        await backend.make_dir(root)
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(commands.run, _BEATS + 'sleep 600', shell=True, env={'BEATS': root}))
+            await _beats_of(backend, root)
+            group.cancel_scope.cancel()
+        await _assert_beats_stopped(backend, commands, root)
 
 
 async def _glob(backend: BackendProtocol, pattern: str, path: str) -> GlobResult:
@@ -657,6 +866,23 @@ async def _grep(
     if isinstance(backend, SupportsSearch):
         return await backend.grep(pattern, path, glob=glob, limit=limit)
     return await grep_backend(backend, pattern, path, glob=glob, limit=limit)
+
+
+async def _beats_of(backend: BackendProtocol, root: str) -> dict[str, bytes]:
+    """Return what the processes of `_BEATS` have written, once each of them has written something."""
+    with anyio.fail_after(60):
+        while True:
+            beats = {entry.name: await backend.read_bytes(entry.path) for entry in await backend.list_dir(root)}
+            if len(beats) == _BEATING and all(beats.values()):
+                return beats
+            await anyio.sleep(0.01)
+
+
+async def _assert_beats_stopped(backend: BackendProtocol, commands: SupportsCommands, root: str) -> None:
+    """Check that no process of `_BEATS` writes any more, though it would have time for several lines."""
+    before = await _beats_of(backend, root)
+    await commands.run(['sleep', '0.2'])
+    assert await _beats_of(backend, root) == before
 
 
 def _below(root: str, path: str) -> str:

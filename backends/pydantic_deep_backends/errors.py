@@ -3,8 +3,9 @@
 ```
 BackendError
 ├── BackendUnavailableError   the directory or environment is gone
+│   └── SandboxUnavailableError   commands cannot be isolated here
 ├── InvalidPathError          (ValueError) the path is malformed
-├── OutsideRootError          (PermissionError) the path leaves the backend, by a link
+├── OutsideRootError          (PermissionError) the path leaves the backend, by a link or as it is written
 ├── ReadOnlyError             (PermissionError) a change was refused
 ├── FileChangedError          the file is no longer what the writer had read
 ├── InvalidPatternError       (ValueError) a glob or a regular expression
@@ -27,6 +28,18 @@ class BackendUnavailableError(BackendError):
     """The directory or environment behind the backend is gone; trying again cannot help."""
 
 
+class SandboxUnavailableError(BackendUnavailableError):
+    """Commands cannot be isolated on this machine as promised, so none is run.
+
+    Attributes:
+        failed: The promises that were tried and not kept, sorted; empty if the sandbox did not start at all.
+    """
+
+    def __init__(self, message: str, *, failed: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.failed = failed
+
+
 class InvalidPathError(BackendError, ValueError):
     """The path is not one that a backend accepts.
 
@@ -42,15 +55,20 @@ class InvalidPathError(BackendError, ValueError):
 
 
 class OutsideRootError(BackendError, PermissionError):
-    """The path leads out of the backend through a symbolic link.
+    """The path leads out of the backend, through a symbolic link or because it is not below its root.
 
     Attributes:
         path: The path as it was given.
+        root: Where the root appears, if the path is not below it; `None` for a link.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, root: str | None = None) -> None:
         self.path = path
-        super().__init__(f'{path!r} leads outside of the root through a symbolic link. Use a path inside it.')
+        self.root = root
+        if root is None:
+            super().__init__(f'{path!r} leads outside of the root through a symbolic link. Use a path inside it.')
+        else:
+            super().__init__(f'{path!r} is outside of {root!r}, where nothing can be written. Use a path below it.')
 
 
 class ReadOnlyError(BackendError, PermissionError):

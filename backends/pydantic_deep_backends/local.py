@@ -9,7 +9,8 @@ What it promises, and how:
 - **Regular files only.** A FIFO, socket or device is listed and can be removed, and is never opened to wait.
 - **Never on the event loop.** All that touches the disk runs in a worker thread.
 
-POSIX only (Linux, macOS): it needs `dir_fd` and `flock`. Not here: commands; a sandbox adds them.
+POSIX only (Linux, macOS): it needs `dir_fd` and `flock`. Commands run without any isolation, and only where that
+is asked for (`_local_commands`); `sandbox` isolates them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -38,12 +39,14 @@ from ._files import (
     writable_mode,
 )
 from ._index import SnapshotIndex
+from ._local_commands import check_commands_possible, run_locally
 from ._restore import clear_way, put_file, take_away
+from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
 from .errors import BackendError, FileChangedError
 from .paths import parse_path, path_parts
-from .protocol import BackendRef, FileEntry, ReadBlob
-from .search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
+from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
+from .search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from .snapshots import FileVersion, Tree, TreeDiff, digest_of
 
 T = TypeVar('T')
@@ -53,7 +56,7 @@ _LOCK_WAITS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016) + (0.03,) * 1000
 
 
 class LocalBackend:
-    """The files of one directory, which appears as `/` and cannot be left.
+    """The files of one directory, which cannot be left. It appears as `/`, with commands as its real path.
 
     The directory must exist; it is looked up at the first use and kept by its real path. Nothing stays open between
     two operations. A directory that is removed and made again is the same backend.
@@ -62,21 +65,37 @@ class LocalBackend:
     links, special files, empty directories, and names that cannot be asked for (control characters, not UTF-8);
     `restore` leaves those alone, unless they stand where a file must go.
 
+    With `allow_commands` there is also `run`, and **nothing is isolated**: a command has all the rights of this
+    process, the whole disk and the network, and none of the promises above hold for it. So that a path means the same
+    to commands and to file operations, the directory appears as its real path then, and `working_dir` returns that;
+    beside it there are no files. Use `SandboxBackend` for commands that a model writes. A command inherits `PATH`,
+    `HOME` and the locale of this process and no other variable; `run` says what happens to its children.
+
     Args:
         root: The directory; a relative one is relative to the working directory of the process now.
+        allow_commands: Whether there is `run`. Linux only.
 
     Raises:
-        BackendUnavailableError: By every operation, if the directory does not exist.
+        BackendUnavailableError: By every operation, if the directory does not exist; at once, if commands are asked
+            for and the system is not Linux.
         TimeoutError: By every change, if somebody else keeps the directory of the file locked for 30 seconds.
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    _aliases: tuple[str, ...] = ()
+    """Names that the directory has for commands and nobody else."""
+
+    def __init__(self, root: str | os.PathLike[str], *, allow_commands: bool = False) -> None:
         self._given = str(Path(root).absolute())
         self._confined: ConfinedRoot | None = None
         self._index = SnapshotIndex()
+        self._allow_commands = allow_commands
+        if allow_commands:
+            check_commands_possible()
+            vars(self).update(run=self._run_command)  # on the instance: `isinstance` looks for it by name
 
     def __repr__(self) -> str:
-        return f'LocalBackend({self._given!r})'
+        commands = ', allow_commands=True' if self._allow_commands else ''
+        return f'LocalBackend({self._given!r}{commands})'
 
     @property
     def ref(self) -> BackendRef:
@@ -84,9 +103,8 @@ class LocalBackend:
         return BackendRef(provider='local', id=self._root().path)
 
     async def working_dir(self) -> str:
-        """Return `/`. Raises `BackendUnavailableError`."""
-        await self._run('/', lambda root, parts: None)
-        return '/'
+        """Return where the directory appears: `/`, with commands its real path. Raises `BackendUnavailableError`."""
+        return await self._run_at_root(lambda root: self._virtual(()))
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the contents of a regular file.
@@ -147,7 +165,7 @@ class LocalBackend:
         def look(root: OpenRoot, parts: Components) -> FileEntry:
             return _entry(self._virtual(parts), root.visit(parts, look_at_place))
 
-        return await self._run(path, look)
+        return await self._run(path, look, above=lambda root, names: directory_entry(names))
 
     async def list_dir(self, path: str) -> list[FileEntry]:
         """Return the entries of one directory, sorted by name.
@@ -155,27 +173,43 @@ class LocalBackend:
         Names are the real ones, also those that cannot be asked for: with control characters, or not UTF-8 (with
         `surrogateescape`). A link that leads nowhere or outside is neither a directory nor has it a size.
         """
-        return await self._run(path, self._list)
+
+        def list_above(root: OpenRoot, names: Components) -> list[FileEntry]:
+            return [directory_entry(self._shown()[: len(names) + 1])]
+
+        return await self._run(path, self._list, above=list_above)
 
     async def make_dir(self, path: str) -> None:
         """Create a directory and its parents; an existing directory is fine, a file there is `FileExistsError`."""
-        await self._run(path, lambda root, parts: root.visit(parts, _make, make_dirs=True))
+
+        def make(root: OpenRoot, parts: Components) -> None:
+            root.visit(parts, _make, make_dirs=True)
+
+        await self._run(path, make, above=lambda root, names: None, is_change=True)
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a directory with everything in it; of a symbolic link, the link.
 
         Raises:
             FileNotFoundError: Nothing is there.
-            ValueError: It is `/`.
+            ValueError: It is the directory itself, or above it.
         """
 
-        def remove(place: Place) -> None:
+        def remove_place(place: Place) -> None:
             with locked(place.directory):
                 remove_entry(place.directory, place.name)
 
-        if parse_path(path) == '/':
-            raise ValueError("'/' is the root of the backend and cannot be removed. Remove what is in it.")
-        await self._run_locked(path, lambda root, parts: root.visit(parts, remove, follow='parents'))
+        def refuse(root: OpenRoot, names: Components) -> None:
+            raise ValueError(
+                f'{path_from(names)!r} is the root of the backend or above it, and stays. Remove what is in it.'
+            )
+
+        def remove(root: OpenRoot, parts: Components) -> None:
+            if not parts:
+                refuse(root, self._shown())
+            root.visit(parts, remove_place, follow='parents')
+
+        await self._run_locked(path, remove, above=refuse)
 
     async def exists(self, path: str) -> bool:
         """Return whether a file or directory is there; not so where a link leads nowhere or in a circle.
@@ -195,7 +229,11 @@ class LocalBackend:
 
     async def realpath(self, path: str) -> str:
         """Return the path with symbolic links resolved; components that do not exist are kept as written."""
-        return await self._run(path, lambda root, parts: self._virtual(root.resolve(parts)))
+
+        def resolve(root: OpenRoot, parts: Components) -> str:
+            return self._virtual(root.resolve(parts))
+
+        return await self._run(path, resolve, above=lambda root, names: path_from(names))
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path` whose path relative to it matches `pattern`; links to directories are not entered.
@@ -210,7 +248,11 @@ class LocalBackend:
             with self._searched(root, parts) as tree:
                 return glob_tree(tree, pattern, self._virtual(parts))
 
-        return await self._run(path, find)
+        def find_above(root: OpenRoot, names: Components) -> GlobResult:
+            with self._searched_above(root, names) as tree:
+                return glob_tree(tree, pattern, path_from(names))
+
+        return await self._run(path, find, above=find_above)
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in the file `path` or the files under it.
@@ -232,10 +274,16 @@ class LocalBackend:
                     return grep_tree(tree, pattern, self._virtual(parts), glob=glob, limit=limit)
             return grep_file(self._virtual(parts), root.visit(parts, _read), pattern, limit=limit)
 
-        return await self._run(path, search)
+        def search_above(root: OpenRoot, names: Components) -> GrepResult:
+            with self._searched_above(root, names) as tree:
+                return grep_tree(tree, pattern, path_from(names), glob=glob, limit=limit)
+
+        return await self._run(path, search, above=search_above)
 
     async def snapshot(self) -> Tree:
         """Return the tree of all files now; files that did not change since the last snapshot are not read again.
+
+        Paths in it begin at the directory, wherever that appears: equal files make equal trees.
 
         Raises:
             OSError: A file or directory cannot be read, or a file is larger than 1 GiB. A tree without it would say
@@ -265,9 +313,9 @@ class LocalBackend:
         before = (await self._scan()).tree
         diff = before.diff(tree)
         wanted = wanted_files(tree, diff)
-        contents = await fetch_contents(wanted, contents_of(before, self.read_bytes), read_blob)
+        contents = await fetch_contents(wanted, contents_of(before, self._read_from_root), read_blob)
         for path in diff.removed:
-            await self._run_locked(path, lambda root, parts: take_away(root, parts, tree))
+            await self._run_locked(self._of_tree(path), lambda root, parts: take_away(root, parts, tree))
         for path, version in wanted.items():
             await self._put(path, version, contents[version.digest])
 
@@ -276,14 +324,44 @@ class LocalBackend:
             clear_way(root, parts)
             put_file(root, parts, data, is_executable=version.mode == 0o755)
 
-        await self._run_locked(path, put)
+        await self._run_locked(self._of_tree(path), put)
+
+    async def _read_from_root(self, path: str) -> bytes:
+        return await self.read_bytes(self._of_tree(path))
 
     async def _scan(self) -> SnapshotIndex:
-        def scan(root: OpenRoot, parts: Components) -> SnapshotIndex:
-            return self._index.scan(root, check_cancelled)
-
-        self._index = await self._run('/', scan)
+        self._index = await self._run_at_root(lambda root: self._index.scan(root, check_cancelled))
         return self._index
+
+    async def _run_command(
+        self,
+        command: Command,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run a command in the directory, with all rights of this process; standard input is at its end.
+
+        Everything that it started ends with it: children in the background, those of a session of their own, and
+        those that became orphans. A command that kills the process which watches over it escapes that.
+
+        Args:
+            command: An argument list, or a shell string with `shell=True`.
+            shell: Whether `command` is for the shell.
+            env: Variables on top of those inherited.
+            timeout: Seconds, positive and finite; `None` for no limit.
+
+        Returns:
+            The exit code, negative for a signal, 127 for a missing program, and what was printed: of each stream the
+            first and the last half mebibyte, with a line in between that says how much is left out.
+
+        Raises:
+            TypeError: A string without `shell=True`, or an argument list with it.
+            CommandTimeoutError: It took longer; the whole process tree is gone.
+            BackendUnavailableError: The directory does not exist, or no longer.
+        """
+        return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)
 
     def _list(self, root: OpenRoot, parts: Components) -> list[FileEntry]:
         def list_place(place: Place) -> list[FileEntry]:
@@ -320,25 +398,62 @@ class LocalBackend:
         with closing(SearchedTree(root, start, check_cancelled)) as tree:
             yield tree
 
-    async def _run_locked(self, path: str, operation: Callable[[OpenRoot, Components], T]) -> T:
+    @contextmanager
+    def _searched_above(self, root: OpenRoot, names: Components) -> Generator[FileTree]:
+        with self._searched(root, ()) as tree:
+            yield TreeAbove(tree, self._shown()[len(names) :])
+
+    async def _run_locked(
+        self,
+        path: str,
+        operation: Callable[[OpenRoot, Components], T],
+        *,
+        above: Callable[[OpenRoot, Components], T] = no_file,
+    ) -> T:
         """Run an operation that locks a directory, again and again while somebody else holds the lock.
 
         The wait is here and not in the thread, so that it can be cancelled and keeps no thread from others.
         """
         for wait_seconds in _LOCK_WAITS_SECONDS:
             try:
-                return await self._run(path, operation)
+                return await self._run(path, operation, above=above, is_change=True)
             except DirectoryLockedError:
                 await anyio.sleep(wait_seconds)
         raise TimeoutError(errno.ETIMEDOUT, 'Its directory stays locked by somebody else. Try again later', path)
 
-    async def _run(self, path: str, operation: Callable[[OpenRoot, Components], T]) -> T:
-        """Run an operation in a worker thread. Once begun it ends, also if the caller is cancelled."""
-        parts = self._parts(path)
+    async def _run(
+        self,
+        path: str,
+        operation: Callable[[OpenRoot, Components], T],
+        *,
+        above: Callable[[OpenRoot, Components], T] = no_file,
+        is_change: bool = False,
+    ) -> T:
+        """Run an operation in a worker thread. Once begun it ends, also if the caller is cancelled.
+
+        Args:
+            path: What it is about.
+            operation: What to do with the names below the root.
+            above: What to do where the path is a directory on the way to the place where the root is shown.
+            is_change: Whether the operation changes something.
+        """
+        names = path_parts(parse_path(path))
 
         def run() -> T:
             with _naming(path), self._root().open() as root:
-                return operation(root, parts)
+                shown = self._shown()
+                if is_above(names, shown):
+                    return above(root, names)
+                return operation(root, below(names, shown, is_change=is_change))
+
+        return await run_to_end(run)
+
+    async def _run_at_root(self, operation: Callable[[OpenRoot], T]) -> T:
+        """Run an operation on the whole directory in a worker thread."""
+
+        def run() -> T:
+            with _naming('/'), self._root().open() as root:
+                return operation(root)
 
         return await run_to_end(run)
 
@@ -347,18 +462,22 @@ class LocalBackend:
         if self._confined is not None:
             return self._confined
         real = os.path.realpath(self._given)
-        confined = ConfinedRoot(path=real, aliases=(self._given,))
+        confined = ConfinedRoot(path=real, aliases=(self._given, *self._aliases))
         if Path(real).is_dir():
             self._confined = confined
         return confined
 
-    def _parts(self, path: str) -> Components:
-        """Return the names below the directory that a virtual path means: the one place that knows how it is shown."""
-        return path_parts(parse_path(path))
+    def _shown(self) -> Components:
+        """Return where the directory appears: the one place that knows."""
+        return path_parts(self._root().path) if self._allow_commands else ()
 
     def _virtual(self, parts: Components) -> str:
         """Return the virtual path of names below the directory."""
-        return '/' + '/'.join(parts)
+        return path_from((*self._shown(), *parts))
+
+    def _of_tree(self, path: str) -> str:
+        """Return the virtual path of a path in a tree, which begins at the directory."""
+        return self._virtual(path_parts(path))
 
 
 @contextmanager

@@ -1,0 +1,364 @@
+"""A command under bubblewrap: what it sees, what it may use, and how it starts and ends.
+
+```
+this process ── bwrap (watches, outside) ── perl (pid 1 of the sandbox) ── the command ── …
+```
+- **Its first process is ours**, a dozen lines of Perl, which every Debian has. bwrap's own reports a signal as an exit
+  code; ours reports what was. When it ends, for whatever reason, the kernel ends every other process of the sandbox, and
+  bwrap ends after that. So when bwrap is gone, all is gone, however it was detached.
+- **Limits come from outside**, while the first process waits: `prlimit` and, where there is one, a control group.
+- **Nothing passes by the command line** but the command: bwrap reads its arguments, and the first process its
+  variables, from files that have no name.
+
+The file system of a sandbox is empty but for what is named here. `/usr` and what a program expects of `/etc` are those
+of the host, read-only; users, hosts and the like are made up. Everything else of the host is not there to be named.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from ._cgroups import Controllers, make_group
+from ._commands import exit_code_of
+from ._limits import SandboxLimits
+from ._seccomp import render_filter
+from .errors import SandboxUnavailableError
+
+WORKSPACE: Final = '/workspace'
+"""Where commands see the directory."""
+
+INSTALL: Final = 'Install it: `apt-get install bubblewrap perl-base`'
+"""What to do where the sandbox cannot start."""
+
+_PERL: Final = '/usr/bin/perl'
+
+_USER: Final = 1000
+"""The user and the group inside; outside it is the user of this process, so that both own the same files."""
+
+_INIT: Final = r"""
+open(my $variables, '<&=', shift @ARGV) && open(my $report, '>&=', shift @ARGV) or die "init: $!\n";
+%ENV = map { split(/=/, $_, 2) } split(/\0/, do { local $/; <$variables> } // '');
+close $variables;
+syswrite $report, '.';
+my $child = fork;
+if (!$child) {
+    exec { $ARGV[0] } @ARGV if defined $child;
+    my $missing = defined $child && $! == 2;
+    print STDERR "$ARGV[0]: $!\n";
+    exit($missing ? 127 : 126);
+}
+while ((my $gone = wait) > 0) {
+    if ($gone == $child) { syswrite $report, $?; last }
+}
+"""
+"""The first process: sets the variables, runs the command, buries orphans, reports the wait status, and ends."""
+
+_SEPARATION: Final = (
+    '--unshare-all', '--unshare-user', '--disable-userns', '--assert-userns-disabled', '--cap-drop', 'ALL',
+    '--new-session', '--die-with-parent', '--as-pid-1', '--clearenv', '--hostname', 'sandbox',
+    '--uid', str(_USER), '--gid', str(_USER),
+)  # fmt: skip
+"""What every sandbox is cut off by; the network is shared again where that is asked for."""
+
+_DEVICES: Final = {'null': (1, 3), 'zero': (1, 5), 'full': (1, 7), 'random': (1, 8), 'urandom': (1, 9), 'tty': (5, 0)}
+"""The devices of a sandbox and their numbers (`Documentation/admin-guide/devices.txt`)."""
+
+_HOST_FILES: Final = (
+    '/etc/alternatives', '/etc/ld.so.cache', '/etc/localtime', '/etc/mime.types', '/etc/services', '/etc/ssl/certs',
+    '/etc/fonts', )  # fmt: skip
+"""What programs of `/usr` look for in `/etc`, and holds no secret. Each costs a third of a millisecond."""
+
+_MADE_UP: Final = {
+    '/etc/passwd': f'sandbox:x:{_USER}:{_USER}:sandbox:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n',
+    '/etc/group': f'sandbox:x:{_USER}:\nnogroup:x:65534:\n',
+    '/etc/hosts': '127.0.0.1 localhost sandbox\n::1 localhost sandbox\n',
+    '/etc/nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files dns\n',
+}
+"""Files that every sandbox has, and that say nothing of the host."""
+
+_HIDDEN_FILES: Final = ('/proc/cmdline', '/proc/key-users', '/proc/keys')
+"""What `/proc` tells everybody of the machine and of its user, and no command needs."""
+
+_HIDDEN_DIRECTORIES: Final = (
+    '/proc/acpi', '/proc/asound', '/proc/bus', '/proc/driver', '/proc/fs', '/proc/irq', '/proc/scsi',
+)  # fmt: skip
+"""Where root changes settings of the machine in `/proc`."""
+
+_START_SECONDS: Final = 30.0
+"""How long bwrap may take to make a sandbox, which takes milliseconds on a machine that is not overloaded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxPlan:
+    """All that sandboxes of one backend have in common; equal plans keep the same promises."""
+
+    bwrap: str
+    """The program."""
+    network: bool
+    """Whether commands have the network of the host."""
+    read_only: tuple[tuple[str, str], ...]
+    """Paths in the sandbox and the host paths that appear there."""
+    limits: SandboxLimits
+    """How much a command may use."""
+    controllers: Controllers
+    """Where control groups can be made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxCommand:
+    """A command that runs in a sandbox."""
+
+    process: subprocess.Popen[bytes]
+    report: int
+    first: int
+    """A descriptor of the first process."""
+    cleanup: ExitStack
+    """Closes the descriptor, and removes the control group and the devices."""
+
+    def kill(self) -> None:
+        """End the first process; the kernel ends the others."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.first, signal.SIGKILL)
+
+    def exit_code(self, report: bytes, stderr: str) -> int:
+        """Return the exit code of the command; that of SIGKILL if the memory of the sandbox was used up."""
+        if not report.startswith(b'.'):
+            raise _unavailable(stderr)
+        exit_code = exit_code_of(report[1:])
+        return -signal.SIGKILL if exit_code is None else exit_code
+
+    def close(self) -> None:
+        """Give back what the start took."""
+        self.cleanup.close()
+
+
+def start_in_sandbox(
+    plan: SandboxPlan, root: str, arguments: Iterable[str], variables: Mapping[str, str]
+) -> SandboxCommand:
+    """Start a command in a new sandbox.
+
+    Args:
+        plan: What the sandbox is like.
+        root: The directory that is the workspace.
+        arguments: The command.
+        variables: All its variables.
+
+    Raises:
+        SandboxUnavailableError: There is no bwrap, or it cannot make the sandbox.
+    """
+    with ExitStack() as cleanup, ExitStack() as reading, _Passing() as passing:
+        report = passing.pipe_from(reading)
+        devices = make_devices()
+        cleanup.callback(remove_devices, devices)
+        with ExitStack() as starting:
+            info = passing.pipe_from(starting)
+            gate = passing.pipe_to(starting)
+            process = _spawn(plan, root, devices, passing, arguments, variables)
+            passing.close()
+            first = _admit(plan, process, info, gate, cleanup)
+        reading.pop_all()
+        return SandboxCommand(process=process, report=report, first=first, cleanup=cleanup.pop_all())
+
+
+def make_devices() -> str | None:
+    """Return a directory with devices of our own; `None` where this user may not make any, and need not.
+
+    A device that is bound into a sandbox can be changed there by its owner: root would share the mode of `/dev/null`
+    with every command. Who may not make devices does not own those of the host.
+    """
+    directory = tempfile.mkdtemp(prefix='pydantic-deep-devices-')
+    try:
+        for name, minor in _DEVICES.items():
+            path = Path(directory, name)
+            os.mknod(path, stat.S_IFCHR, os.makedev(*minor))
+            path.chmod(0o666)
+    except PermissionError:
+        remove_devices(directory)
+        return None
+    return directory
+
+
+def remove_devices(directory: str | None) -> None:
+    """Remove devices again."""
+    if directory is not None:
+        shutil.rmtree(directory)
+
+
+class _Passing(ExitStack):
+    """The descriptors that bwrap gets; closed here as soon as it has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.descriptors: list[int] = []
+        self.options: list[str] = []
+        """The ends of pipes, in the order in which they were made, as they stand in arguments."""
+
+    def file(self, data: bytes) -> str:
+        """Return the descriptor of a file without a name that holds `data`."""
+        descriptor = self._add(os.memfd_create('sandbox'))
+        with open(descriptor, 'wb', closefd=False) as file:
+            file.write(data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return str(descriptor)
+
+    def pipe_from(self, ours: ExitStack) -> int:
+        """Return the end to read from of a pipe whose other end is passed."""
+        read, write = os.pipe()
+        ours.callback(os.close, read)
+        self.options.append(str(self._add(write)))
+        return read
+
+    def pipe_to(self, ours: ExitStack) -> int:
+        """Return the end to write to of a pipe whose other end is passed."""
+        read, write = os.pipe()
+        ours.callback(os.close, write)
+        self.options.append(str(self._add(read)))
+        return write
+
+    def _add(self, descriptor: int) -> int:
+        self.callback(os.close, descriptor)
+        self.descriptors.append(descriptor)
+        return descriptor
+
+
+def _spawn(
+    plan: SandboxPlan,
+    root: str,
+    devices: str | None,
+    passing: _Passing,
+    arguments: Iterable[str],
+    variables: Mapping[str, str],
+) -> subprocess.Popen[bytes]:
+    report, info, gate = passing.options
+    program = render_filter(os.uname().machine, network=plan.network)
+    options = [
+        *_SEPARATION,
+        *(('--share-net',) if plan.network else ()),
+        *_system(passing.file, network=plan.network),
+        *_kernel_files(plan.limits.tmp_bytes, devices),
+        *(option for path, host in plan.read_only for option in ('--ro-bind', host, path)),
+        *('--bind', root, WORKSPACE, '--chdir', WORKSPACE, '--remount-ro', '/'),
+        *('--seccomp', passing.file(program), '--info-fd', info, '--block-fd', gate),
+    ]
+    block = b'\0'.join(os.fsencode(f'{name}={value}') for name, value in variables.items())
+    init = [_PERL, '-e', _INIT, '--', passing.file(block), report]
+    options_file = passing.file(b''.join(os.fsencode(option) + b'\0' for option in options))
+    try:
+        return subprocess.Popen(  # noqa: S603 - running what it is given is its purpose
+            [plan.bwrap, '--args', options_file, '--', *init, *arguments],
+            env={},
+            cwd='/',
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=passing.descriptors,
+            start_new_session=True,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise SandboxUnavailableError(f'{plan.bwrap!r} cannot be run: {error.strerror}. {INSTALL}.') from None
+
+
+def _system(file: Callable[[bytes], str], *, network: bool) -> Iterator[str]:
+    """Yield the options for the programs of the host and what they need of `/etc`."""
+    yield from ('--ro-bind', '/usr', '/usr')
+    for name in ('bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'):
+        path = Path('/', name)
+        if path.is_symlink():
+            yield from ('--symlink', str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ('--ro-bind', str(path), str(path))
+    for path in (*_HOST_FILES, *(('/etc/resolv.conf',) if network else ())):
+        yield from ('--ro-bind-try', path, path)
+    for path, text in _MADE_UP.items():
+        yield from ('--perms', '0444', '--file', file(text.encode()), path)
+
+
+def _kernel_files(tmp_bytes: int, devices: str | None) -> Iterator[str]:
+    """Yield the options for what the kernel keeps in memory: `/proc`, `/dev` and temporary files."""
+    yield from ('--proc', '/proc', '--ro-bind', '/proc/sys', '/proc/sys')
+    directories, files = _hidden()
+    for path in directories:
+        yield from ('--perms', '0555', '--tmpfs', path, '--remount-ro', path)
+    for path in files:
+        yield from ('--ro-bind', '/dev/null', path)
+    yield from ('--dev', '/dev')
+    if devices is not None:
+        for name in _DEVICES:
+            yield from ('--dev-bind', f'{devices}/{name}', f'/dev/{name}')
+    memory = ('--perms', '1777', '--size', str(tmp_bytes), '--tmpfs')
+    yield from (*memory, '/dev/shm', '--remount-ro', '/dev', *memory, '/tmp')  # noqa: S108 - those of the sandbox
+
+
+@functools.cache
+def _hidden() -> tuple[list[str], list[str]]:
+    """Return the directories and the files of `/proc` that a sandbox does not have.
+
+    The user of a sandbox is that of this process outside. So root, though it has no capabilities there, owns what only
+    the owner may read or write, and all of that is hidden from it.
+    """
+    files = [path for path in _HIDDEN_FILES if Path(path).exists()]
+    if os.geteuid() != 0:
+        return [], files
+    for entry in os.scandir('/proc'):
+        if entry.is_file(follow_symlinks=False):
+            mode = entry.stat().st_mode
+            if mode & stat.S_IWUSR or not mode & stat.S_IROTH:
+                files.append(entry.path)
+    return [path for path in _HIDDEN_DIRECTORIES if Path(path).is_dir()], sorted({*files})
+
+
+def _admit(plan: SandboxPlan, process: subprocess.Popen[bytes], info: int, gate: int, cleanup: ExitStack) -> int:
+    """Set the limits of the first process, which waits, and let it go on; return a descriptor of it."""
+    try:
+        pid = _first_process(info)
+        first = os.pidfd_open(pid)
+        cleanup.callback(os.close, first)
+        for kind, value in plan.limits.of_process().items():
+            most = resource.prlimit(pid, kind)[1]
+            value = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.prlimit(pid, kind, (value, value))
+        group = make_group(plan.controllers, processes=plan.limits.processes, memory_bytes=plan.limits.memory_bytes)
+        cleanup.callback(group.remove)
+        group.add(pid)
+        os.write(gate, b'.')
+    except BaseException as error:
+        process.kill()
+        said = process.communicate()[1].decode(errors='replace')
+        if isinstance(error, OSError):
+            raise _unavailable(said or str(error)) from error
+        raise
+    return first
+
+
+def _first_process(info: int) -> int:
+    """Return the id of the first process, which bwrap tells."""
+    text = b''
+    waiting = select.poll()
+    waiting.register(info, select.POLLIN)
+    while b'}' not in text:
+        if not waiting.poll(_START_SECONDS * 1000):
+            raise TimeoutError(errno.ETIMEDOUT, f'bwrap did nothing for {_START_SECONDS:g} seconds')
+        data = os.read(info, 4096)
+        if not data:
+            raise ChildProcessError(errno.ECHILD, 'bwrap ended before it began')
+        text += data
+    return cast('int', json.loads(text)['child-pid'])
+
+
+def _unavailable(said: str) -> SandboxUnavailableError:
+    return SandboxUnavailableError(f'The sandbox did not start: {said.strip()[-500:]!r}. {INSTALL}, 0.8 or newer.')

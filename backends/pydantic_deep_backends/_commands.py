@@ -1,0 +1,296 @@
+"""One command from its start to its end: its output, its deadline, its cancellation. How it starts is not said here.
+
+A thread of its own starts it, reads what it prints, and does not end before everything that it started is gone. So
+the event loop is never held up, and whatever cancels the caller, nothing is left behind when the caller goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from subprocess import Popen
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+
+from ._output import CappedOutput
+from .errors import CommandTimeoutError
+from .protocol import Command, CommandResult
+
+_READ_SIZE_BYTES = 65_536
+"""How much one read of a pipe asks for: what a pipe of Linux holds."""
+
+_DRAIN_SECONDS = 2.0
+"""How long to read on when the command and its children are gone, but a stranger holds its output open."""
+
+_MAX_REPORT_BYTES = 64
+"""How much of a report is kept: several times what a watcher has to say."""
+
+_SHELL = '/bin/sh'
+"""Who reads a command that is a string."""
+
+
+class StartedCommand(Protocol):
+    """A command that runs. Its output and its report end when the last process of its tree does."""
+
+    @property
+    def process(self) -> Popen[bytes]:
+        """What was started, with pipes for its output: not the command, but who watches over it."""
+        ...
+
+    @property
+    def report(self) -> int:
+        """A descriptor with what the watcher has to say; at its end the watcher is gone."""
+        ...
+
+    def kill(self) -> None:
+        """End the whole tree soon. Called more than once, also when it is gone already."""
+        ...
+
+    def exit_code(self, report: bytes, stderr: str) -> int:
+        """Return the exit code when all is over.
+
+        Args:
+            report: What the watcher had to say, as far as anything can be believed that a command may have forged.
+            stderr: Standard error.
+
+        Raises:
+            BackendUnavailableError: The command was never started.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the start took; called once, when nothing of the command is left."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Execution:
+    """A command that is run once, in a thread, and can be stopped from another.
+
+    Raises:
+        CommandTimeoutError: By `run`, if it took too long.
+    """
+
+    start: Callable[[], StartedCommand]
+    """Starts it."""
+    output_bytes: int
+    """How much of each stream is kept."""
+    timeout_seconds: float | None
+    """How long it may take, its start included."""
+    check: Callable[[], object]
+    """Called when all is over: raises if the result means nothing."""
+    watch: Callable[[], str | None] = lambda: None
+    """Called again and again while it runs: a sentence ends the command and is added to standard error."""
+    watch_seconds: float = math.inf
+    """How long to wait between two calls of `watch`."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Set when nothing of the command is left."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _wake: tuple[int, int] | None = None
+    _is_stopped: bool = False
+
+    def run(self) -> CommandResult | None:
+        """Run the command to its end. `None` if it was stopped before it began; then nobody waits for the result."""
+        with self._lock:
+            if self._is_stopped:
+                return None
+            self._wake = os.pipe()
+        try:
+            return self._run(self._wake[0])
+        finally:
+            with self._lock:
+                for descriptor in self._wake:
+                    os.close(descriptor)
+                self._wake = None
+            self.ended.set()
+
+    def stop(self) -> bool:
+        """End the command soon; return whether it is under way. If it has not begun, it never will."""
+        with self._lock:
+            self._is_stopped = True
+            if self._wake is not None:
+                os.write(self._wake[1], b'.')
+            return self._wake is not None
+
+    def _run(self, wake: int) -> CommandResult:
+        begin = time.monotonic()
+        started = self.start()
+        reading = _Reading(started, wake, self.output_bytes)
+        deadline = math.inf if self.timeout_seconds is None else begin + self.timeout_seconds
+        try:
+            self._read_to_end(reading, started, deadline)
+        finally:
+            started.kill()
+            reading.close()
+            started.process.wait()
+            started.close()
+        stdout, stderr = reading.stdout.text(), reading.stderr.text()
+        if reading.is_late:
+            raise CommandTimeoutError(
+                f'The command took longer than {self.timeout_seconds:g} seconds and was ended, with all that it had '
+                'started. Allow it more time, or do less at once.',
+                stdout=stdout,
+                stderr=stderr,
+            )
+        self.check()
+        if reading.complaint is not None:
+            return CommandResult(exit_code=-signal.SIGKILL, stdout=stdout, stderr=f'{stderr}\n[{reading.complaint}]\n')
+        exit_code = started.exit_code(bytes(reading.report), stderr)
+        return CommandResult(exit_code=exit_code, stdout=stdout, stderr=stderr)
+
+    def _read_to_end(self, reading: _Reading, started: StartedCommand, deadline: float) -> None:
+        watch_at = time.monotonic() + self.watch_seconds
+        while reading.goes_on():
+            now = time.monotonic()
+            if now >= deadline and not reading.is_killed:
+                reading.is_late = True
+                reading.kill(started)
+            if now >= watch_at and not reading.is_killed:
+                watch_at = now + self.watch_seconds
+                reading.complaint = self.watch()
+                if reading.complaint is not None:
+                    reading.kill(started)
+            until = reading.until if reading.is_killed else min(deadline, watch_at, reading.until)
+            reading.read(started, None if until == math.inf else max(0.0, until - now))
+
+
+class _Reading:
+    """What has come from a command so far."""
+
+    def __init__(self, started: StartedCommand, wake: int, output_bytes: int) -> None:
+        assert started.process.stdout is not None  # noqa: S101 - it was started with pipes
+        assert started.process.stderr is not None  # noqa: S101
+        self.stdout = CappedOutput(output_bytes)
+        self.stderr = CappedOutput(output_bytes)
+        self.report = bytearray()
+        self.complaint: str | None = None
+        self.is_late = False
+        self.is_killed = False
+        self.until = math.inf
+        """When to stop reading though a stream is open: a stranger may hold one, to whom the command passed it."""
+        self._files = (started.process.stdout, started.process.stderr)
+        self._report = started.report
+        self._wake = wake
+        stdout, stderr = (file.fileno() for file in self._files)
+        self._open = {stdout: self.stdout.add, stderr: self.stderr.add, started.report: self._take}
+        self._selector = selectors.DefaultSelector()
+        for descriptor in (*self._open, wake):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def goes_on(self) -> bool:
+        """Return whether there is something to wait for."""
+        return bool(self._open) and time.monotonic() < self.until
+
+    def kill(self, started: StartedCommand) -> None:
+        """End the command and all that it started."""
+        self.is_killed = True
+        self.until = min(self.until, time.monotonic() + _DRAIN_SECONDS)
+        started.kill()
+
+    def read(self, started: StartedCommand, seconds: float | None) -> None:
+        """Read what is there, or wait for it."""
+        for key, _ in self._selector.select(seconds):
+            if key.fd == self._wake:
+                self._selector.unregister(key.fd)
+                self.kill(started)
+                continue
+            data = os.read(key.fd, _READ_SIZE_BYTES)
+            if data:
+                self._open[key.fd](data)
+                continue
+            self._selector.unregister(key.fd)
+            del self._open[key.fd]
+            if key.fd == self._report:
+                self.until = min(self.until, time.monotonic() + _DRAIN_SECONDS)
+
+    def close(self) -> None:
+        """Close all streams."""
+        self._selector.close()
+        for file in self._files:
+            file.close()
+        os.close(self._report)
+
+    def _take(self, data: bytes) -> None:
+        """Take a part of the report; a command that forges one can only lie about itself, and not at any length."""
+        self.report += data[: _MAX_REPORT_BYTES - len(self.report)]
+
+
+async def run_execution(execution: Execution) -> CommandResult:
+    """Run a command; whatever cancels the caller, nothing of the command is left when this ends."""
+    # A limiter of its own: commands take long, and must not keep file operations waiting for a thread.
+    try:
+        result = await anyio.to_thread.run_sync(execution.run, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+    finally:
+        if execution.stop():
+            with anyio.CancelScope(shield=True):
+                await _wait(execution)
+    assert result is not None  # noqa: S101 - only what was stopped has none, and then this was cancelled
+    return result
+
+
+async def _wait(execution: Execution) -> None:
+    try:
+        await anyio.to_thread.run_sync(execution.ended.wait, limiter=anyio.CapacityLimiter(1))
+    finally:
+        execution.ended.wait()  # asyncio's own cancellation goes through the shield; the end is milliseconds away
+
+
+def arguments_of(command: Command, *, shell: bool) -> list[str]:
+    """Return a command as an argument list.
+
+    Raises:
+        TypeError: A string without `shell`, or an argument list with it, or an argument that is no string.
+        ValueError: There is no program in it, or a NUL.
+    """
+    if isinstance(command, str):
+        if not shell:
+            raise TypeError(f'The command {command[:80]!r} is a string. Pass `shell=True`, or an argument list.')
+        arguments = [_SHELL, '-c', command]
+    elif shell:
+        raise TypeError('`shell=True` is for a command that is a string. Pass one string, or leave out `shell`.')
+    else:
+        arguments = [*command]
+    _check_arguments(arguments)
+    return arguments
+
+
+def _check_arguments(arguments: Sequence[object]) -> None:
+    if not arguments or not arguments[0]:
+        raise ValueError('The command has no program. Put its name first.')
+    for argument in arguments:
+        if not isinstance(argument, str):
+            raise TypeError(f'The argument {argument!r} is no string. Pass strings only.')
+        if '\0' in argument:
+            raise ValueError(f'The argument {argument[:80]!r} has a NUL, which no program can be given. Leave it out.')
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Return a timeout. Raises `ValueError` if it is not positive and finite."""
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError(f'`timeout` is {timeout!r}. Pass a positive, finite number of seconds, or `None`.')
+    return timeout
+
+
+def check_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of variables. Raises `ValueError` for a name or a value that no command can be given."""
+    for name, value in env.items():
+        if not name or '=' in name or '\0' in f'{name}{value}':
+            raise ValueError(f'The variable {name!r} cannot be set. A name has no `=`, and neither has a NUL.')
+    return {**env}
+
+
+def exit_code_of(report: bytes) -> int | None:
+    """Return the exit code in a report, negative for a signal; `None` if there is none in it that can be."""
+    try:
+        return os.waitstatus_to_exitcode(int(report))
+    except ValueError:
+        return None

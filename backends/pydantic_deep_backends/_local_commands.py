@@ -1,0 +1,118 @@
+"""The commands of `LocalBackend`: plain processes of this machine, with all rights of this process. Nothing is isolated.
+
+A small program watches over each (`_supervisor`), so that a command ends whole. That costs the start of an interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._commands import Execution, StartedCommand, arguments_of, check_env, check_timeout, exit_code_of, run_execution
+from ._confined import ConfinedRoot
+from .errors import BackendUnavailableError
+from .protocol import Command, CommandResult
+
+OUTPUT_BYTES = 1_048_576
+"""How much is kept of each stream of a command: more than a model can read, and little for a machine."""
+
+_INHERITED = ('PATH', 'HOME', 'LANG', 'LC_ALL', 'LC_CTYPE')
+"""Variables that a command has from this process: without them it misses the tools of the machine. No secrets."""
+
+_SUPERVISOR = str(Path(__file__).with_name('_supervisor.py'))
+
+
+def check_commands_possible() -> None:
+    """Raise `BackendUnavailableError` where a command could not be ended whole."""
+    if sys.platform != 'linux':
+        raise BackendUnavailableError(
+            f'Commands need Linux, and this is {sys.platform!r}. Leave out `allow_commands=True`.'
+        )
+
+
+async def run_locally(
+    find_root: Callable[[], ConfinedRoot],
+    command: Command,
+    *,
+    shell: bool,
+    env: Mapping[str, str] | None,
+    timeout: float | None,
+) -> CommandResult:
+    """Run a command in a directory.
+
+    Args:
+        find_root: Returns the directory; may touch the disk.
+        command: An argument list, or a shell string.
+        shell: Whether `command` is for the shell.
+        env: Variables on top of those inherited.
+        timeout: Seconds; `None` for no limit.
+
+    Raises:
+        BackendUnavailableError: The directory does not exist, or does not any more when the command has ended.
+        CommandTimeoutError: It took too long.
+    """
+    arguments = arguments_of(command, shell=shell)
+    variables = {name: os.environ[name] for name in _INHERITED if name in os.environ} | check_env(env or {})
+
+    def start() -> StartedCommand:
+        with find_root().open() as root:
+            return start_locally(arguments, f'/proc/self/fd/{root.descriptor}', variables)
+
+    def check() -> None:
+        with find_root().open():
+            pass
+
+    execution = Execution(start=start, check=check, output_bytes=OUTPUT_BYTES, timeout_seconds=check_timeout(timeout))
+    return await run_execution(execution)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalCommand:
+    """A command that runs on this machine."""
+
+    process: subprocess.Popen[bytes]
+    report: int
+
+    def kill(self) -> None:
+        """Tell the watcher to end the command, also if the command has stopped its watcher."""
+        self.process.terminate()
+        self.process.send_signal(signal.SIGCONT)
+
+    def exit_code(self, report: bytes, stderr: str) -> int:
+        """Return the exit code of the command; of its watcher, if the command ended that."""
+        exit_code = exit_code_of(report)
+        return self.process.returncode if exit_code is None else exit_code
+
+    def close(self) -> None:
+        """End what a killed watcher has left behind, as far as it stayed in its session."""
+        if self.process.returncode < 0:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def start_locally(arguments: list[str], directory: str, variables: dict[str, str]) -> LocalCommand:
+    """Start a command and who watches over it."""
+    report, write_end = os.pipe()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - running what it is given is its purpose
+            [sys.executable, '-I', '-S', _SUPERVISOR, str(write_end), str(os.getpid()), *arguments],
+            cwd=directory,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=(write_end,),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(report)
+        raise
+    finally:
+        os.close(write_end)
+    return LocalCommand(process=process, report=report)

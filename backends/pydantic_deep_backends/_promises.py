@@ -1,0 +1,166 @@
+"""The promises of a sandbox, each tried before the first command runs: a sandbox that does not hold is not used.
+
+A probe runs in a sandbox like all others, but for smaller limits and a workspace of its own, and tries to break each
+promise. What it says is compared with what happened outside. That is done once for each plan in a process.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import socket
+import stat
+import tempfile
+import threading
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ._bwrap import INSTALL, SandboxPlan, start_in_sandbox
+from ._cgroups import remove_stale_groups
+from ._commands import Execution
+from ._limits import SandboxLimits
+from ._seccomp import ARCHITECTURES, denied_number
+from .errors import SandboxUnavailableError
+
+_LIMITS: Final = SandboxLimits(
+    timeout_seconds=60, processes=16, memory_bytes=256 * 2**20, file_size_bytes=65_536, tmp_bytes=2**20
+)
+"""The limits of the probe: small, so that trying them is fast."""
+
+_PROBE: Final = r"""
+use Socket;
+my ($canary, $port, $unshare, $keyctl, $processes, $memory, $file_size, $tmp) = @ARGV;
+sub reads { open(my $file, '<', $_[0]) or return ''; local $/; scalar(<$file>) // '' }
+sub fails { my $child = fork; if (!$child) { open(STDERR, '>', '/dev/null'); exit($_[0]->() ? 0 : 1) }
+            waitpid $child, 0; $? != 0 }
+my $status = reads('/proc/self/status');
+my %kept = (
+    'the environment is hidden' => join(' ', sort keys %ENV) eq 'PROBE' && length(reads('/proc/1/environ')) < 64,
+    'the files of the host are hidden' => !grep({ -e } $canary, '/root', '/home', '/var', '/run', '/sys'),
+    'the processes of the host are hidden' => scalar(() = glob('/proc/[0-9]*')) <= 2,
+    'the system is read-only' => !grep({ open(my $f, '>', "$_/probe") } '/', '/usr', '/etc', '/dev', '/proc/sys/kernel'),
+    'the user has no rights' => $> != 0 && $status =~ /^CapEff:\t0+$/m && $status =~ /^CapBnd:\t0+$/m
+                                && $status =~ /^NoNewPrivs:\t1$/m,
+    'system calls are filtered' => $status =~ /^Seccomp:\t2$/m && syscall($keyctl, 0, 0, 0) == -1 && $! == 1,
+    'there are no new namespaces' => syscall($unshare, 0x10000000) == -1,
+    'the size of files is limited' => fails(sub {
+        open(my $file, '>', 'big'); seek($file, $file_size, 0); syswrite($file, 'x') }),
+    'memory is limited' => fails(sub { my $block = 'x' x $memory; length $block }),
+);
+if ($port) {
+    socket(my $socket, PF_INET, SOCK_STREAM, 0);
+    $kept{'there is no network'} = !connect($socket, pack_sockaddr_in($port, INADDR_LOOPBACK));
+}
+my ($block, $full) = ('x' x $file_size, 0);
+for my $number (0 .. $tmp / $file_size) {
+    open(my $file, '>', "/tmp/$number") or last;
+    $full = (syswrite($file, $block) // 0) < $file_size;
+    last if $full;
+}
+$kept{'temporary files are limited'} = $full;
+chmod 0600, '/dev/full';
+open(my $made, '>', 'made');
+my @children;
+while (@children <= $processes) {
+    my $child = fork // last;
+    if (!$child) { sleep 60; exit }
+    push @children, $child;
+}
+$kept{'processes are limited'} = @children < $processes;
+kill 'KILL', @children;
+print map { "$_\n" } grep { $kept{$_} } keys %kept;
+"""
+"""Prints the promises that hold."""
+
+_TRIED: Final = (
+    'memory is limited', 'processes are limited', 'system calls are filtered', 'temporary files are limited',
+    'the environment is hidden', 'the files of the host are hidden', 'the processes of the host are hidden',
+    'the size of files is limited', 'the system is read-only', 'the user has no rights', 'there are no new namespaces',
+)  # fmt: skip
+_NO_NETWORK: Final = 'there is no network'
+_DEVICES: Final = 'devices of the host stay as they are'
+_OWN_FILES: Final = 'files of commands belong to this user'
+
+_ADVICE: Final = {
+    'processes are limited': 'Run as another user than root, or make the pids controller of /sys/fs/cgroup writable',
+    'system calls are filtered': 'The kernel needs CONFIG_SECCOMP_FILTER',
+    _DEVICES: 'Run as another user than root, or allow root to make devices (CAP_MKNOD) in the temporary directory',
+}
+"""What to do where a promise is not kept; for all others, a current bwrap on a current kernel."""
+
+_lock = threading.Lock()
+
+
+def check_promises(plan: SandboxPlan) -> None:
+    """Try all promises of a plan, unless that was done before.
+
+    Raises:
+        SandboxUnavailableError: One is not kept, or a sandbox cannot be made at all.
+    """
+    with _lock:
+        _check(plan)
+
+
+@functools.cache
+def _check(plan: SandboxPlan) -> None:
+    """Try all promises. What raises is not remembered, so that it is tried again when something was installed."""
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        raise SandboxUnavailableError(f'There is no filter of system calls for {machine!r}. Use {ARCHITECTURES}.')
+    remove_stale_groups(plan.controllers)
+    kept, said = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
+    promises = {*_TRIED, _DEVICES, _OWN_FILES}
+    if not plan.network:
+        promises.add(_NO_NETWORK)
+    failed = tuple(sorted(promises - kept))
+    if failed:
+        advice = '. '.join(dict.fromkeys(_ADVICE.get(promise, INSTALL) for promise in failed))
+        raise SandboxUnavailableError(
+            f'The sandbox does not keep its promises: {"; ".join(failed)}. {advice}. {said}'.rstrip(), failed=failed
+        )
+
+
+def _probe(plan: SandboxPlan, machine: str) -> tuple[set[str], str]:
+    """Return the promises that a probe found kept, and what it complained of."""
+    with tempfile.TemporaryDirectory(prefix='pydantic-deep-probe-') as directory, closing(_listener()) as listener:
+        workspace = Path(directory, 'workspace')
+        workspace.mkdir()
+        canary = Path(directory, secrets.token_hex(8))
+        canary.touch()
+        arguments = (
+            canary,
+            0 if plan.network else listener.getsockname()[1],
+            denied_number('unshare', machine),
+            denied_number('keyctl', machine),
+            plan.limits.processes,
+            plan.limits.memory_bytes,
+            plan.limits.file_size_bytes,
+            plan.limits.tmp_bytes,
+        )
+        command = ['/usr/bin/perl', '-e', _PROBE, '--', *map(str, arguments)]
+        device = Path('/dev/full')
+        before = stat.S_IMODE(device.stat().st_mode)
+        result = Execution(
+            start=lambda: start_in_sandbox(plan, str(workspace), command, {'PROBE': ''}),
+            check=lambda: None,
+            output_bytes=65_536,
+            timeout_seconds=plan.limits.timeout_seconds,
+        ).run()
+        assert result is not None  # noqa: S101 - nobody stopped it
+        kept = {*result.stdout.splitlines()}
+        if stat.S_IMODE(device.stat().st_mode) == before:
+            kept.add(_DEVICES)
+        else:
+            device.chmod(before)
+        made = workspace / 'made'
+        if made.exists() and made.stat().st_uid == os.geteuid():
+            kept.add(_OWN_FILES)
+    return kept, result.stderr.strip()[-300:]
+
+
+def _listener() -> socket.socket:
+    """Return a socket that this machine's loopback can be reached by."""
+    return socket.create_server(('127.0.0.1', 0))

@@ -1,0 +1,77 @@
+"""Where a directory is shown: what the virtual paths above it mean, and how a search begins there.
+
+A directory whose commands see it at `/workspace` is shown at `/workspace`, so that a path means the same to a command
+and to a file operation. `/` is then a directory that holds `workspace` and nothing else. Above the place there is
+nothing to change; beside it there is nothing at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import NoReturn
+
+from ._confined import Components, OpenRoot
+from .errors import OutsideRootError
+from .paths import path_parts
+from .protocol import FileEntry
+from .search import FileTree
+
+
+def path_from(names: Components) -> str:
+    """Return the virtual path with these names."""
+    return '/' + '/'.join(names)
+
+
+def is_above(names: Components, shown: Components) -> bool:
+    """Return whether a path is a directory on the way to the place where the root is shown."""
+    return len(names) < len(shown) and shown[: len(names)] == names
+
+
+def below(names: Components, shown: Components, *, is_change: bool) -> Components:
+    """Return the names below the root that a path means.
+
+    Raises:
+        OutsideRootError: Something is to change beside the root.
+        FileNotFoundError: Something is to be read there.
+    """
+    if names[: len(shown)] == shown:
+        return names[len(shown) :]
+    if is_change:
+        raise OutsideRootError(path_from(names), root=path_from(shown))
+    reason = f'There is nothing outside of {path_from(shown)!r}. Use a path below it'
+    raise FileNotFoundError(errno.ENOENT, reason, path_from(names))
+
+
+def no_file(root: OpenRoot, names: Components) -> NoReturn:
+    """Raise what an operation on files says of a directory."""
+    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path_from(names))
+
+
+def directory_entry(names: Components) -> FileEntry:
+    """Return the metadata of a directory."""
+    return FileEntry(name=names[-1] if names else '', path=path_from(names), is_dir=True, size=None)
+
+
+class TreeAbove:
+    """The tree of a directory as a search sees it that begins above the place where the directory is shown.
+
+    Args:
+        tree: The directory.
+        way: The names from where the search begins to the directory.
+    """
+
+    def __init__(self, tree: FileTree, way: Components) -> None:
+        self._tree = tree
+        self._way = way
+
+    def scan(self, directory: str) -> list[tuple[str, bool]]:
+        """Return the name and whether it is a directory, of each file and directory of one directory."""
+        names = path_parts(directory)
+        if is_above(names, self._way):
+            return [(self._way[len(names)], True)]
+        return list(self._tree.scan('/'.join(below(names, self._way, is_change=False))))
+
+    def read(self, name: str) -> bytes:
+        """Return the contents of a file of the directory scanned last."""
+        return self._tree.read(name)

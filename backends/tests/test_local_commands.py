@@ -1,0 +1,250 @@
+"""Commands of `LocalBackend`: plain processes, ended whole, and a directory that appears as its real path."""
+
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC222, ASYNC230 - it looks at real processes, from outside
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from pydantic_deep_backends import (
+    BackendUnavailableError,
+    CommandResult,
+    CommandTimeoutError,
+    LocalBackend,
+    OutsideRootError,
+    SupportsCommands,
+)
+from pydantic_deep_backends import _supervisor as supervisor
+from pydantic_deep_backends.conformance import BackendSuite
+from pydantic_deep_backends.protocol import SandboxProtocol
+
+pytestmark = pytest.mark.anyio
+
+
+def with_commands(root: Path) -> SandboxProtocol:
+    backend = LocalBackend(root, allow_commands=True)
+    assert isinstance(backend, SandboxProtocol)
+    return backend
+
+
+class TestLocalBackendWithCommands(BackendSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> SandboxProtocol:
+        return with_commands(tmp_path)
+
+    @pytest.fixture
+    def tree_root(self) -> str:
+        return '/conformance'
+
+
+def test_commands_are_there_only_where_they_are_allowed(tmp_path: Path) -> None:
+    assert not isinstance(LocalBackend(tmp_path), SupportsCommands)
+    assert repr(with_commands(tmp_path)) == f'LocalBackend({str(tmp_path)!r}, allow_commands=True)'
+
+
+def test_commands_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('sys.platform', 'darwin')
+    with pytest.raises(BackendUnavailableError, match="need Linux, and this is 'darwin'"):
+        LocalBackend(tmp_path, allow_commands=True)
+    LocalBackend(tmp_path)
+
+
+# Where the directory appears
+
+
+async def test_the_directory_appears_as_its_real_path_whatever_led_to_it(tmp_path: Path) -> None:
+    (tmp_path / 'real').mkdir()
+    (tmp_path / 'link').symlink_to('real')
+    backend = with_commands(tmp_path / 'link')
+    assert await backend.working_dir() == str(tmp_path / 'real')
+    assert (await backend.run(['pwd', '-P'])).stdout == f'{tmp_path}/real\n'
+    await backend.write_bytes(f'{tmp_path}/real/file', b'x')
+    assert [entry.path for entry in await backend.list_dir(f'{tmp_path}/real')] == [f'{tmp_path}/real/file']
+    assert backend.ref == LocalBackend(tmp_path / 'real').ref
+
+
+async def test_beside_the_directory_there_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / 'root').mkdir()
+    (tmp_path / 'beside').write_text('secret')
+    backend = with_commands(tmp_path / 'root')
+    operations: list[Callable[[str], Awaitable[object]]] = [backend.read_bytes, backend.stat, backend.list_dir]
+    for operation in operations:
+        with pytest.raises(FileNotFoundError, match='There is nothing outside of'):
+            await operation(f'{tmp_path}/beside')
+    assert not await backend.exists(f'{tmp_path}/beside')
+    changes: list[Callable[[str], Awaitable[object]]] = [backend.make_dir, backend.remove]
+    changes.append(lambda path: backend.write_bytes(path, b''))
+    for change in changes:
+        with pytest.raises(OutsideRootError, match='is outside of') as caught:
+            await change(f'{tmp_path}/beside')
+        assert (caught.value.path, caught.value.root) == (f'{tmp_path}/beside', f'{tmp_path}/root')
+    assert (tmp_path / 'beside').read_text() == 'secret'
+
+
+async def test_a_directory_that_is_gone_is_unavailable_before_and_after(tmp_path: Path) -> None:
+    backend = with_commands(tmp_path / 'root')
+    with pytest.raises(BackendUnavailableError):
+        await backend.run(['true'])
+    (tmp_path / 'root').mkdir()
+    with pytest.raises(BackendUnavailableError):
+        await backend.run(['rmdir', str(tmp_path / 'root')])
+
+
+# The end of a command
+
+
+async def test_asyncio_itself_cannot_cancel_and_leave_something_behind(tmp_path: Path) -> None:
+    backend = with_commands(tmp_path)
+    task = asyncio.create_task(backend.run('echo $$ > pid; exec sleep 600', shell=True))
+    pid = await pid_in(tmp_path / 'pid')
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()  # and again, while the end is awaited
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not Path('/proc', str(pid)).exists()
+
+
+async def test_a_command_that_is_cancelled_before_it_starts_never_starts(tmp_path: Path) -> None:
+    backend = with_commands(tmp_path)
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await backend.run('echo x > file', shell=True)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_command_may_close_its_output_and_go_on(tmp_path: Path) -> None:
+    result = await with_commands(tmp_path).run('exec >&- 2>&-; echo x > file; exit 4', shell=True)
+    assert (result.exit_code, (tmp_path / 'file').read_text()) == (4, 'x\n')
+
+
+async def test_a_command_that_ends_its_watcher_ends_with_it(tmp_path: Path) -> None:
+    backend = with_commands(tmp_path)
+    result = await backend.run('kill -KILL $PPID; exec sleep 600', shell=True, timeout=60)
+    assert result == CommandResult(exit_code=-9, stdout='', stderr='')
+
+
+async def test_a_command_that_stops_its_watcher_is_ended_all_the_same(tmp_path: Path) -> None:
+    backend = with_commands(tmp_path)
+    with pytest.raises(CommandTimeoutError):
+        await backend.run('kill -STOP $PPID; exec sleep 600', shell=True, timeout=0.5)
+
+
+async def test_output_that_a_stranger_holds_open_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('pydantic_deep_backends._commands._DRAIN_SECONDS', 0.1)
+    backend = with_commands(tmp_path)
+    os.mkfifo(tmp_path / 'pid')
+    holder = subprocess.Popen(
+        [sys.executable, '-c', 'import os; pid = open("pid").read().strip(); f = open(f"/proc/{pid}/fd/1", "w"); '
+         'open("held", "w").close(); input()'],
+        cwd=tmp_path, stdin=subprocess.PIPE, env={**os.environ},
+    )  # fmt: skip
+    with holder:
+        result = await backend.run('echo $$ > pid; until [ -e held ]; do sleep 0.01; done; echo done', shell=True)
+        assert result.stdout == 'done\n'
+        assert holder.poll() is None
+        assert holder.stdin is not None
+        holder.stdin.write(b'\n')
+
+
+async def test_nothing_stays_open_and_no_zombie_is_left(tmp_path: Path) -> None:
+    backend = with_commands(tmp_path)
+    await backend.run(['true'])
+    before = sorted(os.listdir('/proc/self/fd'))
+    for _ in range(3):
+        await backend.run('sleep 600 & exit 1', shell=True)
+        with pytest.raises(CommandTimeoutError):
+            await backend.run(['sleep', '600'], timeout=0.05)
+    assert sorted(os.listdir('/proc/self/fd')) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+async def test_a_command_has_no_descriptor_of_ours(tmp_path: Path) -> None:
+    with open(tmp_path / 'secret', 'w') as secret:
+        os.set_inheritable(secret.fileno(), True)
+        result = await with_commands(tmp_path).run(['ls', '/proc/self/fd'])
+    assert result.stdout.split() == ['0', '1', '2', '3']  # 3 is that of the listing
+
+
+async def test_signals_that_python_ignores_are_not_ignored(tmp_path: Path) -> None:
+    result = await with_commands(tmp_path).run(['grep', 'SigIgn', '/proc/self/status'])
+    ignored = int(result.stdout.split()[1], 16)
+    assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored >> (number - 1) & 1] == []
+
+
+async def pid_in(path: Path) -> int:
+    with anyio.fail_after(60):
+        while not (path.exists() and path.read_text().endswith('\n')):
+            await anyio.sleep(0.01)
+    return int(path.read_text())
+
+
+# The program that watches, run as it is, and measured
+
+
+def watch(*command: str, parent: int | None = None) -> tuple[subprocess.Popen[bytes], int]:
+    report, write_end = os.pipe()
+    arguments = [str(write_end), str(parent or os.getpid()), *command]
+    process = subprocess.Popen([sys.executable, supervisor.__file__, *arguments], pass_fds=(write_end,))
+    os.close(write_end)
+    return process, report
+
+
+def reported(process: subprocess.Popen[bytes], report: int) -> bytes:
+    with open(report, 'rb') as file:
+        said = file.read()
+    assert process.wait() == 0
+    return said
+
+
+@pytest.mark.parametrize(
+    ('command', 'status'),
+    [
+        (['sh', '-c', 'exit 3'], 3 << 8),
+        (['sh', '-c', 'kill -KILL $$'], 9),
+        (['pydantic-deep-no-such-program'], 127 << 8),
+        (['/usr'], 126 << 8),
+        (['sh', '-c', '(sleep 0 &); (sleep 600 &); sleep 0.05; exit 2'], 2 << 8),
+        (['sh', '-c', 'setsid sleep 600 & setsid sleep 600 & exit 1'], 1 << 8),
+    ],
+)
+def test_the_watcher_reports_the_wait_status(command: list[str], status: int) -> None:
+    assert reported(*watch(*command)) == b'%d' % status
+
+
+def test_the_watcher_ends_all_when_it_is_told_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / 'fifo')
+    process, report = watch('sh', '-c', f'echo $$ > {tmp_path}/fifo; sleep 600')
+    pid = int((tmp_path / 'fifo').read_text())
+    process.send_signal(signal.SIGTERM)
+    assert reported(process, report) == b''
+    assert not Path('/proc', str(pid)).exists()
+
+
+def test_the_watcher_of_nobody_starts_nothing(tmp_path: Path) -> None:
+    assert reported(*watch('touch', str(tmp_path / 'file'), parent=1)) == b''
+    assert os.listdir(tmp_path) == []
+
+
+def test_descendants_are_those_of_all_generations() -> None:
+    command = ['sh', '-c', 'sh -c "sleep 600 & echo; wait" & cat; kill 0']
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        shell.stdout.readline()  # the grandchild is there
+        below = supervisor.descendants(shell.pid)
+        shell.stdin.close()
+    assert len(below) == 3
+    assert supervisor.descendants(2**30) == []
