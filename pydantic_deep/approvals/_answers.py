@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
+from pydantic_core import from_json
 
 from pydantic_deep._pending import (
     Approved,
@@ -27,10 +28,6 @@ from ._errors import InvalidDecisionError, NothingPendingError, UnansweredApprov
 from ._listing import digest_of, id_of, pending_approvals, request_of
 from ._truth import ANSWERED
 from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
-
-_JSON: TypeAdapter[JsonValue] = TypeAdapter(JsonValue)
-_ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
-_STR: TypeAdapter[str] = TypeAdapter(str)
 
 _KINDS: dict[type[Decision], DecisionKind] = {Approve: 'approve', Edit: 'edit', Deny: 'deny', Respond: 'respond'}
 
@@ -91,20 +88,28 @@ def _check_content(id: str, decision: Decision) -> None:
     try:
         match decision:
             case Edit():
-                _check_json(_ARGS.validate_python(dict(decision.args), strict=True))
+                _check_json(dict(decision.args))
             case Respond():
-                _check_json(_JSON.validate_python(decision.content, strict=True))
+                _check_json(decision.content)
             case Deny():
-                _check_json(_STR.validate_python(decision.reason, strict=True))
+                _check_text(decision.reason)
             case _:
                 pass
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise InvalidDecisionError(id, f'The answer to {id!r} carries what is no JSON: {error}') from error
 
 
 def _check_json(value: JsonValue) -> None:
-    """Refuse what pydantic lets pass and JSON has no word for: NaN, infinity, half a character."""
-    json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    """Refuse what would not come back from JSON as it is, nested too deep to be read included."""
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+    if from_json(text.encode()) != value:
+        raise ValueError(f'{repr(value)[:200]} is written as {text[:200]}')
+
+
+def _check_text(value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f'{repr(value)[:200]} is no text')
+    _check_json(value)
 
 
 def _results(

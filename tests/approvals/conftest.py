@@ -62,6 +62,8 @@ class Desk:
         self.responses = [[each] if isinstance(each, ToolCallPart) else list(each) for each in responses]
         self.requests = 0
         """How many requests the model was sent."""
+        self.built = 0
+        """How many times the agent was built, which is how many runs there were."""
         self.output: object = None
         self._tools = tools
         self._toolset = toolset
@@ -109,6 +111,7 @@ class Desk:
 
     def agent(self) -> Agent[None, Any]:
         """Return a freshly built agent."""
+        self.built += 1
         approvals = [Approvals(interrupt_on=self._interrupt_on)] if self._approvals else []
         return Agent(
             FunctionModel(self._respond),

@@ -178,6 +178,8 @@ class TestRefusals:
             Edit({3: 'x'}),  # type: ignore[dict-item]
             Edit('text'),  # type: ignore[arg-type]
             Edit({'x': NESTED}),
+            Respond(nested(250)),
+            Edit({'x': (1, 2)}),  # type: ignore[dict-item]
             Respond(float('inf')),
             Respond(b'bytes'),  # type: ignore[arg-type]
             Deny(None),  # type: ignore[arg-type]

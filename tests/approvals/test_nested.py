@@ -112,7 +112,9 @@ async def test_a_subagent_that_was_not_answered_is_not_run(desk: DeskType, tasks
     before = top.output.metadata['t1']
     await top.decide({'t2': Approve()})
     assert top.output.metadata['t1'] == before
-    assert family.requests == [1, 1, 1, 1]
+    assert [each.built for each in (family.top, family.mid, family.left, family.right)] == [2, 1, 1, 1]
+    await top.decide({'t1/m2/l1': Approve()})
+    assert [each.built for each in (family.top, family.mid, family.left, family.right)] == [3, 2, 1, 2]
 
 
 async def test_a_gated_delegation_asks_for_itself_and_then_for_what_is_in_it(desk: DeskType, tasks: Tasks) -> None:
