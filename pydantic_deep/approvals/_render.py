@@ -24,7 +24,7 @@ def render_approval(pending: PendingApproval) -> str:
     lines.append(f'Arguments: {_block(arguments)}')
     if pending.preview is not None and pending.preview.text:
         lines.append(f'Preview ({pending.preview.kind}):')
-        lines += [f'{_GUTTER}{_block(line)}' for line in pending.preview.text.split('\n')]
+        lines += [f'{_GUTTER}{_block(line)}' for line in pending.preview.text.removesuffix('\n').split('\n')]
     return '\n'.join(lines)
 
 

@@ -74,6 +74,7 @@ class ApprovalRule:
     against their canonical paths: `/src/**` from the root, `*.lock` and `docs/**` at any depth. For one that runs
     a command, which is `execute` or any tool with an argument `command`, they are commands word by word, in which a
     word may have wildcards, and a last `*` stands for any further words: `git status *`.
+    A call that `deny` cannot be matched against, since it names neither files nor a command, asks whatever `when` says.
     """
 
     when: Callable[[Mapping[str, Any]], bool] | None = None
@@ -81,11 +82,15 @@ class ApprovalRule:
     decisions: Sequence[DecisionKind] = DECISIONS
     """What may be answered."""
     allow: Sequence[str] = ()
-    """What runs unasked. All files that a call touches must match; a command must be one simple command, without
-    quotes that do not close, operators, substitutions, redirections, expansions or assignments: all else asks.
+    """What runs unasked.
+
+    All files that a call touches must match, hidden ones only where the glob writes their dot. A command must be one
+    simple command: with operators, substitutions, redirections, expansions, assignments or newlines it asks.
+    Think of what a command can do by its options before you end a pattern with `*`.
     """
     deny: Sequence[str] = ()
-    """What never runs, not even approved: one file that matches will do, or one of the commands in a line.
+    """What never runs, not even approved: one file that matches, or lies below a directory that does, will do, hidden
+    or not; or one of the commands in a line.
 
     For commands it is a convenience and no wall: `sh -c`, an alias or a script says the same in other words.
     Where a command must not happen, run commands in a sandbox that makes it impossible.

@@ -58,6 +58,10 @@ Preview (diff):
 """)
 
 
+def test_the_last_line_end_of_a_preview_makes_no_line() -> None:
+    assert render_approval(pending(tool='x', preview=Preview(kind='diff', text='+a\n'))).endswith('\n  | +a')
+
+
 def test_a_preview_without_text_is_left_out() -> None:
     assert render_approval(pending(tool='ls', preview=Preview(kind='call'))) == 'Tool: ls\nArguments: {}'
 
@@ -68,7 +72,7 @@ def test_what_cannot_be_json_is_shown_nevertheless() -> None:
 
 def test_a_preview_cannot_forge_a_line_of_ours() -> None:
     text = render_approval(pending(tool='x', preview=Preview(kind='command', text='ls\nTool: harmless\r\x1b[2J')))
-    assert text.split('\n')[-2:] == ['  | Tool: harmless\\r\\x1b[2J'] or text.split('\n')[-1].startswith('  | ')
+    assert text.split('\n')[2:] == ['Preview (command):', '  | ls', '  | Tool: harmless\\r\\x1b[2J']
 
 
 @pytest.mark.parametrize('hidden', ['\u202e', '\u200b', '\x1b', '\x07', '\ufeff', '\u2066', '\x9b', '\u2028', '\ud800'])
