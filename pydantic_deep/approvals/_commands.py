@@ -49,7 +49,7 @@ MAX_LINE_CHARS = 10_000
 """The longest line that is looked at. Longer ones are scripts, which no pattern was written for."""
 
 _MAX_VARIANTS = 500
-"""How many readings of one line are compared, so that a line made for it costs no more than a few milliseconds."""
+"""How many readings of one line are compared, so that a line made for it costs some ten milliseconds and no more."""
 
 _MAX_NESTING = 5
 """How many shells within shells are looked into."""
