@@ -17,7 +17,11 @@ from pytest_examples import CodeExample, EvalExample, find_examples
 
 ROOT = Path(__file__).parent.parent
 
-Step = str | ToolCallPart
+Step = str | ToolCallPart | list[ToolCallPart]
+
+
+def write(path: str, content: str) -> ToolCallPart:
+    return ToolCallPart('write_file', {'path': path, 'content': content})
 
 
 def todos(*pairs: tuple[str, str]) -> ToolCallPart:
@@ -51,6 +55,17 @@ SCRIPTS: dict[str, list[Step]] = {
         ToolCallPart('read_file', {'path': 'README.md'}),
         ToolCallPart('final_result', {'passed': False, 'reason': 'There is no README.md.'}),
     ],
+    'Raise the price of tea.': [
+        ToolCallPart('edit_file', {'path': 'prices.csv', 'old_string': 'tea,2', 'new_string': 'tea,3'}),
+        'Tea costs 3 now.',
+    ],
+    'Write the same line to three files.': [
+        [write(path, 'Hello.\n') for path in ('/drafts/report.md', 'report.md', 'uv.lock')],
+    ],
+    'Write to Ada and to Ben.': [
+        [write('ada.md', 'Dear Adda,\n'), write('ben.md', 'Dear Ben,\n')],
+        'Ada has her letter. Ben is on holiday.',
+    ],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }
@@ -63,13 +78,18 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         i: p.content
         for i, m in enumerate(messages)
         for p in m.parts
-        if isinstance(p, UserPromptPart) and isinstance(p.content, str) and not p.content.startswith('<system>')
+        if isinstance(p, UserPromptPart) and isinstance(p.content, str) and not p.content.startswith(NOTES)
     }
     last, prompt = prompts.popitem()
     done = sum(isinstance(m, ModelResponse) for m in messages[last:])
     step = SCRIPTS[prompt][done]
+    if isinstance(step, list):
+        return ModelResponse(parts=[*step])
     return ModelResponse(parts=[TextPart(step) if isinstance(step, str) else step])
 
+
+NOTES = ('<system>', 'A person changed')
+"""How texts begin that are in the place of a prompt, and are none."""
 
 INLINE = ModelProfile(supports_inline_system_prompts=True)
 """Without it, pydantic-ai words notices and a preface of its own, which differ from release to release."""

@@ -34,6 +34,34 @@ def load(path: Path) -> ModuleType:
     return module
 
 
+async def test_approvals_in_two_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'approvals_in_two_processes',
+        capsys,
+        call('edit_file', path='prices.csv', old_string='tea,2', new_string='tea,3'),
+        'Tea costs 3 now.',
+    )
+    assert printed == snapshot("""\
+Tool: edit_file
+Arguments: {
+  "path": "prices.csv",
+  "old_string": "tea,2",
+  "new_string": "tea,3"
+}
+Preview (diff):
+  | --- a/prices.csv
+  | +++ b/prices.csv
+  | @@ -1,2 +1,2 @@
+  |  cake,3
+  | -tea,2
+  | +tea,3
+Tea costs 3 now.
+cake,3
+tea,3
+
+""")
+
+
 async def test_files_in_a_directory(capsys: pytest.CaptureFixture[str]) -> None:
     printed = await run(
         'files_in_a_directory',
