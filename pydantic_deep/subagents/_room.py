@@ -69,7 +69,11 @@ class Room:
         return depth_of(ctx.deps, place_of(ctx.metadata)) > 0 or _awaits_task(ctx.messages)
 
     async def delegate(self, ctx: RunContext[object], name: str, description: str) -> ToolReturn[object]:
-        """Do what a `task` call asks for."""
+        """Do what a `task` call asks for.
+
+        A call that was approved without answers for a child begins anew: nothing tells it from one that was itself to
+        be approved. What the child asks for then is asked again.
+        """
         try:
             answer = parse_answer(ctx.tool_call_metadata)
         except ValueError as error:

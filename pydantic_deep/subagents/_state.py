@@ -27,13 +27,18 @@ class Place(BaseModel):
     """How many levels may be below it."""
 
 
+_TOP = Place()
+
+
 def place_of(metadata: Mapping[str, Any] | None) -> Place:
     """Return the place of the run that has this metadata."""
     value = (metadata or {}).get(METADATA_KEY)
+    if value is None:
+        return _TOP
     try:
-        return Place() if value is None else Place.model_validate(value)
+        return Place.model_validate(value)
     except ValidationError:
-        return Place()  # somebody else's metadata under our key
+        return _TOP  # somebody else's metadata under our key
 
 
 class PausedChild(BaseModel):

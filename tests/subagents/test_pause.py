@@ -261,6 +261,14 @@ async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() ->
     assert world.asked == ['top 0', 'flat 0', 'top 1']
 
 
+async def test_a_bare_approval_of_a_delegation_answers_nothing_below_it() -> None:
+    parent, world, first = await paused()
+    results = first.output.build_results(approve_all=True)
+    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert isinstance(second.output, DeferredToolRequests)
+    assert (world.ran, world.asked) == ([], ['top 0', 'flat 0', 'flat 0'])
+
+
 # What goes with a pause, beside the history.
 
 

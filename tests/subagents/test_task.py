@@ -10,6 +10,7 @@ import anyio
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext
+from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
@@ -287,6 +288,11 @@ async def test_deps_of_others_are_passed_on_as_they_are_and_agents_kept_for_the_
     assert (seen, built) == ([deps, deps], ['worker'])
     await parent.run('go', deps=deps)
     assert built == ['worker', 'worker']
+
+
+async def test_a_wrapped_agent_is_an_agent(ask: Any) -> None:
+    wrapped = WrapperAgent(Agent(ScriptedModel('wrapped')))
+    assert (await ask(Subagent('worker', 'x', agent=wrapped))).content == 'wrapped'
 
 
 async def test_without_any_deps_a_child_runs_one_level_down(ask: Any) -> None:
