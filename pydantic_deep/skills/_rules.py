@@ -240,13 +240,11 @@ def _text_of(value: Value) -> str:
 
 def _plain(value: Value) -> object:
     """Return a value as JSON has it."""
-    match value:
-        case Scalar():
-            return value.text
-        case Items():
-            return [_plain(item) for item in value.values]
-        case Pairs():
-            return {key.text: _plain(item) for key, item in value.pairs}
+    if isinstance(value, Scalar):
+        return value.text
+    if isinstance(value, Items):
+        return [_plain(item) for item in value.values]
+    return {key.text: _plain(item) for key, item in value.pairs}
 
 
 def _is_null(value: Scalar) -> bool:

@@ -123,14 +123,13 @@ def _raw_text(raw: str) -> str:
 
 
 def _shifted(value: Value, lines: int) -> Value:
-    match value:
-        case Scalar():
-            return Scalar(value.text, value.line + lines, value.is_string)
-        case Items():
-            return Items(tuple(_shifted(item, lines) for item in value.values), value.line + lines)
-        case Pairs():
-            pairs = tuple((Scalar(key.text, key.line + lines), _shifted(item, lines)) for key, item in value.pairs)
-            return Pairs(pairs, value.line + lines)
+    line = value.line + lines
+    if isinstance(value, Scalar):
+        return Scalar(value.text, line, value.is_string)
+    if isinstance(value, Items):
+        return Items(tuple(_shifted(item, lines) for item in value.values), line)
+    pairs = tuple((Scalar(key.text, key.line + lines), _shifted(item, lines)) for key, item in value.pairs)
+    return Pairs(pairs, line)
 
 
 def _check_bounds(text: str) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, FunctionToolset, RunContext
@@ -71,7 +72,7 @@ async def test_they_work_in_the_workspace_of_a_run_without_deps() -> None:
     await agent.run('go', deps=DeepAgentDeps(backend=backend))
     assert str(model.requests[-1].tool_returns[0].content).startswith('Fill it.')
     model = ScriptedModel('done')
-    await agent.run('go', model=model)
+    await agent.run('go', model=model, deps=cast('DeepAgentDeps', None))
     assert 'load_skill' not in [tool.name for tool in model.requests[0].parameters.function_tools]
 
 

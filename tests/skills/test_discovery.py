@@ -254,6 +254,18 @@ class TestRaces:
         monkeypatch.setattr(scan.os, 'lstat', before)
         assert codes(discover_skills([tmp_path / 'skills'])) == ['not-a-file']
 
+    def test_a_file_that_cannot_be_opened_is_said(
+        self, write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_skill('a')
+
+        def refusing(path: str, flags: int) -> int:
+            raise PermissionError(13, 'Permission denied', path)
+
+        monkeypatch.setattr(scan.os, 'open', refusing)
+        catalog = discover_skills([tmp_path / 'skills'])
+        assert [d.message for d in catalog.diagnostics] == ['It cannot be read: Permission denied.']
+
     def test_a_directory_that_cannot_be_listed_is_said(
         self, write_skill: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import Agent, RunContext, ToolDefinition
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolCallPart, ToolReturnPart
 
-from pydantic_deep import create_deep_agent
+from pydantic_deep import DeepAgentDeps, create_deep_agent
 from pydantic_deep._neighbours import Preapproves
 from pydantic_deep.skills import BUNDLED_SKILLS, BackendSkills, Skill, SkillDirectory, SkillNotFoundError, Skills
 from pydantic_deep.skills import _library as library
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep_backends import CompositeBackend, LocalBackend, StateBackend
+from pydantic_deep_backends import CompositeBackend, FileEntry, LocalBackend, StateBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -83,15 +84,21 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
 
     async def test_too_many_skills_are_searched(self) -> None:
         skills = [Skill(f'skill-{n}', f'Use this skill when number {n}.', body='x') for n in range(900)]
-        model = ScriptedModel(call('load_skill', query='number 77'), call('load_skill', query='zebra'), 'done')
+        model = ScriptedModel(
+            call('load_skill', query='number 77'),
+            call('load_skill', query='zebra'),
+            call('load_skill', name='skill-8'),
+            'done',
+        )
         await Agent(model, capabilities=[Skills(skills)], retries=2).run('go')
         (tool,) = model.requests[0].parameters.function_tools
         assert tool.description == 'Find skills by words (query); read a skill, or a file that it names.'
         assert list(tool.parameters_json_schema['properties']) == ['name', 'file', 'query']
         assert '900, too many to list' in (model.requests[0].instructions or '')
-        found, none = (str(part.content) for part in model.requests[-1].tool_returns)
+        found, none, body = (str(part.content) for part in model.requests[-1].tool_returns)
         assert found.split('\n')[0] == '- skill-77: Use this skill when number 77.'
         assert len(found.split('\n')) == 10
+        assert body == 'x'
         assert none == "No skill has a word of 'zebra' in its name or description. Try other words."
 
     async def test_the_catalogue_stays_byte_for_byte_the_same(self, write_skill: WriteSkill, tmp_path: Path) -> None:
@@ -155,6 +162,10 @@ class TestLoading:
         )
         composite = CompositeBackend(StateBackend(), {'/work': LocalBackend(tmp_path / 'skills/pdf')})
         assert (await play(skills, *calls, deps=Deps(composite)))[0].endswith('[Files in /work: a.md]')
+        wrapped: object = Mounted(StateBackend(), tmp_path / 'skills')
+        for _ in range(5):
+            wrapped = Deps(wrapped)
+        assert 'not to be run here' in (await play(skills, *calls, deps=Deps(wrapped)))[0]  # too far in to be found
         elsewhere = Mounted(StateBackend(), tmp_path / 'elsewhere')
         assert 'not to be run here' in (await play(skills, *calls, deps=Deps(elsewhere)))[0]
 
@@ -178,6 +189,20 @@ class TestLoading:
         os.mkfifo(directory / 'fifo')
         (answer,) = await play([tmp_path / 'skills'], call('load_skill', name='pdf'))
         assert answer.endswith('here: sub/a.md]')
+
+    async def test_a_directory_that_cannot_be_read_hides_no_file(self, play: Play) -> None:
+        class Closed(StateBackend):
+            async def list_dir(self, path: str) -> Sequence[FileEntry]:
+                if path.endswith('closed'):
+                    raise PermissionError(13, 'Permission denied', path)
+                return await super().list_dir(path)
+
+        backend = Closed()
+        for path in ('SKILL.md', 'closed/x', 'open/y'):
+            await backend.write_bytes(f'/skills/pdf/{path}', b'---\ndescription: x\n---\nHi.')
+        skills = [BackendSkills('/skills', trusted=True)]
+        (answer,) = await play(skills, call('load_skill', name='pdf'), deps=Deps(backend))
+        assert answer == 'Hi.\n\n[Files in /skills/pdf: open/y]'
 
     async def test_an_edited_skill_is_used_as_edited(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
         file = write_skill('pdf') / 'SKILL.md'
@@ -377,6 +402,19 @@ class TestAtTheStartOfARun:
         assert len(threads) == 1
         assert threads != [threading.main_thread().name]
 
+    async def test_runs_that_start_together_look_once(self, write_skill: WriteSkill, tmp_path: Path) -> None:
+        write_skill('pdf')
+        skills = Skills([tmp_path / 'skills'])
+        catalogs: list[object] = []
+
+        async def look() -> None:
+            catalogs.append(await skills.catalog())
+
+        async with anyio.create_task_group() as group:
+            for _ in range(8):
+                group.start_soon(look)
+        assert all(catalog is catalogs[0] for catalog in catalogs)
+
     async def test_a_missing_directory_is_an_error_until_it_is_there(
         self, write_skill: WriteSkill, tmp_path: Path
     ) -> None:
@@ -410,7 +448,7 @@ class TestAtTheStartOfARun:
     async def test_the_bundled_ones_work_in_a_deep_agent(self) -> None:
         model = ScriptedModel(call('load_skill', name='writing-skills'), 'done')
         agent = create_deep_agent(model, capabilities=[Skills([SkillDirectory(BUNDLED_SKILLS, scope='bundled')])])
-        await agent.run('go')
+        await agent.run('go', deps=DeepAgentDeps())
         assert str(model.requests[-1].tool_returns[0].content).startswith('# Writing a skill')
 
 
