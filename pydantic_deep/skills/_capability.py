@@ -25,7 +25,7 @@ from ._backend import BackendScan
 from ._discovery import Found, find_skill
 from ._files import BACKEND_FAILURES, load_body, place_of
 from ._history import loaded_names
-from ._host_paths import writable_paths
+from ._host_paths import file_paths
 from ._library import Library, Shelf, sort_sources
 from ._render import render_unknown
 from ._toolset import RunSkills, function_toolset
@@ -216,7 +216,7 @@ class Skills(AbstractCapability[object]):
     async def _paths_in(self, source: object) -> AsyncIterator[str]:
         """Yield the canonical paths in the backend of a run under which there are skills, or could be."""
         for root in self._library.roots:
-            for path in writable_paths(root, source):
+            for path in file_paths(root, source):
                 yield path
         backend = cast('BackendProtocol', source)
         for skills in self._in_backend:
@@ -225,4 +225,4 @@ class Skills(AbstractCapability[object]):
 
 
 def _is_writable(directory: Path | str | None, source: object) -> bool:
-    return directory is not None and next(writable_paths(os.path.realpath(directory), source), None) is not None
+    return directory is not None and next(file_paths(os.path.realpath(directory), source), None) is not None

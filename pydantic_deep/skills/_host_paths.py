@@ -14,26 +14,33 @@ MAX_LAYERS = 4
 """How many adapters around a backend are looked through: pydantic-ai's, ours, and one of somebody else."""
 
 
+_TOP = {'sandbox': '/workspace'}
+"""Where a backend shows its directory, if that is not `/`, by the provider in its `ref`."""
+
+
 def mounted_path(host_path: str, backend: object) -> str | None:
-    """Return where a backend shows a directory of this machine to what reads and runs there; `None` if nowhere."""
+    """Return where the commands of a run see a directory of this machine; `None` if they do not.
+
+    A sandbox tells by `path_of`. Its file tools need not see that path.
+    """
     for part in _layers(backend):
         path_of = getattr(part, 'path_of', None)  # by name: a sandbox has it
         path: object = path_of(host_path) if callable(path_of) else None
         if isinstance(path, str):
             return path
-    return next(writable_paths(host_path, backend), None)
+    return None
 
 
-def writable_paths(host_path: str, backend: object) -> Iterator[str]:
-    """Yield the paths by which the file tools of a run reach a real path of this machine.
+def file_paths(host_path: str, backend: object) -> Iterator[str]:
+    """Yield the paths by which the file tools of a run reach a real path of this machine, and could change it.
 
     Known are backends of a directory, which say so in their `ref`, and composites of them.
     """
     for part in _layers(backend):
         for prefix, directory in _roots(getattr(part, 'ref', None)):
             if is_inside(host_path, directory):
-                relative = host_path[len(directory) :].lstrip('/')
-                yield f'{prefix.rstrip("/")}/{relative}' if relative else prefix
+                names = f'{prefix}/{host_path[len(directory) :]}'.split('/')
+                yield '/' + '/'.join(name for name in names if name)
 
 
 def _layers(backend: object) -> Iterator[object]:
@@ -50,12 +57,12 @@ def _roots(ref: object) -> Iterator[tuple[str, str]]:
     if not isinstance(ref, BackendRef):
         return
     if ref.provider != 'composite':
-        parts: dict[str, object] = {'/': ['', ref.id]}
+        parts: dict[str, object] = {'/': [ref.provider, ref.id]}
     else:
         parts = cast('dict[str, object]', json.loads(ref.id))
     for path, part in parts.items():
         match part:
-            case [str(), str(id_)] if id_.startswith('/'):
-                yield path, id_
+            case [str(provider), str(directory)] if directory.startswith('/'):
+                yield path + _TOP.get(provider, ''), directory
             case _:
                 pass

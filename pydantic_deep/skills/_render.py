@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
 
@@ -22,23 +23,35 @@ def render_loaded(body: str, files: str) -> str:
     return f'{body}\n\n[{files}]' if files else body
 
 
-def render_files(name: str, directory: str | None, files: list[str], *, is_cut: bool) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """Where a run finds the directory of a skill."""
+
+    to_files: str | None = None
+    """The path for tools on files; `None` if they do not see it."""
+    to_commands: str | None = None
+    """The path for commands; `None` if they do not see it, or it is the same."""
+
+
+def render_files(name: str, files: list[str], *, is_cut: bool, shown: Shown) -> str:
     """Return which files a skill has and how to reach them; empty if there is nothing to say.
 
     Args:
         name: The name of the skill.
-        directory: Where the tools of the run find them; `None` if only `load_skill` does.
         files: Their paths in the skill.
         is_cut: Whether there are more than `files`.
+        shown: Where the run finds them, besides `load_skill`.
     """
+    directory = shown.to_files or shown.to_commands
     if not files:
         return f'Directory: {display_path(directory)}' if directory else ''
     named = ', '.join(map(display_path, files[:MAX_FILES]))
     rest = len(files) - MAX_FILES
     more = ', and more' if is_cut else f', and {rest:,} more' if rest > 0 else ''
-    if directory:
-        return f'Files in {display_path(directory)}: {named}{more}'
-    return f'Files, read with load_skill({name!r}, file) and not to be run here: {named}{more}'
+    if shown.to_files:
+        return f'Files in {display_path(shown.to_files)}: {named}{more}'
+    to_run = f'run in {display_path(shown.to_commands)}' if shown.to_commands else 'not to be run here'
+    return f'Files, read with load_skill({name!r}, file) and {to_run}: {named}{more}'
 
 
 def render_unknown(name: str, known: Iterable[str]) -> str:

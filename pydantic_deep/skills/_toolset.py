@@ -3,9 +3,11 @@
 The functions are made once for all agents; a run hands them its own skills in the place of deps.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import cast
 
 from pydantic_ai import FunctionToolset, RunContext, ToolReturn
@@ -18,8 +20,8 @@ from ._catalogue import render_line, search_skills
 from ._discovery import find_skill
 from ._files import Place, SkillUnreadableError, list_files, load_body, place_of, read_text
 from ._history import DIGEST_KEY, SKILL_KEY, TOOL_NAME, is_loaded
-from ._host_paths import mounted_path
-from ._render import render_files, render_loaded, render_unknown
+from ._host_paths import file_paths, mounted_path
+from ._render import Shown, render_files, render_loaded, render_unknown
 from ._types import Skill, SkillCatalog, SkillDiagnostic
 
 MAX_RETRIES = 10
@@ -48,9 +50,13 @@ class RunSkills:
         if place is None:
             return body
         files, is_cut = await list_files(place)
-        directory = skill.directory
-        shown = directory if isinstance(directory, str) else mounted_path(str(directory), self.source)
-        return render_loaded(body, render_files(skill.name, shown, files, is_cut=is_cut))
+        return render_loaded(body, render_files(skill.name, files, is_cut=is_cut, shown=self._shown(skill)))
+
+    def _shown(self, skill: Skill) -> Shown:
+        if isinstance(skill.directory, str):
+            return Shown(to_files=skill.directory)
+        real = os.path.realpath(cast('Path', skill.directory))
+        return Shown(to_files=next(file_paths(real, self.source), None), to_commands=mounted_path(real, self.source))
 
 
 async def load_skill(ctx: RunContext[RunSkills], name: str, file: str | None = None) -> str | ToolReturn[str]:

@@ -21,6 +21,7 @@ from pydantic_deep.skills import BackendSkills, Skill, SkillDirectory, Skills
 from pydantic_deep.skills import _backend as backend_scan
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, LocalBackend, StateBackend
+from pydantic_deep_backends.sandbox import SandboxBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -165,6 +166,7 @@ class TestProtection:
         in_code = Skill('pdf', 'x', body='x', directory=tmp_path / 'skills')
         bundled = SkillDirectory('~/none', is_required=False)
         assert await self.paths(Skills([in_code, tmp_path, bundled]), LocalBackend(tmp_path)) == ('/', '/real')
+        assert await self.paths(Skills([in_code]), SandboxBackend(tmp_path)) == ('/workspace/real',)
         composite = CompositeBackend(StateBackend(), {'/a': LocalBackend(tmp_path), '/b': StateBackend()})
         assert await self.paths(Skills([in_code]), composite) == ('/a/real',)
 
@@ -196,14 +198,17 @@ class TestProtection:
         assert answers[5] == 'Created /notes.md: 1 line, 1 byte.'
         assert await backend.read_bytes('/skills/pdf/SKILL.md') == DOCUMENT
 
-    async def test_a_link_does_not_get_around_it(self, tmp_path: Path, play: Play) -> None:
+    @pytest.mark.parametrize('kind', [LocalBackend, SandboxBackend])
+    async def test_a_link_does_not_get_around_it(
+        self, tmp_path: Path, play: Play, kind: Callable[[Path], BackendProtocol]
+    ) -> None:
         (tmp_path / 'skills/pdf').mkdir(parents=True)
         (tmp_path / 'skills/pdf/SKILL.md').write_bytes(DOCUMENT)
         (tmp_path / 'notes').symlink_to('skills')
         (answer,) = await play(
             [tmp_path / 'skills'],
             call('write_file', path='notes/pdf/SKILL.md', content='x'),
-            deps=Deps(LocalBackend(tmp_path)),
+            deps=Deps(kind(tmp_path)),
             also=[Filesystem()],
         )
         assert answer.endswith('Only a person may let it be changed.')

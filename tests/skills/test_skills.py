@@ -22,6 +22,7 @@ from pydantic_deep.skills import BUNDLED_SKILLS, BackendSkills, Skill, SkillDire
 from pydantic_deep.skills import _library as library
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import CompositeBackend, FileEntry, LocalBackend, StateBackend
+from pydantic_deep_backends.sandbox import SandboxBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -154,12 +155,14 @@ class TestLoading:
         calls = call('load_skill', name='pdf'), call('load_skill', name='bare')
         mounted = Mounted(StateBackend(), tmp_path / 'skills')
         assert await play(skills, *calls, deps=Deps(mounted)) == [
-            '# Do it\n\n[Files in /mnt/pdf: a.md]',
+            "# Do it\n\n[Files, read with load_skill('pdf', file) and run in /mnt/pdf: a.md]",
             'Hi.\n\n[Directory: /mnt/bare]',
         ]
         assert (await play(skills, *calls, deps=Deps(LocalBackend(tmp_path))))[0].endswith(
             '[Files in /skills/pdf: a.md]'
         )
+        sandbox = SandboxBackend(tmp_path)
+        assert (await play(skills, *calls, deps=Deps(sandbox)))[0].endswith('[Files in /workspace/skills/pdf: a.md]')
         composite = CompositeBackend(StateBackend(), {'/work': LocalBackend(tmp_path / 'skills/pdf')})
         assert (await play(skills, *calls, deps=Deps(composite)))[0].endswith('[Files in /work: a.md]')
         wrapped: object = Mounted(StateBackend(), tmp_path / 'skills')
