@@ -1,0 +1,264 @@
+"""All that a model is sent before the first word of a user, by an agent that has everything on.
+
+Todos, files and commands of a sandbox, a declared subagent beside the general-purpose one, the four bundled skills,
+and approvals. Every character is paid for at every request: read a changed snapshot as prose that you wrote.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from inline_snapshot import snapshot
+
+from pydantic_deep import BUNDLED_SKILLS, DeepAgentDeps, LocalBackend, Subagent, create_deep_agent
+from pydantic_deep.testing import ScriptedModel, SeenRequest
+from pydantic_deep_backends import BackendProtocol
+from pydantic_deep_backends.sandbox import SandboxBackend
+
+pytestmark = pytest.mark.anyio
+
+MEASURE = Path(__file__).parent.parent.parent / 'benchmarks' / 'cases' / 'measure.py'
+
+MAX_TOOLS = 11
+
+MAX_CHARS = 6_000
+
+
+def figures_of(request: SeenRequest) -> dict[str, float]:
+    """Count as the benchmarks do."""
+    count = cast(
+        'Callable[[list[tuple[str, str, object]], str], dict[str, float]]',
+        runpy.run_path(str(MEASURE))['surface_figures'],
+    )
+    tools = [(tool.name, tool.description or '', cast('object', tool.parameters_json_schema)) for tool in request.tools]
+    return count(tools, request.instructions or '')
+
+
+async def first_request(backend: BackendProtocol, *, max_depth: int = 1) -> SeenRequest:
+    model = ScriptedModel('Done.')
+    agent = create_deep_agent(
+        model,
+        subagents=[Subagent('reviewer', 'Reviews a change and lists its faults.')],
+        skills=[BUNDLED_SKILLS],
+        interrupt_on={'write_file': True, 'edit_file': True, 'execute': True},
+    )
+    await agent.run('Go on.', deps=DeepAgentDeps(backend=backend, max_depth=max_depth))
+    return model.requests[0]
+
+
+async def test_the_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
+    figures = figures_of(await first_request(SandboxBackend(tmp_path)))
+    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 4573})
+    assert figures['surface_tools'] <= MAX_TOOLS
+    assert figures['surface_chars'] <= MAX_CHARS
+
+
+async def test_every_tool_as_the_model_sees_it(tmp_path: Path) -> None:
+    request = await first_request(SandboxBackend(tmp_path))
+    assert request.tool_names == snapshot(
+        [
+            'write_todos',
+            'ls',
+            'read_file',
+            'write_file',
+            'edit_file',
+            'glob',
+            'grep',
+            'execute',
+            'load_skill',
+            'task',
+        ]
+    )
+    assert {tool.name: (tool.description, tool.parameters_json_schema) for tool in request.tools} == snapshot(
+        {
+            'write_todos': (
+                'Replace the todo list. Send the whole list each time.',
+                {
+                    '$defs': {
+                        'Item': {
+                            'properties': {
+                                'content': {'type': 'string'},
+                                'status': {
+                                    'enum': ['pending', 'in_progress', 'completed'],
+                                    'type': 'string',
+                                },
+                            },
+                            'required': ['content', 'status'],
+                            'title': 'Item',
+                            'type': 'object',
+                        }
+                    },
+                    'additionalProperties': False,
+                    'properties': {'todos': {'items': {'$ref': '#/$defs/Item'}, 'type': 'array'}},
+                    'required': ['todos'],
+                    'type': 'object',
+                },
+            ),
+            'ls': (
+                'List a directory.',
+                {
+                    'additionalProperties': False,
+                    'properties': {'path': {'default': '.', 'type': 'string'}},
+                    'type': 'object',
+                },
+            ),
+            'read_file': (
+                'Read a text as numbered lines from line offset on, or see an image or PDF.',
+                {
+                    'additionalProperties': False,
+                    'properties': {
+                        'path': {'type': 'string'},
+                        'offset': {
+                            'anyOf': [{'type': 'integer'}, {'type': 'string'}],
+                            'default': 1,
+                        },
+                        'limit': {'default': 2000, 'type': 'integer'},
+                    },
+                    'required': ['path'],
+                    'type': 'object',
+                },
+            ),
+            'write_file': (
+                'Create a file, or replace all of it.',
+                {
+                    'additionalProperties': False,
+                    'properties': {'path': {'type': 'string'}, 'content': {'type': 'string'}},
+                    'required': ['path', 'content'],
+                    'type': 'object',
+                },
+            ),
+            'edit_file': (
+                'Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once.',
+                {
+                    'additionalProperties': False,
+                    'properties': {
+                        'path': {'type': 'string'},
+                        'old_string': {'type': 'string'},
+                        'new_string': {'type': 'string'},
+                        'replace_all': {'default': False, 'type': 'boolean'},
+                    },
+                    'required': ['path', 'old_string', 'new_string'],
+                    'type': 'object',
+                },
+            ),
+            'glob': (
+                'Find files by name, such as **/*.py.',
+                {
+                    'additionalProperties': False,
+                    'properties': {
+                        'pattern': {'type': 'string'},
+                        'path': {'default': '.', 'type': 'string'},
+                    },
+                    'required': ['pattern'],
+                    'type': 'object',
+                },
+            ),
+            'grep': (
+                'Search the lines of files by a regular expression. glob limits which files.',
+                {
+                    'additionalProperties': False,
+                    'properties': {
+                        'pattern': {'type': 'string'},
+                        'path': {'default': '.', 'type': 'string'},
+                        'glob': {
+                            'anyOf': [{'type': 'string'}, {'type': 'null'}],
+                            'default': None,
+                        },
+                        'output_mode': {
+                            'default': 'content',
+                            'enum': ['content', 'files_with_matches', 'count'],
+                            'type': 'string',
+                        },
+                    },
+                    'required': ['pattern'],
+                    'type': 'object',
+                },
+            ),
+            'execute': (
+                'Run a shell command in the working directory.',
+                {
+                    'additionalProperties': False,
+                    'properties': {
+                        'command': {'type': 'string'},
+                        'timeout_seconds': {'default': 120, 'type': 'number'},
+                    },
+                    'required': ['command'],
+                    'type': 'object',
+                },
+            ),
+            'load_skill': (
+                'Read a skill, or a file that it names.',
+                {
+                    'additionalProperties': False,
+                    'properties': {
+                        'name': {'type': 'string'},
+                        'file': {
+                            'anyOf': [{'type': 'string'}, {'type': 'null'}],
+                            'default': None,
+                        },
+                    },
+                    'required': ['name'],
+                    'type': 'object',
+                },
+            ),
+            'task': (
+                'Hand work to a subagent. It sees only the description, and you only its answer. Several calls run in parallel.',
+                {
+                    'additionalProperties': False,
+                    'properties': {
+                        'subagent': {'type': 'string'},
+                        'description': {'type': 'string'},
+                    },
+                    'required': ['subagent', 'description'],
+                    'type': 'object',
+                },
+            ),
+        }
+    )
+
+
+async def test_all_instructions_as_the_model_sees_them(tmp_path: Path) -> None:
+    assert (await first_request(SandboxBackend(tmp_path))).instructions == snapshot("""\
+For work of three or more steps, plan with write_todos; keep one todo in_progress and update as you go.
+
+Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.
+
+Skills are instructions for a kind of task. When one fits, load_skill it first.
+- analysing-tables: Use this skill when the user asks anything of tabular data (CSV, TSV, JSON Lines, exported spreadsheets, log extracts), such as summaries, totals, trends, comparisons, outliers, duplicates, cleaning, joining, or "what is in this file". Gives checked numbers with how they were computed. Not for databases with their own query tool, or for prose.
+- researching-questions: Use this skill when the user wants a question answered from sources rather than from memory, such as finding out how something works, comparing options, gathering evidence, checking a claim, or surveying documents, a code base or notes. Gives an answer with sources, confidence and open points. Works on local files, and on the web only if there is a tool for it. Not for one quick look-up.
+- reviewing-changes: Use this skill when the user asks to review, check or critique a change: a diff, patch, pull request, commit or branch, or files that were just edited, your own work included. Gives findings ordered by severity, each with its place, a failing case and a fix. Not for writing the change, and not for formatting that a linter does.
+- writing-skills: Use this skill when the user wants to write, improve, shorten or debug a skill (a folder with a SKILL.md), or to turn a way of working, a runbook or a correction into instructions that can be used again. Covers the description, the body, bundled files and how to test them. Not for one-off prompts or for documentation that people read.
+
+Subagents for `task`:
+- general-purpose: a fresh copy of you, with your tools
+- reviewer: Reviews a change and lists its faults.\
+""")
+
+
+async def test_commands_without_a_sandbox_look_the_same_to_the_model(tmp_path: Path) -> None:
+    plain = await first_request(LocalBackend(tmp_path, allow_commands=True))
+    isolated = await first_request(SandboxBackend(tmp_path))
+    assert plain.tools == isolated.tools
+    assert plain.instructions == isolated.instructions
+
+
+async def test_approvals_say_nothing_to_the_model(tmp_path: Path) -> None:
+    model = ScriptedModel('Done.')
+    agent = create_deep_agent(
+        model, subagents=[Subagent('reviewer', 'Reviews a change and lists its faults.')], skills=[BUNDLED_SKILLS]
+    )
+    await agent.run('Go on.', deps=DeepAgentDeps(backend=SandboxBackend(tmp_path)))
+    gated = await first_request(SandboxBackend(tmp_path))
+    assert figures_of(model.requests[0]) == figures_of(gated)
+    assert model.requests[0].instructions == gated.instructions
+
+
+async def test_an_agent_that_may_not_delegate_does_not_pay_for_it(tmp_path: Path) -> None:
+    request = await first_request(SandboxBackend(tmp_path), max_depth=0)
+    assert 'task' not in request.tool_names
+    assert 'ubagent' not in (request.instructions or '')
+    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 4169})
