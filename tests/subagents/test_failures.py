@@ -76,7 +76,7 @@ async def test_an_answer_that_is_never_valid(ask: Any, caplog: pytest.LogCapture
 
 
 async def test_a_child_that_takes_too_long(ask: Any) -> None:
-    told = said(await ask(worker(call('ping'), call('wait'), timeout_seconds=0.05)))
+    told = said(await ask(worker(call('ping'), call('wait'), timeout_seconds=0.5)))
     assert told[:3] == ["The subagent 'worker' ran out of time.", 'Its tool calls:', '- ping({}): success']
 
 
