@@ -292,5 +292,5 @@ def exit_code_of(report: bytes) -> int | None:
     """Return the exit code in a report, negative for a signal; `None` if there is none in it that can be."""
     try:
         return os.waitstatus_to_exitcode(int(report))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

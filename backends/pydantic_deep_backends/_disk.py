@@ -14,6 +14,7 @@ from ._confined import Components, ConfinedRoot
 from ._directories import Directories
 from ._files import list_entries
 from ._limits import SandboxLimits
+from .errors import BackendUnavailableError
 
 _PARTS = 16
 """The files are counted each time that the disk has lost this part of the limit: so far a command gets beyond it."""
@@ -30,25 +31,30 @@ class DiskWatch:
     def __init__(self, root: ConfinedRoot, limits: SandboxLimits) -> None:
         self._root = root
         self._limits = limits
+        self._first = self._last = (0, 0)
+
+    def begin(self) -> None:
+        """Remember how much room there is now. Raises `FileNotFoundError` if the directory does not exist."""
         self._first = self._last = self._look()
 
     def __call__(self) -> str | None:
         """Return why the command must end, if it must."""
         try:
             now = self._look()
-            if self._first[0] - now[0] > 2 * self._limits.disk_bytes:
-                return f'ended: the disk lost {self._first[0] - now[0]:,} bytes while the command ran'
-            lost = (self._last[0] - now[0]) * _PARTS > self._limits.disk_bytes
-            if not lost and (self._last[1] - now[1]) * _PARTS <= self._limits.disk_files:
+            lost_bytes, lost_files = (before - after for before, after in zip(self._last, now, strict=True))
+            if lost_bytes * _PARTS <= self._limits.disk_bytes and lost_files * _PARTS <= self._limits.disk_files:
                 return None
             self._last = now
             size_bytes, files = measure(self._root, self._limits)
-        except FileNotFoundError:
+        except (FileNotFoundError, BackendUnavailableError):
             return 'ended: the directory of the workspace was removed'
         if size_bytes > self._limits.disk_bytes:
             return f'ended: the workspace may take {self._limits.disk_bytes:,} bytes on the disk and took more'
         if files > self._limits.disk_files:
             return f'ended: the workspace may have {self._limits.disk_files:,} files and had more'
+        lost_bytes = self._first[0] - now[0]
+        if lost_bytes > 2 * self._limits.disk_bytes:  # in files that have no name any more, or by somebody else
+            return f'ended: the disk lost {lost_bytes:,} bytes while the command ran'
         return None
 
     def _look(self) -> tuple[int, int]:

@@ -31,7 +31,8 @@ class SandboxLimits:
     """The size of each file that is written."""
     disk_bytes: int = 4096 * _MIB
     """How much the files of the workspace may take on the disk together. Looked at several times a second while a
-    command runs and the disk gets fuller; a fast writer gets beyond it by what it writes in between."""
+    command runs and the disk gets fuller; a fast writer gets beyond it by what it writes in between. A command is ended
+    too if the disk itself loses twice as much meanwhile, whoever takes it: files without a name are not found."""
     disk_files: int = 500_000
     """How many files and directories the workspace may have; looked at like `disk_bytes`."""
     tmp_bytes: int = 256 * _MIB

@@ -27,7 +27,7 @@ _RETURN: Final = 0x06  # BPF_RET | BPF_K
 
 _NUMBER: Final = 0
 _ARCHITECTURE: Final = 4
-_ARGUMENTS: Final = (16, 24, 32)
+_ARGUMENTS: Final = (16, 24, 32, 40)
 """Where `struct seccomp_data` has the number, the architecture and the low halves of the first arguments, the only
 halves that the kernel looks at for what is checked here."""
 
@@ -130,8 +130,28 @@ _DENIED: Final = {
 _MISSING: Final = {
     'clone3': (435, 435),  # its flags are in memory, where a filter cannot look; C libraries fall back to `clone`
     'memfd_create': (319, 279),  # memory that nothing bounds; programs fall back to a temporary file
+    'openat2': (437, 437),  # its mode is in memory too; programs fall back to `openat`
 }
 """What fails with `ENOSYS`, so that programs use something else."""
+
+
+_MODES: Final = {
+    # name: (x86_64, aarch64, place of the mode)
+    'open': (2, None, 2),
+    'openat': (257, 56, 3),
+    'creat': (85, None, 1),
+    'chmod': (90, None, 1),
+    'fchmod': (91, 52, 1),
+    'fchmodat': (268, 53, 2),
+    'fchmodat2': (452, 452, 2),
+    'mknod': (133, None, 1),
+    'mknodat': (259, 33, 2),
+}
+"""What gives a file its mode. Files belong to the user of this process outside, so one that a command lets run with the
+rights of its owner would give everybody on the machine the rights of this process."""
+
+_SET_ID: Final = 0o6000
+"""`S_ISUID` and `S_ISGID`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,6 +202,10 @@ def render_filter(machine: str, *, network: bool) -> bytes:
         parts.append(_when(_JUMP_IF_AT_LEAST, _X32_BIT, _END_PROCESS))
     parts += [_when(_JUMP_IF_EQUAL, number, _fail(errno.EPERM)) for number in _column(_DENIED, chosen)]
     parts += [_when(_JUMP_IF_EQUAL, number, _fail(errno.ENOSYS)) for number in _column(_MISSING, chosen)]
+    for *numbers, place in _MODES.values():
+        number = numbers[chosen.column]
+        if number is not None:
+            parts.append(_call(number, place, [_when(_JUMP_IF_ANY, _SET_ID, _fail(errno.EPERM))]))
     parts += [
         _call(chosen.clone, 0, [_when(_JUMP_IF_ANY, _NEW_NAMESPACES, _fail(errno.EPERM))]),
         _call(chosen.ioctl, 1, [_when(_JUMP_IF_EQUAL, request, _fail(errno.EPERM)) for request in _TERMINAL_REQUESTS]),

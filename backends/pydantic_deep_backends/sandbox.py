@@ -158,6 +158,7 @@ class SandboxBackend(LocalBackend):
 
         def start() -> StartedCommand:
             self._check_root()
+            watch.begin()
             return start_in_sandbox(plan, root.path, arguments, variables)
 
         execution = Execution(

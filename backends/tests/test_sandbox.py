@@ -1,0 +1,537 @@
+"""`SandboxBackend`: paths, variables, mounts, limits, and what happens where it cannot isolate."""
+
+# ruff: noqa: ASYNC110, ASYNC222 - it looks at real processes, from outside
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from pydantic_deep_backends import (
+    BackendRef,
+    BackendUnavailableError,
+    CommandResult,
+    CommandTimeoutError,
+    GrepMatch,
+    InvalidPathError,
+    LocalBackend,
+    OutsideRootError,
+    SandboxBackend,
+    SandboxLimits,
+    SandboxProtocol,
+    SandboxUnavailableError,
+)
+from pydantic_deep_backends import _bwrap as bwrap
+from pydantic_deep_backends import _promises as promises
+from pydantic_deep_backends._cgroups import find_controllers
+from pydantic_deep_backends.conformance import BackendSuite
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap'),
+]
+
+
+@pytest.fixture
+def backend(tmp_path: Path) -> SandboxBackend:
+    return SandboxBackend(tmp_path)
+
+
+class TestSandboxBackend(BackendSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> SandboxBackend:
+        return SandboxBackend(tmp_path)
+
+    @pytest.fixture
+    def tree_root(self) -> str:
+        return '/conformance'
+
+
+# Construction
+
+
+def test_nothing_is_started_or_looked_up_at_construction(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path / 'none', bwrap='/none', network=True, env=['A'], read_only={'/a': '/none'})
+    assert isinstance(backend, SandboxProtocol)
+    assert repr(backend) == f'SandboxBackend({str(tmp_path / "none")!r})'
+
+
+@pytest.mark.parametrize('path', ['/', '/workspace', '/workspace/a', '/usr/a', '/tmp', '/proc/1', '/dev/null', '/bin'])
+def test_nothing_is_mounted_where_something_is(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ValueError, match='Nothing can be mounted at'):
+        SandboxBackend(tmp_path, read_only={path: '/etc'})
+
+
+@pytest.mark.parametrize('path', ['a', '/a/../b', '/a\nb'])
+def test_a_malformed_mount_point_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(InvalidPathError):
+        SandboxBackend(tmp_path, read_only={path: '/etc'})
+
+
+def test_what_is_mounted_is_absolute(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="host path 'relative' is relative"):
+        SandboxBackend(tmp_path, read_only={'/a': 'relative'})
+
+
+def test_names_of_variables_are_a_list(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match='Pass a list of names'):
+        SandboxBackend(tmp_path, env='PATH')
+    with pytest.raises(ValueError, match='cannot be set'):
+        SandboxBackend(tmp_path, env={'A=': 'b'})
+
+
+@pytest.mark.parametrize('value', [0, -1, float('inf'), float('nan'), '1'], ids=ascii)
+def test_limits_are_positive_and_finite(value: int) -> None:
+    with pytest.raises(ValueError, match=r'`processes` is .* Pass a positive, finite number'):
+        SandboxLimits(processes=value)
+
+
+# Paths
+
+
+async def test_the_directory_appears_as_workspace(backend: SandboxBackend, tmp_path: Path) -> None:
+    assert await backend.working_dir() == '/workspace'
+    await backend.write_bytes('/workspace/d/file', b'needle\n')
+    assert (tmp_path / 'd/file').read_bytes() == b'needle\n'
+    assert backend.ref == BackendRef(provider='sandbox', id=str(tmp_path)) != LocalBackend(tmp_path).ref
+    assert [(entry.name, entry.path) for entry in await backend.list_dir('/')] == [('workspace', '/workspace')]
+    assert (await backend.stat('/')).is_dir
+    assert await backend.realpath('/') == '/'
+    await backend.make_dir('/')
+    assert (await backend.glob('**/*')).paths == ('/workspace/d/file',)
+    assert (await backend.glob('d/*')).paths == ()
+    assert (await backend.glob('d/*', '/workspace')).paths == ('/workspace/d/file',)
+    match = GrepMatch(path='/workspace/d/file', line_number=1, line='needle')
+    for path in ('/', '/workspace', '/workspace/d/file'):
+        assert (await backend.grep('needle', path)).matches == (match,)
+    assert (await backend.glob('other/**')).paths == ()
+
+
+async def test_beside_the_workspace_there_is_nothing(backend: SandboxBackend) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing outside of '/workspace'. Use a path below it"):
+        await backend.read_bytes('/etc/passwd')
+    with pytest.raises(OutsideRootError, match="'/etc/x' is outside of '/workspace'"):
+        await backend.write_bytes('/etc/x', b'')
+    with pytest.raises(IsADirectoryError):
+        await backend.read_bytes('/')
+    with pytest.raises(ValueError, match='and stays'):
+        await backend.remove('/workspace')
+
+
+async def test_trees_are_those_of_the_directory(backend: SandboxBackend, tmp_path: Path) -> None:
+    local = LocalBackend(tmp_path)
+    await backend.run('mkdir -p a/b; echo x > a/b/c; echo y > d; chmod +x d', shell=True)
+    tree = await backend.snapshot()
+    assert sorted(tree) == ['/a/b/c', '/d']
+    assert tree == await local.snapshot()
+    await backend.run('mv d e; rm -r a; cp e f', shell=True)
+    assert await backend.changes(tree) == await local.changes(tree)
+    await backend.run('mv e d', shell=True)
+    await backend.write_bytes('/workspace/other', b'x\n')  # has the contents of a file that is gone
+    await backend.restore(tree)
+    assert await local.snapshot() == tree
+
+
+async def test_absolute_links_lead_where_they_lead_for_commands(backend: SandboxBackend, tmp_path: Path) -> None:
+    await backend.run('mkdir d; echo x > d/file; ln -s /workspace/d/file near; ln -s /etc/passwd far', shell=True)
+    assert await backend.read_bytes('/workspace/near') == b'x\n'
+    assert await backend.realpath('/workspace/near') == '/workspace/d/file'
+    with pytest.raises(OutsideRootError):
+        await backend.read_bytes('/workspace/far')
+    assert (await backend.run(['cat', 'far'])).stdout.startswith('sandbox:')
+
+
+def test_a_host_path_is_seen_in_the_workspace_or_where_it_is_mounted(tmp_path: Path) -> None:
+    for name in ('root/d', 'skills/one', 'other'):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / 'link').symlink_to('skills')
+    backend = SandboxBackend(tmp_path / 'root', read_only={'/skills': tmp_path / 'link', '/skills2': '/none'})
+    assert backend.path_of(tmp_path / 'root') == '/workspace'
+    assert backend.path_of(tmp_path / 'root/d/new') == '/workspace/d/new'
+    assert backend.path_of(tmp_path / 'skills/one/run.py') == '/skills/one/run.py'
+    assert backend.path_of(str(tmp_path / 'link/one')) == '/skills/one'
+    assert backend.path_of(tmp_path / 'other') is None
+    assert backend.path_of(tmp_path / 'root2') is None
+
+
+async def test_mounts_are_seen_by_commands_and_cannot_be_changed(tmp_path: Path) -> None:
+    (tmp_path / 'root').mkdir()
+    (tmp_path / 'skill').mkdir()
+    (tmp_path / 'skill/run').write_text('hello')
+    backend = SandboxBackend(tmp_path / 'root', read_only={'/opt/skill': tmp_path / 'skill'})
+    result = await backend.run('cat /opt/skill/run; echo x > /opt/skill/run; rm -f /opt/skill/run', shell=True)
+    assert result.stdout == 'hello'
+    assert result.stderr.count('Read-only file system') == 2
+    assert (tmp_path / 'skill/run').read_text() == 'hello'
+    with pytest.raises(FileNotFoundError):
+        await backend.read_bytes('/opt/skill/run')
+
+
+# Variables
+
+
+async def test_a_command_has_few_variables(backend: SandboxBackend) -> None:
+    result = await backend.run(['/usr/bin/env'])
+    assert sorted(line.partition('=')[0] for line in result.stdout.splitlines()) == ['HOME', 'LANG', 'PATH']
+
+
+async def test_variables_are_taken_over_by_name_or_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('WANTED', 'a=b\nc')
+    monkeypatch.setenv('OTHER', 'secret')
+    script = 'printf "%s|%s|%s" "$WANTED" "$OTHER" "$HOME"'
+    named = SandboxBackend(tmp_path, env=['WANTED', 'MISSING'])
+    assert (await named.run(script, shell=True)).stdout == 'a=b\nc||/tmp'
+    given = SandboxBackend(tmp_path, env={'WANTED': '', 'HOME': '/workspace'})
+    assert (await given.run(script, shell=True, env={'OTHER': 'x'})).stdout == '|x|/workspace'
+
+
+async def test_variables_are_in_no_command_line_and_no_process_but_the_command(backend: SandboxBackend) -> None:
+    script = 'grep -la canary /proc/[0-9]*/cmdline /proc/[0-9]*/environ; test "$SECRET" = canary; exec 2>&- sleep 600'
+
+    async def host_lines() -> list[str]:
+        found: list[str] = []
+        for path in Path('/proc').glob('[0-9]*/cmdline'):
+            try:
+                found.append(path.read_bytes().decode(errors='replace'))
+            except OSError:
+                continue
+        return found
+
+    with pytest.raises(CommandTimeoutError) as caught:
+        await backend.run(['/bin/sh', '-c', script], env={'SECRET': 'canary'}, timeout=0.5)
+    lines = caught.value.stdout.split()
+    assert [line for line in lines if line.endswith('environ') and '/proc/1/' in line] == []
+    assert not any('SECRET' in line and 'grep' not in line for line in await host_lines())
+
+
+# Users and rights
+
+
+async def test_files_belong_to_this_user_on_both_sides(backend: SandboxBackend, tmp_path: Path) -> None:
+    await backend.write_bytes('/workspace/ours', b'x')
+    result = await backend.run(
+        'stat -c %u ours; echo y > ours; echo z > theirs; mkdir d; chmod 700 d; id -u', shell=True
+    )
+    assert result.stdout == '1000\n1000\n'
+    assert {(tmp_path / name).stat().st_uid for name in ('ours', 'theirs', 'd')} == {os.geteuid()}
+    await backend.write_bytes('/workspace/theirs', b'w')
+    await backend.write_bytes('/workspace/d/new', b'w')
+    assert (await backend.run('cat theirs d/new; rm -r ours theirs d; ls -A', shell=True)).stdout == 'ww'
+
+
+# The end
+
+
+async def test_asyncio_itself_cannot_cancel_and_leave_something_behind(backend: SandboxBackend, tmp_path: Path) -> None:
+    task = asyncio.create_task(backend.run('setsid sleep 600 & echo > started; sleep 600', shell=True))
+    with anyio.fail_after(60):
+        while not (tmp_path / 'started').exists():
+            await anyio.sleep(0.01)
+    assert len(sandboxes_of(tmp_path)) > 0
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sandboxes_of(tmp_path) == []
+
+
+def sandboxes_of(root: Path) -> list[str]:
+    """Return the processes of this machine that have a directory mounted as their workspace."""
+    found: list[str] = []
+    for directory in Path('/proc').glob('[0-9]*'):
+        try:
+            if f'{root.name} /workspace ' in (directory / 'mountinfo').read_text():
+                found.append(directory.name)
+        except OSError:
+            continue
+    return found
+
+
+async def test_nothing_stays_open_and_nothing_is_left_in_temporary_directories(
+    backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / 'temporary').mkdir()
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'temporary'))
+    await backend.run(['true'])
+    before = sorted(os.listdir('/proc/self/fd'))
+    for _ in range(3):
+        await backend.run('sleep 600 & exit 1', shell=True)
+        with pytest.raises(CommandTimeoutError):
+            await backend.run(['sleep', '600'], timeout=0.05)
+    assert sorted(os.listdir('/proc/self/fd')) == before
+    assert os.listdir(tmp_path / 'temporary') == []
+    assert groups() == []
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def groups() -> list[Path]:
+    """Return the control groups that this process has made."""
+    found = find_controllers()
+    parents = [parent for parent in (found.processes, found.memory) if parent is not None]
+    return [path for parent in parents for path in parent.glob(f'pydantic-deep-{os.getpid()}-*')]
+
+
+async def test_a_workspace_that_is_removed_meanwhile_is_unavailable(tmp_path: Path) -> None:
+    root = tmp_path / 'root'
+    backend = SandboxBackend(root)
+    with pytest.raises(BackendUnavailableError, match='Create it'):
+        await backend.run(['true'])
+    root.mkdir()
+    async with anyio.create_task_group() as group:
+        group.start_soon(remove_when_started, root)
+        with pytest.raises(BackendUnavailableError, match='Create it'):
+            await backend.run('echo > started; sleep 600', shell=True)
+
+
+async def remove_when_started(root: Path) -> None:
+    while not (root / 'started').exists():
+        await anyio.sleep(0.01)
+    shutil.rmtree(root)
+
+
+# Limits
+
+
+async def test_the_time_of_the_limits_is_the_longest(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path, limits=SandboxLimits(timeout_seconds=0.3))
+    for timeout in (None, 600.0):
+        with pytest.raises(CommandTimeoutError, match=r'longer than 0\.3 seconds'):
+            await backend.run(['sleep', '600'], timeout=timeout)
+    with pytest.raises(CommandTimeoutError, match=r'longer than 0\.1 seconds'):
+        await backend.run(['sleep', '600'], timeout=0.1)
+
+
+async def test_output_is_kept_up_to_the_limit(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path, limits=SandboxLimits(output_bytes=10))
+    result = await backend.run('printf 0123456789; printf éabcdefghé >&2', shell=True)
+    assert result.stdout == '0123456789'
+    assert result.stderr == 'éabc\n[… 2 bytes left out …]\nfghé'
+
+
+async def test_a_command_that_fills_the_workspace_is_ended(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_bytes=8 * 2**20, file_size_bytes=2**20))
+    script = 'i=0; while :; do head -c 1000000 /dev/urandom > f$i; i=$((i+1)); done'
+    result = await backend.run(script, shell=True, timeout=120)
+    assert result.exit_code == -9
+    assert result.stderr.endswith('\n[ended: the workspace may take 8,388,608 bytes on the disk and took more]\n')
+    assert await backend.run(['sh', '-c', 'rm f*']) == CommandResult(exit_code=0, stdout='', stderr='')
+
+
+async def test_a_command_that_makes_countless_files_is_ended(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_files=500))
+    script = 'i=0; while :; do mkdir $i; : > $i/f; i=$((i+1)); done'
+    result = await backend.run(script, shell=True, timeout=120)
+    assert (result.exit_code, '[ended: the workspace may have 500 files and had more]' in result.stderr) == (-9, True)
+
+
+async def test_a_command_that_hides_what_it_writes_is_ended(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_bytes=8 * 2**20))
+    script = 'exec 3> f; rm f; while :; do head -c 1000000 /dev/urandom >&3; done'
+    result = await backend.run(script, shell=True, timeout=120)
+    assert result.exit_code == -9
+    assert '[ended: the disk lost' in result.stderr
+
+
+async def test_a_command_that_writes_within_the_limits_is_left_alone(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path, limits=SandboxLimits(disk_bytes=64 * 2**20))
+    result = await backend.run('head -c 20000000 /dev/urandom > f; sleep 0.3; mkfifo g; exit 3', shell=True)
+    assert (result.exit_code, result.stderr) == (3, '')
+
+
+# Where it cannot isolate
+
+
+async def test_a_missing_bubblewrap_is_said_and_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('PATH', str(tmp_path))
+    with pytest.raises(
+        SandboxUnavailableError, match=r'no `bwrap` on the PATH. Install it: `apt-get install bubblewrap'
+    ):
+        await SandboxBackend(tmp_path).run('echo > file', shell=True)
+    with pytest.raises(SandboxUnavailableError, match="'/none/bwrap' cannot be run: No such file"):
+        await SandboxBackend(tmp_path, bwrap='/none/bwrap').run('echo > file', shell=True)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[Path]:
+    """A program in the place of bwrap."""
+    (tmp_path / 'root').mkdir()
+    yield tmp_path / 'fake-bwrap'
+    assert os.listdir(tmp_path / 'root') == []
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(f'#!/bin/sh\n{text}\n')
+    path.chmod(0o755)
+
+
+async def test_what_bubblewrap_complains_of_is_said(fake: Path) -> None:
+    write_program(fake, 'echo "bwrap: No permissions to create new namespace" >&2; exit 1')
+    with pytest.raises(
+        SandboxUnavailableError, match=r"did not start: 'bwrap: No permissions.*0\.8 or newer"
+    ) as caught:
+        await SandboxBackend(fake.parent / 'root', bwrap=fake).run('echo > file', shell=True)
+    assert caught.value.failed == ()
+
+
+async def test_a_bubblewrap_that_says_nothing_is_not_waited_for(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bwrap, '_START_SECONDS', 0.1)
+    write_program(fake, 'exec sleep 600')
+    with pytest.raises(SandboxUnavailableError, match='bwrap did nothing for'):
+        await SandboxBackend(fake.parent / 'root', bwrap=fake).run('echo > file', shell=True)
+
+
+async def test_a_sandbox_that_breaks_after_its_first_process_is_there_is_said(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path, read_only={'/opt': tmp_path / 'gone'})
+    with pytest.raises(SandboxUnavailableError, match=r'did not start: .*gone'):
+        await backend.run(['true'])
+
+
+@pytest.mark.parametrize(
+    ('removed', 'promise'),
+    [
+        (('--unshare-all',), 'there is no network'),
+        pytest.param(
+            ('--cap-drop', 'ALL'),
+            'the user has no rights',
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason='bwrap takes all rights from who is not root anyway'),
+        ),
+        (('--seccomp',), 'system calls are filtered'),
+        (('--size',), 'temporary files are limited'),
+        (('--remount-ro',), 'the system is read-only'),
+    ],
+    ids=ascii,
+)
+async def test_a_promise_that_is_not_kept_is_named(fake: Path, removed: tuple[str, ...], promise: str) -> None:
+    """The program in the place of bwrap leaves out an option."""
+    fake.write_text(FORGETFUL.format(python=sys.executable, removed=removed, real=shutil.which('bwrap')))
+    fake.chmod(0o755)
+    backend = SandboxBackend(fake.parent / 'root', bwrap=fake)
+    with pytest.raises(SandboxUnavailableError, match='does not keep its promises') as caught:
+        await backend.run('echo > file', shell=True)
+    assert promise in caught.value.failed
+    assert promise in str(caught.value)
+
+
+FORGETFUL = """#!{python} -IS
+import os, sys
+removed = {removed!r}
+place = sys.argv.index('--args') + 1
+options = open(int(sys.argv[place]), 'rb').read().decode().split('\\0')[:-1]
+kept, number = [], 0
+while number < len(options):
+    if options[number] == removed[0]:
+        if removed[0] == '--unshare-all':
+            kept += ['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts']
+            number += 1
+        else:
+            number += 2
+    else:
+        kept.append(options[number])
+        number += 1
+file = os.memfd_create('kept', 0)
+os.write(file, ''.join(option + '\\0' for option in kept).encode())
+os.lseek(file, 0, 0)
+sys.argv[place] = str(file)
+os.execv({real!r}, [{real!r}, *sys.argv[1:]])
+"""
+
+
+async def test_a_machine_without_a_filter_is_refused(backend: SandboxBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Machine:
+        machine = 'riscv64'
+
+    monkeypatch.setattr(promises, '_check', promises._check.__wrapped__)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(os, 'uname', Machine)
+    with pytest.raises(SandboxUnavailableError, match="no filter of system calls for 'riscv64'"):
+        await backend.run(['true'])
+
+
+async def test_promises_are_tried_once_for_each_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[bool] = []
+    probe = promises._probe  # pyright: ignore[reportPrivateUsage]
+
+    def count(plan: bwrap.SandboxPlan, machine: str) -> tuple[set[str], str]:
+        tried.append(plan.network)
+        return probe(plan, machine)
+
+    monkeypatch.setattr(promises, '_probe', count)
+    limits = SandboxLimits(processes=77)
+    for network in (False, True, False, True):
+        backend = SandboxBackend(tmp_path, network=network, limits=limits)
+        await backend.run(['true'])
+        await backend.run(['true'])
+    assert tried == [False, True]
+
+
+# The network, where it is shared
+
+
+async def test_the_network_is_that_of_the_host_where_it_is_asked_for(tmp_path: Path) -> None:
+    script = (
+        'use Socket; socket(S, PF_INET, SOCK_STREAM, 0); print connect(S, pack_sockaddr_in(shift, INADDR_LOOPBACK))'
+    )
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+        command = ['perl', '-e', script, str(listener.getsockname()[1])]
+        assert (await SandboxBackend(tmp_path, network=True).run(command)).stdout == '1'
+        assert (await SandboxBackend(tmp_path).run(command)).stdout == ''
+
+
+async def test_unix_sockets_cannot_be_made_where_the_network_is_shared(tmp_path: Path) -> None:
+    script = 'use Socket; print socket(S, PF_UNIX, SOCK_STREAM, 0) ? 1 : 0, socketpair(A, B, PF_UNIX, SOCK_STREAM, 0)'
+    assert (await SandboxBackend(tmp_path, network=True).run(['perl', '-e', script])).stdout == '01'
+    assert (await SandboxBackend(tmp_path).run(['perl', '-e', script])).stdout == '11'
+
+
+# Without root
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can become somebody else')
+def test_it_works_for_who_is_not_root(tmp_path: Path) -> None:
+    """In a process of its own, which stays somebody else."""
+    directory = tempfile.mkdtemp()
+    os.chown(directory, 54321, 54321)
+    try:
+        done = subprocess.run(
+            [sys.executable, '-c', UNPRIVILEGED, directory], capture_output=True, text=True, check=False
+        )
+    finally:
+        shutil.rmtree(directory)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "54321 ['file'] True\n", '')
+
+
+UNPRIVILEGED = """
+import os, sys
+import anyio, anyio._backends._asyncio, asyncio
+import pydantic_deep_backends as b
+
+async def main():
+    backend = b.SandboxBackend(sys.argv[1], limits=b.SandboxLimits(processes=20))
+    await backend.run('echo > file', shell=True)
+    bomb = 'for i in $(seq 100); do sleep 5 & done; exit 0'
+    refused = (await backend.run(bomb, shell=True)).stderr
+    print(os.stat(sys.argv[1] + '/file').st_uid, os.listdir(sys.argv[1]), 'fork' in refused.lower())
+
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
+anyio.run(main)
+"""
+
+
+def test_limits_are_those_that_are_given() -> None:
+    limits = SandboxLimits()
+    assert replace(limits, processes=3).of_process() == limits.of_process() | {6: 3}

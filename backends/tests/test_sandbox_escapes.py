@@ -1,0 +1,594 @@
+"""Attempts to get out of the sandbox, to hurt the host from inside, or to use it up: each must fail, the host intact.
+
+An attempt is a script that prints ESCAPED when it gets what it wants. After each the host is looked at: the files
+outside, a process, listeners, settings. Where it is safe, the same script runs without a sandbox first and must print
+ESCAPED there, so that no attempt fails only because it is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep_backends import CommandResult, CommandTimeoutError, SandboxBackend, SandboxLimits
+from pydantic_deep_backends import _seccomp as seccomp
+from pydantic_deep_backends._cgroups import find_controllers
+
+PYTHON = '/usr/bin/python3'
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap'),
+]
+
+needs_python = pytest.mark.skipif(not Path(PYTHON).exists(), reason=f'the attempts need {PYTHON}')
+
+CANARY = 'canary-7f3a'
+
+ROOT = os.geteuid() == 0
+
+
+@dataclass(frozen=True)
+class Attempt:
+    name: str
+    script: str
+    control: bool = True
+    """Whether the script works without a sandbox, and does no harm there."""
+    as_root: bool = False
+    """Whether it works without a sandbox only for root."""
+
+
+PRELUDE = """
+import ctypes, errno, fcntl, glob, os, resource, signal, socket, stat, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+import json
+host = json.loads(sys.argv[1])
+def call(name, *arguments):
+    "Return what a system call returns, or minus the error; None where the machine has no such call."
+    number = host['numbers'][name]
+    if number is None:
+        return None
+    result = libc.syscall(*map(ctypes.c_long, (number, *arguments, *[0] * (6 - len(arguments)))))
+    return -ctypes.get_errno() if result == -1 else result
+def reached(name, *arguments):
+    "Whether a call got beyond the filter: arguments that make no sense fail with something else than EPERM."
+    result = call(name, *arguments)
+    return result is not None and result not in (-errno.EPERM, -errno.ENOSYS)
+def read(path):
+    try:
+        with open(path, 'rb') as file:
+            return file.read(1_000_000).decode(errors='replace')
+    except OSError:
+        return ''
+def can_write(path):
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY))
+        return True
+    except OSError:
+        return False
+def works(function, *arguments):
+    try:
+        return function(*arguments) is not False
+    except (OSError, ValueError):
+        return False
+def said(wanted):
+    if wanted:
+        print('ESCAPED', flush=True)
+"""
+
+READING = [
+    Attempt('an absolute path', "said('canary' in read(host['secret']))"),
+    Attempt('a path that goes up', "said('canary' in read('../outside/secret'))"),
+    Attempt('a long way up', "said('canary' in read('../' * 50 + host['secret'][1:]))"),
+    Attempt('the root of this process', "said('canary' in read('/proc/self/root' + host['secret']))"),
+    Attempt('the root of any process', "said(any('canary' in read(p + host['secret']) for p in glob.glob('/proc/[0-9]*/root')))"),
+    Attempt('the working directory of any process', "said(any('canary' in read(p + '/../outside/secret') for p in glob.glob('/proc/[0-9]*/cwd')))"),
+    Attempt('a symbolic link', "os.symlink(host['secret'], 'l1'); said('canary' in read('l1'))"),
+    Attempt('a chain of links', "os.symlink('/', 'l2'); os.symlink('l2/' + host['secret'], 'l3'); said('canary' in read('l3'))"),
+    Attempt('a hard link', "said(works(os.link, host['secret'], 'l4') and 'canary' in read('l4'))"),
+    Attempt('descriptors of any process', "said(any('canary' in read(p) for p in glob.glob('/proc/[0-9]*/fd/*') if os.path.isfile(p)))", control=False),
+    Attempt('descriptors that are left open', "said([f for f in os.listdir('/proc/self/fd') if int(f) > 2 and os.path.exists('/proc/self/fd/' + f)])", control=False),
+    Attempt('map files', "said(any('canary' in read(p) for p in glob.glob('/proc/*/map_files/*')))", control=False),
+    Attempt('a file handle', "said(reached('name_to_handle_at', -100, 0, 0, 0, 0)); said(reached('open_by_handle_at', -1, 0, 0))", as_root=True),
+    Attempt('passwords', "said('root:' in read('/etc/shadow') + read('/etc/passwd'))"),
+    Attempt('homes and state of the system', "said([p for p in ('/root', '/home', '/var', '/run', '/srv', '/mnt', '/boot') if os.path.exists(p)])"),
+    Attempt('sysfs', "said(os.path.exists('/sys/kernel'))"),
+    Attempt('the variables of this suite', f"said({CANARY!r} in os.environ.values())"),
+    Attempt('the variables of any process', f"said(any({CANARY!r} in read(p) for p in glob.glob('/proc/[0-9]*/environ')))"),
+    Attempt('the command lines of any process', "said(any('victim' '-argument' in read(p) for p in glob.glob('/proc/[0-9]*/cmdline')))"),
+    Attempt('the keys of the kernel', "said(read('/proc/keys') or read('/proc/key-users'))"),
+    Attempt('how the kernel was started', "said(read('/proc/cmdline'))"),
+    Attempt('the memory of the kernel', "said(read('/proc/kcore') or read('/dev/mem') or works(open, '/proc/kmsg'))", control=False),
+    Attempt('the pages of the machine', "said(any(works(open, p) for p in ('/proc/kpagecount', '/proc/slabinfo', '/proc/vmallocinfo')))", as_root=True),
+    Attempt('the messages of the kernel', "said(reached('syslog', 10, 0, 0))", as_root=True),
+]  # fmt: skip
+
+CHANGING = [
+    Attempt('programs', "said(can_write('/usr/bin/env'))", as_root=True),
+    Attempt('a new program', "said(works(open, '/usr/bin/escaped', 'w'))", control=False),
+    Attempt('settings of the system', "said(works(open, '/etc/escaped', 'w')); said(can_write('/etc/ld.so.cache'))", control=False),
+    Attempt('made-up files', "said(can_write('/etc/passwd')); said(works(os.rename, '/etc/passwd', '/etc/x'))", control=False),
+    Attempt('the top of the file system', "said(works(os.mkdir, '/escaped'))", control=False),
+    Attempt('the mode of a program', "said(works(os.chmod, '/usr/bin/env', 0o755))", as_root=True),
+    Attempt('the times of a program', "s = os.stat('/usr/bin/env'); said(works(lambda: os.utime('/usr/bin/env', ns=(s.st_atime_ns, s.st_mtime_ns))))", as_root=True),
+    Attempt('the workspace itself', "said(works(os.rename, '/workspace', '/tmp/w')); said(works(os.rmdir, '/workspace'))", control=False),
+    Attempt('settings of the kernel', "said(any(can_write(p) for p in glob.glob('/proc/sys/*/*')))", as_root=True),
+    Attempt('anything in proc', "said([p for top in os.listdir('/proc') if not top.isdecimal() and top not in ('self', 'thread-self', 'pressure') "
+            "for d, _, fs in os.walk('/proc/' + top) for p in (d + '/' + f for f in fs) if can_write(p)] "
+            "or [p for p in glob.glob('/proc/*') if os.path.isfile(p) and can_write(p)])", as_root=True),
+    Attempt('magic requests', "said(os.access('/proc/sysrq-trigger', os.W_OK) and can_write('/proc/sysrq-trigger'))", control=False),
+    Attempt('control groups', "said(works(os.mkdir, '/sys/fs/cgroup/escaped') or os.path.exists('/sys/fs/cgroup'))", control=False),
+    Attempt('a disk', "said([n for n in os.listdir('/dev') if n not in ('core fd full null ptmx pts random shm stderr stdin stdout tty urandom zero').split()])", control=False),
+    Attempt('a device of its own', "said(works(os.mknod, 'd', stat.S_IFBLK | 0o600, os.makedev(254, 0)) or works(os.mknod, 'c', stat.S_IFCHR | 0o600, os.makedev(1, 1)))", as_root=True),
+    Attempt('the mode of devices', "works(os.chmod, '/dev/null', 0o600); works(os.chmod, '/dev/tty', 0); works(os.utime, '/dev/zero', (1, 1))", control=False),
+    Attempt('a program with the rights of its owner', "open('s', 'w').close(); said(works(os.chmod, 's', 0o4755)); said(works(os.fchmod, os.open('s', os.O_RDWR), 0o2755))"),
+    Attempt('a new file with the rights of its owner', "said(os.fstat(os.open('s2', os.O_CREAT | os.O_WRONLY, 0o4755)).st_mode & 0o4000) if works(os.open, 's3', os.O_CREAT, 0o4755) else None"),
+    Attempt('a program with capabilities', "open('c', 'w').close(); said(works(os.setxattr, 'c', 'security.capability', struct.pack('<5I', 0x02000001, 1 << 21, 0, 0, 0)))", as_root=True),
+    Attempt('another owner', "open('o', 'w').close(); said(works(os.chown, 'o', 1234, 1234))", as_root=True),
+]  # fmt: skip
+
+NAMESPACES = {
+    'time': 0x80, 'mount': 0x20000, 'cgroup': 0x2000000, 'uts': 0x4000000, 'ipc': 0x8000000, 'user': 0x10000000,
+    'pid': 0x20000000, 'net': 0x40000000,
+}  # fmt: skip
+
+RIGHTS = [
+    *(
+        Attempt(f'a new {name} namespace', f"said(call('unshare', {flag}) == 0)", as_root=True)
+        for name, flag in NAMESPACES.items()
+    ),
+    Attempt('a child in a new user namespace', "p = call('clone', 0x10000000 | 17, 0, 0, 0, 0); p == 0 and os._exit(0); said(p > 0)", as_root=True),
+    Attempt('clone3, whose flags are in memory', "said(call('clone3', 0, 0) != -errno.ENOSYS)"),
+    Attempt('the namespaces of another process', "said(any(reached('setns', os.open(p, os.O_RDONLY), 0) for p in glob.glob('/proc/1/ns/*')))", control=False),
+    Attempt('chroot', "said(works(os.chroot, '.'))", as_root=True),
+    Attempt('mount', "said(reached('mount', 0, 0, 0, 0x20, 0))", as_root=True),
+    Attempt('umount', "said(reached('umount2', 0, 0))", as_root=True),
+    Attempt('pivot_root', "said(reached('pivot_root', 0, 0))", as_root=True),
+    Attempt('mounts by descriptors', "said([n for n in ('open_tree', 'move_mount', 'fsopen', 'fsconfig', 'fsmount', 'fspick', 'mount_setattr') if reached(n, -1)])", as_root=True),
+    Attempt('the user root', "said(works(os.setuid, 0) or works(os.setresuid, 0, 0, 0))", as_root=True),
+    Attempt('another group', "said(works(os.setgroups, [0]) or works(os.setgid, 0))", as_root=True),
+    Attempt('programs with the rights of root', "said('uid=0' in ''.join(os.popen(f'{p} -c id 2>&1 </dev/null').read() for p in ('su', 'sudo -n sh', 'pkexec sh')))", control=False),
+    Attempt('capabilities', "said([l for l in read('/proc/self/status').splitlines() if l.startswith('Cap') and int(l.split()[1], 16)])", as_root=True),
+    Attempt('higher limits', "said([k for k in (resource.RLIMIT_NPROC, resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CPU, resource.RLIMIT_CORE) "
+            "if works(resource.setrlimit, k, (-1 if k != resource.RLIMIT_NOFILE else 2000, ) * 2)])", as_root=True),
+    Attempt('a higher priority', "said(works(os.nice, -5)); said(works(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1)))", as_root=True),
+]  # fmt: skip
+
+PROCESSES = [
+    Attempt('a signal to a process', "said(works(os.kill, host['victim'], 0))"),
+    Attempt('a signal to every process', 'os.kill(-1, signal.SIGKILL)', control=False),
+    Attempt('a signal to the first process', 'os.kill(1, signal.SIGKILL); os.kill(1, signal.SIGTERM); os.kill(1, signal.SIGSTOP)', control=False),
+    Attempt('a signal to the group', 'os.killpg(os.getpgid(0), signal.SIGTERM)', control=False),
+    Attempt('tracing', "said(call('ptrace', 0, 0, 0, 0) == 0)"),
+    Attempt('the memory of a process', "said(reached('process_vm_readv', os.getpid(), 0, 0, 0, 0, 0)); said(reached('process_vm_writev', os.getpid(), 0, 0, 0, 0, 0))"),
+    Attempt('descriptors of a process', "said(reached('pidfd_getfd', -1, 0, 0))"),
+    Attempt('a comparison of processes', "said(reached('kcmp', os.getpid(), os.getpid(), 99, 0, 0))"),
+    Attempt('the limits of a process', "said(works(resource.prlimit, host['victim'], resource.RLIMIT_NOFILE))"),
+    Attempt('the priority of a process', "said(works(os.getpriority, os.PRIO_PROCESS, host['victim']))"),
+    Attempt('all processes', "said(len(glob.glob('/proc/[0-9]*')) > 3)"),
+    Attempt('shared memory', "said(call('shmget', 0, 4096, 0o1600) >= 0)", control=False),
+    Attempt('the semaphores of the host', "said(len(read('/proc/sysvipc/sem').splitlines()) > 1)", control=False),
+]  # fmt: skip
+
+NETWORK = [
+    Attempt('loopback', "s = socket.socket(); said(works(s.connect, ('127.0.0.1', host['port'])))"),
+    Attempt('loopback by its IPv6 name', "s = socket.socket(socket.AF_INET6); said(works(s.connect, ('::ffff:127.0.0.1', host['port'])))"),
+    Attempt('loopback by 0.0.0.0', "s = socket.socket(); said(works(s.connect, ('0.0.0.0', host['port'])))"),
+    Attempt('datagrams', "s = socket.socket(type=socket.SOCK_DGRAM); said(works(s.sendto, b'x', ('127.0.0.1', host['udp'])) and os.path.exists('/sys'))"),
+    Attempt('an abstract Unix socket', "s = socket.socket(socket.AF_UNIX); said(works(s.connect, '\\0' + host['abstract']))"),
+    Attempt('a Unix socket with a path', "s = socket.socket(socket.AF_UNIX); said(works(s.connect, host['unix']))"),
+    Attempt('the outside', "s = socket.socket(); s.settimeout(2); said(works(s.connect, ('192.0.2.1', 80)) or s.connect_ex(('192.0.2.1', 80)) != errno.ENETUNREACH)", control=False),
+    Attempt('names', "said(works(socket.getaddrinfo, 'example.com', 80))", control=False),
+    Attempt('other interfaces', "said([n for n in read('/proc/net/dev').splitlines()[2:] if not n.strip().startswith('lo:')])", control=False),
+    Attempt('raw sockets', "said(works(socket.socket, socket.AF_INET, socket.SOCK_RAW, 1)); said(works(socket.socket, socket.AF_INET6, socket.SOCK_RAW, 58))", as_root=True),
+    Attempt('packets', "said(works(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3))", as_root=True),
+    Attempt('netlink', "said(works(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 0))"),
+    Attempt('virtual machines', "said(works(socket.socket, 40, socket.SOCK_STREAM, 0))", control=False),
+    Attempt('ciphers of the kernel', "said(works(socket.socket, 38, socket.SOCK_SEQPACKET, 0))", control=False),
+    Attempt('every other family', "said([f for f in range(3, 64) if f != 10 and any(works(socket.socket, f, t, 0) for t in (1, 2, 3, 5))])"),
+    Attempt('pairs of other families', "said(works(socket.socketpair, 30, 1, 0))", control=False),
+]  # fmt: skip
+
+KERNEL = [
+    Attempt('keys', "said([n for n in ('keyctl', 'add_key', 'request_key') if reached(n, 0)])"),
+    Attempt('bpf', "said(reached('bpf', 0, 0, 0))", as_root=True),
+    Attempt('io_uring', "said([n for n in ('io_uring_setup', 'io_uring_enter', 'io_uring_register') if reached(n, 0)])", control=False),
+    Attempt('userfaultfd', "said(reached('userfaultfd', 1))", control=False),
+    Attempt('counters', "said(reached('perf_event_open', 0, 0, 0, 0, 0))", control=False),
+    Attempt('watching file systems', "said(reached('fanotify_init', 0, 0))", as_root=True),
+    Attempt('modules', "said([n for n in ('init_module', 'finit_module', 'delete_module') if reached(n, 0, 0, 0)])", control=False),
+    Attempt('another kernel', "said([n for n in ('kexec_load', 'kexec_file_load') if reached(n, 0, 99, 0)])", control=False),
+    Attempt('a restart', "said(reached('reboot', 0, 0, 0))", as_root=True),
+    Attempt('the clock', "said([n for n in ('settimeofday', 'clock_settime', 'clock_adjtime', 'adjtimex') if reached(n, 0, 1)])"),
+    Attempt('swap', "said([n for n in ('swapon', 'swapoff') if reached(n, 0)])", as_root=True),
+    Attempt('accounting', "said(reached('acct', 1))", as_root=True),
+    Attempt('quotas', "said(reached('quotactl', -1, 0, 0, 0))"),
+    Attempt('the name of the machine', "said(works(socket.sethostname, 'escaped'))", control=False),
+    Attempt('ports of the processor', "said([n for n in ('iopl', 'ioperm', 'modify_ldt') if reached(n, 99)])", control=False),
+    Attempt('placing of memory', "said([n for n in ('mbind', 'set_mempolicy', 'migrate_pages', 'move_pages') if reached(n, 0)])", control=False),
+    Attempt('memory without a limit', "said([n for n in ('memfd_create', 'memfd_secret') if reached(n, 0)])", control=False),
+    Attempt('typing into a terminal', "import pty; _, t = pty.openpty(); said(works(fcntl.ioctl, t, 0x5412, b'x'))", as_root=True),
+    Attempt('typing with a number that has a high half', "import pty; _, t = pty.openpty(); said(libc.syscall(host['ioctl'], t, ctypes.c_ulong(0x100005412), ctypes.c_char_p(b'x')) == 0)", as_root=True),
+    Attempt('hanging up', "said(reached('vhangup'))", control=False),
+    Attempt('calls of x32', "libc.syscall(0x40000000 | 39); said(True)"),
+    Attempt('calls of 32 bits', "import mmap; m = mmap.mmap(-1, 4096, prot=7); m.write(bytes.fromhex('53b814000000cd805bc3')); "
+            "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))(); said(True)"),
+]  # fmt: skip
+
+ATTEMPTS = {
+    'read': READING, 'change': CHANGING, 'rights': RIGHTS, 'processes': PROCESSES, 'network': NETWORK, 'kernel': KERNEL,
+}  # fmt: skip
+
+
+def test_there_are_many_attempts() -> None:
+    assert sum(map(len, ATTEMPTS.values())) > 100
+
+
+class Host:
+    """What attempts are made at, and how it was before."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.root = directory / 'root'
+        self.outside = directory / 'outside'
+        self.root.mkdir()
+        self.outside.mkdir()
+        self.secret = self.outside / 'secret'
+        self.secret.write_text('canary')
+        self.victim = stack.enter_context(subprocess.Popen(['victim-argument', '1000'], executable='/bin/sleep'))
+        stack.callback(self.victim.kill)
+        self.tcp = stack.enter_context(socket.create_server(('127.0.0.1', 0)))
+        self.udp = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+        self.udp.bind(('127.0.0.1', 0))
+        self.abstract, self.unix = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+        self.abstract.bind(f'\0{directory.name}-{os.getpid()}')
+        short = stack.enter_context(ShortDirectory())
+        self.unix_path = short / 's'
+        self.unix.bind(str(self.unix_path))
+        for listener in (self.abstract, self.unix):
+            listener.listen()
+        self.before = self.look()
+        machine = os.uname().machine
+        tables = [*seccomp._DENIED, *seccomp._MISSING]  # pyright: ignore[reportPrivateUsage]
+        self.facts = json.dumps(
+            {
+                'secret': str(self.secret),
+                'victim': self.victim.pid,
+                'port': self.tcp.getsockname()[1],
+                'udp': self.udp.getsockname()[1],
+                'abstract': f'{directory.name}-{os.getpid()}',
+                'unix': str(self.unix_path),
+                'ioctl': {'x86_64': 16, 'aarch64': 29}[machine],
+                'numbers': {
+                    **{name: seccomp.denied_number(name, machine) for name in tables},
+                    'clone': {'x86_64': 56, 'aarch64': 220}[machine],
+                },
+            }
+        )
+
+    def look(self) -> dict[str, object]:
+        """Return what no attempt may change."""
+        return {
+            'outside': {path.name: (path.read_text(), path.stat()[:7]) for path in self.outside.iterdir()},
+            'devices': [(path, os.stat(path)[:3]) for path in ('/dev/null', '/dev/zero', '/dev/full', '/dev/tty')],
+            'programs': os.stat('/usr/bin/env')[:7],
+            'names': sorted({*os.listdir('/'), *os.listdir('/usr/bin'), *os.listdir('/etc')}),
+            'machine': os.uname()[:5],
+            'settings': [Path('/proc/sys', name).read_text() for name in ('kernel/core_pattern', 'vm/swappiness')],
+            'mounts': len(Path('/proc/self/mounts').read_text().splitlines()),
+            'victim': self.victim.poll(),
+        }
+
+    def assert_intact(self) -> None:
+        """Check that nothing has changed, nobody has come, and nothing dangerous lies in the workspace."""
+        assert self.look() == self.before
+        for listener in (self.tcp, self.abstract, self.unix):
+            listener.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        self.udp.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            self.udp.recv(1)
+        for path in self.root.rglob('*'):
+            mode = path.lstat().st_mode
+            assert not mode & (stat.S_ISUID | stat.S_ISGID)
+            assert not stat.S_ISBLK(mode)
+            assert not stat.S_ISCHR(mode)
+            assert path.lstat().st_uid == os.geteuid()
+        assert [path for path in Path('/proc').glob('[0-9]*') if lives_in(path, self.root)] == []
+
+
+def lives_in(process: Path, root: Path) -> bool:
+    try:
+        return f'{root} /workspace ' in (process / 'mountinfo').read_text()
+    except OSError:
+        return False
+
+
+class ShortDirectory:
+    """A directory whose path is short enough for a socket."""
+
+    def __enter__(self) -> Path:
+        self._path = Path(tempfile.mkdtemp())
+        return self._path
+
+    def __exit__(self, *details: object) -> None:
+        shutil.rmtree(self._path)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.setenv('PYDANTIC_DEEP_CANARY', CANARY)
+    with ExitStack() as stack:
+        yield Host(tmp_path, stack)
+
+
+def named(attempts: list[Attempt]) -> list[object]:
+    return [pytest.param(attempt, id=attempt.name) for attempt in attempts]
+
+
+async def assert_fails(host: Host, attempt: Attempt) -> None:
+    result = await SandboxBackend(host.root).run([PYTHON, '-c', PRELUDE + attempt.script, host.facts], timeout=60)
+    assert 'ESCAPED' not in result.stdout
+    assert 'Traceback' not in result.stderr.replace('PermissionError', '') or 'Error: [Errno' in result.stderr
+    host.assert_intact()
+
+
+@needs_python
+@pytest.mark.parametrize('attempt', named(READING))
+async def test_what_a_command_may_not_read(host: Host, attempt: Attempt) -> None:
+    await assert_fails(host, attempt)
+
+
+@needs_python
+@pytest.mark.parametrize('attempt', named(CHANGING))
+async def test_what_a_command_may_not_change(host: Host, attempt: Attempt) -> None:
+    await assert_fails(host, attempt)
+
+
+@needs_python
+@pytest.mark.parametrize('attempt', named(RIGHTS))
+async def test_what_rights_a_command_cannot_get(host: Host, attempt: Attempt) -> None:
+    await assert_fails(host, attempt)
+
+
+@needs_python
+@pytest.mark.parametrize('attempt', named(PROCESSES))
+async def test_which_processes_a_command_cannot_reach(host: Host, attempt: Attempt) -> None:
+    await assert_fails(host, attempt)
+
+
+@needs_python
+@pytest.mark.parametrize('attempt', named(NETWORK))
+async def test_where_a_command_cannot_connect(host: Host, attempt: Attempt) -> None:
+    await assert_fails(host, attempt)
+
+
+@needs_python
+@pytest.mark.parametrize('attempt', named(KERNEL))
+async def test_what_a_command_cannot_ask_of_the_kernel(host: Host, attempt: Attempt) -> None:
+    await assert_fails(host, attempt)
+
+
+@needs_python
+@pytest.mark.parametrize(
+    'attempt',
+    named([a for group in ATTEMPTS.values() for a in group if a.control and (ROOT or not a.as_root)]),
+)
+def test_an_attempt_works_without_a_sandbox(host: Host, attempt: Attempt) -> None:
+    """The control: a script that prints nothing here would prove nothing there."""
+    if attempt.name.startswith('calls of') and os.uname().machine != 'x86_64':
+        pytest.skip('only x86_64 has these calls')
+    done = subprocess.run(
+        [PYTHON, '-c', PRELUDE + attempt.script, host.facts], cwd=host.root, capture_output=True, text=True, check=False
+    )
+    assert 'ESCAPED' in done.stdout, done.stderr
+
+
+# Using up what there is
+
+SMALL = SandboxLimits(
+    processes=40,
+    memory_bytes=256 * 2**20,
+    tmp_bytes=2**20,
+    file_size_bytes=2**20,
+    open_files=64,
+    cpu_seconds=1,
+    output_bytes=10_000,
+    disk_bytes=32 * 2**20,
+)
+
+
+async def use_up(host: Host, script: str, *, seconds: float = 60, limits: SandboxLimits = SMALL) -> CommandResult:
+    """Run a shell script within small limits; what takes too long has the exit code of nobody."""
+    try:
+        result = await SandboxBackend(host.root, limits=limits).run(script, shell=True, timeout=seconds)
+    except CommandTimeoutError as error:
+        result = CommandResult(exit_code=-1000, stdout=error.stdout, stderr=error.stderr)
+    host.assert_intact()
+    return result
+
+
+def python(script: str) -> str:
+    return f"{PYTHON} -c '{script}'"
+
+
+async def test_a_fork_bomb_is_bounded_and_ended(host: Host) -> None:
+    result = await use_up(host, 'f() { f | f & }; f; sleep 600', seconds=1.0)
+    assert result.exit_code in (-1000, 2)
+    assert 'ork' in result.stderr
+
+
+async def test_processes_are_counted(host: Host) -> None:
+    script = 'use POSIX; $n = 0; while (defined(my $p = fork)) { if (!$p) { sleep 600 } $n++ } print $n'
+    result = await use_up(host, f"perl -e '{script}'")
+    assert 30 < int(result.stdout) < 40
+
+
+@needs_python
+async def test_threads_are_counted(host: Host) -> None:
+    script = """
+import threading, time
+n = 0
+try:
+    while True:
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        n += 1
+except RuntimeError:
+    print(n, flush=True)
+    import os; os._exit(0)
+"""
+    limits = SandboxLimits(processes=40)
+    assert 30 < int((await use_up(host, python(script), limits=limits)).stdout) < 40
+
+
+async def test_zombies_are_counted(host: Host) -> None:
+    script = '$n = 0; while (defined(my $p = fork)) { exit if !$p; $n++ } print $n'
+    assert 30 < int((await use_up(host, f"perl -e '{script}'")).stdout) < 40
+
+
+async def test_orphans_are_buried(host: Host) -> None:
+    script = 'i=0; while [ $i -lt 200 ]; do (true &); i=$((i+1)); done; echo done'
+    assert (await use_up(host, script)).stdout == 'done\n'
+
+
+@needs_python
+async def test_memory_of_a_process_ends(host: Host) -> None:
+    result = await use_up(host, python('x = bytearray(300_000_000); print(1)'))
+    assert (result.exit_code, result.stdout, 'MemoryError' in result.stderr) == (1, '', True)
+
+
+@needs_python
+@pytest.mark.skipif(find_controllers().memory is None, reason='no control group for memory can be made here')
+async def test_memory_of_all_processes_together_ends(host: Host) -> None:
+    child = 'import time; x = bytearray(b"x") * 60_000_000; print(1, flush=True); time.sleep(600)'
+    script = f'for i in 1 2 3 4 5 6 7 8 9 10; do {python(child)} & done; wait'
+    result = await use_up(host, script, seconds=3.0)
+    assert result.stdout.count('1') < 5
+
+
+@pytest.mark.parametrize('directory', ['/tmp', '/dev/shm'])
+async def test_temporary_files_end(host: Host, directory: str) -> None:
+    script = f'for i in 1 2 3; do head -c 900000 /dev/zero > {directory}/$i || echo full; done'
+    result = await use_up(host, script)
+    assert result.stdout.count('full') == 2
+    assert 'No space left' in result.stderr
+
+
+async def test_nothing_else_in_memory_can_be_filled(host: Host) -> None:
+    script = 'for d in / /dev /etc /proc /workspace/.. /usr/share; do echo x > $d/filled && echo ESCAPED; done'
+    assert (await use_up(host, script)).stdout == ''
+
+
+async def test_a_file_ends(host: Host) -> None:
+    result = await use_up(host, 'exec head -c 100000000 /dev/zero > file')
+    assert result.exit_code == -signal.SIGXFSZ
+    assert (host.root / 'file').stat().st_size == 2**20
+
+
+async def test_a_sparse_file_ends(host: Host) -> None:
+    result = await use_up(host, 'truncate -s 1T file')
+    assert result.exit_code != 0
+    assert (host.root / 'file').stat().st_size == 0
+
+
+async def test_time_on_a_processor_ends(host: Host) -> None:
+    assert (await use_up(host, 'while :; do :; done')).exit_code in (-signal.SIGXCPU, -signal.SIGKILL)
+
+
+@needs_python
+async def test_descriptors_end(host: Host) -> None:
+    script = """
+import os
+n = 0
+try:
+    while True:
+        os.dup(0)
+        n += 1
+except OSError:
+    print(n)
+"""
+    assert int((await use_up(host, python(script))).stdout) < 64
+
+
+async def test_a_core_is_not_dumped(host: Host) -> None:
+    result = await use_up(host, 'ulimit -c unlimited; kill -SEGV $$')
+    assert result.exit_code == -signal.SIGSEGV
+    assert os.listdir(host.root) == []
+
+
+async def test_output_without_end_fills_nothing(host: Host) -> None:
+    result = await use_up(host, 'yes & yes >&2 & sleep 600', seconds=1.0)
+    assert result.exit_code in (-1000, -signal.SIGKILL)
+    assert max(len(result.stdout), len(result.stderr)) < 11_000
+
+
+async def test_a_command_that_stops_itself_is_ended(host: Host) -> None:
+    assert (await use_up(host, 'kill -STOP $$', seconds=0.3)).exit_code == -1000
+
+
+async def test_a_command_that_ignores_every_signal_is_ended(host: Host) -> None:
+    script = 'trap "" HUP INT QUIT TERM USR1 USR2; setsid nohup sleep 600 & sleep 600'
+    assert (await use_up(host, script, seconds=0.3)).exit_code == -1000
+
+
+async def test_a_daemon_is_gone_when_its_command_ends(host: Host) -> None:
+    script = "perl -MPOSIX -e 'fork && exit; setsid; fork && exit; close $_ for *STDIN, *STDOUT, *STDERR; sleep 600'; echo done"
+    assert (await use_up(host, script)).stdout == 'done\n'
+
+
+@needs_python
+async def test_a_forged_report_is_a_lie_about_itself_only(host: Host) -> None:
+    """The command reaches the first process, whose report it can forge."""
+    script = 'import glob; [open(p, "w").write("999999999999" * 9) for p in glob.glob("/proc/1/fd/*") if "pipe" in __import__("os").readlink(p)]'
+    assert (await use_up(host, python(script))).exit_code in (-signal.SIGKILL, 0)
+
+
+# What a command leaves behind for file operations
+
+PLANTED = """
+ln -s /etc/shadow link; ln -s / top; ln -s .. up; ln -s loop loop; ln -s /workspace/../etc/shadow tricky
+ln -s /proc/self/root/etc/shadow magic
+mkfifo fifo; perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un("socket"))'
+truncate -s 3G sparse; mkdir closed; echo x > closed/file; chmod 000 closed; echo x > unreadable; chmod 000 unreadable
+: > "$(printf 'new\nline')"; : > "$(printf 'esc\033[2J')"; : > "$(printf '\377\376')"; : > '..'"$(printf '\001')"
+mkdir deep; (cd deep; i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i+1)); done)
+echo good > good; ln good twin
+"""
+
+
+async def test_what_a_command_plants_leads_file_operations_nowhere(host: Host) -> None:
+    limits = SandboxLimits(file_size_bytes=4 * 2**30)
+    backend = SandboxBackend(host.root, limits=limits)
+    assert (await backend.run(PLANTED, shell=True)).exit_code == 0
+    for name in ('link', 'top/etc/shadow', 'up/outside/secret', 'loop', 'tricky', 'magic', 'fifo', 'socket', 'sparse'):
+        with pytest.raises(OSError):  # noqa: PT011 - each in its own way
+            await backend.read_bytes(f'/workspace/{name}')
+    for name in ('link', 'top/x', 'up/x', 'tricky', 'magic', 'fifo', 'socket'):
+        with pytest.raises(OSError):  # noqa: PT011
+            await backend.write_bytes(f'/workspace/{name}', b'x')
+    listed = {entry.name for entry in await backend.list_dir('/workspace')}
+    assert listed >= {'link', 'fifo', 'socket', 'sparse', 'closed', 'unreadable', 'new\nline', 'esc\x1b[2J', 'good'}
+    found = await backend.grep('good|root:|canary', '/workspace')
+    assert sorted(found.counts) == ['/workspace/good', '/workspace/twin']
+    assert '/workspace/good' in (await backend.glob('**', '/workspace')).paths
+    await backend.write_bytes('/workspace/twin', b'changed')
+    assert await backend.read_bytes('/workspace/good') == b'good\n'
+    for entry in await backend.list_dir('/workspace'):
+        if entry.name.isprintable() and entry.name.isascii():
+            await backend.remove(entry.path)
+    assert len(os.listdir(host.root)) == 4
+    host.assert_intact()
+    assert (await backend.run('rm -rf -- * ..?; ls -A', shell=True)).stdout == ''
