@@ -1,45 +1,79 @@
 """Deep agents on pydantic-ai: they plan, work on files they cannot leave, delegate, and wait for a person."""
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from pydantic_deep_backends import (
     CompositeBackend,
     LocalBackend,
-    OverlayBackend,
     ReadOnlyBackend,
     StateBackend,
 )
 
 from ._workspace import DepsWorkspace, as_workspace
 from .agent import create_deep_agent, default_capabilities
-from .approvals import (
-    ApprovalRule,
-    Approvals,
-    Approve,
-    Deny,
-    Edit,
-    PendingApproval,
-    Respond,
-    answer_approvals,
-    pending_approvals,
-    render_approval,
-)
 from .deps import DeepAgentDeps, Upload
 from .errors import DeepAgentError, InvalidUploadError
 from .failures import ToolFailures
 from .filesystem import Filesystem
-from .skills import (
-    BUNDLED_SKILLS,
-    BackendSkills,
-    Skill,
-    SkillCatalog,
-    SkillDiagnostic,
-    SkillDirectory,
-    Skills,
-    discover_skills,
-)
-from .subagents import Shared, Subagent, SubagentEvent, Subagents
 from .todos import Todo, Todos
+
+if TYPE_CHECKING:
+    from pydantic_deep_backends import OverlayBackend, SandboxBackend, SandboxLimits
+
+    from .approvals import (
+        ApprovalRule,
+        Approvals,
+        Approve,
+        Deny,
+        Edit,
+        PendingApproval,
+        Respond,
+        answer_approvals,
+        pending_approvals,
+        render_approval,
+    )
+    from .skills import (
+        BUNDLED_SKILLS,
+        BackendSkills,
+        Skill,
+        SkillCatalog,
+        SkillDiagnostic,
+        SkillDirectory,
+        Skills,
+        discover_skills,
+    )
+    from .subagents import Shared, Subagent, SubagentEvent, Subagents
+
+_MODULE_BY_NAME = {
+    'ApprovalRule': 'pydantic_deep.approvals',
+    'Approvals': 'pydantic_deep.approvals',
+    'Approve': 'pydantic_deep.approvals',
+    'BUNDLED_SKILLS': 'pydantic_deep.skills',
+    'BackendSkills': 'pydantic_deep.skills',
+    'Deny': 'pydantic_deep.approvals',
+    'Edit': 'pydantic_deep.approvals',
+    'OverlayBackend': 'pydantic_deep_backends',
+    'PendingApproval': 'pydantic_deep.approvals',
+    'Respond': 'pydantic_deep.approvals',
+    'SandboxBackend': 'pydantic_deep_backends',
+    'SandboxLimits': 'pydantic_deep_backends',
+    'Shared': 'pydantic_deep.subagents',
+    'Skill': 'pydantic_deep.skills',
+    'SkillCatalog': 'pydantic_deep.skills',
+    'SkillDiagnostic': 'pydantic_deep.skills',
+    'SkillDirectory': 'pydantic_deep.skills',
+    'Skills': 'pydantic_deep.skills',
+    'Subagent': 'pydantic_deep.subagents',
+    'SubagentEvent': 'pydantic_deep.subagents',
+    'Subagents': 'pydantic_deep.subagents',
+    'answer_approvals': 'pydantic_deep.approvals',
+    'discover_skills': 'pydantic_deep.skills',
+    'pending_approvals': 'pydantic_deep.approvals',
+    'render_approval': 'pydantic_deep.approvals',
+}
+"""Where the names are that not every program uses. They are imported when they are first asked for."""
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is logged shows where you configure logging
 
@@ -62,6 +96,8 @@ __all__ = (
     'PendingApproval',
     'ReadOnlyBackend',
     'Respond',
+    'SandboxBackend',
+    'SandboxLimits',
     'Shared',
     'Skill',
     'SkillCatalog',
@@ -84,3 +120,18 @@ __all__ = (
     'pending_approvals',
     'render_approval',
 )
+
+
+if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Import a name that is asked for."""
+        if name not in _MODULE_BY_NAME:
+            raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        globals()[name] = value = getattr(import_module(_MODULE_BY_NAME[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    """Return the names of the module, asked for or not."""
+    return sorted({*globals(), *__all__})

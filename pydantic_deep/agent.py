@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 from pydantic_ai import Agent, AgentToolset, DeferredToolRequests, Tool
 from pydantic_ai.capabilities import AbstractCapability, AgentCapability
@@ -19,13 +19,15 @@ from pydantic_ai.tools import ToolFuncEither
 from typing_extensions import TypeVar
 
 from ._workspace import DepsWorkspace
-from .approvals import Approvals, InterruptOn
 from .deps import DeepAgentDeps
 from .failures import ToolFailures
 from .filesystem import Filesystem
-from .skills import Skills, SkillSource
-from .subagents import Subagent, Subagents
 from .todos import Todos
+
+if TYPE_CHECKING:  # a room is imported when an agent has it: together they would double the time of an import
+    from .approvals import InterruptOn
+    from .skills import SkillSource
+    from .subagents import Subagent
 
 DepsT = TypeVar('DepsT', bound=DeepAgentDeps, default=DeepAgentDeps)
 OutputT = TypeVar('OutputT', default=str)
@@ -193,14 +195,20 @@ def default_capabilities(
     """
     rooms: list[AbstractCapability[DeepAgentDeps]] = [DepsWorkspace(deps_type=deps_type), ToolFailures()]
     if interrupt_on is not None:
+        from .approvals import Approvals
+
         rooms.append(Approvals(interrupt_on=interrupt_on))
     if include_todo:
         rooms.append(Todos())
     if include_filesystem:
         rooms.append(Filesystem())
     if include_skills and skills:
+        from .skills import Skills
+
         rooms.append(Skills(skills))
     if include_subagents:
+        from .subagents import Subagents
+
         rooms.append(Subagents(subagents, build=partial(_build, deps_type=deps_type)))
     for name, given, is_included in (
         ('subagents', subagents, include_subagents),
