@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, TextIO
@@ -15,23 +17,33 @@ import typer
 from pydantic_ai.models import Model
 from rich.console import Console
 
-from ._answer import print_answer
+from pydantic_deep_backends import BackendUnavailableError
+
+from ._approvals import ApprovalMode, ChatApprovalMode
+from ._ask import Asker
 from ._chat import chat
 from ._events import ResultEvent, Usage, render_json
 from ._failures import EXIT_CODES
-from ._interrupts import stop_on_interrupt
 from ._listing import render_provider_table, render_providers_json, select_providers
-from ._models import UnusableModelError
+from ._models import UnusableModelError, choose_model
+from ._paused import UnusablePauseError
+from ._present import decide_by, present_to_person, present_to_program
 from ._printable import printable
-from ._progress import Progress
 from ._providers import list_providers
-from ._run import Worker, run_turn
+from ._resume import Present, Resumption, keep_in
+from ._run import run_turn
 from ._surroundings import Surroundings
-from ._worker import MAX_TOKENS, open_worker
+from ._worker import MAX_TOKENS, Settings, check_worker, open_worker
 
 EXIT_CODE_HELP = (
     'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model (none named, unknown, or its key or '
-    'package is missing), 4 the budget is used up, 130 interrupted.'
+    'package is missing), 4 the budget is used up, 5 paused for approvals, 130 interrupted.'
+)
+
+APPROVALS_HELP = (
+    'Approvals: writing and editing files and running commands ask first, with the diff or the command line; y lets '
+    'the call run, n does not, e changes its arguments, a does not ask again. A script has nobody to ask: it needs '
+    '--approvals=allow, or each of these calls is denied.'
 )
 
 MODEL_HELP = (
@@ -39,6 +51,9 @@ MODEL_HELP = (
     'GOOGLE_API_KEY that is set. A server on this machine that speaks the API of OpenAI works too: '
     'OPENAI_BASE_URL=http://127.0.0.1:8080/v1 pydantic-deep run --model openai-chat:NAME "…"'
 )
+
+WRONG_USAGE = 2
+"""The exit code of what cannot be done as it was asked for, whatever the agent would do."""
 
 app = typer.Typer(
     name='pydantic-deep',
@@ -62,6 +77,31 @@ ModelOption = Annotated[
 BudgetOption = Annotated[
     int, typer.Option(min=1, metavar='N', help='Stop a turn that has used so many tokens, sent and written together.')
 ]
+SkillsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        '--skills',
+        exists=True,
+        file_okay=False,
+        metavar='DIR',
+        help='A directory with skills; naming it is to trust them. May be given several times.',
+    ),
+]
+UserSkillsOption = Annotated[
+    bool, typer.Option('--user-skills/--no-user-skills', help='Use the skills in ~/.agents/skills too.')
+]
+SandboxOption = Annotated[
+    bool, typer.Option('--sandbox', help='Let the agent run commands, isolated by bubblewrap: without network. Linux.')
+]
+ApprovalsOption = Annotated[
+    ApprovalMode,
+    typer.Option(
+        '--approvals',
+        help='What happens to calls that need an approval: you are asked, they are denied, the run pauses to be '
+        'resumed, or they are allowed, which a script needs: without a terminal nobody can be asked, and `ask` denies.',
+    ),
+]
+JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')]
 
 
 def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
@@ -102,15 +142,19 @@ def _root(
     '  pydantic-deep run "Count the TODOs" --json | jq -r \'select(.type == "tool_call").tool\'\n\n'
     'The answer goes to standard output, what happens meanwhile to standard error.\n\n'
     'With --json, standard output is one JSON object a line; its "type" is start, text, tool_call, tool_result, '
-    'todos, file, usage, and at last result with status, output, error, usage, files, todos and seconds.\n\n'
-    + EXIT_CODE_HELP,
+    'approval, approval_answer, todos, file, usage, and at last result with status, output, error, usage, files, '
+    'todos, pending, paused_file and seconds.\n\n' + APPROVALS_HELP + '\n\n' + EXIT_CODE_HELP,
 )
 def _run(
     context: typer.Context,
     task: Annotated[str, typer.Argument(help='What the agent shall do; `-` reads it from standard input.')],
     directory: DirectoryOption = Path(),
     model: ModelOption = None,
-    json: Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')] = False,
+    approvals: ApprovalsOption = ApprovalMode.ask,
+    sandbox: SandboxOption = False,
+    skills: SkillsOption = None,
+    user_skills: UserSkillsOption = True,
+    json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
 ) -> None:
     """Do one task, show the work, print the answer."""
@@ -118,34 +162,95 @@ def _run(
     text = sys.stdin.read() if task == '-' else task
     if not text.strip():
         raise typer.BadParameter('it is empty. Say what the agent shall do.', param_hint="'TASK'")
-    try:
-        worker = open_worker(surroundings, directory=directory, model=model, max_tokens=max_tokens)
-    except UnusableModelError as error:
-        if json:
-            typer.echo(render_json(_no_model(str(error))))
-        raise _fail(str(error), EXIT_CODES['no_model']) from None
-    raise typer.Exit(anyio.run(_run_and_print if not json else _run_and_print_events, worker, text))
+    with _failing(json=json):
+        settings = Settings(
+            directory=str(directory),
+            model=choose_model(model, surroundings.environment),
+            max_tokens=max_tokens,
+            skills=tuple(map(str, skills or ())),
+            user_skills=user_skills,
+            sandbox=sandbox,
+        )
+        worker = open_worker(surroundings, settings, approvals=approvals)
+
+        async def work() -> int:
+            await check_worker(worker)
+            turn = await _presenting(json=json)(
+                worker,
+                partial(run_turn, worker, text),
+                decide_on=decide_by(approvals, Asker(surroundings=surroundings)),
+                keep=keep_in(surroundings, settings, worker, text),
+            )
+            return EXIT_CODES[turn.result.status]
+
+        raise typer.Exit(anyio.run(work))
+
+
+@app.command(
+    'resume',
+    epilog='A file is answered once: whoever resumes it takes it, and when its turn is done it is removed. If nothing '
+    'was answered it stays. The agent goes on in the same directory, with the same model and what is left of the '
+    'budget.\n\n' + APPROVALS_HELP + '\n\n' + EXIT_CODE_HELP,
+)
+def _resume(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help='The file that `--approvals=pause` has named.')],
+    model: ModelOption = None,
+    approvals: ApprovalsOption = ApprovalMode.ask,
+    json: JsonOption = False,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar='N', help='Another budget for the turn, what it has used included.')
+    ] = None,
+) -> None:
+    """Answer the approvals that a paused run waits for, and let it go on."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    resumption = Resumption(path=file, approvals=approvals, model=model, max_tokens=max_tokens)
+    notify = partial(typer.echo, err=True)
+    with _failing(json=json):
+        raise typer.Exit(anyio.run(partial(resumption.run, surroundings, _presenting(json=json), notify=notify)))
 
 
 @app.command(
     'chat',
     epilog='Ctrl-C stops what the agent is doing and not the chat; Ctrl-D ends it. What you type is kept for the next '
-    'time (arrow up). In the chat: /help, /todos, /files, /new, /quit.\n\n'
-    'When standard input is not a terminal, each line of it is a turn.\n\n' + EXIT_CODE_HELP,
+    'time (arrow up). In the chat: /help, /todos, /files, /skills, /new, /quit.\n\n'
+    'When standard input is not a terminal, each line of it is a turn.\n\n' + APPROVALS_HELP + '\n\n' + EXIT_CODE_HELP,
 )
 def _chat(
     context: typer.Context,
     directory: DirectoryOption = Path(),
     model: ModelOption = None,
+    approvals: Annotated[
+        ChatApprovalMode,
+        typer.Option(
+            '--approvals',
+            help='What happens to calls that need an approval: you are asked, they are denied, or they are allowed.',
+        ),
+    ] = ChatApprovalMode.ask,
+    sandbox: SandboxOption = False,
+    skills: SkillsOption = None,
+    user_skills: UserSkillsOption = True,
     max_tokens: BudgetOption = MAX_TOKENS,
 ) -> None:
     """Work with the agent turn by turn."""
     surroundings = context.find_object(Surroundings) or Surroundings()
-    try:
-        worker = open_worker(surroundings, directory=directory, model=model, max_tokens=max_tokens)
-    except UnusableModelError as error:
-        raise _fail(str(error), EXIT_CODES['no_model']) from None
-    raise typer.Exit(anyio.run(chat, worker, surroundings))
+    with _failing(json=False):
+        settings = Settings(
+            directory=str(directory),
+            model=choose_model(model, surroundings.environment),
+            max_tokens=max_tokens,
+            skills=tuple(map(str, skills or ())),
+            user_skills=user_skills,
+            sandbox=sandbox,
+        )
+        mode = ApprovalMode(approvals.value)
+        worker = open_worker(surroundings, settings, approvals=mode)
+
+        async def work() -> int:
+            await check_worker(worker)
+            return await chat(worker, surroundings, mode)
+
+        raise typer.Exit(anyio.run(work))
 
 
 @app.command('models', epilog=MODEL_HELP)
@@ -174,28 +279,21 @@ def _models(
         Console().print(render_provider_table(chosen))
 
 
-async def _run_and_print(worker: Worker, task: str) -> int:
-    """Run a turn with progress on standard error and the answer on standard output."""
-    progress = Progress(Console(stderr=True), clock=worker.clock, keeps_answer=False)
-    with stop_on_interrupt() as stop, progress:
-        async with worker.agent:
-            turn = await run_turn(worker, task, stop=stop, show=progress.show)
-    if turn.result.output is not None:
-        print_answer(turn.result.output)
-    return EXIT_CODES[turn.result.status]
+def _presenting(*, json: bool) -> Present:
+    return present_to_program if json else present_to_person
 
 
-async def _run_and_print_events(worker: Worker, task: str) -> int:
-    """Run a turn with one JSON object a line on standard output, each as soon as it is known."""
-    with stop_on_interrupt() as stop:
-        async with worker.agent:
-            turn = await run_turn(
-                worker,
-                task,
-                stop=stop,
-                show=lambda event: print(render_json(event), flush=True),  # noqa: T201
-            )
-    return EXIT_CODES[turn.result.status]
+@contextmanager
+def _failing(*, json: bool) -> Generator[None]:
+    """Say why a command could not begin, in a sentence, and leave with the exit code for it."""
+    try:
+        yield
+    except UnusableModelError as error:
+        if json:
+            typer.echo(render_json(_no_model(str(error))))
+        raise _fail(str(error), EXIT_CODES['no_model']) from None
+    except (UnusablePauseError, BackendUnavailableError) as error:
+        raise _fail(str(error), WRONG_USAGE) from None
 
 
 def _no_model(sentence: str) -> ResultEvent:

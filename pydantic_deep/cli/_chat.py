@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 import anyio.to_thread
 from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from pydantic_ai import Conversation, UserError
 from pydantic_ai.messages import ModelMessage
 from rich.console import Console
 from rich.text import Text
 
+from pydantic_deep.skills import SkillNotFoundError
+
 from ._answer import print_answer
+from ._approvals import ApprovalMode
+from ._ask import Asker
 from ._failures import EXIT_CODES
-from ._interrupts import stop_on_interrupt
+from ._present import DecideOn, decide_by, show_progress
 from ._printable import printable
 from ._progress import Progress
-from ._render import render_file, render_todos
+from ._render import NOT_ALL_FILES, render_file, render_skills, render_todos
 from ._run import Worker, run_turn
 from ._surroundings import Surroundings
 
@@ -26,7 +32,9 @@ HELP = """\
 /help   these lines
 /todos  the plan
 /files  the files that changed since the chat began
-/new    forget the conversation and the plan; files stay as they are
+/skills the skills
+/NAME   takes the skill of that name along with the next prompt, or with the one on this line
+/new    forget the conversation, the plan and what is always allowed; files stay as they are
 /quit   leave, as Ctrl-D does
 Ctrl-C stops the agent. Everything else that you type is for the agent."""
 
@@ -34,26 +42,34 @@ Ask: TypeAlias = Callable[[], Awaitable[str]]
 """Returns what the person says next; raises `EOFError` when there is nothing more."""
 
 
-async def chat(worker: Worker, surroundings: Surroundings) -> int:
+async def chat(worker: Worker, surroundings: Surroundings, approvals: ApprovalMode) -> int:
     """Talk until the person leaves, and return the exit code.
 
     Args:
         worker: The agent and its directory.
-        surroundings: Where the lines of earlier chats are kept.
+        surroundings: Where the lines of earlier chats are kept, and where questions are asked.
+        approvals: What happens to calls that need an approval; they never wait here.
     """
+    asker = Asker(surroundings=surroundings)
+    decide_on = decide_by(approvals, asker)
     if not sys.stdin.isatty():
-        return await _Chat(worker, Console(stderr=True), prints_answers=True).talk(_read_line)
+        return await _Chat(worker, Console(stderr=True), asker, decide_on, prints_answers=True).talk(_read_line)
     console = Console()
     console.print(Text(printable(f'{worker.model} in {worker.directory}'), 'dim'))
     console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.', 'dim'))
     session = PromptSession[str](history=open_history(surroundings, console))
-    return await _Chat(worker, console, prints_answers=False).talk(lambda: _prompt(session))
+    return await _Chat(worker, console, asker, decide_on, prints_answers=False).talk(lambda: _prompt(session))
 
 
 class _Chat:
     """The state of a dialogue."""
 
-    def __init__(self, worker: Worker, console: Console, *, prints_answers: bool) -> None:
+    def __init__(
+        self, worker: Worker, console: Console, asker: Asker, decide_on: DecideOn, *, prints_answers: bool
+    ) -> None:
+        self._asker = asker
+        self._decide_on = decide_on
+        self._loaded: list[str] = []
         self._worker = worker
         self._console = console
         self._prints_answers = prints_answers
@@ -78,8 +94,9 @@ class _Chat:
 
     async def _turn(self, task: str) -> None:
         progress = Progress(self._console, clock=self._worker.clock, keeps_answer=not self._prints_answers)
-        with stop_on_interrupt() as stop, progress:
-            turn = await run_turn(self._worker, task, history=self._messages, stop=stop, show=progress.show)
+        work = partial(run_turn, self._worker, '\n\n'.join([*self._loaded, task]), history=self._messages)
+        self._loaded = []
+        turn = await show_progress(progress, work, decide_on=self._decide_on, keep=_keep_nothing)
         self._messages = turn.messages
         self._exit_code = EXIT_CODES[turn.result.status]
         if self._prints_answers and turn.result.output is not None:
@@ -94,15 +111,49 @@ class _Chat:
             case '/files':
                 changes = await self._worker.backend.all_changes()
                 self._say(Text('\n').join(map(render_file, changes)) or Text('No file has changed.'))
+                if not self._worker.backend.has_seen_all:
+                    self._say(Text(NOT_ALL_FILES, 'yellow'))
+            case '/skills':
+                await self._list_skills()
             case '/new':
                 self._messages = []
                 self._worker.deps.todos.clear()
+                self._asker.forget()
+                self._loaded = []
                 self._say(Text('A new conversation. Files stay as they are.'))
             case _:
-                self._say(Text(f'There is no command {printable(command)}. /help lists them.'))
+                await self._load(command)
+
+    async def _list_skills(self) -> None:
+        try:
+            catalog = await self._worker.skills.catalog()
+        except UserError as error:
+            self._say(Text(printable(str(error)), 'yellow'))
+        else:
+            for line in render_skills(catalog):
+                self._console.print(line, no_wrap=self._console.is_terminal, overflow='ellipsis')
+
+    async def _load(self, command: str) -> None:
+        """Take a skill along with the next prompt, or with the one that follows its name."""
+        name, _, task = command[1:].partition(' ')
+        try:
+            self._loaded.append(await self._worker.skills.load(name, backend=self._worker.backend))
+        except SkillNotFoundError:
+            self._say(Text(f'There is no command {printable(command)}. /help lists them, /skills the skills.'))
+        except (UserError, ValueError) as error:
+            self._say(Text(printable(str(error)), 'yellow'))
+        else:
+            if task.strip():
+                await self._turn(task.strip())
+            else:
+                self._say(Text(f'The next prompt goes with the skill {name}.'))
 
     def _say(self, text: Text) -> None:
         self._console.print(text)
+
+
+def _keep_nothing(conversation: Conversation) -> str:
+    raise AssertionError('a chat does not pause')  # it has no such option
 
 
 async def _read_line() -> str:

@@ -7,16 +7,20 @@ Readers should skip types and fields that they do not know: new ones may come.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, JsonValue, TypeAdapter
 
 from pydantic_deep.todos import Todo
 
-Status: TypeAlias = Literal['done', 'failed', 'no_model', 'limit', 'interrupted']
-"""How a turn ended: with an answer, with an error, without a model that answers, with its budget used up, or stopped
-by the person."""
+Status: TypeAlias = Literal['done', 'failed', 'no_model', 'limit', 'paused', 'interrupted']
+"""How a turn ended: with an answer, with an error, without a model that answers, with its budget used up, waiting for
+approvals, or stopped by the person."""
+
+DecisionKind: TypeAlias = Literal['approve', 'edit', 'deny', 'respond']
+"""What a person may answer: the call runs, it runs with other arguments, it does not run, or the person answers in
+the place of the tool."""
 
 Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retried']
 """How a tool call ended; `retried` asks the model to call again with other arguments."""
@@ -44,10 +48,36 @@ class FileChange:
     """The absolute path in the directory, which is `/`."""
     change: Literal['created', 'changed', 'removed']
     """What became of it."""
-    added_lines: int
-    """How many lines it has that it did not have."""
-    removed_lines: int
-    """How many lines it had that it does not have."""
+    added_lines: int | None
+    """How many lines it has that it did not have; `None` if a command changed it, and what it held is not known."""
+    removed_lines: int | None
+    """How many lines it had that it does not have; `None` likewise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalPreview:
+    """What a call would do."""
+
+    kind: Literal['diff', 'command', 'call']
+    """A unified diff, a command line, or nothing more than the arguments."""
+    text: str
+    """The diff or the command; empty for `call`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """A tool call that waits for a person."""
+
+    id: str
+    """The id of the call."""
+    path: list[str]
+    """The subagents that lead to it, by name; empty for a call of the agent itself."""
+    tool: str
+    """The name of the tool."""
+    args: dict[str, JsonValue]
+    """All arguments."""
+    preview: ApprovalPreview | None
+    """What the call would do; `None` where that cannot be told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,13 +104,15 @@ class TextEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallEvent:
-    """The model calls a tool."""
+    """The model calls a tool, that of the agent or that of a subagent."""
 
     type: Literal['tool_call'] = 'tool_call'
     id: str
-    """The id of the call."""
+    """The id of the call; that of a subagent's follows the id of its `task` call and a slash."""
     tool: str
     """The name of the tool."""
+    path: list[str] = field(default_factory=list[str])
+    """The subagents that lead to it, by name; empty for a call of the agent itself."""
     args: dict[str, JsonValue]
     """The arguments; those that are no JSON object stand under `INVALID_JSON`."""
 
@@ -91,13 +123,41 @@ class ToolResultEvent:
 
     type: Literal['tool_result'] = 'tool_result'
     id: str
-    """The id of the call."""
+    """The id of the call; that of a subagent's follows the id of its `task` call and a slash."""
     tool: str
     """The name of the tool."""
+    path: list[str] = field(default_factory=list[str])
+    """The subagents that lead to it, by name; empty for a call of the agent itself."""
     outcome: Outcome
     """How it ended."""
     text: str
     """What the model is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalEvent:
+    """A call waits for a person: one event for each, all of them before the first answer."""
+
+    type: Literal['approval'] = 'approval'
+    approval: Approval
+    """The call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalAnswerEvent:
+    """A call that waited was answered. The answers to all calls come together, when the last one is given."""
+
+    type: Literal['approval_answer'] = 'approval_answer'
+    id: str
+    """The id of the call."""
+    decision: DecisionKind
+    """What was decided."""
+    by: Literal['person', 'option']
+    """Whose decision it was: a person's, or that of `--approvals`."""
+    reason: str | None = None
+    """What the model is told of a call that was denied."""
+    args: dict[str, JsonValue] | None = None
+    """The arguments that a person gave in place of the model's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,14 +202,29 @@ class ResultEvent:
     """What the turn has used."""
     files: list[FileChange]
     """Every file that differs from what it was before the first turn, by path."""
+    has_all_files: bool = True
+    """Whether `files` names all of them; `false` if a command ran in a directory that is too large to be looked through."""
     todos: list[Todo]
     """The plan as it is at the end."""
     seconds: float
     """How long the turn took."""
+    pending: list[Approval] = field(default_factory=list[Approval])
+    """The calls that wait for a person, if the status is `paused`."""
+    paused_file: str | None = None
+    """The file for `pydantic-deep resume`, if the status is `paused`."""
 
 
 Event: TypeAlias = Annotated[
-    StartEvent | TextEvent | ToolCallEvent | ToolResultEvent | TodosEvent | FileEvent | UsageEvent | ResultEvent,
+    StartEvent
+    | TextEvent
+    | ToolCallEvent
+    | ToolResultEvent
+    | ApprovalEvent
+    | ApprovalAnswerEvent
+    | TodosEvent
+    | FileEvent
+    | UsageEvent
+    | ResultEvent,
     Field(discriminator='type'),
 ]
 """Any of them."""

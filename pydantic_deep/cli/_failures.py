@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import cast
 
@@ -23,7 +24,7 @@ from pydantic_deep.errors import DeepAgentError
 from ._events import Status
 from ._printable import first_line
 
-EXIT_CODES: dict[Status, int] = {'done': 0, 'failed': 1, 'no_model': 3, 'limit': 4, 'interrupted': 130}
+EXIT_CODES: dict[Status, int] = {'done': 0, 'failed': 1, 'no_model': 3, 'limit': 4, 'paused': 5, 'interrupted': 130}
 """By status. 2, wrong usage, is said before a turn begins; 130 is what shells give for SIGINT (128 + 2)."""
 
 FORESEEN = (AgentRunError, UserError, DeepAgentError)
@@ -57,6 +58,12 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
             return 'failed', f'{error.model_name!r} did not answer: {said}'
         case _:
             return 'failed', said
+
+
+def describe_pause(count: int, file: str | None) -> str:
+    """Return what a person is told of a turn that waits, and what to do."""
+    calls = '1 call waits' if count == 1 else f'{count} calls wait'
+    return f'Paused: {calls} for an approval. Answer with: pydantic-deep resume {shlex.quote(file or "")}'
 
 
 def _message_of(error: Exception) -> str:

@@ -14,25 +14,47 @@ SHOW_CURSOR = '\x1b[?25h'
 """Makes a terminal show its cursor, which the progress hides."""
 
 
-@contextmanager
-def stop_on_interrupt() -> Generator[CancellationToken]:
-    """Yield a token that the first Ctrl-C cancels. A second one kills the process: for a turn that does not stop.
+class Interrupts:
+    """What becomes of Ctrl-C."""
 
-    It must be entered in the main thread, inside the event loop.
-    """
-    token = CancellationToken()
-    loop = asyncio.get_running_loop()
+    def __init__(self) -> None:
+        """Take it, in the main thread, inside the event loop."""
+        self.stop = CancellationToken()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_signal_handler(signal.SIGINT, self._stop)
 
-    def stop() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
+    @contextmanager
+    def given_away(self) -> Generator[None]:
+        """Leave Ctrl-C to whoever asks the person something; between two questions it does nothing."""
+        self._loop.remove_signal_handler(signal.SIGINT)
+        # Not SIG_IGN: what is started here, such as an editor, would inherit that.
+        signal.signal(signal.SIGINT, lambda number, frame: None)
+        try:
+            yield
+        finally:
+            self._loop.add_signal_handler(signal.SIGINT, self._stop)
+
+    def give_back(self) -> None:
+        """Let Ctrl-C end the program again."""
+        self._loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _stop(self) -> None:
+        self._loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # an exception would wait for what does not stop
         if sys.stderr.isatty():
             print(SHOW_CURSOR, end='', file=sys.stderr, flush=True)  # noqa: T201
-        token.cancel()
+        self.stop.cancel()
 
-    loop.add_signal_handler(signal.SIGINT, stop)
+
+@contextmanager
+def stop_on_interrupt() -> Generator[Interrupts]:
+    """Let the first Ctrl-C cancel the token `stop`. A second one kills the process: for a turn that does not stop.
+
+    It must be entered in the main thread, inside the event loop.
+    """
+    interrupts = Interrupts()
     try:
-        yield token
+        yield interrupts
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        interrupts.give_back()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from pydantic_deep_backends.paths import display_path
+
 _DRIVING = re.compile(
     '[\x00-\x08\x0b-\x1f\x7f-\x9f'  # control characters but newline and tab, escape sequences of both kinds among them
     '\u2028\u2029'  # line separators that some terminals obey
@@ -15,6 +17,14 @@ _DRIVING = re.compile(
 def printable(text: str) -> str:
     r"""Return the text with control characters written out, such as `\x1b`; newlines and tabs stay."""
     return _DRIVING.sub(_write_out, text.replace('\r\n', '\n'))
+
+
+def visible(text: str) -> str:
+    r"""Return the text with all that cannot be seen written out, zero-width characters and `\r` too, for a decision.
+
+    Newlines and tabs stay.
+    """
+    return '\n'.join('\t'.join(map(display_path, line.split('\t'))) for line in text.split('\n'))
 
 
 def first_line(text: str, max_chars: int) -> str:

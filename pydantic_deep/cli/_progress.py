@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +15,8 @@ from rich.text import Text
 from pydantic_deep.todos import Todo
 
 from ._events import (
+    ApprovalAnswerEvent,
+    ApprovalEvent,
     Event,
     FileEvent,
     ResultEvent,
@@ -25,7 +29,7 @@ from ._events import (
     UsageEvent,
 )
 from ._printable import printable
-from ._render import render_call, render_result, render_todos, render_usage
+from ._render import render_call, render_error, render_result, render_todos, render_usage
 
 REFRESH_PER_SECOND = 4
 """How often the block is drawn anew: the seconds in it must not jump."""
@@ -51,19 +55,21 @@ class Progress:
         self._said = ''
         self._todos: list[Todo] = []
         self._usage = Usage()
+        self._open_tasks: set[str] = set()
         self._is_live = console.is_terminal and not console.is_dumb_terminal
-        self._live = Live(
-            console=console,
-            get_renderable=self._block,
-            transient=True,
-            refresh_per_second=REFRESH_PER_SECOND,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
+        self._live: Live | None = None
 
     def __enter__(self) -> Self:
         """Begin to draw."""
         if self._is_live:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._block,
+                transient=True,
+                refresh_per_second=REFRESH_PER_SECOND,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             self._live.start(refresh=True)
         return self
 
@@ -71,7 +77,25 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Leave the screen with nothing but lines on it."""
-        self._live.stop()
+        self._stop_drawing()
+
+    @contextmanager
+    def suspended(self) -> Generator[None]:
+        """Leave the screen to somebody else for a while."""
+        self._stop_drawing()
+        try:
+            yield
+        finally:
+            self.__enter__()  # another block: the old one would go up to where it was, over what was written since
+
+    def notify(self, sentence: str) -> None:
+        """Show a sentence of the program's own."""
+        self._line(Text(sentence, 'yellow'))
+
+    def _stop_drawing(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
     def show(self, event: Event) -> None:
         """Show an event."""
@@ -83,16 +107,22 @@ class Progress:
                 self._say(event.text)
             case ToolCallEvent():
                 self._finish_saying()
+                self._open_task(event)
                 self._calls[event.id] = event
             case ToolResultEvent():
-                call = self._calls.pop(event.id, ToolCallEvent(id=event.id, tool=event.tool, args={}))
-                self._cut_line(render_call(call, event))
+                call = self._calls.pop(event.id, None)
+                call = call or ToolCallEvent(id=event.id, tool=event.tool, path=event.path, args={})
+                self._call_line(call, event)
+                self._open_tasks.discard(event.id)
             case TodosEvent():
                 self._todos = event.todos
                 if not self._is_live:
                     self._line(render_todos(event.todos))
-            case FileEvent():
-                pass  # in the line of the tool that changed it, and at the end
+            case ApprovalAnswerEvent(args=dict() as args):
+                if event.id in self._calls:
+                    self._calls[event.id] = replace(self._calls[event.id], args=args)  # what will run
+            case FileEvent() | ApprovalEvent() | ApprovalAnswerEvent():
+                pass  # in the line of the tool, and at the end; who was asked has seen the question
             case UsageEvent():
                 self._usage = event.usage
             case _:
@@ -112,14 +142,37 @@ class Progress:
         self._said = ''
 
     def _end(self, result: ResultEvent) -> None:
-        self._live.stop()
+        self._stop_drawing()
         if self._keeps_answer or result.output is None:
             self._finish_saying()
         for call in self._calls.values():
-            self._cut_line(render_call(call))
+            self._call_line(call)
         if self._is_live and result.todos:
             self._line(render_todos(result.todos))
         self._line(render_result(result))
+        error = render_error(result)
+        if error is not None:
+            # A terminal folds it itself, so that a command in it can be copied.
+            self._console.print(error, soft_wrap=result.status == 'paused' or not self._console.is_terminal)
+
+    def _open_task(self, call: ToolCallEvent) -> None:
+        """Show a task before the first call of the subagent that does it."""
+        task = next((task for id, task in self._calls.items() if call.id.startswith(f'{id}/')), None)
+        if task is not None and task.id not in self._open_tasks:
+            self._open_tasks.add(task.id)
+            self._call_line(task)
+
+    def _call_line(self, call: ToolCallEvent, result: ToolResultEvent | None = None) -> None:
+        """Show a call, below the task that it belongs to."""
+        self._cut_line(render_call(call, result, is_named=len(self._open_tasks) > 1))
+
+    def _running(self) -> Iterator[Text]:
+        """Yield the calls that run, those of subagents below their tasks."""
+        calls = list(self._calls.values())  # the block is drawn by a thread of its own
+        for call in calls:
+            if not call.path:
+                yield render_call(call)
+                yield from (render_call(other) for other in calls if other.id.startswith(f'{call.id}/'))
 
     def _line(self, text: Text) -> None:
         """Print text that stays: folded on a terminal, and left as it is where another program reads it."""
@@ -133,6 +186,5 @@ class Progress:
     def _block(self) -> Group:
         """Return what is going on now: unfinished words, running calls, the plan, what was used."""
         saying = [Text(printable(self._said.rsplit('\n', 1)[-1]))] if self._said else []
-        running = [render_call(call) for call in list(self._calls.values())]
         plan = [render_todos(self._todos)] if self._todos else []
-        return Group(*saying, *running, *plan, render_usage(self._usage, self._clock() - self._started))
+        return Group(*saying, *self._running(), *plan, render_usage(self._usage, self._clock() - self._started))

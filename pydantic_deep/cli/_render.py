@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from rich.markdown import Markdown
 from rich.text import Text
 
+from pydantic_deep.skills import SkillCatalog
 from pydantic_deep.todos import Todo, TodoStatus
 
 from ._events import FileChange, Outcome, ResultEvent, ToolCallEvent, ToolResultEvent, Usage
@@ -18,6 +19,9 @@ from ._printable import first_line, printable
 
 TOLD_APART_CHARS = 200
 """How much of an argument or a result is shown at most; the terminal cuts it to its own width."""
+
+NAME_CHARS = 20
+"""How much of the name of a subagent stands before its calls."""
 
 _MAIN_ARGUMENTS = ('command', 'pattern', 'path', 'subagent', 'name', 'description')
 """Arguments that say what a call is about, the most telling first; two of them are shown."""
@@ -31,6 +35,9 @@ _MARKS: Mapping[Outcome, tuple[str, str]] = {
 }
 """The mark of each outcome, and its colour."""
 
+NOT_ALL_FILES = 'Commands may have changed more files: the directory is too large to look through after each of them.'
+"""What is said where the list of files has holes."""
+
 _TODO_STYLES: Mapping[TodoStatus, tuple[str, str]] = {
     'pending': ('○', ''),
     'in_progress': ('▸', 'bold'),
@@ -39,10 +46,19 @@ _TODO_STYLES: Mapping[TodoStatus, tuple[str, str]] = {
 """The mark of each status, and its style."""
 
 
-def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None) -> Text:
-    """Return a call in a line: the tool, what it is about, and how it ended if it did."""
+def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, is_named: bool = False) -> Text:
+    """Return a call in a line: the tool, what it is about, and how it ended if it did.
+
+    Args:
+        call: The call; that of a subagent is indented.
+        result: How it ended.
+        is_named: Whether to say which subagent it is of.
+    """
     mark, style = _MARKS[result.outcome] if result else ('·', 'cyan')
-    text = Text.assemble((mark, style), ' ', (printable(call.tool), 'bold'))
+    text = Text.assemble('  ' * len(call.path), (mark, style), ' ')
+    if is_named and call.path:
+        text.append(f'{first_line(call.path[-1], NAME_CHARS)} ', 'magenta')
+    text.append(printable(call.tool), 'bold')
     about = ' '.join(_main_arguments(call.args))
     if about:
         text.append(f' {about}')
@@ -68,12 +84,19 @@ def render_todos(todos: Sequence[Todo]) -> Text:
 
 def render_file(change: FileChange) -> Text:
     """Return what happened to a file in a line."""
-    return Text.assemble(
-        f'{change.change} ',
-        (printable(change.path).replace('\n', '\\n'), 'bold'),
-        (f' +{change.added_lines}', 'green'),
-        (f' -{change.removed_lines}', 'red'),
-    )
+    text = Text.assemble(f'{change.change} ', (printable(change.path).replace('\n', '\\n'), 'bold'))
+    if change.added_lines is None or change.removed_lines is None:
+        return text.append(' by a command', 'dim')
+    return Text.assemble(text, (f' +{change.added_lines}', 'green'), (f' -{change.removed_lines}', 'red'))
+
+
+def render_skills(catalog: SkillCatalog) -> list[Text]:
+    """Return the skills, a line each, and what is wrong with others."""
+    lines = [
+        Text.assemble((f'/{printable(skill.name)}', 'bold'), f'  {first_line(skill.description, TOLD_APART_CHARS)}')
+        for skill in catalog.skills.values()
+    ]
+    return lines + [Text(printable(str(found)), 'yellow') for found in catalog.diagnostics]
 
 
 def render_usage(usage: Usage, seconds: float) -> Text:
@@ -86,12 +109,19 @@ def render_usage(usage: Usage, seconds: float) -> Text:
 
 
 def render_result(result: ResultEvent) -> Text:
-    """Return the end of a turn: the files, what was used, and what went wrong."""
+    """Return the end of a turn: the files, and what was used."""
     lines = [render_file(change) for change in result.files]
+    if not result.has_all_files:
+        lines.append(Text(NOT_ALL_FILES, 'yellow'))
     lines.append(render_usage(result.usage, result.seconds))
-    if result.error is not None:
-        lines.append(Text(printable(result.error), 'bold red'))
     return Text('\n').join(lines)
+
+
+def render_error(result: ResultEvent) -> Text | None:
+    """Return what a person is told of a turn without an answer."""
+    if result.error is None:
+        return None
+    return Text(printable(result.error), 'bold yellow' if result.status == 'paused' else 'bold red')
 
 
 def render_answer(output: str) -> Markdown:

@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic_ai.models import Model
+
+from ._terminal import Terminal, open_terminal
+
+OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal | None]]
+"""Opens the terminal for as long as questions are asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +28,14 @@ class Surroundings:
     """The environment variables."""
     clock: Callable[[], float] = time.monotonic
     """Seconds that never go back."""
+
+    open_terminal: OpenTerminal = open_terminal
+    """Yields the terminal that a person can be asked at, if there is one."""
+
+    @property
+    def skills_directory(self) -> Path:
+        """Where the person's own skills are."""
+        return Path(self.environment.get('HOME') or '~').expanduser() / '.agents' / 'skills'
 
     @property
     def state_directory(self) -> Path:

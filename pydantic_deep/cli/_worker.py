@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import BaseModel, ConfigDict
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 
-from ._models import choose_model, open_model
+from ._approvals import ApprovalMode, interrupt_on
+from ._models import open_model
 from ._run import Worker
 from ._surroundings import Surroundings
-from ._watched import WatchedBackend
+from ._watched import WatchedBackend, WatchedSandbox
 
 INSTRUCTIONS = "You work on the files of the user's directory. When the task is done, answer briefly, in Markdown."
 """What the agent is for; the rooms add their own."""
@@ -25,28 +29,96 @@ is paid for. Two million are some hundred requests with a history of 20,000 toke
 a loop that never ends is stopped.
 """
 
+SKILLS_MOUNT = '/skills'
+"""Where commands in a sandbox see the directories of skills, numbered."""
 
-def open_worker(surroundings: Surroundings, *, directory: Path, model: str | None, max_tokens: int) -> Worker:
+
+class Settings(BaseModel):
+    """What the agent works with: what a person chose, and what a paused turn is resumed with."""
+
+    model_config = ConfigDict(frozen=True)
+
+    directory: str
+    """Where it works."""
+    model: str
+    """The name of the model."""
+    max_tokens: int = MAX_TOKENS
+    """The budget of a turn."""
+    skills: tuple[str, ...] = ()
+    """Directories with skills that the person vouches for."""
+    user_skills: bool = True
+    """Whether to use those in the person's home directory too."""
+    sandbox: bool = False
+    """Whether it runs commands."""
+
+    def absolute(self) -> Settings:
+        """Return the same for a process with another working directory."""
+        directory, *skills = (str(Path(path).resolve()) for path in (self.directory, *self.skills))
+        return self.model_copy(update={'directory': directory, 'skills': tuple(skills)})
+
+
+def open_worker(
+    surroundings: Surroundings, settings: Settings, *, approvals: ApprovalMode, deps: DeepAgentDeps | None = None
+) -> Worker:
     """Return the agent in a directory.
 
     Args:
         surroundings: What it is given from outside.
-        directory: Where it works; it cannot leave it.
-        model: What `--model` said.
-        max_tokens: The budget of a turn.
+        settings: What it works with.
+        approvals: Whether calls wait.
+        deps: Those of a turn that is resumed.
 
     Raises:
         UnusableModelError: There is no model to work with.
     """
-    name = choose_model(model, surroundings.environment)
-    opened = open_model(name, surroundings.models)
-    backend = WatchedBackend(str(directory))
-    limits = UsageLimits(request_limit=None, total_tokens_limit=max_tokens)
+    opened = open_model(settings.model, surroundings.models)
+    sources = skill_sources(surroundings, settings)
+    if settings.sandbox:
+        backend = WatchedSandbox(settings.directory, read_only=_mounts(sources))
+    else:
+        backend = WatchedBackend(settings.directory)
+    limits = UsageLimits(request_limit=None, total_tokens_limit=settings.max_tokens)
+    deps = deps or DeepAgentDeps()
+    deps.backend, deps.usage_limits = backend, limits
+    skills = Skills(sources)
     return Worker(
-        agent=create_deep_agent(opened, instructions=INSTRUCTIONS),
+        agent=create_deep_agent(
+            opened,
+            instructions=INSTRUCTIONS,
+            interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
+            capabilities=[skills],
+        ),
         backend=backend,
-        deps=DeepAgentDeps(backend=backend, usage_limits=limits),
-        directory=str(directory),
-        model=name,
+        deps=deps,
+        skills=skills,
+        directory=settings.directory,
+        model=settings.model,
         clock=surroundings.clock,
     )
+
+
+async def check_worker(worker: Worker) -> None:
+    """Refuse to begin where the agent could not do what it is to do.
+
+    Raises:
+        SandboxUnavailableError: Commands cannot be isolated.
+        BackendUnavailableError: There is no directory.
+    """
+    await worker.backend.working_dir()
+    if isinstance(worker.backend, WatchedSandbox):
+        await worker.backend.check()
+
+
+def skill_sources(surroundings: Surroundings, settings: Settings) -> list[SkillDirectory]:
+    """Return where skills are, those that count first at the top."""
+    return [
+        *(SkillDirectory(path) for path in settings.skills),
+        *([SkillDirectory(surroundings.skills_directory, scope='user', is_required=False)] * settings.user_skills),
+        SkillDirectory(BUNDLED_SKILLS, scope='bundled'),
+    ]
+
+
+def _mounts(sources: Sequence[SkillDirectory]) -> dict[str, Path]:
+    """Return where commands see the skills, so that they can run their scripts."""
+    directories = [Path(source.path).expanduser().resolve() for source in sources]
+    return {f'{SKILLS_MOUNT}/{number}': path for number, path in enumerate(directories, start=1) if path.is_dir()}

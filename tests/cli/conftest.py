@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,9 +12,10 @@ from pydantic_ai.models import Model
 from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._app import app
+from pydantic_deep.cli._approvals import ApprovalMode
 from pydantic_deep.cli._run import Worker
 from pydantic_deep.cli._surroundings import Surroundings
-from pydantic_deep.cli._worker import MAX_TOKENS, open_worker
+from pydantic_deep.cli._worker import MAX_TOKENS, Settings, open_worker
 from pydantic_deep.testing import FakeClock
 
 Invoke: TypeAlias = Callable[..., Result]
@@ -46,8 +48,14 @@ def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.Mon
         named = {} if model is None else {'PYDANTIC_DEEP_MODEL': 'given'}
         surroundings = Surroundings(
             models=models,
-            environment={'XDG_STATE_HOME': str(tmp_path / 'state'), **named, **(environment or {})},
+            environment={
+                'XDG_STATE_HOME': str(tmp_path / 'state'),
+                'HOME': str(tmp_path / 'home'),
+                **named,
+                **(environment or {}),
+            },
             clock=clock.monotonic,
+            open_terminal=nullcontext,
         )
         return CliRunner().invoke(app, list(args), obj=surroundings, input=stdin)
 
@@ -58,8 +66,15 @@ def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.Mon
 def make_worker(work: Path, clock: FakeClock) -> MakeWorker:
     """Make an agent in the directory."""
 
-    def make(model: Model, max_tokens: int = MAX_TOKENS) -> Worker:
-        surroundings = Surroundings(models={'given': model}, environment={}, clock=clock.monotonic)
-        return open_worker(surroundings, directory=work, model='given', max_tokens=max_tokens)
+    def make(
+        model: Model,
+        *,
+        approvals: ApprovalMode = ApprovalMode.allow,
+        max_tokens: int = MAX_TOKENS,
+        sandbox: bool = False,
+    ) -> Worker:
+        surroundings = Surroundings(models={'given': model}, environment={'HOME': '/nowhere'}, clock=clock.monotonic)
+        settings = Settings(directory=str(work), model='given', max_tokens=max_tokens, sandbox=sandbox)
+        return open_worker(surroundings, settings, approvals=approvals)
 
     return make

@@ -26,7 +26,7 @@ def test_the_answer_goes_to_standard_output_and_the_work_to_standard_error(invok
         call('read_file', path='/nothing.md'),
         '**Done.**',
     )
-    result = invoke('run', 'Write a note', model=model)
+    result = invoke('run', 'Write a note', '--approvals=allow', model=model)
     assert result.exit_code == 0
     assert result.stdout == '**Done.**\n'
     assert result.stderr == snapshot("""\
@@ -101,8 +101,11 @@ def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
             'error': None,
             'usage': {'requests': 2, 'tool_calls': 1, 'input_tokens': 200, 'output_tokens': 20},
             'files': [],
+            'has_all_files': True,
             'todos': [],
             'seconds': 0.0,
+            'pending': [],
+            'paused_file': None,
         }
     )
 

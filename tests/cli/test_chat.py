@@ -43,7 +43,7 @@ def test_new_forgets_the_conversation_and_the_plan(invoke: Invoke) -> None:
 
 def test_files_lists_what_changed_since_the_chat_began(invoke: Invoke) -> None:
     model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), 'First.')
-    result = invoke('chat', model=model, stdin='/files\nOne\n/files\n')
+    result = invoke('chat', '--approvals=allow', model=model, stdin='/files\nOne\n/files\n')
     assert result.stderr.startswith('No file has changed.\n')
     assert result.stderr.endswith('created /a.txt +1 -0\n')
 
@@ -51,7 +51,7 @@ def test_files_lists_what_changed_since_the_chat_began(invoke: Invoke) -> None:
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
     result = invoke('chat', model=ScriptedModel(), stdin='/help\n/hepl\x1b\n')
     assert '/todos  the plan' in result.stderr
-    assert 'There is no command /hepl\\x1b. /help lists them.' in result.stderr
+    assert 'There is no command /hepl\\x1b. /help lists them, /skills the skills.' in result.stderr
 
 
 def test_a_turn_that_fails_does_not_end_the_chat_and_the_last_turn_gives_the_exit_code(invoke: Invoke) -> None:

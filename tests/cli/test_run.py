@@ -15,8 +15,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.workspaces import WorkspaceRef
 
+from pydantic_deep.cli._approvals import Decide, allow_all
 from pydantic_deep.cli._events import EVENTS, Event, ResultEvent, TextEvent, ToolCallEvent, ToolResultEvent, render_json
-from pydantic_deep.cli._run import Turn, Worker, run_turn
+from pydantic_deep.cli._run import Show, Turn, Watcher, Worker, run_turn
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
 
 MakeWorker = Callable[..., Worker]
@@ -26,9 +27,14 @@ pytestmark = pytest.mark.anyio
 PLAN = [{'content': 'Add a line', 'status': 'completed'}]
 
 
+def watch(show: Show, decide: Decide = allow_all) -> Watcher:
+    return Watcher(show=show, decide=decide, keep=lambda conversation: 'kept')
+
+
 async def run(worker: Worker, task: str = 'Go', history: list[ModelMessage] | None = None) -> tuple[list[Event], Turn]:
     events: list[Event] = []
-    turn = await run_turn(worker, task, history=history or [], stop=CancellationToken(), show=events.append)
+    watcher = watch(events.append)
+    turn = await run_turn(worker, task, history=history or [], stop=CancellationToken(), watcher=watcher)
     return events, turn
 
 
@@ -83,8 +89,11 @@ async def test_the_events_of_a_turn(make_worker: MakeWorker, work: Path, clock: 
                         'removed_lines': 1,
                     }
                 ],
+                'has_all_files': True,
                 'todos': [{'content': 'Add a line', 'status': 'completed'}],
                 'seconds': 2.5,
+                'pending': [],
+                'paused_file': None,
             },
         ]
     )
@@ -145,7 +154,7 @@ async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_worker: Ma
         raise AssertionError('unreachable')
 
     worker = make_worker(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
-    turn = await run_turn(worker, 'Look', stop=stop, show=lambda event: None)
+    turn = await run_turn(worker, 'Look', stop=stop, watcher=watch(lambda event: None))
     assert (turn.result.status, turn.result.error) == ('interrupted', 'Interrupted. What was done stays done.')
     requests = [message for message in turn.messages if isinstance(message, ModelRequest)]
     returns = [part.content for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
@@ -163,7 +172,7 @@ async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(mak
 
     model = ScriptedModel(call('ls'), 'Here I am.')
     worker = make_worker(model)
-    turn = await run_turn(worker, 'Look', stop=stop, show=stop_at_the_call)
+    turn = await run_turn(worker, 'Look', stop=stop, watcher=watch(stop_at_the_call))
     _, second = await run(worker, 'And?', turn.messages)
     assert second.result.output == 'Here I am.'
     assert [(part.tool_name, part.outcome) for part in model.requests[1].tool_returns] == [('ls', 'interrupted')]
@@ -174,7 +183,7 @@ async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_wo
     _, first = await run(worker)
     stop = CancellationToken()
     stop.cancel()
-    turn = await run_turn(worker, 'Two', history=first.messages, stop=stop, show=lambda event: None)
+    turn = await run_turn(worker, 'Two', history=first.messages, stop=stop, watcher=watch(lambda event: None))
     assert turn.result.status == 'interrupted'
     assert turn.messages[: len(first.messages)] == first.messages
 
@@ -200,7 +209,7 @@ async def test_a_defect_ends_the_events_and_is_raised(make_worker: MakeWorker) -
     events: list[Event] = []
     worker = make_worker(ScriptedModel(ZeroDivisionError('a defect')))
     with pytest.raises(ZeroDivisionError):
-        await run_turn(worker, 'Go', stop=CancellationToken(), show=events.append)
+        await run_turn(worker, 'Go', stop=CancellationToken(), watcher=watch(events.append))
     assert isinstance(events[-1], ResultEvent)
     assert (events[-1].status, events[-1].error) == ('failed', 'a defect')
 

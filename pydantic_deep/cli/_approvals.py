@@ -1,0 +1,119 @@
+"""What becomes of calls that wait for a person: `--approvals`. Asking a person is in `_ask`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, TypeAlias, assert_never
+
+from pydantic import JsonValue, TypeAdapter
+
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
+
+from ._events import Approval, ApprovalAnswerEvent, ApprovalPreview, DecisionKind
+
+GATED_TOOLS = ('write_file', 'edit_file', 'execute')
+"""What asks: the tools that change something."""
+
+DENIED = 'Nobody lets this call run: approvals are switched off. Go on without it.'
+"""What the model is told under `--approvals=deny`."""
+
+NOBODY = 'Nobody can be asked for approval here. Go on without this call, and say what you would have done.'
+"""What the model is told where there is no terminal."""
+
+NOBODY_NOTICE = (
+    'There is no terminal to ask at: calls that need an approval are denied. Use --approvals=allow to let them run, '
+    'or --approvals=pause to answer them later.'
+)
+"""What the person is told then, once."""
+
+_JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+
+class ApprovalMode(StrEnum):
+    """What happens to a call that needs an approval."""
+
+    ask = 'ask'
+    """A person is asked at the terminal."""
+    deny = 'deny'
+    """It is denied."""
+    pause = 'pause'
+    """The turn ends, to be resumed from a file."""
+    allow = 'allow'
+    """It runs."""
+
+
+class ChatApprovalMode(StrEnum):
+    """The same for a chat, which ends when the person leaves and cannot be resumed."""
+
+    ask = 'ask'
+    deny = 'deny'
+    allow = 'allow'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What was decided of one call."""
+
+    decision: Decision
+    by: Literal['person', 'option']
+    """Whose decision it is."""
+
+
+Decide: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str, Answer] | None]]
+"""Answers all calls that wait, by their ids; `None` to let all of them wait. Raises `RunCancelled` to stop the turn."""
+
+
+async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+    """Let every call run."""
+    return {call.id: Answer(decision=Approve(), by='option') for call in pending}
+
+
+async def deny_all(pending: Sequence[PendingApproval], reason: str = DENIED) -> Mapping[str, Answer]:
+    """Deny every call."""
+    return {call.id: Answer(decision=Deny(reason), by='option') for call in pending}
+
+
+async def pause_all(pending: Sequence[PendingApproval]) -> None:
+    """Let every call wait."""
+
+
+def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
+    """Return what `create_deep_agent(interrupt_on=…)` takes."""
+    tools = GATED_TOOLS if runs_commands else GATED_TOOLS[:2]
+    return dict.fromkeys(tools, mode is not ApprovalMode.allow)
+
+
+def approval_of(pending: PendingApproval) -> Approval:
+    """Return a call that waits as events carry it."""
+    preview = pending.preview
+    return Approval(
+        id=pending.id,
+        path=list(pending.path),
+        tool=pending.tool,
+        args=_JSON.validate_python(dict(pending.arguments)),
+        preview=None if preview is None else ApprovalPreview(kind=preview.kind, text=preview.text),
+    )
+
+
+def describe_answer(id: str, answer: Answer) -> ApprovalAnswerEvent:
+    """Return the event of an answer."""
+    decision = answer.decision
+    reason = decision.reason if isinstance(decision, Deny) else None
+    args = dict(decision.args) if isinstance(decision, Edit) else None
+    return ApprovalAnswerEvent(id=id, decision=_kind_of(decision), by=answer.by, reason=reason, args=args)
+
+
+def _kind_of(decision: Decision) -> DecisionKind:
+    match decision:
+        case Approve():
+            return 'approve'
+        case Edit():
+            return 'edit'
+        case Deny():
+            return 'deny'
+        case Respond():
+            return 'respond'
+        case _:
+            assert_never(decision)

@@ -1,0 +1,95 @@
+"""The arguments of a call as a text that a person edits: YAML, long texts as block scalars. Pure.
+
+Only what JSON has is read: `yes`, `0o17` and `2026-01-01` are texts, as they are to the tool.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import yaml
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from pydantic_deep.errors import DeepAgentError
+
+from ._printable import visible
+
+_ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+
+class UnreadableArgumentsError(DeepAgentError, ValueError):
+    """What a person wrote are no arguments."""
+
+
+def render_arguments(args: Mapping[str, JsonValue]) -> str:
+    """Return the arguments as YAML, from which `parse_arguments` reads the same again."""
+    text = ''.join(_entry(name, value) for name, value in args.items())
+    try:
+        is_same = parse_arguments(text) == args
+    except UnreadableArgumentsError:
+        is_same = False
+    return text if is_same else _plain(dict(args))
+
+
+def parse_arguments(text: str) -> dict[str, JsonValue]:
+    """Return the arguments that a person wrote.
+
+    Raises:
+        UnreadableArgumentsError: It is no YAML, or no mapping of names to what JSON has.
+    """
+    try:
+        value: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that makes even less
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UnreadableArgumentsError(f'This is no YAML: {_problem(error)}') from error
+    try:
+        return _ARGS.validate_python(value, strict=True)
+    except ValidationError as error:
+        raise UnreadableArgumentsError('These are no arguments. Write a line `name: value` for each.') from error
+
+
+def _entry(name: str, value: JsonValue) -> str:
+    if not isinstance(value, str) or '\n' not in value or visible(value) != value:
+        return _plain({name: value})
+    chomping = '-' if not value.endswith('\n') else '+' if value.endswith('\n\n') or value == '\n' else ''
+    lines = value.removesuffix('\n').split('\n')
+    key = _plain({name: None}).removesuffix(' null\n')
+    return f'{key} |2{chomping}\n' + ''.join(f'  {line}\n' for line in lines)
+
+
+def _plain(args: dict[str, Any]) -> str:
+    """Return YAML by PyYAML, in which what cannot be seen is escaped."""
+    text = json.dumps(args, ensure_ascii=False)
+    return yaml.dump(args, Dumper=_Dumper, allow_unicode=visible(text) == text, sort_keys=False, width=2**31) if args else ''
+
+
+def _problem(error: Exception) -> str:
+    """Return what is wrong, with the line."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f'line {error.problem_mark.line + 1}: {error.problem or error.context}.'
+    return ' '.join(str(error).split()) + '.'
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes each value where it stands."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads what JSON has; a plain scalar that is none of it is a text."""
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012 - how PyYAML is told
+
+
+for _tag, _pattern, _first in (
+    ('null', r'null|~|', ['n', '~', '']),
+    ('bool', r'true|false', ['t', 'f']),
+    ('int', r'-?(?:0|[1-9][0-9]*)', list('-0123456789')),
+    ('float', r'-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?', list('-0123456789')),
+):
+    for _class in (_Loader, _Dumper):  # what one of them would read as a number the other puts in quotes
+        cast('Any', _class).add_implicit_resolver(f'tag:yaml.org,2002:{_tag}', re.compile(f'^(?:{_pattern})$'), _first)

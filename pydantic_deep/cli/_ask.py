@@ -1,0 +1,205 @@
+"""Asking a person, one question for each call that waits: `--approvals=ask`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue
+from pydantic_ai import RunCancelled
+from rich.text import Text
+
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
+
+from ._approvals import NOBODY, NOBODY_NOTICE, Answer, approval_of, deny_all
+from ._arguments import UnreadableArgumentsError, parse_arguments, render_arguments
+from ._editor import EditingFailedError, NoEditorError, edit_text
+from ._events import Approval
+from ._printable import visible
+from ._question import Question
+from ._surroundings import Surroundings
+from ._terminal import Terminal
+
+Key: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
+"""What a person may type, or its first letter."""
+
+HELP: Mapping[Key, str] = {
+    'yes': 'the call runs as it is shown',
+    'no': 'it does not run; you may say why, and the model is told',
+    'edit': 'change the arguments first, in the editor that VISUAL or EDITOR names',
+    'always': 'yes, and do not ask again in this conversation, subagents included',
+    '?': 'these lines',
+}
+"""What each of them does. Ctrl-C stops the turn; then nothing that waits has run."""
+
+DENIED = 'A person denied this call'
+"""How what the model is told begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Where questions are asked while a turn goes on."""
+
+    suspended: Callable[[], AbstractContextManager[object]]
+    """Clears the screen of what moves, and leaves Ctrl-C to the questions."""
+    notify: Callable[[str], None]
+    """Tells the person something that is no question."""
+
+
+@dataclass(kw_only=True)
+class Asker:
+    """Asks at the terminal, and remembers for one conversation what need not be asked again."""
+
+    surroundings: Surroundings
+    _always: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
+    _is_notified: bool = False
+
+    async def decide(self, pending: Sequence[PendingApproval], *, stage: Stage) -> Mapping[str, Answer]:
+        """Have a person answer all calls, or deny all where there is no terminal.
+
+        Raises:
+            RunCancelled: The person stops the turn.
+        """
+        with self.surroundings.open_terminal() as terminal:
+            if terminal is None:
+                return await self._deny(pending, stage)
+            with stage.suspended():
+                return await self._ask_all([approval_of(call) for call in pending], pending, terminal)
+
+    def forget(self) -> None:
+        """Begin a new conversation, in which everything is asked."""
+        self._always.clear()
+
+    async def _deny(self, pending: Sequence[PendingApproval], stage: Stage) -> Mapping[str, Answer]:
+        if not self._is_notified:
+            self._is_notified = True
+            stage.notify(NOBODY_NOTICE)
+        return await deny_all(pending, NOBODY)
+
+    async def _ask_all(
+        self, approvals: Sequence[Approval], pending: Sequence[PendingApproval], terminal: Terminal
+    ) -> Mapping[str, Answer]:
+        answers: dict[str, Answer] = {}
+        always = set(self._always)
+        for number, (approval, call) in enumerate(zip(approvals, pending, strict=True), start=1):
+            if _kind_of_call(approval) in always and 'approve' in call.decisions:
+                decision: Decision = Approve()
+            else:
+                question = Question(approval=approval, number=number, count=len(approvals))
+                asking = _Asking(question, call, terminal, self.surroundings.environment)
+                decision = await _or_stop(asking.ask())
+                if asking.is_always:
+                    always.add(_kind_of_call(approval))
+            answers[call.id] = Answer(decision=decision, by='person')
+        self._always = always  # only now: a person who stops the turn has answered nothing
+        return answers
+
+
+class _Asking:
+    """One question, asked until it is answered."""
+
+    def __init__(
+        self, question: Question, call: PendingApproval, terminal: Terminal, environment: Mapping[str, str]
+    ) -> None:
+        self.is_always = False
+        self._approval = question.approval
+        self._question = question
+        self._terminal = terminal
+        self._environment = environment
+        can_approve = 'approve' in call.decisions
+        self._keys: list[Key] = [
+            *(('yes',) if can_approve else ()),
+            *(('no',) if 'deny' in call.decisions else ()),
+            *(('edit',) if 'edit' in call.decisions else ()),
+            *(('always',) if can_approve else ()),
+            '?',
+        ]
+        self._draft = render_arguments(self._approval.args)
+
+    async def ask(self) -> Decision:
+        """Ask until there is a decision."""
+        self._terminal.console.print('\n', self._question.title, sep='')
+        self._terminal.console.print(self._question, end='')
+        while True:
+            self._say(_choices(self._keys, self._approval))
+            match self._key(await self._terminal.ask('> ')):
+                case 'yes':
+                    return Approve()
+                case 'always':
+                    self.is_always = True
+                    return Approve()
+                case 'no':
+                    reason = ' '.join((await self._terminal.ask('Why? (Enter for no reason) ')).split())
+                    return Deny(f'{DENIED}: {reason}' if reason else f'{DENIED}.')
+                case 'edit':
+                    edited = await self._edit()
+                    if edited is not None:
+                        return Edit(edited)
+                case _:
+                    self._help()
+
+    def _key(self, typed: str) -> Key | None:
+        """Return what was meant; `None` for nothing that is offered."""
+        word = typed.strip().casefold()
+        return next((key for key in self._keys if word in (key, key[0])), None)
+
+    async def _edit(self) -> dict[str, JsonValue] | None:
+        """Return other arguments; `None`, and a sentence on the screen, if there are none."""
+        try:
+            text = await self._edit_text()
+        except EditingFailedError as error:
+            self._say(Text(visible(str(error)), 'yellow'))
+            return None
+        try:
+            args = parse_arguments(text)
+        except UnreadableArgumentsError as error:
+            self._draft = text
+            self._say(Text(f'{visible(str(error))} Press e to go on with it.', 'yellow'))
+            return None
+        if args == self._approval.args:
+            self._say(Text('Nothing was changed.', 'yellow'))
+            return None
+        return args
+
+    async def _edit_text(self) -> str:
+        try:
+            return await edit_text(
+                self._draft, name='arguments.yaml', terminal=self._terminal, environment=self._environment
+            )
+        except NoEditorError as error:
+            self._say(Text(f'{visible(str(error))} Change the arguments here; Escape, then Enter ends it.', 'yellow'))
+            return await self._terminal.ask('', default=self._draft, multiline=True)
+
+    def _help(self) -> None:
+        for key in self._keys:
+            self._say(Text.assemble((f'{key:7}', 'bold'), HELP[key]))
+        self._say(Text('Ctrl-C stops the turn; nothing that waits has run then.'))
+
+    def _say(self, text: Text) -> None:
+        self._terminal.console.print(text)
+
+
+async def _or_stop(decision: Awaitable[Decision]) -> Decision:
+    try:
+        return await decision
+    except (KeyboardInterrupt, EOFError) as error:
+        raise RunCancelled('The person stopped the turn at a question.') from error
+
+
+def _kind_of_call(approval: Approval) -> tuple[str, str | None]:
+    """Return what `always` stands for: the tool, and of a tool that runs commands the very command."""
+    return approval.tool, json.dumps(approval.args['command']) if _runs_command(approval) else None
+
+
+def _runs_command(approval: Approval) -> bool:
+    return 'command' in approval.args
+
+
+def _choices(keys: Sequence[Key], approval: Approval) -> Text:
+    """Return what may be typed, and what `always` means here."""
+    always = 'this very command' if _runs_command(approval) else visible(approval.tool)
+    words = {'always': f'lways {always} in this conversation', '?': ''}
+    return Text('  ').join(Text.assemble('[', (key[0], 'bold'), ']', words.get(key, key[1:])) for key in keys)

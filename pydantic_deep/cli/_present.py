@@ -1,0 +1,80 @@
+"""One turn before somebody: as lines for a person, or as events for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol, TypeAlias, assert_never
+
+import typer
+from pydantic_ai import CancellationToken
+from rich.console import Console
+
+from ._answer import print_answer
+from ._approvals import ApprovalMode, Decide, allow_all, deny_all, pause_all
+from ._ask import Asker, Stage
+from ._events import render_json
+from ._interrupts import Interrupts, stop_on_interrupt
+from ._progress import Progress
+from ._run import Keep, Show, Turn, Watcher, Worker
+
+
+class Work(Protocol):
+    """A turn that is ready to begin: `run_turn` or `resume_turn` with all but who looks on."""
+
+    async def __call__(self, *, stop: CancellationToken, watcher: Watcher) -> Turn:
+        """Do it."""
+        ...
+
+
+DecideOn: TypeAlias = Callable[[Stage], Decide]
+"""Makes who decides, once it is known where questions are asked."""
+
+
+async def present_to_person(worker: Worker, work: Work, *, decide_on: DecideOn, keep: Keep) -> Turn:
+    """Do a turn with progress on standard error and the answer on standard output."""
+    progress = Progress(Console(stderr=True), clock=worker.clock, keeps_answer=False)
+    async with worker.agent:
+        turn = await show_progress(progress, work, decide_on=decide_on, keep=keep)
+    if turn.result.output is not None:
+        print_answer(turn.result.output)
+    return turn
+
+
+async def present_to_program(worker: Worker, work: Work, *, decide_on: DecideOn, keep: Keep) -> Turn:
+    """Do a turn with one JSON object a line on standard output, each as soon as it is known."""
+    show: Show = lambda event: print(render_json(event), flush=True)  # noqa: E731, T201
+    with stop_on_interrupt() as interrupts:
+        stage = Stage(suspended=interrupts.given_away, notify=partial(typer.echo, err=True))
+        async with worker.agent:
+            return await work(stop=interrupts.stop, watcher=Watcher(show=show, decide=decide_on(stage), keep=keep))
+
+
+async def show_progress(progress: Progress, work: Work, *, decide_on: DecideOn, keep: Keep) -> Turn:
+    """Do a turn with progress on the screen; questions take its place as long as they are asked."""
+    with stop_on_interrupt() as interrupts, progress:
+        stage = Stage(suspended=partial(_suspended, progress, interrupts), notify=progress.notify)
+        watcher = Watcher(show=progress.show, decide=decide_on(stage), keep=keep)
+        return await work(stop=interrupts.stop, watcher=watcher)
+
+
+def decide_by(mode: ApprovalMode, asker: Asker) -> DecideOn:
+    """Return who decides under `--approvals`."""
+    match mode:
+        case ApprovalMode.ask:
+            return lambda stage: partial(asker.decide, stage=stage)
+        case ApprovalMode.deny:
+            return lambda stage: deny_all
+        case ApprovalMode.pause:
+            return lambda stage: pause_all
+        case ApprovalMode.allow:
+            return lambda stage: allow_all
+        case _:
+            assert_never(mode)
+
+
+@contextmanager
+def _suspended(progress: Progress, interrupts: Interrupts) -> Generator[None]:
+    with progress.suspended(), interrupts.given_away():
+        yield
