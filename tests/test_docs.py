@@ -11,9 +11,10 @@ import pytest
 from pydantic_ai import models
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models import Model
-from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.profiles import ModelProfile
+from pydantic_ai.models.function import AgentInfo
 from pytest_examples import CodeExample, EvalExample, find_examples
+
+from pydantic_deep.testing import ScriptedModel
 
 ROOT = Path(__file__).parent.parent
 
@@ -22,6 +23,14 @@ Step = str | ToolCallPart | list[ToolCallPart]
 
 def write(path: str, content: str) -> ToolCallPart:
     return ToolCallPart('write_file', {'path': path, 'content': content})
+
+
+def task(subagent: str, description: str) -> ToolCallPart:
+    return ToolCallPart('task', {'subagent': subagent, 'description': description})
+
+
+def edit(path: str, old: str, new: str) -> ToolCallPart:
+    return ToolCallPart('edit_file', {'path': path, 'old_string': old, 'new_string': new})
 
 
 def todos(*pairs: tuple[str, str]) -> ToolCallPart:
@@ -56,7 +65,7 @@ SCRIPTS: dict[str, list[Step]] = {
         ToolCallPart('final_result', {'passed': False, 'reason': 'There is no README.md.'}),
     ],
     'Raise the price of tea.': [
-        ToolCallPart('edit_file', {'path': 'prices.csv', 'old_string': 'tea,2', 'new_string': 'tea,3'}),
+        edit('prices.csv', 'tea,2', 'tea,3'),
         'Tea costs 3 now.',
     ],
     'Write the same line to three files.': [
@@ -66,6 +75,30 @@ SCRIPTS: dict[str, list[Step]] = {
         [write('ada.md', 'Dear Adda,\n'), write('ben.md', 'Dear Ben,\n')],
         'Ada has her letter. Ben is on holiday.',
     ],
+    'Add up north.csv, and greet in German.': [
+        [task('counter', 'Add up north.csv.'), task('translator', 'Good day!')],
+        '120. Guten Tag!',
+    ],
+    'Add up north.csv.': [
+        ToolCallPart('read_file', {'path': 'north.csv'}),
+        ToolCallPart('final_result', {'region': 'north', 'total': 120}),
+    ],
+    'Good day!': ['Guten Tag!'],
+    'Where is the treasure?': [task('searcher', 'Find the treasure.'), 'It was not found in two looks.'],
+    'Find the treasure.': [
+        ToolCallPart('glob', {'pattern': '**/treasure*'}),
+        ToolCallPart('ls', {'path': '/'}),
+    ],
+    'Two editors: cake for 4, and tea for 3.': [
+        [task('editor', 'Cake is 4.'), task('editor', 'Tea is 3.')],
+        'Both are new.',
+    ],
+    'Cake is 4.': [edit('prices.md', 'cake: 3', 'cake: 4'), 'Done.'],
+    'Tea is 3.': [edit('prices.md', 'tea: 2', 'tea: 3'), 'Done.'],
+    'Let somebody else look around.': [task('general-purpose', 'Look around.'), 'Nothing is there.'],
+    'Look around.': [ToolCallPart('ls', {'path': '/'}), 'Nothing is there.'],
+    'A line on tea, please.': [task('poet', 'Tea.'), 'Tea is a leaf that learned to wait.'],
+    'Tea.': ['Tea is a leaf that learned to wait.'],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }
@@ -91,12 +124,9 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 NOTES = ('<system>', 'A person changed')
 """How texts begin that are in the place of a prompt, and are none."""
 
-INLINE = ModelProfile(supports_inline_system_prompts=True)
-"""Without it, pydantic-ai words notices and a preface of its own, which differ from release to release."""
-
 
 def infer_model(model: Model | str) -> Model:
-    return model if isinstance(model, Model) else FunctionModel(answer, profile=INLINE)
+    return model if isinstance(model, Model) else ScriptedModel(then=answer)
 
 
 @pytest.fixture

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from inline_snapshot import snapshot
+from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep.testing import ScriptedModel, Step, call
+from pydantic_deep.testing import Answer, ScriptedModel, Step, call
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +96,38 @@ async def test_shared_reference(capsys: pytest.CaptureFixture[str]) -> None:
 True False
 Write short sentences.
 
+""")
+
+
+def by_task(answers: Mapping[str, Sequence[Answer]]) -> ScriptedModel:
+    """Return a model for agents that run at the same time: each gets the answers to the task that it began with."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        [task] = [part.content for part in messages[0].parts if isinstance(part, UserPromptPart)]
+        return answers[str(task)][sum(isinstance(message, ModelResponse) for message in messages)]
+
+    return ScriptedModel(then=answer)
+
+
+async def test_subagents_in_parallel(capsys: pytest.CaptureFixture[str]) -> None:
+    example = load(EXAMPLES / 'subagents_in_parallel.py')
+    tasks = {
+        'Add up north.csv.': [call('read_file', path='north.csv'), call('final_result', region='north', total=120)],
+        'Add up south.csv.': [call('ls', path='/')] * 4,
+        'What does "# Sales" lack?': ['It lacks a year.'],
+        'Head it with 2026.': [call('write_file', path='title.md', content='# Sales of 2026\n'), 'Done.'],
+        'Head it with a place.': [call('write_file', path='title.md', content='# Sales in Graz\n'), 'Done.'],
+    }
+    names = ['counter', 'counter', 'critic', 'editor', 'editor']
+    calls = [call('task', subagent=name, description=task) for name, task in zip(names, tasks, strict=True)]
+    await example.main(by_task({example.TASK: [calls, 'One counter failed, and one heading was left out.'], **tasks}))
+    assert capsys.readouterr().out == snapshot("""\
+counter: {"region":"north","total":120}
+failed: The subagent 'counter' has used up its budget
+critic: It lacks a year.
+changed: ['/title.md']
+conflicts: ['/title.md']
+One counter failed, and one heading was left out.
 """)
 
 
