@@ -1,15 +1,17 @@
 """Our backends as pydantic-ai workspaces: its own conformance suite, its errors, its refs.
 
-What the suite skips, and why: rules on commands (no backend here runs any), rules that make links or change rights by
-commands (ours are in the suite of the backends), and concurrent first use (ours exist before they are used).
+What the suite skips, and why: where a backend runs no commands, rules on commands and rules that make links or change
+rights by them (ours are in the suite of the backends); concurrent first use (ours exist before they are used).
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import anyio
 import pytest
 from pydantic_ai.workspaces import (
     LocalWorkspaceBackend,
@@ -26,7 +28,7 @@ from pydantic_ai.workspaces import (
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
 from pydantic_deep import CompositeBackend, LocalBackend, ReadOnlyBackend, StateBackend, as_workspace
-from pydantic_deep_backends import CommandResult, CommandTimeoutError
+from pydantic_deep_backends import CommandResult, CommandTimeoutError, SandboxBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -61,11 +63,104 @@ class TestLocal(OurSuite):
 
     @pytest.fixture
     def destroy_environment(self) -> Callable[[WorkspaceBackend], Awaitable[None]]:
-        async def destroy(backend: WorkspaceBackend) -> None:
-            assert backend.ref is not None
-            shutil.rmtree(backend.ref.id)
+        return remove_directory
 
-        return destroy
+
+class CommandSuite(WorkspaceBackendSuite):
+    """The suite for backends that run commands, with the rules that cannot hold for ours in our form."""
+
+    @pytest.fixture
+    def filesystem_honors_shell_permissions(self) -> bool:
+        return os.geteuid() != 0  # file operations are those of this process, whoever commands believe to be
+
+    async def test_background_child_does_not_hold_up_completed_command(
+        self, backend: WorkspaceBackend, has_real_posix_shell: bool, can_detect_exit_with_inherited_output_pipes: bool
+    ) -> None:
+        """What a command leaves in the background ends with it: the rule waits for it to go on."""
+        assert isinstance(backend, SupportsCommands)
+        result = await backend.run('(sleep 600; echo late) & printf done', shell=True)
+        assert (result.exit_code, result.stdout) == (0, 'done')
+
+    async def test_realpath_and_entries_follow_symlinks(self, backend: WorkspaceBackend) -> None:
+        """The rule asks for paths with `..` too, and our backends refuse every one of those."""
+        workspace = Workspace(backend)
+        root = await workspace.working_dir()
+        assert (
+            await workspace.run('mkdir -p a/b; ln -s b a/rel; ln -s ../out a/up; ln -s a link', shell=True)
+        ).stderr == ''
+        assert await workspace.realpath(f'{root}/a/rel/missing') == f'{root}/a/b/missing'
+        assert await workspace.realpath(f'{root}/link/up/missing') == f'{root}/out/missing'
+        assert (await workspace.stat('link')).is_dir
+        assert {entry.name: entry.is_dir for entry in await workspace.list_dir('link')} == {
+            'b': True,
+            'rel': True,
+            'up': False,
+        }
+        with pytest.raises(ValueError, match=r'contains `\.\.`'):
+            await workspace.realpath(f'{root}/a/rel/..')
+
+
+class TestLocalWithCommands(CommandSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> WorkspaceBackend:
+        return as_workspace(LocalBackend(tmp_path, allow_commands=True))
+
+    @pytest.fixture
+    def destructive_backend(self, tmp_path: Path) -> Callable[[], WorkspaceBackend]:
+        (tmp_path / 'short-lived').mkdir()
+        return lambda: as_workspace(LocalBackend(tmp_path / 'short-lived', allow_commands=True))
+
+    @pytest.fixture
+    def attach_backend(self) -> Callable[[WorkspaceRef], WorkspaceBackend]:
+        return lambda ref: as_workspace(LocalBackend(ref.id, allow_commands=True))
+
+    @pytest.fixture
+    def destroy_environment(self) -> Callable[[WorkspaceBackend], Awaitable[None]]:
+        return remove_directory
+
+
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
+class TestSandbox(CommandSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> WorkspaceBackend:
+        return as_workspace(SandboxBackend(tmp_path))
+
+    @pytest.fixture
+    def destructive_backend(self, tmp_path: Path) -> Callable[[], WorkspaceBackend]:
+        (tmp_path / 'short-lived').mkdir()
+        return lambda: as_workspace(SandboxBackend(tmp_path / 'short-lived'))
+
+    @pytest.fixture
+    def attach_backend(self) -> Callable[[WorkspaceRef], WorkspaceBackend]:
+        return lambda ref: as_workspace(SandboxBackend(ref.id))
+
+    @pytest.fixture
+    def destroy_environment(self) -> Callable[[WorkspaceBackend], Awaitable[None]]:
+        return remove_directory
+
+    async def test_cancellation_stops_foreground_work(
+        self, backend: WorkspaceBackend, has_real_posix_shell: bool
+    ) -> None:
+        """The rule looks for a process by its number, and each command of a sandbox has numbers of its own."""
+        assert isinstance(backend, SupportsCommands)
+
+        async def run() -> None:
+            assert isinstance(backend, SupportsCommands)
+            await backend.run('while :; do echo beat >> beats; sleep 0.01; done', shell=True)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            while not await Workspace(backend).exists('beats'):  # noqa: ASYNC110 - another process writes it
+                await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+        before = await Workspace(backend).read_bytes('beats')
+        await backend.run(['sleep', '0.1'])
+        assert await Workspace(backend).read_bytes('beats') == before
+
+
+async def remove_directory(backend: WorkspaceBackend) -> None:
+    assert backend.ref is not None
+    shutil.rmtree(backend.ref.id)
 
 
 class TestComposite(OurSuite):
