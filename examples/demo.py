@@ -40,6 +40,9 @@ TASK = (
     '/report.md with the figures. Plan first, and check the report when it is written.'
 )
 
+UNATTENDED = ['--approvals=allow', '--no-user-skills']
+"""Nothing asks, since all is a copy in a directory of its own; and whoever plays it, the agent knows the same skills."""
+
 LIVE_VARIABLES = ('PYDANTIC_DEEP_MODEL', 'ANTHROPIC_API_KEY', 'OPENAI_API_KEY', 'GOOGLE_API_KEY', 'GEMINI_API_KEY')
 
 PAUSE_SECONDS = 0.8
@@ -64,7 +67,7 @@ def run_demo(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     options = parser.parse_args(argv)
 
     if options.model or any(environment.get(name) for name in LIVE_VARIABLES):
-        print('Live: a model answers, and what it finds is its own.', flush=True)
+        print(f'Live: a model answers, and writes in {DIRECTORY}/ without asking (--approvals=allow).', flush=True)
         return work(['--model', options.model] if options.model else [], {})
 
     print('No API key is set: the answers were written by hand. Tools and files are real.', flush=True)
@@ -82,7 +85,7 @@ def run_demo(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 def work(options: list[str], models: Mapping[str, Model]) -> int:
     """Let the command line do the task in a fresh directory, and show the report."""
     copy_source(DIRECTORY)
-    code = main(['run', TASK, '--dir', str(DIRECTORY), *options], models=models)
+    code = main(['run', TASK, '--dir', str(DIRECTORY), *UNATTENDED, *options], models=models)
     report = DIRECTORY / 'report.md'
     if report.exists():
         show(report)

@@ -192,7 +192,7 @@ def test_with_a_key_or_a_model_it_runs_live(
     assert script.run_demo(argv, environment) == 0
     assert capsys.readouterr().out.startswith('Live: ')
     ((args, models),) = calls
-    assert args == ['run', script.TASK, '--dir', 'demo-output', *options]
+    assert args == ['run', script.TASK, '--dir', 'demo-output', '--approvals=allow', '--no-user-skills', *options]
     assert models == {}
 
 
