@@ -99,6 +99,7 @@ SCRIPTS: dict[str, list[Step]] = {
     'Look around.': [ToolCallPart('ls', {'path': '/'}), 'Nothing is there.'],
     'A line on tea, please.': [task('poet', 'Tea.'), 'Tea is a leaf that learned to wait.'],
     'Tea.': ['Tea is a leaf that learned to wait.'],
+    'Greet Ada.': [ToolCallPart('load_skill', {'name': 'greeting'}), 'Servus Ada!'],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }

@@ -99,6 +99,24 @@ Write short sentences.
 """)
 
 
+async def test_skills_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'skills_on_demand',
+        capsys,
+        [call('load_skill', name='writing-invoices'), call('load_skill', name='greeting')],
+        call('load_skill', name='writing-invoices', file='rates.md'),
+        'Servus Ada! Invoice 1: two cakes, 6. Sum: 6.',
+    )
+    assert printed == snapshot("""\
+writing-invoices
+broken, line 1: error no-frontmatter
+load_skill {"name":"writing-invoices"}
+load_skill {"name":"greeting"}
+load_skill {"name":"writing-invoices","file":"rates.md"}
+Servus Ada! Invoice 1: two cakes, 6. Sum: 6.
+""")
+
+
 def by_task(answers: Mapping[str, Sequence[Answer]]) -> ScriptedModel:
     """Return a model for agents that run at the same time: each gets the answers to the task that it began with."""
 

@@ -1,4 +1,4 @@
-"""The table of limits in the guide on files names the limits of the code."""
+"""The tables of limits in the guides name the limits of the code."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 
 from pydantic_deep.filesystem import _files, _render, _toolset, _window
 from pydantic_deep.filesystem._capability import OFFLOAD_CHARS
+from pydantic_deep.skills import Skills, _backend, _catalogue, _document, _scan
+from pydantic_deep.skills import _files as _skill_files
 from pydantic_deep_backends import search
 
-MIB, MB = 1024 * 1024, 1_000_000
+KIB, MIB, MB = 1024, 1024 * 1024, 1_000_000
 
-FIGURES: dict[str, list[float]] = {
+FILES: dict[str, list[float]] = {
     'one `read_file`': [signature(_toolset.read_file).parameters['limit'].default, _toolset.MAX_RESULT_CHARS],
     'a line among others': [_window.MAX_LINE_CHARS],
     'a file to read or search': [_files.MAX_FILE_BYTES / MIB],
@@ -29,21 +31,35 @@ FIGURES: dict[str, list[float]] = {
     ],
 }
 
+SKILLS: dict[str, list[float]] = {
+    'the catalogue': [Skills().max_catalog_tokens, _catalogue.MAX_FOUND],
+    'a `SKILL.md`, or a text file of a skill': [_document.MAX_DOCUMENT_BYTES / KIB],
+    'the frontmatter': [_document.MAX_HEADER_CHARS],
+    'folders above a skill': [_scan.MAX_DEPTH],
+    'folders of one directory': [_scan.MAX_DIRECTORIES],
+    'folders of one `BackendSkills`': [_backend.MAX_SKILLS],
+    'files of a skill that are named': [_skill_files.MAX_FILES],
+}
 
-@pytest.fixture(scope='module')
-def guide() -> str:
-    return (Path(__file__).parent.parent / 'docs/guides/files.md').read_text(encoding='utf-8')
+
+GUIDES = Path(__file__).parent.parent / 'docs/guides'
 
 
-def test_the_limits_are_those_of_the_code(guide: str) -> None:
-    table = guide[guide.index('## Limits') : guide.index('### Long results')]
-    rows = [line.split(' | ') for line in table.splitlines() if re.match(r'\| [^-w]', line)]
-    figures = {
-        row[0].removeprefix('| '): [float(f.replace(',', '')) for f in re.findall(r'[\d,]*\d', row[1])] for row in rows
+@pytest.mark.parametrize(('name', 'figures'), [('files', FILES), ('skills', SKILLS)])
+def test_the_limits_are_those_of_the_code(name: str, figures: dict[str, list[float]]) -> None:
+    table = re.split('^##.*$', (GUIDES / f'{name}.md').read_text(encoding='utf-8').split('\n## Limits\n')[1])[0]
+    rows = [line.split(' | ') for line in re.findall(r'^\| [^-w].*', table, re.MULTILINE)]
+    found = {
+        row[0].removeprefix('| '): [float(f.replace(',', '')) for f in re.findall(r'[\d,]*\d', ' '.join(row[1:]))]
+        for row in rows
     }
-    assert figures == FIGURES
+    assert found == figures
+
+
+def test_what_is_read_can_be_searched() -> None:
     assert search.MAX_FILE_BYTES == _files.MAX_FILE_BYTES
 
 
-def test_a_long_result_is_as_long_as_in_the_code(guide: str) -> None:
+def test_a_long_result_is_as_long_as_in_the_code() -> None:
+    guide = (GUIDES / 'files.md').read_text(encoding='utf-8')
     assert f'A text of more than {OFFLOAD_CHARS:,} characters' in guide
