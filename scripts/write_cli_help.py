@@ -21,7 +21,18 @@ EVENTS = ROOT / 'pydantic_deep/cli/_events.py'
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')
 
-COMMANDS = ('', 'run', 'chat', 'models')
+COMMANDS = (
+    '',
+    'run',
+    'resume',
+    'chat',
+    'skills',
+    'skills new',
+    'skills list',
+    'skills show',
+    'skills validate',
+    'models',
+)
 
 WIDTH = 80
 """Columns: what a line of code on the page has room for."""
@@ -76,7 +87,7 @@ def print_help() -> None:
 
     for command in COMMANDS:
         print(f'### pydantic-deep {command}'.rstrip() + '\n\n```text', flush=True)
-        run_command_line([command, '--help'] if command else ['--help'])
+        run_command_line([*command.split(), '--help'])
         print('```\n', flush=True)
 
 
@@ -125,7 +136,7 @@ def render_choice(node: ast.stmt, after: ast.stmt) -> str:
 def render_type(annotation: ast.expr) -> str:
     """Return a type as it is in Python, with a link to what has a section of its own."""
     text = ast.unparse(annotation)
-    named = re.search(r'Usage|FileChange|TodoStatus|Todo|Status|Outcome', text)
+    named = re.search(r'Usage|FileChange|ApprovalPreview|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome', text)
     if named:
         return f'[{text}](#{named.group().lower()})'
     return ' or '.join(f'`{part}`' for part in text.split(' | '))  # a bar would end the cell

@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
         models: What `--model` may name besides the models of pydantic-ai.
 
     Returns:
-        0 done, 1 the run failed, 2 wrong usage, 3 no usable model, 4 the budget is used up, 130 interrupted.
+        0 done, 1 the run failed, 2 wrong usage, 3 no usable model, 4 the budget is used up, 5 paused for
+        approvals, 130 interrupted.
     """
     try:
         from ._app import run_app

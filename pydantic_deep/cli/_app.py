@@ -32,6 +32,7 @@ from ._printable import printable
 from ._providers import list_providers
 from ._resume import Present, Resumption, keep_in
 from ._run import run_turn
+from ._skills import skills_app
 from ._surroundings import Surroundings
 from ._worker import MAX_TOKENS, Settings, check_worker, open_worker
 
@@ -87,9 +88,7 @@ SkillsOption = Annotated[
         help='A directory with skills; naming it is to trust them. May be given several times.',
     ),
 ]
-UserSkillsOption = Annotated[
-    bool, typer.Option('--user-skills/--no-user-skills', help='Use the skills in ~/.agents/skills too.')
-]
+NoUserSkillsOption = Annotated[bool, typer.Option('--no-user-skills', help='Leave out the skills in ~/.agents/skills.')]
 SandboxOption = Annotated[
     bool, typer.Option('--sandbox', help='Let the agent run commands, isolated by bubblewrap: without network. Linux.')
 ]
@@ -97,8 +96,9 @@ ApprovalsOption = Annotated[
     ApprovalMode,
     typer.Option(
         '--approvals',
-        help='What happens to calls that need an approval: you are asked, they are denied, the run pauses to be '
-        'resumed, or they are allowed, which a script needs: without a terminal nobody can be asked, and `ask` denies.',
+        metavar='MODE',
+        help='Calls that need an approval: `ask` at the terminal, `deny`, `pause` to answer them later, or `allow`. '
+        'Scripts that change files need `allow`: where nobody can be asked, `ask` denies.',
     ),
 ]
 JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')]
@@ -153,7 +153,7 @@ def _run(
     approvals: ApprovalsOption = ApprovalMode.ask,
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
-    user_skills: UserSkillsOption = True,
+    no_user_skills: NoUserSkillsOption = False,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
 ) -> None:
@@ -168,7 +168,7 @@ def _run(
             model=choose_model(model, surroundings.environment),
             max_tokens=max_tokens,
             skills=tuple(map(str, skills or ())),
-            user_skills=user_skills,
+            user_skills=not no_user_skills,
             sandbox=sandbox,
         )
         worker = open_worker(surroundings, settings, approvals=approvals)
@@ -224,12 +224,14 @@ def _chat(
         ChatApprovalMode,
         typer.Option(
             '--approvals',
-            help='What happens to calls that need an approval: you are asked, they are denied, or they are allowed.',
+            metavar='MODE',
+            help='Calls that need an approval: `ask` at the terminal, `deny`, or `allow`. Where nobody can be asked, '
+            '`ask` denies.',
         ),
     ] = ChatApprovalMode.ask,
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
-    user_skills: UserSkillsOption = True,
+    no_user_skills: NoUserSkillsOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
 ) -> None:
     """Work with the agent turn by turn."""
@@ -240,7 +242,7 @@ def _chat(
             model=choose_model(model, surroundings.environment),
             max_tokens=max_tokens,
             skills=tuple(map(str, skills or ())),
-            user_skills=user_skills,
+            user_skills=not no_user_skills,
             sandbox=sandbox,
         )
         mode = ApprovalMode(approvals.value)
@@ -251,6 +253,9 @@ def _chat(
             return await chat(worker, surroundings, mode)
 
         raise typer.Exit(anyio.run(work))
+
+
+app.add_typer(skills_app)
 
 
 @app.command('models', epilog=MODEL_HELP)
