@@ -41,6 +41,15 @@ class Preapproves(Protocol):
 
 
 @runtime_checkable
+class Gates(Protocol):
+    """Makes calls wait for a person."""
+
+    def gates(self, tool_name: str) -> bool:
+        """Return whether a call of this tool may have to wait."""
+        ...
+
+
+@runtime_checkable
 class Protects(Protocol):
     """Has files that only a person may let be changed."""
 

@@ -71,6 +71,11 @@ class OverlayBackend:
         return self._ref
 
     @property
+    def backend(self) -> BackendProtocol:
+        """The backend below, into which `merge` writes."""
+        return self._base
+
+    @property
     def changed_paths(self) -> tuple[str, ...]:
         """The files that were made, changed or removed, and are not merged, sorted; directories are not counted."""
         return tuple(sorted(path for path, entry in self._layer.entries() if entry.is_changed))

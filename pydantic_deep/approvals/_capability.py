@@ -103,6 +103,10 @@ class Approvals(AbstractCapability[object]):
         inherited._inherited = True
         return inherited
 
+    def gates(self, tool_name: str) -> bool:
+        """Return whether a call of this tool may have to wait."""
+        return self.interrupt_on.get(tool_name, False) is not False
+
     async def for_run(self, ctx: RunContext[object]) -> Approvals:
         """Return this run's instance."""
         run = replace(self)

@@ -178,7 +178,7 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
         inherited=all(inherited for _, inherited in layers),
         previews=neighbours(ctx, Previews),
         preapproves=neighbours(ctx, Preapproves),
-        protects=neighbours(ctx, Protects),
+        protects=[each for each in neighbours(ctx, Protects) if each.protected_paths],
     )
 
 

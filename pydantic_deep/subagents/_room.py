@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._neighbours import Inherits, neighbours
+from pydantic_deep._neighbours import Gates, Inherits, neighbours
 from pydantic_deep._pending import DelegationAnswers, Held, parse_answer
 
 from ._catalogue import GENERAL
@@ -71,8 +71,8 @@ class Room:
     async def delegate(self, ctx: RunContext[object], name: str, description: str) -> ToolReturn[object]:
         """Do what a `task` call asks for.
 
-        A call that was approved without answers for a child begins anew: nothing tells it from one that was itself to
-        be approved. What the child asks for then is asked again.
+        A call that was approved without answers is refused unless calls of the tool are gated themselves: a child
+        that waits would begin anew, and do once more what it had done.
         """
         try:
             answer = parse_answer(ctx.tool_call_metadata)
@@ -85,6 +85,11 @@ class Room:
         delegation = Delegation(ctx=ctx, plan=self._checked_plan(ctx, name))
         if isinstance(answer, DelegationAnswers):
             return await delegation.resume(answer)
+        if answer is None and ctx.tool_call_approved and not self._is_gated(ctx):
+            raise ToolFailed(
+                f'The subagent {name!r} waits for answers, and a plain approval has none, so nothing ran. '
+                'A person gives them with `answer_approvals`.'
+            )
         return await delegation.start(description)
 
     def _checked_plan(self, ctx: RunContext[object], name: str) -> Plan:
@@ -131,6 +136,10 @@ class Room:
     def cache_of(self, deps: object) -> dict[str, object]:
         """Return where built agents are kept: in the deps, or for this run."""
         return deps.subagents if isinstance(deps, HasSubagents) else self._cache
+
+    def _is_gated(self, ctx: RunContext[object]) -> bool:
+        """Return whether an approval may be for the call of the tool, and not for what a child waits for."""
+        return any(gate.gates(TOOL_NAME) for gate in neighbours(ctx, Gates))
 
     def _neighbours(self, ctx: RunContext[object]) -> Sequence[Inherits]:
         if self._inherits is None:

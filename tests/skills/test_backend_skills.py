@@ -20,7 +20,7 @@ from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.skills import BackendSkills, Skill, SkillDirectory, Skills
 from pydantic_deep.skills import _backend as backend_scan
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep_backends import BackendProtocol, CompositeBackend, LocalBackend, StateBackend
+from pydantic_deep_backends import BackendProtocol, CompositeBackend, LocalBackend, OverlayBackend, StateBackend
 from pydantic_deep_backends.sandbox import SandboxBackend
 
 pytestmark = pytest.mark.anyio
@@ -169,6 +169,7 @@ class TestProtection:
         assert await self.paths(Skills([in_code]), SandboxBackend(tmp_path)) == ('/workspace/real',)
         composite = CompositeBackend(StateBackend(), {'/a': LocalBackend(tmp_path), '/b': StateBackend()})
         assert await self.paths(Skills([in_code]), composite) == ('/a/real',)
+        assert await self.paths(Skills([in_code]), OverlayBackend(LocalBackend(tmp_path))) == ('/real',)
 
     async def test_skills_elsewhere_need_no_protection(self, tmp_path: Path) -> None:
         assert await self.paths(Skills([tmp_path]), StateBackend()) == ()

@@ -261,12 +261,26 @@ async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() ->
     assert world.asked == ['top 0', 'flat 0', 'top 1']
 
 
-async def test_a_bare_approval_of_a_delegation_answers_nothing_below_it() -> None:
+async def test_a_bare_approval_of_a_delegation_runs_nothing_again() -> None:
     parent, world, first = await paused()
     results = first.output.build_results(approve_all=True)
     second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
-    assert isinstance(second.output, DeferredToolRequests)
-    assert (world.ran, world.asked) == ([], ['top 0', 'flat 0', 'flat 0'])
+    assert (world.ran, world.asked) == ([], ['top 0', 'flat 0', 'top 1'])
+    [delegated] = returns(second.all_messages())
+    assert delegated.outcome == 'failed'
+    assert str(delegated.content).startswith("The subagent 'flat' waits for answers, and a plain approval has none")
+
+
+async def test_a_bare_approval_of_a_gated_task_call_starts_it() -> None:
+    world = World()
+    child = Subagent('flat', 'x', model=world.model('flat', 'fine'))
+    rooms: list[Any] = [Subagents([child]), Approvals(interrupt_on={'task': True})]
+    parent = Agent(world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+    first = await parent.run('go', deps=DeepAgentDeps())
+    assert isinstance(first.output, DeferredToolRequests)
+    results = first.output.build_results(approve_all=True)
+    await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert world.asked == ['top 0', 'flat 0', 'top 1']
 
 
 # What goes with a pause, beside the history.
