@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,11 @@ SCRIPTS: dict[str, list[Step]] = {
     'A line on tea, please.': [task('poet', 'Tea.'), 'Tea is a leaf that learned to wait.'],
     'Tea.': ['Tea is a leaf that learned to wait.'],
     'Greet Ada.': [ToolCallPart('load_skill', {'name': 'greeting'}), 'Servus Ada!'],
+    'Compute 6 times 7 with a program.': [
+        write('product.py', 'print(6 * 7)'),
+        ToolCallPart('execute', {'command': 'python3 product.py'}),
+        '42.',
+    ],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }
@@ -143,12 +149,15 @@ def played_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
 
 
 SOURCES = ('README.md', 'docs', 'backends/README.md', 'pydantic_deep', 'backends/pydantic_deep_backends')
+SANDBOX = ROOT / 'docs/guides/sandbox.md'
 EXAMPLES = list(find_examples(*(str(ROOT / source) for source in SOURCES)))
 
 
 @pytest.mark.parametrize('example', EXAMPLES, ids=[str(e).removeprefix(f'{ROOT}/') for e in EXAMPLES])
 @pytest.mark.usefixtures('played_model')
 def test_a_block_runs_and_prints_what_it_says(example: CodeExample, eval_example: EvalExample) -> None:
+    if example.path == SANDBOX and shutil.which('bwrap') is None:
+        pytest.skip('bubblewrap is not installed: apt-get install bubblewrap')
     eval_example.set_config(quotes='single', line_length=120)
     run = eval_example.run_print_update if eval_example.update_examples else eval_example.run_print_check
     failure = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -63,6 +64,32 @@ cake,3
 tea,3
 
 """)
+
+
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
+async def test_commands_in_a_sandbox(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'commands_in_a_sandbox',
+        capsys,
+        call('write_file', path='product.py', content='print(6 * 7)\n'),
+        call('execute', command='python3 product.py'),
+        call('execute', command='cat /etc/shadow; ls /home; hostname'),
+        '42. Of this machine nothing is to be seen.',
+    )
+    assert printed == snapshot("""\
+42
+sandbox
+cat: /etc/shadow: No such file or directory
+ls: cannot access '/home': No such file or directory
+42. Of this machine nothing is to be seen.
+""")
+
+
+async def test_commands_in_a_sandbox_where_there_is_none(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv('PATH', str(tmp_path))
+    assert await run('commands_in_a_sandbox', capsys) == snapshot("No command runs here. There is no `bwrap` on the PATH. Install it: `apt-get install bubblewrap perl-base`.\n")
 
 
 async def test_files_in_a_directory(capsys: pytest.CaptureFixture[str]) -> None:

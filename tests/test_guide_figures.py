@@ -12,7 +12,7 @@ from pydantic_deep.filesystem import _files, _render, _toolset, _window
 from pydantic_deep.filesystem._capability import OFFLOAD_CHARS
 from pydantic_deep.skills import Skills, _backend, _catalogue, _document, _scan
 from pydantic_deep.skills import _files as _skill_files
-from pydantic_deep_backends import search
+from pydantic_deep_backends import SandboxLimits, search
 
 KIB, MIB, MB = 1024, 1024 * 1024, 1_000_000
 
@@ -41,13 +41,26 @@ SKILLS: dict[str, list[float]] = {
     'files of a skill that are named': [_skill_files.MAX_FILES],
 }
 
+LIMITS = SandboxLimits()
+
+SANDBOX: dict[str, list[float]] = {
+    '`timeout_seconds`': [LIMITS.timeout_seconds, signature(_toolset.execute).parameters['timeout_seconds'].default],
+    '`cpu_seconds`': [LIMITS.cpu_seconds],
+    '`memory_bytes`': [LIMITS.memory_bytes / MIB],
+    '`processes`': [LIMITS.processes],
+    '`open_files`': [LIMITS.open_files],
+    '`file_size_bytes`': [LIMITS.file_size_bytes / MIB],
+    '`disk_bytes`, `disk_files`': [LIMITS.disk_bytes / MIB, LIMITS.disk_files],
+    '`tmp_bytes`': [LIMITS.tmp_bytes / MIB],
+    '`output_bytes`': [LIMITS.output_bytes / MIB],
+}
 
 GUIDES = Path(__file__).parent.parent / 'docs/guides'
 
 
-@pytest.mark.parametrize(('name', 'figures'), [('files', FILES), ('skills', SKILLS)])
+@pytest.mark.parametrize(('name', 'figures'), [('files', FILES), ('skills', SKILLS), ('sandbox', SANDBOX)])
 def test_the_limits_are_those_of_the_code(name: str, figures: dict[str, list[float]]) -> None:
-    table = re.split('^##.*$', (GUIDES / f'{name}.md').read_text(encoding='utf-8').split('\n## Limits\n')[1])[0]
+    table = re.split('(?m)^##.*$', (GUIDES / f'{name}.md').read_text(encoding='utf-8').split('\n## Limits\n')[1])[0]
     rows = [line.split(' | ') for line in re.findall(r'^\| [^-w].*', table, re.MULTILINE)]
     found = {
         row[0].removeprefix('| '): [float(f.replace(',', '')) for f in re.findall(r'[\d,]*\d', ' '.join(row[1:]))]
