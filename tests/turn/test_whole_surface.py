@@ -52,7 +52,7 @@ async def first_request(backend: BackendProtocol, *, max_depth: int = 1) -> Seen
 
 async def test_the_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
     figures = figures_of(await first_request(SandboxBackend(tmp_path)))
-    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 4573})
+    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 3961})
     assert figures['surface_tools'] <= MAX_TOOLS
     assert figures['surface_chars'] <= MAX_CHARS
 
@@ -228,10 +228,10 @@ For work of three or more steps, plan with write_todos; keep one todo in_progres
 Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.
 
 Skills are instructions for a kind of task. When one fits, load_skill it first.
-- analysing-tables: Use this skill when the user asks anything of tabular data (CSV, TSV, JSON Lines, exported spreadsheets, log extracts), such as summaries, totals, trends, comparisons, outliers, duplicates, cleaning, joining, or "what is in this file". Gives checked numbers with how they were computed. Not for databases with their own query tool, or for prose.
-- researching-questions: Use this skill when the user wants a question answered from sources rather than from memory, such as finding out how something works, comparing options, gathering evidence, checking a claim, or surveying documents, a code base or notes. Gives an answer with sources, confidence and open points. Works on local files, and on the web only if there is a tool for it. Not for one quick look-up.
-- reviewing-changes: Use this skill when the user asks to review, check or critique a change: a diff, patch, pull request, commit or branch, or files that were just edited, your own work included. Gives findings ordered by severity, each with its place, a failing case and a fix. Not for writing the change, and not for formatting that a linter does.
-- writing-skills: Use this skill when the user wants to write, improve, shorten or debug a skill (a folder with a SKILL.md), or to turn a way of working, a runbook or a correction into instructions that can be used again. Covers the description, the body, bundled files and how to test them. Not for one-off prompts or for documentation that people read.
+- analysing-tables: Use this skill when the user asks anything of tabular data (CSV, TSV, JSON Lines, spreadsheet exports), such as totals, trends, outliers, duplicates, joins, or what is in it. Gives checked numbers.
+- researching-questions: Use this skill when a question needs answering from sources and not from memory, such as comparing options, checking a claim, or surveying documents or a code base. Not for one quick look-up.
+- reviewing-changes: Use this skill when the user asks to review or check a change: a diff, pull request, commit, or files just edited, your own included. Gives proven findings by severity. Not for writing the change.
+- writing-skills: Use this skill when the user wants to write, improve or debug a skill (a folder with a SKILL.md), or to turn a runbook or a correction into instructions for agents. Not for documentation that people read.
 
 Subagents for `task`:
 - general-purpose: a fresh copy of you, with your tools
@@ -261,4 +261,4 @@ async def test_an_agent_that_may_not_delegate_does_not_pay_for_it(tmp_path: Path
     request = await first_request(SandboxBackend(tmp_path), max_depth=0)
     assert 'task' not in request.tool_names
     assert 'ubagent' not in (request.instructions or '')
-    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 4169})
+    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 3557})
