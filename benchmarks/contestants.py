@@ -26,6 +26,13 @@ CACHE = ROOT / '.cache' / 'bench'
 """Environments, the tree that is searched, raw results: all of it can be thrown away."""
 
 
+EVERYBODY = frozenset({'import', 'create', 'step', 'history', 'search'})
+"""The cases that every contestant has."""
+
+WHOLE = ('whole', 'whole-step', 'whole-create', 'delegate', 'skills', 'approve')
+"""The cases of agents that have more than todos and files."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
     """One of those who are compared."""
@@ -40,7 +47,7 @@ class Contestant:
     """The script in `cases/` that runs a case of it."""
     imports: str
     """What a user writes first; its CPU time is measured after `import pydantic_ai` where that is below it."""
-    cases: frozenset[str] = frozenset({'import', 'create', 'step', 'history', 'search', 'memory', 'surface'})
+    cases: frozenset[str] = EVERYBODY | {'surface', 'memory', *WHOLE}
     """The cases that it has."""
     on_pydantic_ai: bool = True
     """Whether it is built on pydantic-ai."""
@@ -59,11 +66,15 @@ BARE = Contestant(
     environment='bare',
     script='bare.py',
     imports='from pydantic_ai import Agent',
-    cases=frozenset({'import', 'create', 'step', 'history', 'search', 'memory'}),
+    cases=EVERYBODY | {'memory', *WHOLE} - {'whole', 'skills'},
     constrained=True,
 )
 BARE_LIST = replace(
-    BARE, name='bare, in capabilities', key='bare-rooms', script='bare_rooms.py', cases=frozenset({'step', 'history'})
+    BARE,
+    name='bare, in capabilities',
+    key='bare-rooms',
+    script='bare_rooms.py',
+    cases=frozenset({'step', 'history', 'whole-step'}),
 )
 OURS = Contestant(
     name='ours',
@@ -71,7 +82,7 @@ OURS = Contestant(
     environment='ours',
     script='ours.py',
     imports='from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent',
-    cases=frozenset({'import', 'create', 'step', 'history', 'search', 'memory', 'tree', 'surface'}),
+    cases=EVERYBODY | {'memory', 'surface', 'tree', *WHOLE},
     constrained=True,
 )
 PEERS = (
@@ -88,7 +99,7 @@ PEERS = (
         environment='peer-deepagents',
         script='peer_deepagents.py',
         imports='from deepagents import create_deep_agent',
-        cases=frozenset({'import', 'create', 'step', 'history', 'search', 'surface'}),
+        cases=EVERYBODY | {'surface', *WHOLE},
         on_pydantic_ai=False,
     ),
 )

@@ -30,8 +30,14 @@ CASES = (
     Case(name='memory', rounds=1),
     Case(name='tree'),
     Case(name='surface', rounds=1),
+    Case(name='whole', rounds=1),
+    Case(name='whole-step'),
+    Case(name='whole-create'),
+    Case(name='delegate'),
+    Case(name='skills', rounds=3),
+    Case(name='approve'),
 )
-"""Memory and surface are counted and not timed: once is enough."""
+"""Memory and surfaces are counted and not timed: once is enough. Skills take the peers long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +126,37 @@ FIGURES = (
         digits=0,
         target=Target(limit=6000),
     ),
+    Figure(key='whole_tools', case='whole', title='everything on: tools', digits=0, target=Target(limit=11)),
+    Figure(key='whole_chars', case='whole', title='everything on: characters', digits=0, target=Target(limit=6000)),
+    Figure(key='whole_step_ms', case='whole-step', title='everything on: tool step, CPU ms', digits=2),
+    Figure(key='whole_create_first_ms', case='whole-create', title='everything on: first agent, CPU ms', digits=2),
+    Figure(key='whole_create_ms', case='whole-create', title='everything on: later agents, CPU ms', digits=2),
+    Figure(
+        key='whole_first_run_ms', case='whole-create', title='everything on: first run of the first, CPU ms', digits=2
+    ),
+    Figure(key='delegate_ms', case='delegate', title='everything on: call of `task`, CPU ms', digits=2),
+    Figure(
+        key='skills_first_s',
+        case='skills',
+        title='5,000 skills: found, CPU s',
+        digits=3,
+        target=Target(limit=0.6),
+    ),
+    Figure(
+        key='skills_again_s',
+        case='skills',
+        title='5,000 skills: found again, CPU s',
+        digits=3,
+        target=Target(limit=0.1),
+    ),
+    Figure(
+        key='skills_run_ms',
+        case='skills',
+        title='5,000 skills: a run over one without, CPU ms',
+        digits=2,
+        target=Target(limit=5),
+    ),
+    Figure(key='approve_ms', case='approve', title='write that pauses and resumes, CPU ms', digits=2),
 )
 """All rows, in the order of the table."""
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contestants import BARE, BARE_LIST, CACHE, HERE, OURS, PEERS, CaseError, Contestant, prepare, run_case
+from contestants import BARE, BARE_LIST, CACHE, HERE, OURS, PEERS, ROOT, CaseError, Contestant, prepare, run_case
 from figures import CASES, FIGURES, Case, add_import_over_floor
 from report import missed, render_tables, replace_tables
 
@@ -27,7 +27,16 @@ ROUNDS = 5
 FULL: dict[str, object] = {}
 """The sizes that the targets speak of: the defaults of `cases/measure.py`."""
 
-TINY: dict[str, object] = {'steps': 4, 'messages': 20, 'files': 100, 'repeats': 2}
+TINY: dict[str, object] = {
+    'steps': 4,
+    'messages': 20,
+    'files': 100,
+    'repeats': 2,
+    'skills': 20,
+    'delegations': 2,
+    'approvals': 2,
+    'starts': 2,
+}
 """Sizes that show that everything works, and nothing else."""
 
 Samples = dict[str, dict[str, list[float]]]
@@ -75,7 +84,13 @@ def measure(plan: Plan) -> Samples:
     """Return the values of all rounds of all cases."""
     pythons = {c.key: sys.executable if plan.is_here else prepare(c) for c in plan.contestants}
     tree = make_tree(int(str(plan.sizes.get('files', 10_000))))
-    sizes = {**plan.sizes, 'tree': str(tree)}
+    many_skills = make_skills(int(str(plan.sizes.get('skills', 5_000))))
+    sizes = {
+        **plan.sizes,
+        'tree': str(tree),
+        'many_skills': str(many_skills),
+        'four_skills': str(ROOT / 'skills'),
+    }
     samples: Samples = {contestant.key: {} for contestant in plan.contestants}
     for case in plan.cases:
         rounds = plan.rounds if case.rounds is None else min(case.rounds, plan.at_most)
@@ -103,6 +118,26 @@ def make_tree(files: int) -> Path:
             lines[10] = f'needle_value = {number}\n'
         suffix = 'toml' if number % 10 == 0 else 'py'
         (folder / f'module_{number:05d}.{suffix}').write_text('\n'.join(lines))
+    done.touch()
+    return root
+
+
+def make_skills(count: int) -> Path:
+    """Return a directory with so many skills of 1 KB."""
+    root = CACHE / f'skills-{count}'
+    done = root.with_suffix('.done')
+    if done.exists():
+        return root
+    for number in range(count):
+        folder = root / f'skill-{number:05d}'
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / 'SKILL.md').write_text(
+            f'---\nname: {folder.name}\n'
+            f'description: Use this skill when the user asks for thing number {number}. Gives it in {number} steps.\n'
+            f'license: MIT\nmetadata:\n  author: nobody\n  version: "1.{number}"\n---\n\n# Thing {number}\n\n'
+            + 'Take care of every part of it.\n'
+            * 25
+        )
     done.touch()
     return root
 

@@ -11,7 +11,19 @@ import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / 'benchmarks'
 
-SIZES = {'steps': 4, 'messages': 20, 'files': 60, 'repeats': 1}
+ROOT = BENCHMARKS.parent
+
+SIZES = {
+    'steps': 4,
+    'messages': 20,
+    'files': 60,
+    'repeats': 1,
+    'skills': 3,
+    'delegations': 2,
+    'approvals': 2,
+    'starts': 2,
+    'four_skills': str(ROOT / 'skills'),
+}
 
 SHARED = {
     'create_first_ms',
@@ -25,9 +37,23 @@ SHARED = {
 }
 """The figures that the bare library has too."""
 
+WHOLE = {
+    'whole_step_ms',
+    'whole_create_first_ms',
+    'whole_create_ms',
+    'whole_first_run_ms',
+    'delegate_ms',
+    'approve_ms',
+}
+"""Those that it has of an agent with everything on."""
+
+SKILLS = {'skills_first_s', 'skills_again_s', 'skills_run_ms'}
+"""Those of many skills, which the bare library does not have."""
+
 
 def run_cases(script: str, cases: str, tree: Path) -> dict[str, float]:
-    command = [sys.executable, str(BENCHMARKS / 'cases' / script), cases, json.dumps({**SIZES, 'tree': str(tree)})]
+    sizes = {**SIZES, 'tree': str(tree), 'many_skills': str(tree / 'skills')}
+    command = [sys.executable, str(BENCHMARKS / 'cases' / script), cases, json.dumps(sizes)]
     finished = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)
@@ -39,11 +65,26 @@ def make_tree(root: Path) -> Path:
     return root
 
 
+def make_skills(root: Path, count: int) -> None:
+    for number in range(count):
+        folder = root / f'skill-{number}'
+        folder.mkdir(parents=True)
+        (folder / 'SKILL.md').write_text(f'---\nname: {folder.name}\ndescription: Does {number}.\n---\nDo it.\n')
+
+
 @pytest.fixture(scope='module')
 def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """All figures of ours, by one process."""
     tree = make_tree(tmp_path_factory.mktemp('tree'))
     return run_cases('ours.py', 'create,step,history,search,memory,tree,surface', tree)
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """The figures of ours with everything on, by one process."""
+    root = tmp_path_factory.mktemp('whole')
+    make_skills(root / 'skills', 3)
+    return run_cases('ours.py', 'whole,whole-step,whole-create,delegate,skills,approve', root)
 
 
 def test_the_cases_of_ours_give_all_figures(ours: dict[str, float]) -> None:
@@ -55,6 +96,26 @@ def test_the_floor_gives_the_figures_that_ours_is_compared_by(tmp_path: Path) ->
     assert run_cases('bare.py', 'create,step,history,search,memory', make_tree(tmp_path)).keys() == SHARED
 
 
+def test_the_cases_with_everything_on_give_all_figures(whole: dict[str, float]) -> None:
+    assert whole.keys() == WHOLE | SKILLS | {'whole_tools', 'whole_chars'}
+    # Few skills cost a run less than what two runs differ by.
+    assert all(value > 0 for key, value in whole.items() if key != 'skills_run_ms')
+
+
+def test_the_floor_gives_the_figures_with_everything_on(tmp_path: Path) -> None:
+    assert run_cases('bare.py', 'whole-step,whole-create,delegate,approve', tmp_path).keys() == WHOLE
+
+
+def test_the_floor_in_capabilities_gives_its_step_with_everything_on(tmp_path: Path) -> None:
+    assert run_cases('bare_rooms.py', 'whole-step', tmp_path).keys() == {'whole_step_ms'}
+
+
+def test_skills_that_are_not_found_are_refused(tmp_path: Path) -> None:
+    make_skills(tmp_path / 'skills', 2)
+    with pytest.raises(AssertionError, match='2 skills were found, not 3'):
+        run_cases('ours.py', 'skills', tmp_path)
+
+
 def test_the_floor_with_a_list_gives_what_depends_on_the_list(tmp_path: Path) -> None:
     assert run_cases('bare_rooms.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
 
@@ -62,6 +123,11 @@ def test_the_floor_with_a_list_gives_what_depends_on_the_list(tmp_path: Path) ->
 def test_what_is_sent_by_default_stays_small(ours: dict[str, float]) -> None:
     assert ours['surface_tools'] <= 11
     assert ours['surface_chars'] <= 6_000
+
+
+def test_what_is_sent_with_everything_on_stays_small(whole: dict[str, float]) -> None:
+    assert whole['whole_tools'] <= 11
+    assert whole['whole_chars'] <= 6_000
 
 
 def test_files_in_memory_take_little_more_than_their_bytes(ours: dict[str, float]) -> None:

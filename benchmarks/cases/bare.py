@@ -15,9 +15,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import NoneType
 
+from bare_everything import whole_agent, whole_runs
+from everything import approve_all, measure_approval, measure_delegation, measure_first_run
 from loop import NO_LIMIT, Run, measure_history, measure_search, measure_steps
 from measure import Figures, Sizes, main, measure_creation, measure_memory
-from pydantic_ai import Agent
+from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.capabilities import Capability
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -95,6 +97,12 @@ def _memory(sizes: Sizes) -> Figures:
     return asyncio.run(measure_memory(sizes, write))
 
 
+def _creation(sizes: Sizes) -> Figures:
+    agents: list[Agent[None, str | DeferredToolRequests]] = []
+    made = measure_creation(lambda: agents.append(whole_agent()), prefix='whole_')
+    return {**made, **measure_first_run(whole_runs(agents[0]))}
+
+
 if __name__ == '__main__':
     main(
         {
@@ -103,5 +111,9 @@ if __name__ == '__main__':
             'history': lambda sizes: measure_history(agent_on_a_dict(), sizes),
             'search': lambda sizes: measure_search(agent_on_a_directory(sizes.tree)),
             'memory': _memory,
+            'whole-step': lambda sizes: measure_steps(whole_runs(), sizes, key='whole_step_ms'),
+            'whole-create': _creation,
+            'delegate': lambda sizes: measure_delegation(whole_runs(), {}, sizes),
+            'approve': lambda sizes: measure_approval(whole_agent('write_file'), lambda: None, approve_all, sizes),
         }
     )

@@ -7,6 +7,7 @@ above the floor is the price of capabilities that can be taken out and replaced.
 from __future__ import annotations
 
 from bare import agent_on_a_dict
+from bare_everything import whole_agent, whole_runs
 from loop import measure_history, measure_steps
 from measure import main
 
@@ -14,6 +15,9 @@ if __name__ == '__main__':
     main(
         {
             'step': lambda sizes: measure_steps(agent_on_a_dict(in_capabilities=True), sizes),
+            'whole-step': lambda sizes: measure_steps(
+                whole_runs(whole_agent(in_capabilities=True)), sizes, key='whole_step_ms'
+            ),
             'history': lambda sizes: measure_history(agent_on_a_dict(in_capabilities=True), sizes),
         }
     )

@@ -96,7 +96,7 @@ async def play(run: Run, calls: Sequence[Call], history: Sequence[ModelMessage] 
     return script
 
 
-def measure_steps(run: Run, sizes: Sizes) -> Figures:
+def measure_steps(run: Run, sizes: Sizes, *, key: str = 'step_ms') -> Figures:
     """Return the CPU time of a tool step: request, call, result."""
     calls = write_and_read(sizes.steps)
 
@@ -105,7 +105,7 @@ def measure_steps(run: Run, sizes: Sizes) -> Figures:
         require(script.last_result, f'value {sizes.steps - 1}')
         return await measure_cpu_ms(sizes.repeats, lambda: play(run, calls))
 
-    return {'step_ms': asyncio.run(measure()) / sizes.steps}
+    return {key: asyncio.run(measure()) / sizes.steps}
 
 
 def measure_history(run: Run, sizes: Sizes) -> Figures:
@@ -149,8 +149,8 @@ def measure_tool(run: Run, call: Call, wanted: str) -> float:
     return asyncio.run(measure())
 
 
-def measure_surface(run: Run) -> Figures:
-    """Return what the model is sent by default."""
+def measure_surface(run: Run, *, prefix: str = 'surface') -> Figures:
+    """Return what the model is sent before the first word of a user."""
     script = asyncio.run(play(run, []))
     if script.info is None:
         raise RuntimeError('The model was not asked.')
@@ -159,4 +159,5 @@ def measure_surface(run: Run) -> Figures:
     return surface_figures(
         [(tool.name, tool.description or '', tool.parameters_json_schema) for tool in tools],
         '\n'.join([*system, script.info.instructions or '']),
+        prefix=prefix,
     )

@@ -36,6 +36,18 @@ class Sizes:
     """Measured repetitions in one process, after one that is not; a search is measured once."""
     tree: str = ''
     """The directory that is searched."""
+    delegations: int = 20
+    """Calls of `task` in the run whose delegations are measured."""
+    approvals: int = 20
+    """Pauses and resumptions that are measured together."""
+    starts: int = 15
+    """Runs without and with many skills whose start is compared."""
+    skills: int = 5_000
+    """Skills in the directory of `many_skills`."""
+    many_skills: str = ''
+    """A directory with that many skills."""
+    four_skills: str = ''
+    """The directory of the skills that come with this project, for every contestant to load."""
 
 
 Figures: TypeAlias = Mapping[str, float]
@@ -55,6 +67,16 @@ REGEX = '(needle|thread)_val'
 
 FIRST_GLOB, FIRST_GREP = 'module_00000.toml', 'module_00050.toml'
 """The files that every answer must name."""
+
+
+SUBAGENT, SUBAGENT_DESCRIPTION = 'reviewer', 'Reviews a change and lists its faults.'
+"""The subagent that everybody declares."""
+
+SUBAGENT_INSTRUCTIONS = 'You review changes.'
+"""What it is told."""
+
+SUBAGENT_ANSWER = 'No faults found.'
+"""What it answers at once."""
 
 
 def main(cases: Mapping[str, Case]) -> None:
@@ -86,14 +108,42 @@ async def measure_cpu_ms(repeats: int, work: Callable[[], Awaitable[object]]) ->
     return statistics.median(taken) * 1000
 
 
-def measure_creation(create: Callable[[], object], later: int = 15) -> Figures:
+def measure_creation(create: Callable[[], object], *, later: int = 15, prefix: str = '') -> Figures:
     """Return the CPU time of the first agent that a process makes, and of those after it."""
     taken: list[float] = []
     for _ in range(later + 1):
         start = time.process_time()
         create()
         taken.append(time.process_time() - start)
-    return {'create_first_ms': taken[0] * 1000, 'create_ms': statistics.median(taken[1:]) * 1000}
+    return {f'{prefix}create_first_ms': taken[0] * 1000, f'{prefix}create_ms': statistics.median(taken[1:]) * 1000}
+
+
+def measure_discovery(discover: Callable[[], int], sizes: Sizes) -> Figures:
+    """Return the CPU time of finding many skills: for the first time in a process, and once more.
+
+    Args:
+        discover: Finds them and returns how many there are.
+        sizes: How many there must be.
+    """
+    taken: list[float] = []
+    for _ in range(2):
+        gc.collect()
+        start = cpu_seconds()
+        found = discover()
+        taken.append(cpu_seconds() - start)
+        if found != sizes.skills:
+            raise RuntimeError(f'{found} skills were found, not {sizes.skills}.')
+    return {'skills_first_s': taken[0], 'skills_again_s': taken[1]}
+
+
+async def measure_more_ms(
+    times: int, less: Callable[[], Awaitable[object]], more: Callable[[], Awaitable[object]]
+) -> float:
+    """Return by how many CPU milliseconds one work takes longer than another: by turns, medians, after one of each."""
+    await less()
+    await more()
+    pairs = [(await measure_cpu_ms(1, less), await measure_cpu_ms(1, more)) for _ in range(times)]
+    return statistics.median(pair[1] for pair in pairs) - statistics.median(pair[0] for pair in pairs)
 
 
 async def measure_memory(sizes: Sizes, write: Callable[[str, bytes], Awaitable[object]]) -> Figures:
@@ -115,18 +165,24 @@ def stored_bytes(number: int, size_bytes: int) -> bytes:
     return (line * (size_bytes // len(line) + 1))[:size_bytes]
 
 
-def surface_figures(tools: list[tuple[str, str, object]], instructions: str) -> Figures:
+def surface_figures(tools: list[tuple[str, str, object]], instructions: str, *, prefix: str = 'surface') -> Figures:
     """Return how much a model is sent before the first word of a user.
 
     Args:
         tools: Name, description and JSON schema of the parameters of each tool.
         instructions: The instructions or the system prompt.
+        prefix: What the keys of the figures begin with.
     """
     schemas = sum(
         len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False, separators=(',', ':')))
         for name, description, schema in tools
     )
-    return {'surface_tools': len(tools), 'surface_chars': schemas + len(instructions)}
+    return {f'{prefix}_tools': len(tools), f'{prefix}_chars': schemas + len(instructions)}
+
+
+def task_description(number: int) -> str:
+    """Return what a subagent is told; another text for each number, because one peer refuses to repeat a call."""
+    return f'Review change {number}.'
 
 
 def require(found: str, wanted: str) -> None:

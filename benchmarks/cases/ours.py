@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from loop import NO_LIMIT, Run, measure_history, measure_search, measure_steps, measure_surface
 from measure import Figures, Sizes, main, measure_creation, measure_memory, stored_bytes
+from ours_everything import CASES
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
@@ -86,5 +87,6 @@ if __name__ == '__main__':
             'memory': _memory,
             'tree': _tree,
             'surface': lambda sizes: measure_surface(runs_on(StateBackend)),
+            **CASES,
         }
     )

@@ -1,0 +1,104 @@
+"""The other `pydantic-deep` with what ours has with everything on, and as little besides as its switches allow.
+
+What it is left with: todos, files, commands, its general and its research subagent beside the declared one, skills,
+and approvals of commands. Memory, plans, monitoring, the web, thinking and the management of its context, with which
+it comes, are switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from everything import (
+    answering,
+    approve_all,
+    measure_approval,
+    measure_delegation,
+    measure_first_run,
+    measure_skills_start,
+)
+from loop import NO_LIMIT, Run, measure_steps, measure_surface
+from measure import (
+    SUBAGENT,
+    SUBAGENT_DESCRIPTION,
+    SUBAGENT_INSTRUCTIONS,
+    Figures,
+    Sizes,
+    measure_creation,
+    measure_discovery,
+)
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.models.test import TestModel
+from pydantic_deep.features.skills import SkillsDirectory
+
+from pydantic_deep import DeepAgentDeps, create_deep_agent
+
+
+def whole_agent(sizes: Sizes) -> Agent:
+    """Return an agent with everything on that ours has."""
+    return create_deep_agent(
+        TestModel(),
+        subagents=[
+            {
+                'name': SUBAGENT,
+                'description': SUBAGENT_DESCRIPTION,
+                'instructions': SUBAGENT_INSTRUCTIONS,
+                'model': answering(),
+            }
+        ],
+        skill_directories=[sizes.four_skills],
+        interrupt_on={'execute': True},
+        include_execute=True,
+        include_plan=False,
+        include_memory=False,
+        include_monitoring=False,
+        include_history_archive=False,
+        context_manager=False,
+        cost_tracking=False,
+        web_search=False,
+        web_fetch=False,
+        thinking=False,
+    )
+
+
+def runs_of(agent: Agent) -> Run:
+    """Return runs of an agent; its workspace is in memory."""
+
+    async def run(model: Model, history: Sequence[ModelMessage]) -> object:
+        return await agent.run(
+            'Go on.', model=model, deps=DeepAgentDeps(), message_history=list(history), usage_limits=NO_LIMIT
+        )
+
+    return run
+
+
+def _creation(sizes: Sizes) -> Figures:
+    agents = []
+    made = measure_creation(lambda: agents.append(whole_agent(sizes)), prefix='whole_')
+    return {**made, **measure_first_run(runs_of(agents[0]))}
+
+
+def _skills(sizes: Sizes) -> Figures:
+    """It finds skills when the agent is made, and lists all of them at each request."""
+    found = measure_discovery(lambda: len(SkillsDirectory(path=sizes.many_skills).skills), sizes)
+    without = create_deep_agent(TestModel())
+    within = create_deep_agent(TestModel(), skill_directories=[sizes.many_skills])
+    return {**found, **measure_skills_start(runs_of(without), runs_of(within), sizes)}
+
+
+def _approval(sizes: Sizes) -> Figures:
+    agent = create_deep_agent(TestModel(), interrupt_on={'write_file': True})
+    return measure_approval(agent, DeepAgentDeps, approve_all, sizes)
+
+
+CASES = {
+    'whole': lambda sizes: measure_surface(runs_of(whole_agent(sizes)), prefix='whole'),
+    'whole-step': lambda sizes: measure_steps(runs_of(whole_agent(sizes)), sizes, key='whole_step_ms'),
+    'whole-create': _creation,
+    'delegate': lambda sizes: measure_delegation(runs_of(whole_agent(sizes)), {'subagent_type': SUBAGENT}, sizes),
+    'skills': _skills,
+    'approve': _approval,
+}
+"""The cases, by name."""
