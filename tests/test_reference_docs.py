@@ -19,9 +19,12 @@ DIRECTIVE = re.compile(r'^::: ([\w.]+)$', re.MULTILINE)
 
 PUBLIC_MODULES = (
     'pydantic_deep',
+    'pydantic_deep.approvals',
     'pydantic_deep.cli',
     'pydantic_deep.errors',
     'pydantic_deep.filesystem',
+    'pydantic_deep.skills',
+    'pydantic_deep.subagents',
     'pydantic_deep.testing',
     'pydantic_deep.todos',
     'pydantic_deep_backends',
