@@ -3,6 +3,17 @@
 ```
 DeepAgentError
 ├── InvalidUploadError        (ValueError) the name of an upload leaves `/uploads`
+├── in `pydantic_deep.subagents`
+│   └── InvalidSubagentError  (ValueError) a subagent is described in a way that cannot work
+├── in `pydantic_deep.skills`
+│   └── SkillNotFoundError    (LookupError) there is no skill of that name
+├── in `pydantic_deep.approvals`
+│   └── ApprovalError         (ValueError) answers do not fit what is pending; nothing has run
+│       ├── NothingPendingError      nothing waits
+│       ├── UnknownApprovalError     no pending call has that id
+│       ├── InvalidDecisionError     the call does not take this answer
+│       ├── UnansweredApprovalError  a call that cannot wait on was left out
+│       └── MalformedApprovalError   what waits is not what this release writes
 └── in `pydantic_deep.testing`
     ├── ScriptExhaustedError  (AssertionError) a scripted model was asked once more than it answers
     ├── RecordedRequestError  (AssertionError) a request differs from the recorded one
