@@ -106,6 +106,7 @@ SCRIPTS: dict[str, list[Step]] = {
         ToolCallPart('execute', {'command': 'python3 product.py'}),
         '42.',
     ],
+    'Write a short letter to Ada.': [write('ada.md', 'Dear Ada,\n'), 'The letter is in ada.md.'],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }
