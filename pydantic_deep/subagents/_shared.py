@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
 
+from pydantic_deep._neighbours import Inherits
+
 
 @dataclass
 class Shared(WrapperCapability[Any]):
@@ -21,5 +23,10 @@ class Shared(WrapperCapability[Any]):
         self._as_made = self  # a run works with a copy, which carries this on
 
     def for_subagent(self) -> AbstractCapability[Any]:
-        """Return the capability for the run of a subagent: this one, as it was made."""
-        return self._as_made
+        """Return the capability for the run of a subagent: this one, as it was made.
+
+        What is carried on anyway is carried on in its own way: under its `id`, `Approvals` would take the place of
+        those of the subagent.
+        """
+        wrapped = self._as_made.wrapped
+        return wrapped.for_subagent() if isinstance(wrapped, Inherits) else self._as_made

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, ModelRequestContext, RunContext
+from pydantic_ai import Agent, DeferredToolRequests, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability, Capability, Hooks
 
 from pydantic_deep import DeepAgentDeps, Todos
+from pydantic_deep.approvals import Approvals, pending_approvals
 from pydantic_deep.subagents import Shared, Subagent, Subagents
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -86,3 +87,22 @@ async def test_shared_tools_and_hooks_reach_children(ask: Any) -> None:
     shared: list[Any] = [Shared(Capability(tools=[ping])), Shared(hooks)]
     await Agent(model, capabilities=[Subagents([child]), *shared]).run('go', deps=DeepAgentDeps())
     assert sorted(seen) == ['ping go', 'ping work', 'task go']
+
+
+async def test_shared_approvals_leave_a_subagent_its_own() -> None:
+    ran: list[str] = []
+
+    def wipe() -> None:
+        ran.append('wipe')
+
+    child = Agent[Any, Any](
+        ScriptedModel(call('wipe'), 'done'), tools=[wipe], capabilities=[Approvals(interrupt_on={'wipe': True})]
+    )
+    parent = Agent[Any, Any](
+        ScriptedModel(call('task', subagent='child', description='work')),
+        output_type=[str, DeferredToolRequests],
+        capabilities=[Subagents([Subagent('child', 'A child.', agent=child)]), Shared(Approvals())],
+    )
+    paused = await parent.run('go', deps=DeepAgentDeps())
+    assert [each.tool for each in pending_approvals(paused.output)] == ['wipe']
+    assert ran == []
