@@ -255,8 +255,7 @@ def test_every_signature() -> None:
         {
             'ApprovalRule': 'when=…, decisions=…, allow=…, deny=…',
             'Approvals': 'id=…, description=…, defer_loading=…, interrupt_on=…',
-            'Approvals.for_subagent': '',
-            'Approvals.for_run': 'ctx',
+            'Approvals.for_subagent': '', "Approvals.gates": "tool_name", 'Approvals.for_run': 'ctx',
             'Approvals.get_ordering': '',
             'Approvals.get_wrapper_toolset': 'toolset',
             'Approvals.after_tool_validate': 'ctx, call, tool_def, args',

@@ -9,6 +9,9 @@ engine of `search`.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from .composite import CompositeBackend
 from .errors import (
     BackendError,
@@ -24,7 +27,6 @@ from .errors import (
     SandboxUnavailableError,
 )
 from .local import LocalBackend
-from .overlay import OverlayBackend, OverlayMerge
 from .protocol import (
     BackendProtocol,
     BackendRef,
@@ -40,7 +42,6 @@ from .protocol import (
     SupportsSnapshots,
 )
 from .readonly import ReadOnlyBackend
-from .sandbox import SandboxBackend, SandboxLimits
 from .search import GlobResult, GrepMatch, GrepResult, SearchProblem
 from .snapshots import (
     Conflict,
@@ -54,6 +55,18 @@ from .snapshots import (
     needed_for_merge,
 )
 from .state import StateBackend
+
+if TYPE_CHECKING:
+    from .overlay import OverlayBackend, OverlayMerge
+    from .sandbox import SandboxBackend, SandboxLimits
+
+_MODULE_BY_NAME = {
+    'OverlayBackend': 'pydantic_deep_backends.overlay',
+    'OverlayMerge': 'pydantic_deep_backends.overlay',
+    'SandboxBackend': 'pydantic_deep_backends.sandbox',
+    'SandboxLimits': 'pydantic_deep_backends.sandbox',
+}
+"""Where the names are that not every program uses. They are imported when they are first asked for."""
 
 __all__ = [
     'BackendError',
@@ -101,3 +114,17 @@ __all__ = [
     'merge_trees',
     'needed_for_merge',
 ]
+
+if not TYPE_CHECKING:  # a checker that saw it would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Import a name that is asked for."""
+        if name not in _MODULE_BY_NAME:
+            raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        globals()[name] = value = getattr(import_module(_MODULE_BY_NAME[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    """Return the names of the module, asked for or not."""
+    return sorted({*globals(), *__all__})

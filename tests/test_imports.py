@@ -1,0 +1,41 @@
+"""What an import brings along, and what it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import pydantic_deep
+import pydantic_deep_backends
+
+LATER = [
+    'pydantic_deep.approvals',
+    'pydantic_deep.skills',
+    'pydantic_deep.subagents',
+    'pydantic_deep_backends.overlay',
+    'pydantic_deep_backends.sandbox',
+    'yaml',
+]
+
+
+@pytest.mark.parametrize('package', [pydantic_deep, pydantic_deep_backends])
+def test_every_name_is_there_when_it_is_asked_for(package: object) -> None:
+    names: list[str] = [*getattr(package, '__all__')]  # noqa: B009 - a module has no type that says it
+    assert set(names) <= set(dir(package))
+    assert all(getattr(package, name) is not None for name in names)
+    with pytest.raises(AttributeError, match="has no attribute 'Typo'"):
+        getattr(package, 'Typo')  # noqa: B009
+
+
+def test_what_not_every_program_uses_is_imported_later() -> None:
+    program = (
+        'import sys, pydantic_deep\n'
+        f'print(*[name for name in {LATER} if name in sys.modules])\n'
+        'pydantic_deep.Approvals, pydantic_deep.Skills, pydantic_deep.Subagents, pydantic_deep.SandboxBackend\n'
+        'pydantic_deep.OverlayBackend\n'
+        f'print(*[name for name in {LATER} if name in sys.modules])\n'
+    )
+    ran = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ['', ' '.join(LATER[:-1])]
