@@ -26,7 +26,7 @@ class UnreadableArgumentsError(DeepAgentError, ValueError):
 
 def render_arguments(args: Mapping[str, JsonValue]) -> str:
     """Return the arguments as YAML, from which `parse_arguments` reads the same again."""
-    text = ''.join(_entry(name, value) for name, value in args.items())
+    text = ''.join(_entry(name, value) for name, value in args.items()) or '{}\n'
     try:
         is_same = parse_arguments(text) == args
     except UnreadableArgumentsError:
@@ -62,7 +62,7 @@ def _entry(name: str, value: JsonValue) -> str:
 def _plain(args: dict[str, Any]) -> str:
     """Return YAML by PyYAML, in which what cannot be seen is escaped."""
     text = json.dumps(args, ensure_ascii=False)
-    return yaml.dump(args, Dumper=_Dumper, allow_unicode=visible(text) == text, sort_keys=False, width=2**31) if args else ''
+    return yaml.dump(args, Dumper=_Dumper, allow_unicode=visible(text) == text, sort_keys=False, width=2**31)
 
 
 def _problem(error: Exception) -> str:

@@ -277,7 +277,8 @@ class _Running:
                 if text:
                     self._show(TextEvent(text=text))
             case SubagentEvent():
-                await self._take_call(event.event, within=f'{event.tool_call_id}/', path=event.path)
+                task = _part_of_id(event.tool_call_id or '')
+                await self._take_call(event.event, within=f'{task}/', path=event.path)
             case FunctionToolCallEvent() | FunctionToolResultEvent():
                 await self._take_call(event)
             case _:
@@ -288,7 +289,7 @@ class _Running:
         match event:
             case FunctionToolCallEvent(part=part):
                 self._report_usage()
-                id = f'{within}{part.tool_call_id}'
+                id = f'{within}{_part_of_id(part.tool_call_id)}'
                 if id not in self._announced:  # a call that waited is announced again when it runs
                     self._announced.add(id)
                     args = part.args_as_dict()
@@ -296,7 +297,7 @@ class _Running:
             case FunctionToolResultEvent(part=part):
                 self._show(
                     ToolResultEvent(
-                        id=f'{within}{part.tool_call_id}',
+                        id=f'{within}{_part_of_id(part.tool_call_id)}',
                         tool=part.tool_name,
                         path=list(path),
                         outcome=part.outcome,
@@ -323,6 +324,11 @@ class _Running:
         if usage != self._usage:
             self._usage = usage
             self._show(UsageEvent(usage=usage))
+
+
+def _part_of_id(tool_call_id: str) -> str:
+    """Return an id as it stands in that of a `PendingApproval`, where slashes part the ids on the way."""
+    return tool_call_id.replace('%', '%25').replace('/', '%2F')
 
 
 def _sums(run: RunUsage) -> Usage:

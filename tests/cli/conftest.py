@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from io import StringIO
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 from pydantic_ai.models import Model
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._app import app
 from pydantic_deep.cli._approvals import ApprovalMode
 from pydantic_deep.cli._run import Worker
 from pydantic_deep.cli._surroundings import Surroundings
+from pydantic_deep.cli._terminal import Terminal
 from pydantic_deep.cli._worker import MAX_TOKENS, Settings, open_worker
 from pydantic_deep.testing import FakeClock
 
@@ -36,13 +39,47 @@ def work(tmp_path: Path) -> Path:
     return directory
 
 
+class ScriptedTerminal(Terminal):
+    """A terminal at which a person types what a test says; an exception is a key such as Ctrl-C."""
+
+    def __init__(self, *typed: str | BaseException, width: int = 80) -> None:
+        super().__init__(stdin=StringIO(), stdout=StringIO())
+        self.typed = list(typed)
+        self.prompts: list[tuple[str, str, bool]] = []
+        """What was asked: the prompt, what stood there, whether it had lines."""
+        self.__dict__['console'] = Console(file=self.stdout, width=width)  # a file has no size
+
+    @property
+    def shown(self) -> str:
+        """All that was printed."""
+        assert isinstance(self.stdout, StringIO)
+        return self.stdout.getvalue()
+
+    async def ask(self, prompt: str, *, default: str = '', multiline: bool = False) -> str:
+        self.prompts.append((prompt, default, multiline))
+        typed = self.typed.pop(0)
+        if isinstance(typed, BaseException):
+            raise typed
+        return typed
+
+
+@pytest.fixture
+def make_terminal() -> type[ScriptedTerminal]:
+    """Make a terminal at which a person types."""
+    return ScriptedTerminal
+
+
 @pytest.fixture
 def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Run the command line in the directory; standard streams are no terminal."""
     monkeypatch.chdir(work)
 
     def invoke(
-        *args: str, model: Model | None = None, environment: Mapping[str, str] | None = None, stdin: str = ''
+        *args: str,
+        model: Model | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: str = '',
+        terminal: Terminal | None = None,
     ) -> Result:
         models = {} if model is None else {'given': model}
         named = {} if model is None else {'PYDANTIC_DEEP_MODEL': 'given'}
@@ -55,7 +92,7 @@ def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.Mon
                 **(environment or {}),
             },
             clock=clock.monotonic,
-            open_terminal=nullcontext,
+            open_terminal=lambda: nullcontext(terminal),
         )
         return CliRunner().invoke(app, list(args), obj=surroundings, input=stdin)
 
