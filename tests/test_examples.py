@@ -89,7 +89,9 @@ async def test_commands_in_a_sandbox_where_there_is_none(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv('PATH', str(tmp_path))
-    assert await run('commands_in_a_sandbox', capsys) == snapshot("No command runs here. There is no `bwrap` on the PATH. Install it: `apt-get install bubblewrap perl-base`.\n")
+    assert await run('commands_in_a_sandbox', capsys) == snapshot(
+        'No command runs here. There is no `bwrap` on the PATH. Install it: `apt-get install bubblewrap perl-base`.\n'
+    )
 
 
 async def test_files_in_a_directory(capsys: pytest.CaptureFixture[str]) -> None:
