@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from prompt_toolkit import PromptSession
+from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.output import create_output
@@ -50,8 +51,9 @@ class Terminal:
             EOFError: The person pressed Ctrl-D, or the terminal is gone.
         """
         self.forget()
-        session = PromptSession[str](input=self._input, output=create_output(self.stdout), multiline=multiline)
-        return await session.prompt_async(prompt, default=default)
+        with create_app_session(input=self._input, output=create_output(self.stdout)):
+            # Not handed to the prompt itself, which then would draw on terminals that cannot move their cursor.
+            return await PromptSession[str](multiline=multiline).prompt_async(prompt, default=default)
 
     def forget(self) -> None:
         """Drop what was typed and not read yet: it was typed without the question in sight."""

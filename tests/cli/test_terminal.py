@@ -33,7 +33,7 @@ PROMPT = '\x1b[?2004h'
 
 PROGRAM = """
 import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # from now on Ctrl-C is sent here
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)  # from now on Ctrl-C is sent here
 
 import anyio, asyncio
 from pydantic_deep.cli import main
@@ -54,6 +54,18 @@ async def hang(messages, info):
         except asyncio.CancelledError:
             sys.stderr.write('stopping')
 
+async def until_typed(messages, info):
+    typed = asyncio.Event()
+    asyncio.get_running_loop().add_reader(0, typed.set)
+    print('type now', file=sys.stderr, flush=True)
+    await typed.wait()
+    asyncio.get_running_loop().remove_reader(0)
+    return EDIT
+
+def told(messages, info):
+    return str(messages[-1].parts[0].content)
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
 PLAN = [{'content': 'Read the poem', 'status': 'in_progress'}]
 FIRST = [call('write_todos', todos=PLAN), call('ls', path='/')]
 SCRIPTS = {
@@ -62,6 +74,10 @@ SCRIPTS = {
     'waits, then answers': ScriptedModel(FIRST, wait, 'Two\\nflowers.'),
     'hangs once': ScriptedModel(hang_once),
     'hangs': ScriptedModel(hang),
+    'edits': ScriptedModel(EDIT, told),
+    'edits, then waits': ScriptedModel(EDIT, wait),
+    'edits twice': ScriptedModel(EDIT, told, EDIT, told),
+    'waits for keys, then edits': ScriptedModel(until_typed, told),
     'echoes': ScriptedModel('First answer.', 'Second answer.'),
 }
 sys.exit(main(models=SCRIPTS))
@@ -107,12 +123,14 @@ class Terminal:
 
 
 @contextmanager
-def open_terminal(*args: str, columns: int, environment: dict[str, str]) -> Generator[Terminal]:
+def open_terminal(
+    *args: str, columns: int, environment: dict[str, str], stdin: int | None = None
+) -> Generator[Terminal]:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, columns))
     process = subprocess.Popen(
         [sys.executable, '-c', PROGRAM, *args],
-        stdin=theirs,
+        stdin=theirs if stdin is None else stdin,
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
@@ -136,10 +154,13 @@ def start(work: Path, tmp_path: Path) -> Generator[Start]:
     """Start the command in the directory, on a terminal of 80 columns."""
     with ExitStack() as stack:
 
-        def start(command: str, model: str, *args: str, columns: int = 80, **environment: str) -> Terminal:
+        def start(
+            command: str, model: str, *args: str, columns: int = 80, stdin: int | None = None, **environment: str
+        ) -> Terminal:
             argv = (command, *args, '--dir', str(work), '--model', model)
-            variables = {'XDG_STATE_HOME': str(tmp_path / 'state'), **environment}
-            return stack.enter_context(open_terminal(*argv, columns=columns, environment=variables))
+            state = {'XDG_STATE_HOME': str(tmp_path / 'state'), 'HOME': str(tmp_path)}
+            variables = {**state, 'VISUAL': '', 'EDITOR': '', **environment}
+            return stack.enter_context(open_terminal(*argv, columns=columns, environment=variables, stdin=stdin))
 
         yield start
 
@@ -246,7 +267,7 @@ def test_a_second_ctrl_c_ends_a_turn_that_hangs(start: Start) -> None:
 
 
 def test_an_interrupt_without_a_terminal_stops_the_run_too(work: Path) -> None:
-    program = PROGRAM.replace('fcntl.ioctl(0, termios.TIOCSCTTY, 0)', '')
+    program = PROGRAM.replace('fcntl.ioctl(2, termios.TIOCSCTTY, 0)', '')
     args = ['run', 'Go', '--dir', str(work), '--model', 'hangs once']
     process = subprocess.Popen([sys.executable, '-c', program, *args], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stderr is not None
@@ -257,3 +278,137 @@ def test_an_interrupt_without_a_terminal_stops_the_run_too(work: Path) -> None:
     assert (process.returncode, output) == (130, b'')
     assert errors.decode().endswith('Interrupted. What was done stays done.\n')
     assert SHOW_CURSOR.encode() not in errors
+
+
+QUESTION = 'conversation'
+"""Near the end of the line that says what may be typed."""
+
+
+@pytest.mark.parametrize(('term', 'prompt'), [('xterm-256color', PROMPT), ('dumb', '> ')])
+def test_a_question_shows_the_diff_and_yes_lets_the_call_run(start: Start, work: Path, term: str, prompt: str) -> None:
+    terminal = start('run', 'edits', 'Go', TERM=term)
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(prompt)
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+    terminal.type('y\r')
+    assert terminal.wait_for_end() == 0
+    shown = plain(terminal.shown)
+    assert '? edit_file' in shown
+    assert '  │ -violet\n  │ +lily\n' in shown
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
+    assert ('\x1b[32m' in terminal.shown) == (term != 'dumb')  # the diff has colours
+
+
+def test_no_and_its_reason_reach_the_model(start: Start, work: Path) -> None:
+    terminal = start('run', 'edits', 'Go')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('n\r')
+    terminal.wait_for('Why?')
+    terminal.type('Too short.\r')
+    assert terminal.wait_for_end() == 0
+    assert plain(terminal.shown).rstrip().endswith('A person denied this call: Too short.')
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+
+
+@pytest.mark.parametrize('columns', [80, 40])
+def test_a_question_fits_the_terminal(start: Start, columns: int) -> None:
+    terminal = start('run', 'edits', 'Go', columns=columns)
+    terminal.wait_for(QUESTION)
+    shown = plain(terminal.shown)
+    lines = shown[shown.index('? edit_file') :].split('\n')
+    assert max(map(len, lines)) <= columns
+
+
+def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(start: Start, work: Path) -> None:
+    terminal = start('chat', 'edits twice')
+    terminal.wait_for(PROMPT)
+    terminal.type('Go\r')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('\x03')
+    terminal.wait_for('Interrupted.')
+    terminal.wait_for(PROMPT)
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+    terminal.type('And now?\r')
+    terminal.wait_for('interrupted')
+    terminal.wait_for(PROMPT)
+    terminal.type('/quit\r')
+    assert terminal.wait_for_end() == 0
+
+
+def test_ctrl_c_after_a_question_stops_the_turn_too(start: Start, work: Path) -> None:
+    terminal = start('run', 'edits, then waits', 'Go')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('y\r')
+    terminal.wait_for('1 tool call,')
+    terminal.type('\x03')
+    assert terminal.wait_for_end() == 130
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
+
+
+def test_what_is_typed_before_a_question_does_not_answer_it(start: Start, work: Path) -> None:
+    terminal = start('run', 'waits for keys, then edits', 'Go')
+    terminal.wait_for('type now')
+    terminal.type('y\r')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('n\ry\r')  # nor does what comes with the answer answer the next question
+    terminal.wait_for('Why?')
+    terminal.type('No.\r')
+    assert terminal.wait_for_end() == 0
+    assert plain(terminal.shown).rstrip().endswith('A person denied this call: No.')
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+
+
+def test_the_editor_changes_the_arguments(start: Start, work: Path, tmp_path: Path) -> None:
+    script = tmp_path / 'editor.py'
+    script.write_text(
+        "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().replace('lily', 'oak'))"
+    )
+    terminal = start('run', 'edits', 'Go', VISUAL=f'{sys.executable} {script}')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('e\r')
+    assert terminal.wait_for_end() == 0
+    assert (work / 'poem.txt').read_text() == 'rose\noak\n'
+
+
+def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: Start, work: Path) -> None:
+    terminal = start('run', 'edits', 'Go')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('e\r')
+    terminal.wait_for('then Enter ends it.')
+    terminal.wait_for(PROMPT)
+    terminal.type('\x7f\x7f\x7foak\x1b\r')  # over the end of `lily` and the newline
+    assert terminal.wait_for_end() == 0
+    assert (work / 'poem.txt').read_text() == 'rose\nlioak\n'
+
+
+def test_where_standard_input_is_a_pipe_the_controlling_terminal_is_asked(start: Start, work: Path) -> None:
+    ours, theirs = os.pipe()
+    terminal = start('run', 'edits', '-', stdin=ours)
+    os.close(ours)
+    os.write(theirs, b'Go')
+    os.close(theirs)
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('y\r')
+    assert terminal.wait_for_end() == 0
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
+
+
+def test_without_any_terminal_nothing_hangs_and_nothing_is_allowed(work: Path) -> None:
+    program = PROGRAM.replace('fcntl.ioctl(2, termios.TIOCSCTTY, 0)', '')
+    done = subprocess.run(
+        [sys.executable, '-c', program, 'run', 'Go', '--dir', str(work), '--model', 'edits', '--no-user-skills'],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+    )
+    assert (done.returncode, done.stdout.startswith('Nobody can be asked for approval here.')) == (0, True)
+    assert 'Use --approvals=allow' in done.stderr
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
