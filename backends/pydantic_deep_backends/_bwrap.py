@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import BinaryIO, Final, cast
 
 from ._cgroups import Controllers, make_group
 from ._commands import exit_code_of
@@ -51,7 +51,10 @@ _USER: Final = 1000
 """The user and the group inside; outside it is the user of this process, so that both own the same files."""
 
 _INIT: Final = r"""
-open(my $variables, '<&=', shift @ARGV) && open(my $report, '>&=', shift @ARGV) or die "init: $!\n";
+open(my $variables, '<&=', shift @ARGV) && open(my $report, '>&=', shift @ARGV) && open(my $gate, '<&=', shift @ARGV)
+    or die "init: $!\n";
+sysread($gate, my $go, 1) or exit 1;
+close $gate;
 %ENV = map { split(/=/, $_, 2) } split(/\0/, do { local $/; <$variables> } // '');
 close $variables;
 syswrite $report, '.';
@@ -66,7 +69,7 @@ while ((my $gone = wait) > 0) {
     if ($gone == $child) { syswrite $report, $?; last }
 }
 """
-"""The first process: sets the variables, runs the command, buries orphans, reports the wait status, and ends."""
+"""The first process: waits for a byte, and ends if none can come any more; sets the variables, runs the command, buries orphans, reports the wait status, and ends."""
 
 _SEPARATION: Final = (
     '--unshare-all', '--unshare-user', '--disable-userns', '--assert-userns-disabled', '--cap-drop', 'ALL',
@@ -74,6 +77,8 @@ _SEPARATION: Final = (
     '--uid', str(_USER), '--gid', str(_USER),
 )  # fmt: skip
 """What every sandbox is cut off by; the network is shared again where that is asked for."""
+
+_TOP: Final = Path('/')
 
 _DEVICES: Final = {'null': (1, 3), 'zero': (1, 5), 'full': (1, 7), 'random': (1, 8), 'urandom': (1, 9), 'tty': (5, 0)}
 """The devices of a sandbox and their numbers (`Documentation/admin-guide/devices.txt`)."""
@@ -132,8 +137,7 @@ class SandboxCommand:
 
     def kill(self) -> None:
         """End the first process; the kernel ends the others."""
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.first, signal.SIGKILL)
+        _kill(self.first)
 
     def exit_code(self, report: bytes, stderr: str) -> int:
         """Return the exit code of the command; that of SIGKILL if the memory of the sandbox was used up."""
@@ -223,12 +227,11 @@ class _Passing(ExitStack):
         self.options.append(str(self._add(write)))
         return read
 
-    def pipe_to(self, ours: ExitStack) -> int:
+    def pipe_to(self, ours: ExitStack) -> BinaryIO:
         """Return the end to write to of a pipe whose other end is passed."""
         read, write = os.pipe()
-        ours.callback(os.close, write)
         self.options.append(str(self._add(read)))
-        return write
+        return ours.enter_context(os.fdopen(write, 'wb', buffering=0))
 
     def _add(self, descriptor: int) -> int:
         self.callback(os.close, descriptor)
@@ -253,10 +256,10 @@ def _spawn(
         *_kernel_files(plan.limits.tmp_bytes, devices),
         *(option for path, host in plan.read_only for option in ('--ro-bind', host, path)),
         *('--bind', root, WORKSPACE, '--chdir', WORKSPACE, '--remount-ro', '/'),
-        *('--seccomp', passing.file(program), '--info-fd', info, '--block-fd', gate),
+        *('--seccomp', passing.file(program), '--info-fd', info),
     ]
     block = b'\0'.join(os.fsencode(f'{name}={value}') for name, value in variables.items())
-    init = [_PERL, '-e', _INIT, '--', passing.file(block), report]
+    init = [_PERL, '-e', _INIT, '--', passing.file(block), report, gate]
     options_file = passing.file(b''.join(os.fsencode(option) + b'\0' for option in options))
     try:
         return subprocess.Popen(  # noqa: S603 - running what it is given is its purpose
@@ -277,11 +280,11 @@ def _system(file: Callable[[bytes], str], *, network: bool) -> Iterator[str]:
     """Yield the options for the programs of the host and what they need of `/etc`."""
     yield from ('--ro-bind', '/usr', '/usr')
     for name in ('bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32'):
-        path = Path('/', name)
+        path = _TOP / name
         if path.is_symlink():
-            yield from ('--symlink', str(path.readlink()), str(path))
+            yield from ('--symlink', str(path.readlink()), f'/{name}')
         elif path.is_dir():
-            yield from ('--ro-bind', str(path), str(path))
+            yield from ('--ro-bind', str(path), f'/{name}')
     for path in (*_HOST_FILES, *(('/etc/resolv.conf',) if network else ())):
         yield from ('--ro-bind-try', path, path)
     for path, text in _MADE_UP.items():
@@ -322,8 +325,9 @@ def _hidden() -> tuple[list[str], list[str]]:
     return [path for path in _HIDDEN_DIRECTORIES if Path(path).is_dir()], sorted({*files})
 
 
-def _admit(plan: SandboxPlan, process: subprocess.Popen[bytes], info: int, gate: int, cleanup: ExitStack) -> int:
+def _admit(plan: SandboxPlan, process: subprocess.Popen[bytes], info: int, gate: BinaryIO, cleanup: ExitStack) -> int:
     """Set the limits of the first process, which waits, and let it go on; return a descriptor of it."""
+    first: int | None = None
     try:
         pid = _first_process(info)
         first = os.pidfd_open(pid)
@@ -335,14 +339,22 @@ def _admit(plan: SandboxPlan, process: subprocess.Popen[bytes], info: int, gate:
         group = make_group(plan.controllers, processes=plan.limits.processes, memory_bytes=plan.limits.memory_bytes)
         cleanup.callback(group.remove)
         group.add(pid)
-        os.write(gate, b'.')
+        gate.write(b'.')
     except BaseException as error:
+        gate.close()  # so that nothing is run, however far the first process is
+        if first is not None:
+            _kill(first)
         process.kill()
         said = process.communicate()[1].decode(errors='replace')
         if isinstance(error, OSError):
             raise _unavailable(said or str(error)) from error
         raise
     return first
+
+
+def _kill(first: int) -> None:
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(first, signal.SIGKILL)
 
 
 def _first_process(info: int) -> int:

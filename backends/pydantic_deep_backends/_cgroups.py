@@ -128,10 +128,8 @@ def _find(
             continue
         own = top / places.get(controller if controllers else '', '/').lstrip('/')
         for parent in (own, *own.parents):
-            if _is_usable(parent, files):
+            if parent.is_relative_to(top) and _is_usable(parent, files):
                 return parent
-            if parent == top:
-                break
     return None
 
 

@@ -91,6 +91,9 @@ _ADVICE: Final = {
 }
 """What to do where a promise is not kept; for all others, a current bwrap on a current kernel."""
 
+_DEVICE: Final = Path('/dev/full')
+"""The device that the probe tries to change: the one that is needed least."""
+
 _lock = threading.Lock()
 
 
@@ -141,8 +144,7 @@ def _probe(plan: SandboxPlan, machine: str) -> tuple[set[str], str]:
             plan.limits.tmp_bytes,
         )
         command = ['/usr/bin/perl', '-e', _PROBE, '--', *map(str, arguments)]
-        device = Path('/dev/full')
-        before = stat.S_IMODE(device.stat().st_mode)
+        before = stat.S_IMODE(_DEVICE.stat().st_mode)
         result = Execution(
             start=lambda: start_in_sandbox(plan, str(workspace), command, {'PROBE': ''}),
             check=lambda: None,
@@ -151,10 +153,10 @@ def _probe(plan: SandboxPlan, machine: str) -> tuple[set[str], str]:
         ).run()
         assert result is not None  # noqa: S101 - nobody stopped it
         kept = {*result.stdout.splitlines()}
-        if stat.S_IMODE(device.stat().st_mode) == before:
+        if stat.S_IMODE(_DEVICE.stat().st_mode) == before:
             kept.add(_DEVICES)
         else:
-            device.chmod(before)
+            _DEVICE.chmod(before)
         made = workspace / 'made'
         if made.exists() and made.stat().st_uid == os.geteuid():
             kept.add(_OWN_FILES)

@@ -114,13 +114,13 @@ def _wait_for(child: int) -> int:
 
 def _end_children() -> None:
     """Kill all descendants, again and again until there is none: who is killed cannot start another."""
+    libc = ctypes.CDLL(None)
     try:
         while True:
             for pid in descendants(os.getpid()):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except (ProcessLookupError, PermissionError):  # gone; or not ours to end, and not ours to wait for
-                    continue
+                libc.kill(
+                    pid, signal.SIGKILL
+                )  # fails where it is gone, or is not ours to end: then it is not waited for
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
             time.sleep(_PAUSE_SECONDS)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,13 +192,60 @@ async def pid_in(path: Path) -> int:
     return int(path.read_text())
 
 
+@pytest.mark.parametrize(
+    'backend',
+    [
+        'LocalBackend(root, allow_commands=True)',
+        pytest.param(
+            'SandboxBackend(root)',
+            marks=pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed'),
+        ),
+    ],
+)
+def test_nothing_is_left_of_a_process_that_is_killed(tmp_path: Path, backend: str) -> None:
+    # Not measured for coverage: a killed process leaves half a file of figures.
+    env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
+    env['PYTHONPATH'] = os.pathsep.join(sys.path)
+    with subprocess.Popen([sys.executable, '-c', KILLED.format(backend=backend), str(tmp_path)], env=env) as process:
+        while len(living(tmp_path)) != 3:
+            assert process.poll() is None
+        process.kill()
+    while living(tmp_path):
+        pass
+
+
+KILLED = """
+import sys
+import anyio
+from pydantic_deep_backends import LocalBackend, SandboxBackend
+
+root = sys.argv[1]
+backend = {backend}
+anyio.run(lambda: backend.run('sleep 600 & setsid sleep 600 & wait', shell=True))
+"""
+
+
+def living(root: Path) -> list[str]:
+    """Return the commands of processes whose working directory is `root`, on whichever side."""
+    status = root.stat()
+    found: list[str] = []
+    for directory in Path('/proc').glob('[0-9]*'):
+        try:
+            if os.path.samestat((directory / 'cwd').stat(), status):
+                found.append((directory / 'comm').read_text().strip())
+        except OSError:
+            continue
+    return [name for name in found if name in ('sh', 'sleep')]
+
+
 # The program that watches, run as it is, and measured
 
 
 def watch(*command: str, parent: int | None = None) -> tuple[subprocess.Popen[bytes], int]:
     report, write_end = os.pipe()
-    arguments = [str(write_end), str(parent or os.getpid()), *command]
-    process = subprocess.Popen([sys.executable, supervisor.__file__, *arguments], pass_fds=(write_end,))
+    # As a module, which makes it one that is measured; the backend runs the file alone, which starts faster.
+    program = [sys.executable, '-m', supervisor.__name__, str(write_end), str(parent or os.getpid())]
+    process = subprocess.Popen([*program, *command], pass_fds=(write_end,))
     os.close(write_end)
     return process, report
 
@@ -248,3 +296,4 @@ def test_descendants_are_those_of_all_generations() -> None:
         shell.stdin.close()
     assert len(below) == 3
     assert supervisor.descendants(2**30) == []
+    assert supervisor._parent_of(str(2**30)) == 0  # pyright: ignore[reportPrivateUsage] - gone since it was listed
