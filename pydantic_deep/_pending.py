@@ -17,6 +17,10 @@ from pydantic_ai import DeferredToolRequests, DeferredToolResults
 KEY = 'pydantic_deep'
 """The key of metadata that is ours. Other keys belong to whoever wrote them, and are kept."""
 
+DELEGATES = 'pydantic_deep_delegates'
+"""The key in a tool's metadata that says that its calls may be delegations. Answers of a delegation are nothing to the
+calls of any other tool."""
+
 DecisionKind: TypeAlias = Literal['approve', 'edit', 'deny', 'respond']
 """What a person may answer."""
 
@@ -98,8 +102,11 @@ class Edited(_Shape):
 
     kind: Literal['edited'] = 'edited'
     request: dict[str, Any]
+    """The metadata of the request: what the person was shown."""
     args: dict[str, JsonValue]
     """The arguments to run with."""
+    shown: str | None = None
+    """A digest of the tool and these arguments; approvals write and compare it."""
 
 
 class Responded(_Shape):
@@ -119,6 +126,7 @@ class DelegationAnswers(_Shape):
 
 Request: TypeAlias = Annotated[CallRequest | DelegationRequest, Field(discriminator='kind')]
 Answer: TypeAlias = Annotated[Held | Approved | Edited | Responded | DelegationAnswers, Field(discriminator='kind')]
+
 
 def dump(
     value: CallRequest | DelegationRequest | Held | Approved | Edited | Responded | DelegationAnswers,

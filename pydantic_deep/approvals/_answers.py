@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -173,17 +174,23 @@ def _answer(
     edited = request.edited if request is not None else None
     match decision:
         case Approve() if edited is not None:
-            results.approvals[id] = ToolApproved(override_args=edited)
-            results.metadata[id] = dump(Edited(request=metadata, args=edited))
+            _edit(results, call, metadata, edited)
         case Approve():
             results.approvals[id] = ToolApproved()
             results.metadata[id] = dump(Approved(request=metadata, shown=digest_of(call)))
         case Edit():
-            args = dict(decision.args)
-            results.approvals[id] = ToolApproved(override_args=args)
-            results.metadata[id] = dump(Edited(request=metadata, args=args))
+            _edit(results, call, metadata, dict(decision.args))
         case Deny():
             results.approvals[id] = ToolDenied(decision.reason)
         case _:
             results.approvals[id] = ToolApproved()
             results.metadata[id] = dump(Responded(content=decision.content))
+
+
+def _edit(
+    results: DeferredToolResults, call: ToolCallPart, metadata: dict[str, Any], args: dict[str, JsonValue]
+) -> None:
+    """Add that a call runs with other arguments."""
+    results.approvals[call.tool_call_id] = ToolApproved(override_args=args)
+    edited = Edited(request=metadata, args=args, shown=digest_of(replace(call, args=args)))
+    results.metadata[call.tool_call_id] = dump(edited)

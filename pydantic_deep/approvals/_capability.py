@@ -63,7 +63,7 @@ class Approvals(AbstractCapability[object]):
     _inherited: bool = field(default=False, init=False, repr=False)
     _gate: Gate | None = field(default=None, init=False, repr=False)
     _leads: bool = field(default=False, init=False, repr=False)
-    _admitted: dict[str, _Answer | None] = field(default_factory=dict[str, '_Answer | None'], init=False, repr=False)
+    _admitted: dict[str, _Admitted] = field(default_factory=dict[str, '_Admitted'], init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what is neither a bool nor a rule, and to be loaded by the model.
@@ -127,7 +127,8 @@ class Approvals(AbstractCapability[object]):
         """Let the call run, make it wait, or refuse it."""
         gate = self._gate or self._open(ctx)
         if self._leads and (ctx.tool_call_approved or gate.concerns(tool_def)) and tool_def.kind != 'external':
-            self._admitted[call.tool_call_id] = await _admit(ctx, gate, Call(call=call, tool_def=tool_def, args=args))
+            found = Call(call=call, tool_def=tool_def, args=args)
+            self._admitted[call.tool_call_id] = _Admitted(call=found, answer=await _admit(ctx, gate, found))
         return args
 
     async def on_tool_validate_error(
@@ -165,10 +166,11 @@ class Approvals(AbstractCapability[object]):
             return await handler(args)
         found = Call(call=call, tool_def=tool_def, args=args)
         answer = None
-        if call.tool_call_id in self._admitted:
-            answer = self._admitted.pop(call.tool_call_id)
+        admitted = self._admitted.pop(call.tool_call_id, None)
+        if admitted is not None and admitted.call == found:
+            answer = admitted.answer
         elif ctx.tool_call_approved or gate.concerns(tool_def):
-            answer = await _admit(ctx, gate, found)  # another capability made pydantic-ai skip the validation
+            answer = await _admit(ctx, gate, found)  # another capability skipped the validation, or changed the call
         if isinstance(answer, Responded):
             return ToolReturn[Any](answer.content, metadata=ANSWERED)
         return await _run(ctx, gate, found, handler, edited=_edited(answer))
@@ -179,6 +181,14 @@ class Approvals(AbstractCapability[object]):
         self._leads = all(each is not self for each in together[1:])
         self._gate = open_gate(ctx, [(each.interrupt_on, each._inherited) for each in together])
         return self._gate
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Admitted:
+    """A call that may run, or needs not to. Ids repeat, so it is kept which call it was."""
+
+    call: Call
+    answer: _Answer | None
 
 
 @dataclass
@@ -207,10 +217,12 @@ async def _admit(ctx: RunContext[object], gate: Gate, call: Call) -> _Answer | N
         raise ApprovalRequired(metadata=answer.request)
     if isinstance(answer, Responded):
         return answer
-    if ctx.tool_call_approved:
-        request = await gate.ask_again(ctx, call, answer if isinstance(answer, Approved) else None)
-    else:
+    if not ctx.tool_call_approved:
         request = await gate.ask(ctx, call)
+    elif not isinstance(answer, DelegationAnswers):
+        request = await gate.ask_again(ctx, call, answer)
+    else:  # of the call itself a person has seen nothing, unless it is what delegated
+        request = await gate.answered_below(ctx, call)
     if request is not None:
         raise ApprovalRequired(metadata=dump(request))
     return answer

@@ -13,11 +13,11 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep._neighbours import Preapproves, Previews, Protects, neighbours
-from pydantic_deep._pending import DECISIONS, Approved, CallRequest, DecisionKind, Preview, parse_request
+from pydantic_deep._pending import DECISIONS, Approved, CallRequest, DecisionKind, Edited, Preview, parse_request
 from pydantic_deep_backends.paths import is_within
 
 from ._listing import digest_of
-from ._names import is_marked, is_reading
+from ._names import is_delegating, is_marked, is_reading
 from ._rules import Subject, Verdict, refusal_of, subject_of, verdict_of
 from ._types import ApprovalRule
 
@@ -79,34 +79,47 @@ class Gate:
             preview = await self.preview(ctx, call)
         return CallRequest(preview=preview, decisions=_common(decisions))
 
-    async def ask_again(self, ctx: RunContext[object], call: Call, answer: Approved | None) -> CallRequest | None:
+    async def ask_again(
+        self, ctx: RunContext[object], call: Call, answer: Approved | Edited | None
+    ) -> CallRequest | None:
         """Return what a person is to be asked once more, of a call that was approved or edited.
 
-        An approval is for one tool, with the arguments that were shown, and where the preview binds, for files as
-        they were.
+        An approval is for one tool, with the arguments that were shown, for the files that were shown, and where the
+        preview binds, for their contents.
 
         Args:
             ctx: The run.
             call: The call as it would run.
-            answer: The approval; `None` if nothing was kept of what was shown.
+            answer: The answer; `None` if nothing was kept of what was shown.
 
         Raises:
             ToolFailed: A rule refuses the call, whatever a person said.
         """
-        rules = self.rules_by_tool.get(call.tool_def.name, ())
-        if any(each.rule.deny for each in rules):
-            _refuse(rules, subject_of(call.args, await self.preview(ctx, call)))
+        asked = await self.ask(ctx, call)
+        if asked is not None and ('edit' if isinstance(answer, Edited) else 'approve') not in asked.decisions:
+            return asked
         if answer is None:
             return None
         request = parse_request(answer.request)
         shown = request if isinstance(request, CallRequest) else CallRequest()
-        if answer.shown != digest_of(call.call):
-            return shown.model_copy(update={'preview': await self.preview(ctx, call)})
-        if shown.preview is None or not shown.preview.binds:
+        now = await self.preview(ctx, call) if asked is None else asked.preview
+        is_as_shown = _touches_nothing_else if isinstance(answer, Edited) else _is_as_shown
+        if answer.shown == digest_of(call.call) and is_as_shown(shown.preview, now):
             return None
-        now = await self.preview(ctx, call)
-        is_same = now is not None and now.files == shown.preview.files
-        return None if is_same else shown.model_copy(update={'preview': now})
+        edited = call.call.args_as_dict() if isinstance(answer, Edited) else None
+        return shown.model_copy(update={'preview': now, 'edited': edited})
+
+    async def answered_below(self, ctx: RunContext[object], call: Call) -> CallRequest | None:
+        """Return what a person is to be asked of a call that came with the answers of a delegation: nothing, if it
+        can be one.
+
+        Raises:
+            ToolFailed: A rule refuses the call, whatever a person said.
+        """
+        if not is_delegating(call.tool_def):
+            return await self.request(ctx, call)
+        _refuse(self.rules_by_tool.get(call.tool_def.name, ()), subject_of(call.args, await self.preview(ctx, call)))
+        return None
 
     async def request(self, ctx: RunContext[object], call: Call) -> CallRequest:
         """Return what a person is to be asked of a call whose tool asks by itself."""
@@ -187,6 +200,23 @@ def _refuse(rules: Sequence[RunRule], subject: Subject) -> None:
         refusal = refusal_of(each.rule, subject)
         if refusal is not None:
             raise ToolFailed(refusal)
+
+
+def _is_as_shown(shown: Preview | None, now: Preview | None) -> bool:
+    """Return whether a call would do what a person was shown. The diff of an edit may have moved in its file."""
+    if shown is None or now is None:
+        return shown is now or (now is not None and not now.binds)
+    if now.binds:
+        return now == shown
+    return now.files.keys() == shown.files.keys() and (now.kind == 'diff' or now.text == shown.text)
+
+
+def _touches_nothing_else(shown: Preview | None, now: Preview | None) -> bool:
+    """Return whether an edited call replaces no contents but those that a person was shown, or never saw."""
+    if now is None or not now.binds:
+        return True
+    files = {} if shown is None else shown.files
+    return all(files.get(path, digest) == digest for path, digest in now.files.items())
 
 
 def _common(decisions: Sequence[Sequence[DecisionKind]]) -> tuple[DecisionKind, ...]:

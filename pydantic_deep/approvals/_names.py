@@ -12,6 +12,7 @@ from pydantic_ai.exceptions import UserError
 from pydantic_ai.toolsets import ToolsetTool
 
 from pydantic_deep._neighbours import NamesTools, neighbours
+from pydantic_deep._pending import DELEGATES
 
 MARK = 'pydantic_deep_requires_approval'
 """The key in a tool's metadata that says that it was defined with `requires_approval=True`."""
@@ -71,6 +72,11 @@ def is_marked(tool_def: ToolDefinition) -> bool:
 def is_reading(tool_def: ToolDefinition) -> bool:
     """Return whether the tool says that it changes nothing."""
     return _metadata(tool_def).get('effect') == 'read'
+
+
+def is_delegating(tool_def: ToolDefinition) -> bool:
+    """Return whether a call of the tool may wait for what a subagent asks."""
+    return _metadata(tool_def).get(DELEGATES) is True
 
 
 def _marked(tool_def: ToolDefinition) -> ToolDefinition:

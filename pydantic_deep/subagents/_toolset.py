@@ -10,6 +10,7 @@ from typing import cast
 from pydantic_ai import FunctionToolset, RunContext, ToolReturn
 from pydantic_ai.toolsets import ToolsetTool
 
+from pydantic_deep._pending import DELEGATES
 from pydantic_deep._run_toolset import RunToolset
 
 from ._room import TOOL_NAME, Room
@@ -25,7 +26,7 @@ async def task(ctx: RunContext[Room], subagent: str, description: str) -> ToolRe
 def function_toolset() -> FunctionToolset[Room]:
     """Return the toolset of the function above, whose deps are a `Room`."""
     toolset = FunctionToolset[Room](id='subagents')
-    toolset.add_function(task, name=TOOL_NAME, metadata={'effect': 'external'})
+    toolset.add_function(task, name=TOOL_NAME, metadata={'effect': 'external', DELEGATES: True})
     return toolset
 
 

@@ -32,7 +32,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._neighbours import Inherits, neighbours
-from pydantic_deep._pending import DelegationAnswers, DelegationRequest, Preview, dump, parse_answer
+from pydantic_deep._pending import DELEGATES, DelegationAnswers, DelegationRequest, Preview, dump, parse_answer
 from pydantic_deep.approvals import (
     Approvals,
     Decision,
@@ -182,7 +182,7 @@ def task_toolset(children: Mapping[str, Callable[[], Agent[None, Any]]]) -> Func
     """Return a toolset with `task`, which runs a child that inherits what the run inherits, as subagents do."""
     toolset = FunctionToolset[Any]()
 
-    @toolset.tool
+    @toolset.tool(metadata={DELEGATES: True})
     async def task(ctx: RunContext[Any], subagent: str, description: str) -> str:
         child = children[subagent]()
         inherited = [each.for_subagent() for each in neighbours(ctx, Inherits)]

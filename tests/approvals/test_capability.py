@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +25,7 @@ from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, Too
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-from pydantic_deep._pending import KEY, Preview
+from pydantic_deep._pending import KEY
 from pydantic_deep.approvals import (
     ApprovalRule,
     Approvals,
@@ -411,91 +410,6 @@ class TestWhoeverProvidesTheTool:
         files = fake_previews({})
         seen = await desk(LOOKING, tools=[look, wipe], interrupt_on=GATED, capabilities=lambda: [files]).start()
         assert (seen.output, ran, files.asked) == ('done', ['look'], 0)
-
-
-class TestPreviews:
-    async def test_a_preview_that_fails_is_logged_and_the_next_one_is_asked(
-        self, desk: DeskType, fake_previews: Make, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        class Broken(AbstractCapability[Any]):
-            async def preview(self, ctx: object, *, call: object, tool_def: object, args: object) -> Preview:
-                raise OSError('disk')
-
-        def save(path: str) -> str:
-            return 'saved'
-
-        with caplog.at_level(logging.WARNING, 'pydantic_deep'):
-            seen = await desk(
-                ToolCallPart('save', {'path': '/a'}, tool_call_id='c'),
-                tools=[save],
-                interrupt_on={'save': True},
-                capabilities=lambda: [Broken(), fake_previews({})],
-            ).start()
-        assert seen.pending[0].preview == Preview(kind='diff', text='+', files={'/a': None})
-        assert [record.message for record in caplog.records] == ["The preview of a call of 'save' failed"]
-
-    @pytest.mark.parametrize('binds', [True, False])
-    async def test_an_approval_of_a_whole_file_write_holds_for_the_file_that_was_shown(
-        self, desk: DeskType, fake_previews: Make, binds: bool
-    ) -> None:
-        def save(path: str, content: str) -> str:
-            ran.append(content)
-            return 'saved'
-
-        files = {'/a': 'before'}
-        seen = await desk(
-            ToolCallPart('save', {'path': '/a', 'content': 'new'}, tool_call_id='c'),
-            tools=[save],
-            interrupt_on={'save': ApprovalRule(decisions=('approve', 'deny'))},
-            capabilities=lambda: [fake_previews(files, binds=binds)],
-        ).start()
-        files['/a'] = 'somebody else wrote this'
-        await seen.answer(Approve())
-        if binds:
-            assert (seen.ids, ran) == (['c'], [])
-            assert seen.pending[0].preview.files == {'/a': 'somebody else wrote this'}
-            assert seen.pending[0].decisions == ('approve', 'deny')
-            await seen.answer(Approve())
-        assert ran == ['new']
-
-    async def test_an_approval_is_for_the_arguments_that_were_shown(self, desk: DeskType) -> None:
-        seen = await desk(wiping('shown'), tools=[wipe], interrupt_on=GATED).start()
-        results = answer_approvals(seen.output, {'c1': Approve()})
-        seen._conversation = seen._conversation.replace(b'shown', b'other')
-        await seen.resume(results)
-        assert (seen.ids, ran) == (['c1'], [])
-        assert seen.pending[0].arguments == {'x': 'other'}
-
-    async def test_so_is_one_from_before_the_agent_had_approvals(self, desk: DeskType) -> None:
-        toolset = FunctionToolset([Tool(wipe, requires_approval=True)])
-        seen = await desk(wiping('shown'), toolset=toolset, approvals=False).start()
-        seen._approvals = True
-        results = answer_approvals(seen.output, {'c1': Approve()})
-        shown = seen._conversation
-        seen._conversation = shown.replace(b'shown', b'other')
-        await seen.resume(results)
-        assert (seen.ids, ran) == (['c1'], [])
-        seen._conversation = shown
-        await seen.resume(results)
-        assert ran == ['shown']
-
-    async def test_a_preview_that_is_gone_asks_once_more_and_no_more(self, desk: DeskType, fake_previews: Make) -> None:
-        def save(path: str) -> str:
-            ran.append(path)
-            return 'saved'
-
-        rooms: list[Any] = [fake_previews({}, binds=True)]
-        seen = await desk(
-            ToolCallPart('save', {'path': '/a'}, tool_call_id='c'),
-            tools=[save],
-            interrupt_on={'save': True},
-            capabilities=lambda: rooms,
-        ).start()
-        rooms.clear()
-        await seen.answer(Approve())
-        assert (seen.pending[0].preview, ran) == (None, [])
-        await seen.answer(Approve())
-        assert ran == ['/a']
 
 
 class TestNeighbours:

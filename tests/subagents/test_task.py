@@ -16,6 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, Us
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import DeepAgentDeps, Todo, Todos
+from pydantic_deep._pending import DELEGATES
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call, deps_for_test
 
@@ -36,7 +37,7 @@ async def test_the_model_is_shown_one_tool_and_a_line_on_each_subagent() -> None
         'Subagents for `task`:\n- general-purpose: a fresh copy of you, with your tools\n- worker: Works hard.'
     )
     [tool] = model.requests[0].tools
-    assert (tool.name, tool.metadata) == ('task', {'effect': 'external'})
+    assert (tool.name, tool.metadata) == ('task', {'effect': 'external', DELEGATES: True})
     assert list(tool.parameters_json_schema['properties']) == ['subagent', 'description']
 
 
