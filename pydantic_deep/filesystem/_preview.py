@@ -45,8 +45,10 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
                 text = await _write(files, touched, args)
             case 'edit_file':
                 text = await _edit(files, touched, args)
-            case _:
+            case 'read_file':
                 text = await _read(files, touched, args)
+            case _:
+                text = ''  # what a search finds is not known before: no file is named, so no pattern lets it pass
     except (ModelRetry, ToolFailed) as error:
         text = WOULD_FAIL + ' '.join(error.message.splitlines())
     return Preview(kind=kind, text=escape_halves(text), files=touched, binds=name == 'write_file')
