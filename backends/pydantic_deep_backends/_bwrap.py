@@ -27,6 +27,7 @@ import signal
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -79,6 +80,11 @@ _SEPARATION: Final = (
 """What every sandbox is cut off by; the network is shared again where that is asked for."""
 
 _TOP: Final = Path('/')
+
+_DEVICES_PREFIX: Final = 'pydantic-deep-devices-'
+
+_STALE_SECONDS: Final = 3600.0
+"""When devices are left over for certain: a sandbox needs them for the milliseconds of its start."""
 
 _DEVICES: Final = {'null': (1, 3), 'zero': (1, 5), 'full': (1, 7), 'random': (1, 8), 'urandom': (1, 9), 'tty': (5, 0)}
 """The devices of a sandbox and their numbers (`Documentation/admin-guide/devices.txt`)."""
@@ -185,7 +191,7 @@ def make_devices() -> str | None:
     A device that is bound into a sandbox can be changed there by its owner: root would share the mode of `/dev/null`
     with every command. Who may not make devices does not own those of the host.
     """
-    directory = tempfile.mkdtemp(prefix='pydantic-deep-devices-')
+    directory = tempfile.mkdtemp(prefix=_DEVICES_PREFIX)
     try:
         for name, minor in _DEVICES.items():
             path = Path(directory, name)
@@ -201,6 +207,15 @@ def remove_devices(directory: str | None) -> None:
     """Remove devices again."""
     if directory is not None:
         shutil.rmtree(directory)
+
+
+def remove_stale_devices() -> None:
+    """Remove devices of processes that were killed before they could; those that are in use stay where they are bound."""
+    for directory in Path(tempfile.gettempdir()).glob(f'{_DEVICES_PREFIX}*'):
+        with suppress(OSError):
+            status = directory.lstat()
+            if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _STALE_SECONDS:
+                remove_devices(str(directory))
 
 
 class _Passing(ExitStack):

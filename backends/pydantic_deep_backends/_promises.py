@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ._bwrap import INSTALL, SandboxPlan, start_in_sandbox
+from ._bwrap import INSTALL, SandboxPlan, remove_stale_devices, start_in_sandbox
 from ._cgroups import remove_stale_groups
 from ._commands import Execution
 from ._limits import SandboxLimits
@@ -114,6 +114,7 @@ def _check(plan: SandboxPlan) -> None:
     if machine not in ARCHITECTURES:
         raise SandboxUnavailableError(f'There is no filter of system calls for {machine!r}. Use {ARCHITECTURES}.')
     remove_stale_groups(plan.controllers)
+    remove_stale_devices()
     kept, said = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
     promises = {*_TRIED, _DEVICES, _OWN_FILES}
     if not plan.network:

@@ -327,6 +327,20 @@ def test_devices_are_made_for_everybody_and_removed(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_devices_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+    for name in ('pydantic-deep-devices-old', 'pydantic-deep-devices-new', 'other'):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / 'null').touch()
+        if name != 'pydantic-deep-devices-new':
+            os.utime(tmp_path / name, (1, 1))
+    (tmp_path / 'pydantic-deep-devices-link').symlink_to('other')
+    os.utime(tmp_path / 'pydantic-deep-devices-link', (1, 1), follow_symlinks=False)
+    bwrap.remove_stale_devices()
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob('null'))
+    assert left == ['other/null', 'pydantic-deep-devices-new/null']
+
+
 def test_who_owns_no_device_uses_those_of_the_host() -> None:
     own, hosts = (list(bwrap._kernel_files(1, devices)) for devices in ('/made', None))  # pyright: ignore[reportPrivateUsage]
     assert own.count('--dev-bind') == 6
