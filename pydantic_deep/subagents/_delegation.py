@@ -215,7 +215,6 @@ class Delegation:
     ) -> DelegationRequest:
         """Return what the pause of the child rises with: all that is needed to go on anywhere."""
         state = PausedChild(
-            path=self.plan.place.path,
             usage=self._usage,
             is_streamed=is_streamed,
             model_settings=_json_part(settings),

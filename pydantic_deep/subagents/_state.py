@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
+from math import inf
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_validator
 from pydantic_ai.usage import RunUsage
 
 METADATA_KEY = 'pydantic_deep'
@@ -44,15 +46,30 @@ def place_of(metadata: Mapping[str, Any] | None) -> Place:
 class PausedChild(BaseModel):
     """What of a subagent waits with a pause, besides its messages."""
 
-    path: tuple[str, ...]
-    """The names of the subagents that lead to it, its own last."""
     usage: RunUsage
     """What it has used, with all that is below it."""
     is_streamed: bool = False
     """Whether it was run for a stream."""
     model_settings: dict[str, JsonValue] = {}
-    """The settings that it had from its parent, as far as JSON holds them."""
+    """The settings that it had from its parent, as far as JSON holds them; extra headers and bodies are not kept."""
     todos: JsonValue = None
     """Its todos."""
     overlay: JsonValue = None
     """The files of its fork; `None` if it has none."""
+
+    @field_validator('usage')
+    @classmethod
+    def _is_usage(cls, usage: RunUsage) -> RunUsage:
+        """Refuse use below zero, which would be a budget without end."""
+        counts = {**vars(usage), **usage.details}
+        if any(isinstance(count, int | float | Decimal) and not 0 <= count < inf for count in counts.values()):
+            raise ValueError('the usage is below zero, or no number')
+        return usage
+
+    @field_validator('model_settings')
+    @classmethod
+    def _without_secrets(cls, settings: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Leave out what goes into a request as it stands: headers may hold keys, and whoever may write where a pause
+        is kept must not write a request.
+        """
+        return {name: value for name, value in settings.items() if name not in ('extra_headers', 'extra_body')}

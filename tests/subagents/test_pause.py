@@ -15,6 +15,7 @@ from pydantic_ai import (
     ApprovalRequired,
     CallDeferred,
     Conversation,
+    ConversationTypeAdapter,
     DeferredToolRequests,
     DeferredToolResults,
     ModelMessagesTypeAdapter,
@@ -317,7 +318,7 @@ async def test_what_a_budget_has_left_survives_the_pause(answer: Answering, relo
     assert '- wipe({"x":"a"}): success' in second.output
 
 
-async def test_the_settings_of_the_parent_survive_the_pause_as_far_as_json_holds_them(
+async def test_the_settings_of_the_parent_survive_the_pause_but_for_secrets_and_what_json_cannot_hold(
     answer: Answering, reload: Reload
 ) -> None:
     seen = list[ModelSettings | None]()
@@ -329,8 +330,11 @@ async def test_the_settings_of_the_parent_survive_the_pause_as_far_as_json_holds
     world = World()
     child = Subagent('flat', 'x', model=ScriptedModel(then=play), tools=world.tools())
     parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=[Subagents([child])])
-    settings = ModelSettings(temperature=0.5, timeout=httpx.Timeout(5))
+    settings = ModelSettings(
+        temperature=0.5, timeout=httpx.Timeout(5), extra_headers={'Authorization': 'secret'}, extra_body={'a': 1}
+    )
     first = await parent.run('go', deps=DeepAgentDeps(), model_settings=settings)
+    assert b'secret' not in ConversationTypeAdapter.dump_json(first.conversation)
     conversation = reload(first.conversation)
     results = answer(pending(conversation), {('t', 'a'): True})
     await parent.run(conversation=conversation, deferred_tool_results=results, deps=DeepAgentDeps())
@@ -460,6 +464,9 @@ def answered(value: dict[str, Any]) -> None:
         (with_request(messages=[{'kind': 'nonsense'}]), 'what was kept of it is damaged'),
         (with_request(messages=None), 'what was kept of it is damaged'),
         (with_request(state={'usage': 'much'}), 'what was kept of it is damaged'),
+        (with_request(state={'usage': {'requests': -1}}), 'what was kept of it is damaged'),
+        (with_request(state={'usage': {'details': {'x': -1}}}), 'what was kept of it is damaged'),
+        (with_request(state={'usage': {'audio_seconds': 'NaN'}}), 'what was kept of it is damaged'),
         (with_request(messages=[]), 'what was kept of it is another conversation'),
         (with_request(subagent='other'), "the answers are for 'other'"),
         (others, 'what was kept of it is another conversation'),
