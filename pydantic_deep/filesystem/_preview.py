@@ -2,6 +2,9 @@
 
 A write or an edit is decided by the functions of the tool itself, on the contents of this moment, so that encodings,
 line ends and refusals are those that the tool will have. What the tool would refuse is said in one line.
+
+A preview binds where other contents would make it untrue: of whole files, of all places in one, and of a refusal. The
+diff of a single edit stays true as long as the edit finds its text.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
     if name is None:
         return None
     touched: dict[str, str | None] = {}
+    binds = name == 'write_file' or args.get('replace_all') is True
     kind = 'command' if name == 'execute' else 'diff' if name in ('write_file', 'edit_file') else 'call'
     try:
         match name:
@@ -50,8 +54,8 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
             case _:
                 text = ''  # what a search finds is not known before: no file is named, so no pattern lets it pass
     except (ModelRetry, ToolFailed) as error:
-        text = WOULD_FAIL + ' '.join(error.message.splitlines())
-    return Preview(kind=kind, text=escape_halves(text), files=touched, binds=name == 'write_file')
+        text, binds = WOULD_FAIL + ' '.join(error.message.splitlines()), True
+    return Preview(kind=kind, text=escape_halves(text), files=touched, binds=binds)
 
 
 async def _write(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> str:

@@ -97,7 +97,7 @@ async def test_an_edit_is_a_diff_and_binds_nothing(preview: Ask) -> None:
 async def test_every_match_of_replace_all_is_shown(preview: Ask) -> None:
     backend = StateBackend({'/a': 'x\ny\nx\n'})
     [found] = await preview(backend, call('edit_file', path='a', old_string='x', new_string='z', replace_all=True))
-    assert found.text.count('+z') == 2
+    assert (found.text.count('+z'), found.binds) == (2, True)
 
 
 async def test_bytes_that_are_broken_are_shown_as_the_model_sees_them(preview: Ask) -> None:
@@ -125,7 +125,7 @@ async def test_an_edit_that_would_fail_says_so_in_one_line(preview: Ask, args: d
     [found] = await preview(backend, call('edit_file', **args))
     assert found.kind == 'diff'
     assert found.text.startswith(f'This would fail and change nothing: {reason}'.replace('at line 1', 'at lines 1'))
-    assert '\n' not in found.text
+    assert ('\n' in found.text, found.binds) == (False, True)
     assert await backend.snapshot() == before
 
 
