@@ -42,10 +42,9 @@ def refusal_of(rule: ApprovalRule, subject: Subject) -> str | None:
     for pattern in rule.deny:
         if subject.command is not None and matches_any_command(pattern, subject.command):
             return f'This command is denied by the rule {pattern!r}, and was not run. Go on without it.'
-        if subject.command is None:
-            for path in subject.files:
-                if denies_path(pattern, path):
-                    return f'{path!r} is denied by the rule {pattern!r}, and was not touched. Go on without it.'
+        for path in subject.files:
+            if denies_path(pattern, path):
+                return f'{path!r} is denied by the rule {pattern!r}, and was not touched. Go on without it.'
     return None
 
 
@@ -59,11 +58,11 @@ def verdict_of(rule: ApprovalRule, subject: Subject, *, tool: str, args: Mapping
 
 
 def _allows(rule: ApprovalRule, subject: Subject) -> bool:
-    if subject.command is not None:
-        return any(matches_simple_command(pattern, subject.command) for pattern in rule.allow)
-    return bool(subject.files) and all(
-        any(allows_path(pattern, path) for pattern in rule.allow) for path in subject.files
-    )
+    command = subject.command
+    if command is not None and not any(matches_simple_command(pattern, command) for pattern in rule.allow):
+        return False
+    is_known = command is not None or bool(subject.files)
+    return is_known and all(any(allows_path(pattern, path) for pattern in rule.allow) for path in subject.files)
 
 
 def _is_undecided(rule: ApprovalRule, subject: Subject) -> bool:

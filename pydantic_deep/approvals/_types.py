@@ -73,7 +73,8 @@ class ApprovalRule:
     Patterns are of two kinds, by what the tool is. For a tool whose preview names files they are globs, matched
     against their canonical paths: `/src/**` from the root, `*.lock` and `docs/**` at any depth. For one that runs
     a command, which is `execute` or any tool with an argument `command`, they are commands word by word, in which a
-    word may have wildcards, and a last `*` stands for any further words: `git status *`.
+    word may have wildcards, and a last `*` stands for any further words: `git status *`. A call with both is allowed by
+    both and denied by either.
     A call that `deny` cannot be matched against, since it names neither files nor a command, asks whatever `when` says.
     """
 

@@ -198,3 +198,32 @@ async def test_a_tool_is_told_by_its_preview_that_it_runs_a_command(desk: DeskTy
     seen = await desk(responses, tools=[script], interrupt_on={'script': rule}, capabilities=lambda: [Shell()]).start()
     assert (seen.ids, ran) == (['b'], ['build.sh'])
     assert seen.pending[0].preview == Preview(kind='command', text='sh other.sh')
+
+
+@pytest.mark.parametrize(('rule', 'runs'), [({'allow': ['view *', '/src/**']}, True), ({'allow': ['view *']}, False)])
+async def test_a_tool_with_a_command_and_files_needs_both_allowed(
+    desk: DeskType, fake_previews: Previews, rule: dict[str, Any], runs: bool
+) -> None:
+    def edit(command: str, path: str) -> str:
+        return 'done'
+
+    seen = await desk(
+        ToolCallPart('edit', {'command': 'view it', 'path': '/src/a'}, tool_call_id='c'),
+        tools=[edit],
+        interrupt_on={'edit': ApprovalRule(**rule)},
+        capabilities=lambda: [fake_previews({})],
+    ).start()
+    assert (seen.ids == []) is runs
+
+
+async def test_a_tool_with_a_command_and_files_is_denied_by_path(desk: DeskType, fake_previews: Previews) -> None:
+    def edit(command: str, path: str) -> str:
+        raise AssertionError
+
+    seen = await desk(
+        ToolCallPart('edit', {'command': 'create', 'path': '/secret/a'}, tool_call_id='c'),
+        tools=[edit],
+        interrupt_on={'edit': ApprovalRule(deny=['/secret/**'])},
+        capabilities=lambda: [fake_previews({})],
+    ).start()
+    assert seen.results['c'][0] == 'failed'
