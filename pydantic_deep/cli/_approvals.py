@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -27,6 +27,13 @@ NOBODY_NOTICE = (
     'or --approvals=pause to answer them later.'
 )
 """What the person is told then, once."""
+
+_KINDS: Mapping[type[Decision], DecisionKind] = {
+    Approve: 'approve',
+    Edit: 'edit',
+    Deny: 'deny',
+    Respond: 'respond',
+}
 
 _JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
@@ -102,18 +109,4 @@ def describe_answer(id: str, answer: Answer) -> ApprovalAnswerEvent:
     decision = answer.decision
     reason = decision.reason if isinstance(decision, Deny) else None
     args = dict(decision.args) if isinstance(decision, Edit) else None
-    return ApprovalAnswerEvent(id=id, decision=_kind_of(decision), by=answer.by, reason=reason, args=args)
-
-
-def _kind_of(decision: Decision) -> DecisionKind:
-    match decision:
-        case Approve():
-            return 'approve'
-        case Edit():
-            return 'edit'
-        case Deny():
-            return 'deny'
-        case Respond():
-            return 'respond'
-        case _:
-            assert_never(decision)
+    return ApprovalAnswerEvent(id=id, decision=_KINDS[type(decision)], by=answer.by, reason=reason, args=args)

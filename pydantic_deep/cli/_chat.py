@@ -10,7 +10,7 @@ from typing import TypeAlias
 import anyio.to_thread
 from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from pydantic_ai import Conversation, UserError
+from pydantic_ai import UserError
 from pydantic_ai.messages import ModelMessage
 from rich.console import Console
 from rich.text import Text
@@ -53,15 +53,15 @@ async def chat(worker: Worker, surroundings: Surroundings, approvals: ApprovalMo
     asker = Asker(surroundings=surroundings)
     decide_on = decide_by(approvals, asker)
     if not sys.stdin.isatty():
-        return await _Chat(worker, Console(stderr=True), asker, decide_on, prints_answers=True).talk(_read_line)
+        return await Chat(worker, Console(stderr=True), asker, decide_on, prints_answers=True).talk(_read_line)
     console = Console()
     console.print(Text(printable(f'{worker.model} in {worker.directory}'), 'dim'))
     console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.', 'dim'))
     session = PromptSession[str](history=open_history(surroundings, console))
-    return await _Chat(worker, console, asker, decide_on, prints_answers=False).talk(lambda: _prompt(session))
+    return await Chat(worker, console, asker, decide_on, prints_answers=False).talk(lambda: _prompt(session))
 
 
-class _Chat:
+class Chat:
     """The state of a dialogue."""
 
     def __init__(
@@ -96,7 +96,7 @@ class _Chat:
         progress = Progress(self._console, clock=self._worker.clock, keeps_answer=not self._prints_answers)
         work = partial(run_turn, self._worker, '\n\n'.join([*self._loaded, task]), history=self._messages)
         self._loaded = []
-        turn = await show_progress(progress, work, decide_on=self._decide_on, keep=_keep_nothing)
+        turn = await show_progress(progress, work, decide_on=self._decide_on)
         self._messages = turn.messages
         self._exit_code = EXIT_CODES[turn.result.status]
         if self._prints_answers and turn.result.output is not None:
@@ -150,10 +150,6 @@ class _Chat:
 
     def _say(self, text: Text) -> None:
         self._console.print(text)
-
-
-def _keep_nothing(conversation: Conversation) -> str:
-    raise AssertionError('a chat does not pause')  # it has no such option
 
 
 async def _read_line() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeAlias, assert_never
+from typing import Protocol, TypeAlias
 
 import typer
 from pydantic_ai import CancellationToken
@@ -17,7 +17,7 @@ from ._ask import Asker, Stage
 from ._events import render_json
 from ._interrupts import Interrupts, stop_on_interrupt
 from ._progress import Progress
-from ._run import Keep, Show, Turn, Watcher, Worker
+from ._run import Keep, Show, Turn, Watcher, Worker, keep_nowhere
 
 
 class Work(Protocol):
@@ -51,7 +51,7 @@ async def present_to_program(worker: Worker, work: Work, *, decide_on: DecideOn,
             return await work(stop=interrupts.stop, watcher=Watcher(show=show, decide=decide_on(stage), keep=keep))
 
 
-async def show_progress(progress: Progress, work: Work, *, decide_on: DecideOn, keep: Keep) -> Turn:
+async def show_progress(progress: Progress, work: Work, *, decide_on: DecideOn, keep: Keep = keep_nowhere) -> Turn:
     """Do a turn with progress on the screen; questions take its place as long as they are asked."""
     with stop_on_interrupt() as interrupts, progress:
         stage = Stage(suspended=partial(_suspended, progress, interrupts), notify=progress.notify)
@@ -61,17 +61,13 @@ async def show_progress(progress: Progress, work: Work, *, decide_on: DecideOn, 
 
 def decide_by(mode: ApprovalMode, asker: Asker) -> DecideOn:
     """Return who decides under `--approvals`."""
-    match mode:
-        case ApprovalMode.ask:
-            return lambda stage: partial(asker.decide, stage=stage)
-        case ApprovalMode.deny:
-            return lambda stage: deny_all
-        case ApprovalMode.pause:
-            return lambda stage: pause_all
-        case ApprovalMode.allow:
-            return lambda stage: allow_all
-        case _:
-            assert_never(mode)
+    decide_on: dict[ApprovalMode, DecideOn] = {
+        ApprovalMode.ask: lambda stage: partial(asker.decide, stage=stage),
+        ApprovalMode.deny: lambda stage: deny_all,
+        ApprovalMode.pause: lambda stage: pause_all,
+        ApprovalMode.allow: lambda stage: allow_all,
+    }
+    return decide_on[mode]
 
 
 @contextmanager

@@ -65,6 +65,11 @@ Keep: TypeAlias = Callable[[Conversation], str]
 """Keeps a conversation that waits, and returns the file to resume it from; raises `OSError`."""
 
 
+def keep_nowhere(conversation: Conversation) -> str:
+    """Refuse: there is no place for a turn that waits."""
+    raise OSError('there is no place for it')
+
+
 @dataclass(frozen=True, kw_only=True)
 class Worker:
     """An agent in a directory: what a turn needs besides its task."""
@@ -91,7 +96,7 @@ class Watcher:
     """Is handed every event, the first `start`, the last `result`."""
     decide: Decide
     """Answers the calls that wait."""
-    keep: Keep
+    keep: Keep = keep_nowhere
     """Keeps the conversation where nobody answers now."""
 
 

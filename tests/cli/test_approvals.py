@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -398,3 +399,28 @@ def test_a_chat_goes_on_after_a_turn_that_was_stopped_at_a_question(
 @pytest.mark.parametrize('mode', ['pause', 'perhaps'])
 def test_a_chat_cannot_pause(invoke: Invoke, mode: str) -> None:
     assert invoke('chat', f'--approvals={mode}', model=ScriptedModel()).exit_code == 2
+
+
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
+def test_in_a_sandbox_a_command_asks_and_always_means_this_very_line(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path
+) -> None:
+    run = call('execute', command='echo a >> made.txt; ls /skills')
+    other = call('execute', command='echo b >> made.txt')
+    terminal = make_terminal('a', 'n', '')
+    result = invoke('run', 'Go', '--sandbox', model=ScriptedModel(run, run, other, 'Done.'), terminal=terminal)
+    assert (result.exit_code, (work / 'made.txt').read_text()) == (0, 'a\na\n')
+    assert terminal.typed == []
+    assert '  │ $ echo a >> made.txt; ls /skills\n' in terminal.shown
+    assert '[a]lways this very command in this conversation' in terminal.shown
+    assert 'created /workspace/made.txt +2 -0\n' in result.stderr
+
+
+@pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
+def test_where_commands_cannot_be_isolated_it_does_not_begin(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv('PATH', '')
+    result = invoke(*command, '--sandbox', model=ScriptedModel(), stdin='Go\n')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert result.stderr.startswith('There is no `bwrap` on the PATH.')

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
+import anyio
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 from pydantic_ai.exceptions import ModelConnectionError
+from pydantic_ai.messages import ModelMessage, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
 from rich.console import Console
 from typer.testing import Result
 
-from pydantic_deep.cli._chat import open_history
+from pydantic_deep.cli._approvals import ApprovalMode
+from pydantic_deep.cli._ask import Asker
+from pydantic_deep.cli._chat import Chat, open_history
+from pydantic_deep.cli._present import decide_by
+from pydantic_deep.cli._run import Worker
 from pydantic_deep.cli._surroundings import Surroundings
+from pydantic_deep.cli._watched import WatchedBackend
+from pydantic_deep.skills import Skills
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
+MakeWorker = Callable[..., Worker]
 
 PLAN = [{'content': 'Write it', 'status': 'in_progress'}]
 
@@ -85,3 +97,82 @@ def test_where_lines_cannot_be_kept_it_says_so(tmp_path: Path, capsys: pytest.Ca
     history = open_history(Surroundings(environment={'XDG_STATE_HOME': str(tmp_path / 'state')}), Console())
     assert isinstance(history, InMemoryHistory)
     assert capsys.readouterr().out.startswith('What you type is not kept: ')
+
+
+@pytest.fixture
+def haiku(tmp_path: Path) -> Path:
+    """A skill in the person's home."""
+    folder = tmp_path / 'home' / '.agents' / 'skills' / 'haiku'
+    folder.mkdir(parents=True)
+    (folder / 'SKILL.md').write_text('---\nname: haiku\ndescription: Write a haiku.\n---\nFive, seven, five.\n')
+    return folder
+
+
+def test_skills_are_listed_those_at_home_and_those_given_too(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
+    given = tmp_path / 'given' / 'sonnet'
+    given.mkdir(parents=True)
+    (given / 'SKILL.md').write_text('---\nname: sonnet\ndescription: Write a sonnet.\n---\nFourteen lines.\n')
+    result = invoke('chat', '--skills', str(given.parent), model=ScriptedModel(), stdin='/skills\n')
+    lines = result.stderr.splitlines()
+    assert lines[:2] == ['/sonnet  Write a sonnet.', '/haiku  Write a haiku.']
+    assert any(line.startswith('/writing-skills  ') for line in lines)
+
+
+def test_the_skills_at_home_can_be_left_out(invoke: Invoke, haiku: Path) -> None:
+    result = invoke('chat', '--no-user-skills', model=ScriptedModel(), stdin='/skills\n')
+    assert '/haiku' not in result.stderr
+
+
+def test_a_skill_goes_with_the_next_prompt_and_with_no_other(invoke: Invoke, haiku: Path) -> None:
+    model = ScriptedModel('First.', 'Second.')
+    result = invoke('chat', model=model, stdin='/haiku\nOn rain\nAgain\n')
+    last = [request.messages[-1].parts[-1] for request in model.requests]
+    prompts = [str(part.content) for part in last if isinstance(part, UserPromptPart)]
+    assert 'The next prompt goes with the skill haiku.' in result.stderr
+    assert prompts[0].startswith('<skill name="haiku">\nFive, seven, five.')
+    assert prompts[0].endswith('</skill>\n\nOn rain')
+    assert prompts[1] == 'Again'
+
+
+def test_a_skill_and_a_prompt_fit_one_line(invoke: Invoke, haiku: Path) -> None:
+    model = ScriptedModel('First.')
+    assert invoke('chat', model=model, stdin='/haiku On rain\n').stdout == 'First.\n'
+    assert 'Five, seven, five.' in str(model.requests[0].messages)
+
+
+def test_a_new_conversation_forgets_a_skill_that_waits(invoke: Invoke, haiku: Path) -> None:
+    model = ScriptedModel('First.')
+    invoke('chat', model=model, stdin='/haiku\n/new\nHello\n')
+    assert 'Five, seven, five.' not in str(model.requests[0].messages)
+
+
+def test_a_skill_that_cannot_be_read_any_more_is_said(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
+    def remove(messages: list[ModelMessage], info: AgentInfo) -> str:
+        (haiku / 'SKILL.md').unlink()
+        return 'First.'
+
+    result = invoke('chat', model=ScriptedModel(remove), stdin='Go\n/haiku\n')
+    assert result.exit_code == 0
+    assert 'SKILL.md' in result.stderr.splitlines()[-1]
+
+
+def test_skills_of_a_directory_that_is_gone_are_said(make_worker: MakeWorker, tmp_path: Path) -> None:
+    worker = make_worker(ScriptedModel())
+    worker = replace(worker, skills=Skills([tmp_path / 'gone']))
+    console = Console(file=StringIO())
+    lines = iter(['/skills', '/haiku', '/quit'])
+
+    async def ask() -> str:
+        return next(lines)
+
+    asker = Asker(surroundings=Surroundings(environment={}))
+    chat = Chat(worker, console, asker, decide_by(ApprovalMode.allow, asker), prints_answers=True)
+    assert anyio.run(chat.talk, ask) == 0
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count('gone') == 2
+
+
+def test_a_list_of_files_with_holes_says_so(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WatchedBackend, 'has_seen_all', False)
+    result = invoke('chat', model=ScriptedModel(), stdin='/files\n')
+    assert 'Commands may have changed more files' in result.stderr

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -9,6 +11,7 @@ from inline_snapshot import snapshot
 from rich.console import Console
 
 from pydantic_deep.cli._events import (
+    ApprovalAnswerEvent,
     Event,
     FileChange,
     FileEvent,
@@ -21,7 +24,15 @@ from pydantic_deep.cli._events import (
     UsageEvent,
 )
 from pydantic_deep.cli._progress import Progress
-from pydantic_deep.cli._render import render_answer, render_call, render_file, render_usage, summarize_result
+from pydantic_deep.cli._render import (
+    render_answer,
+    render_call,
+    render_file,
+    render_skills,
+    render_usage,
+    summarize_result,
+)
+from pydantic_deep.skills import Skill, SkillCatalog, SkillDiagnostic
 from pydantic_deep.testing import FakeClock
 
 CALL = ToolCallEvent(id='1', tool='grep', args={'pattern': 'a\nb', 'path': '/src', 'output_mode': 'count'})
@@ -117,3 +128,75 @@ def test_where_a_link_leads_is_shown() -> None:
     Console(file=stream, width=60, force_terminal=True).print(render_answer('[here](http://evil.example) \x1b]0;t\x07'))
     assert 'http://evil.example' in stream.getvalue()
     assert '\x1b]' not in stream.getvalue()
+
+
+def test_calls_of_subagents_stand_below_their_task() -> None:
+    task = ToolCallEvent(id='t', tool='task', args={'subagent': 'researcher'})
+    child = ToolCallEvent(id='t/1', tool='grep', path=['researcher'], args={'pattern': 'a'})
+    found = ToolResultEvent(id='t/1', tool='grep', path=['researcher'], outcome='success', text='1')
+    done = ToolResultEvent(id='t', tool='task', outcome='success', text='Found.')
+    assert show(task, child, found, child, found, done) == snapshot("""\
+· task researcher
+  ✓ grep a  1
+  ✓ grep a  1
+✓ task researcher  Found.
+""")
+
+
+def test_of_several_subagents_at_once_each_call_says_whose_it_is() -> None:
+    events: list[Event] = []
+    for name in ('one', 'a name that is much too long'):
+        events.append(ToolCallEvent(id=name, tool='task', args={'subagent': name}))
+        events.append(ToolCallEvent(id=f'{name}/1', tool='ls', path=[name], args={}))
+    for name in ('one', 'a name that is much too long'):
+        events.append(ToolResultEvent(id=f'{name}/1', tool='ls', path=[name], outcome='success', text='x'))
+    events.append(ToolResultEvent(id='one', tool='task', outcome='success', text='Done.'))
+    events.append(ToolCallEvent(id='a name that is much too long/2', tool='ls', path=['two'], args={}))
+    assert show(*events, END) == snapshot("""\
+· task one
+· task a name that is much too long
+  ✓ one ls  x
+  ✓ a name that is much… ls  x
+✓ task one  Done.
+· task a name that is much too long
+  · ls
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")
+
+
+def test_an_answer_to_a_call_that_is_not_shown_is_no_news() -> None:
+    edited = ApprovalAnswerEvent(id='1', decision='edit', by='person', args={'pattern': 'b'})
+    assert show(edited, CALL, edited, RESULT) == snapshot('✓ grep b  /src/a.py: 3\n')
+
+
+def test_a_file_that_a_command_changed_has_no_counts() -> None:
+    change = FileChange(path='/a', change='changed', added_lines=None, removed_lines=None)
+    assert render_file(change).plain == 'changed /a by a command'
+
+
+def test_a_list_of_files_with_holes_says_so() -> None:
+    assert 'Commands may have changed more files' in show(replace(END, has_all_files=False), keeps_answer=True)
+
+
+def test_skills_are_a_line_each_and_what_is_wrong_with_others() -> None:
+    wrong = SkillDiagnostic(severity='error', path='/s/\x1b', line=2, message='It is broken.', code='broken')
+    catalog = SkillCatalog(skills={'haiku': Skill('haiku', 'Write\x1b one.\nNow.', body='x')}, diagnostics=[wrong])
+    assert [line.plain for line in render_skills(catalog)] == snapshot(
+        ['/haiku  Write\\x1b one.', '/s/\\x1b:2: error: It is broken. [broken]']
+    )
+
+
+def test_on_a_terminal_running_calls_stand_below_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TERM', 'xterm')
+    stream = StringIO()
+    console = Console(file=stream, width=60, force_terminal=True, color_system=None)
+    with Progress(console, clock=FakeClock().monotonic, keeps_answer=False) as progress:
+        progress.show(ToolCallEvent(id='t', tool='task', args={'subagent': 'one'}))
+        progress.show(ToolCallEvent(id='u', tool='task', args={'subagent': 'two'}))
+        progress.show(ToolCallEvent(id='t/1', tool='ls', path=['one'], args={}))
+        with progress.suspended():
+            drawn = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]|\r', '', stream.getvalue())
+            assert '· task one\n  · ls\n· task two\n0 requests' in drawn
+            console.print('A question')
+        assert stream.getvalue().count('\x1b[?25l') == 2

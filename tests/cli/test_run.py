@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -15,7 +15,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.workspaces import WorkspaceRef
 
-from pydantic_deep.cli._approvals import Decide, allow_all
+from pydantic_deep.approvals import PendingApproval
+from pydantic_deep.cli._approvals import Answer, ApprovalMode, Decide, allow_all, pause_all
 from pydantic_deep.cli._events import EVENTS, Event, ResultEvent, TextEvent, ToolCallEvent, ToolResultEvent, render_json
 from pydantic_deep.cli._run import Show, Turn, Watcher, Worker, run_turn
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
@@ -231,3 +232,28 @@ def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
     assert line.isascii()
     assert '\n' not in line
     assert EVENTS.validate_python(json.loads(line)) == event
+
+
+async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(make_worker: MakeWorker, work: Path) -> None:
+    stop = CancellationToken()
+
+    async def stop_and_allow(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+        stop.cancel()
+        return await allow_all(pending)
+
+    worker = make_worker(ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask)
+    events: list[Event] = []
+    turn = await run_turn(worker, 'Go', stop=stop, watcher=watch(events.append, stop_and_allow))
+    assert (turn.result.status, turn.result.pending) == ('interrupted', [])
+    assert not (work / 'a.txt').exists()
+    assert [event.type for event in events if event.type.startswith('approval')] == ['approval']
+
+
+async def test_a_turn_that_waits_and_has_no_place_to_be_kept_fails(make_worker: MakeWorker, work: Path) -> None:
+    worker = make_worker(ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask)
+    watcher = Watcher(show=lambda event: None, decide=pause_all)
+    turn = await run_turn(worker, 'Go', stop=CancellationToken(), watcher=watcher)
+    assert turn.result.status == 'failed'
+    assert turn.result.error == (
+        'The turn cannot be kept to be resumed: there is no place for it. Nothing that waits has run.'
+    )

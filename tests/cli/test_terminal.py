@@ -375,6 +375,19 @@ def test_the_editor_changes_the_arguments(start: Start, work: Path, tmp_path: Pa
     assert (work / 'poem.txt').read_text() == 'rose\noak\n'
 
 
+def test_an_editor_that_fails_is_said_and_the_question_stays(start: Start, work: Path) -> None:
+    terminal = start('run', 'edits', 'Go', EDITOR='false')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('e\r')
+    terminal.wait_for('The editor ended with 1, so nothing was changed.')
+    terminal.wait_for(QUESTION)
+    terminal.wait_for(PROMPT)
+    terminal.type('y\r')
+    assert terminal.wait_for_end() == 0
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
+
+
 def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: Start, work: Path) -> None:
     terminal = start('run', 'edits', 'Go')
     terminal.wait_for(QUESTION)
