@@ -1,23 +1,18 @@
-"""Command lines against patterns: what is certainly one simple command, and which commands a line seems to hold. Pure.
+"""Which commands a line seems to hold, against patterns. Pure.
 
-The two questions are asked of one reading. Whether a command may run unasked errs towards no: it must be words and
-quotes and nothing else. Which commands a line holds is a guess, as good as a page of code can make it; a shell has
-more ways to say a thing than any list, so that only a sandbox is a wall.
+A guess, as good as a page of code can make it: a shell has more ways to say a thing than any list, so that only a
+sandbox is a wall. What is certainly one simple command is for `_simple_command` to say.
 """
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 
-Words = tuple[str, ...]
-
-_ACTIVE = frozenset('*?[]{}~!^#%')
-"""Characters that some shell gives a meaning outside of quotes, besides those which `Reader` follows."""
+from pydantic_deep._simple_command import MAX_LINE_CHARS, Reader, Words, matches_words
 
 _ASSIGNMENT = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\+?=')
 _NUMBER = re.compile(r'[0-9.]+[smhd]?')
@@ -45,30 +40,11 @@ _PREFIXES = _RESERVED | _RUNNERS
 
 _SHELLS = frozenset(('sh', 'bash', 'dash', 'zsh', 'ksh', 'ash', 'busybox'))
 
-MAX_LINE_CHARS = 10_000
-"""The longest line that is looked at. Longer ones are scripts, which no pattern was written for."""
-
 _MAX_VARIANTS = 500
 """How many readings of one line are compared, so that a line made for it costs some ten milliseconds and no more."""
 
 _MAX_NESTING = 5
 """How many shells within shells are looked into."""
-
-
-def matches_simple_command(pattern: str, line: str) -> bool:
-    """Return whether a line is one simple command, certainly, and matches a pattern.
-
-    Anything that is more than words and quotes does not match: operators, newlines, substitutions, expansions,
-    redirections, assignments, backslashes, wildcards, comments, control characters, quotes that do not close.
-    A wildcard within a word of the pattern stays within a component of a path, and does not stand for `..`.
-    """
-    if len(line) > MAX_LINE_CHARS:
-        return False
-    read = Reader(line).read()
-    if not read.is_plain or len(read.commands) != 1:
-        return False
-    (words,) = read.commands
-    return '=' not in words[0] and _matches(tuple(pattern.split()), words, _matches_by_component)
 
 
 def matches_any_command(pattern: str, line: str) -> bool:
@@ -79,23 +55,7 @@ def matches_any_command(pattern: str, line: str) -> bool:
     """
     wanted = tuple(pattern.split())
     variants = islice(_variants(line[:MAX_LINE_CHARS], nesting=0), _MAX_VARIANTS)
-    return any(_matches(wanted, words, fnmatchcase) for words in variants)
-
-
-def _matches(pattern: Words, words: Words, matches_word: Callable[[str, str], bool]) -> bool:
-    """Return whether words match word by word; a last `*` stands for any further words, none included."""
-    if pattern[-1:] == ('*',):
-        pattern = pattern[:-1]
-        words = words[: len(pattern)]
-    return len(pattern) == len(words) and all(map(matches_word, words, pattern))
-
-
-def _matches_by_component(word: str, pattern: str) -> bool:
-    """Return whether a word matches with wildcards that stay between two slashes."""
-    names, wanted = word.split('/'), pattern.split('/')
-    return len(names) == len(wanted) and all(
-        name == want or (name != '..' and fnmatchcase(name, want)) for name, want in zip(names, wanted, strict=True)
-    )
+    return any(matches_words(wanted, words, fnmatchcase) for words in variants)
 
 
 def _variants(line: str, *, nesting: int) -> Iterator[Words]:
@@ -133,111 +93,3 @@ def _scripts(command: Words) -> Iterator[str]:
         for index, word in enumerate(command):
             if word in ('-exec', '-execdir', '-ok', '-okdir'):
                 yield ' '.join(command[index + 1 :])
-
-
-@dataclass(kw_only=True)
-class Reading:
-    """What was read of a line."""
-
-    commands: list[Words] = field(default_factory=list[Words])
-    """Words without their quotes, by command; none is empty."""
-    is_plain: bool = True
-    """Whether there was nothing but words and quotes."""
-
-
-class Reader:
-    """A cursor over a line, which keeps the words so far. Linear in the line."""
-
-    def __init__(self, line: str) -> None:
-        self._line = line
-        self._result = Reading()
-        self._words: list[str] = []
-        self._word: str | None = None
-        self._quote = ''
-        self._outer: list[tuple[str, str]] = []  # the substitutions that are open: what closes each, the quote around
-
-    def read(self) -> Reading:
-        characters = iter(self._line)
-        for char in characters:
-            if not char.isprintable() and char != '\t':
-                self._result.is_plain = False  # no pattern can be trusted to have meant an invisible character
-            if char == '\\' and self._quote != "'":
-                self._result.is_plain = False
-                escaped = next(characters, '')
-                self._append(escaped if escaped != '\n' else '')
-            elif self._quote:
-                self._quoted(char)
-            else:
-                self._bare(char)
-        self._end_command()
-        if self._quote or self._outer:
-            self._result.is_plain = False
-        return self._result
-
-    def _quoted(self, char: str) -> None:
-        if char == self._quote:
-            self._quote = ''
-        elif self._quote == '"' and char in '$`':
-            self._expand(char)
-        elif self._quote == '"' and char == '(' and (self._word or '').endswith('$'):
-            self._open(')')
-        else:
-            self._append(char)
-
-    def _bare(self, char: str) -> None:
-        if char in ' \t':
-            self._end_word()
-        elif char in '\'"':
-            self._quote = char
-            self._append('')
-        elif char in '$`':
-            self._expand(char)
-        elif char in '\n\r;&|()<>':
-            self._operator(char)
-        else:
-            self._result.is_plain = self._result.is_plain and char not in _ACTIVE
-            self._append(char)
-
-    def _expand(self, char: str) -> None:
-        self._result.is_plain = False
-        if char == '$':
-            self._append(char)
-        elif self._outer and self._outer[-1][0] == '`':
-            self._close()
-        else:
-            self._open('`')
-
-    def _operator(self, char: str) -> None:
-        self._result.is_plain = False
-        if char in '<>':
-            self._end_word()
-        elif char == '(':
-            self._open(')')
-        elif char == ')' and self._outer and self._outer[-1][0] == ')':
-            self._close()
-        else:
-            self._end_command()
-
-    def _open(self, closing: str) -> None:
-        """Begin the commands of a substitution or a subshell."""
-        self._end_command()
-        self._outer.append((closing, self._quote))
-        self._quote = ''
-
-    def _close(self) -> None:
-        self._end_command()
-        self._quote = self._outer.pop()[1]
-
-    def _append(self, text: str) -> None:
-        self._word = (self._word or '') + text
-
-    def _end_word(self) -> None:
-        if self._word is not None:
-            self._words.append(self._word)
-        self._word = None
-
-    def _end_command(self) -> None:
-        self._end_word()
-        if self._words:
-            self._result.commands.append(tuple(self._words))
-        self._words = []

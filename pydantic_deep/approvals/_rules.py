@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from pydantic_deep._pending import Preview
+from pydantic_deep._simple_command import MAX_LINE_CHARS, matches_simple_command
 
-from ._commands import MAX_LINE_CHARS, matches_any_command, matches_simple_command
+from ._commands import matches_any_command
 from ._paths import allows_path, denies_path
 from ._types import ApprovalRule
 

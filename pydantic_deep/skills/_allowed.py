@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
+
+from pydantic_deep._simple_command import matches_simple_command
 
 TOOL_BY_NAME = {
     'Bash': 'execute',
@@ -18,9 +19,6 @@ TOOL_BY_NAME = {
 """Our tools by the names that skills written for other clients use."""
 
 _ENTRY = re.compile(r'(?P<name>[^()]+)(?:\((?P<pattern>[^()]*)\))?')
-
-_PLAIN = re.compile(r"""[\w ./:=,@+%"'-]*""")
-"""A command of nothing but words and quotes: no operators, expansions, redirections, wildcards, escapes, line ends."""
 
 
 def is_allowed(entry: str, tool_name: str, args: Mapping[str, object]) -> bool:
@@ -40,20 +38,8 @@ def is_allowed(entry: str, tool_name: str, args: Mapping[str, object]) -> bool:
 
 def matches_command(pattern: str, command: str) -> bool:
     """Return whether a command is one simple command for certain, and matches a pattern word by word."""
-    wanted = pattern.removesuffix(':*').split() + (['*'] if pattern.endswith(':*') else [])
-    is_prefix = wanted[-1:] == ['*']
-    wanted = wanted[:-1] if is_prefix else wanted
-    words = _words(command)
-    if not words or not wanted or '=' in words[0] or any('*' in word for word in wanted):
+    words = pattern.removesuffix(':*').split() + (['*'] if pattern.endswith(':*') else [])
+    fixed = words[:-1] if words[-1:] == ['*'] else words
+    if not fixed or any(char in word for word in fixed for char in '*?['):
         return False
-    return words[: len(wanted)] == wanted and (is_prefix or len(words) == len(wanted))
-
-
-def _words(command: str) -> list[str]:
-    """Return the words of a simple command; none if it is anything more."""
-    if not command.isascii() or _PLAIN.fullmatch(command) is None:
-        return []
-    try:
-        return shlex.split(command)
-    except ValueError:  # a quote that does not close
-        return []
+    return matches_simple_command(' '.join(words), command)

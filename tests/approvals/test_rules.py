@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
+from pydantic_deep._simple_command import MAX_LINE_CHARS
 from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, Respond
-from pydantic_deep.approvals._commands import MAX_LINE_CHARS
 
 pytestmark = pytest.mark.anyio
 
