@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from pydantic import ValidationError
-from pydantic_ai import ApprovalRequired, RunContext, ToolDefinition
+from pydantic_ai import ApprovalRequired, DeferredToolRequests, RunContext, ToolDefinition
+from pydantic_ai.agent import CallToolsNode
 from pydantic_ai.capabilities import (
     AbstractCapability,
+    AgentNode,
     CapabilityOrdering,
+    NodeResult,
     RawToolArgs,
     ValidatedToolArgs,
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, UserError
-from pydantic_ai.messages import ToolCallPart, ToolReturn
+from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturn
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
+from pydantic_graph import End
 
 from pydantic_deep._neighbours import neighbours
 from pydantic_deep._pending import (
@@ -34,7 +39,7 @@ from pydantic_deep._pending import (
 from ._errors import MalformedApprovalError
 from ._gate import Call, Gate, open_gate
 from ._names import check_names, marked
-from ._truth import ANSWERED, failure_with_note, invalid_edit, with_note
+from ._truth import ANSWERED, failure_with_note, invalid_edit, not_asked, with_note
 from ._types import ApprovalRule, InterruptOn
 
 _Answer: TypeAlias = Held | Approved | Edited | Responded | DelegationAnswers
@@ -63,6 +68,7 @@ class Approvals(AbstractCapability[object]):
     _inherited: bool = field(default=False, init=False, repr=False)
     _gate: Gate | None = field(default=None, init=False, repr=False)
     _leads: bool = field(default=False, init=False, repr=False)
+    _waiting: list[ToolCallPart] = field(default_factory=list[ToolCallPart], init=False, repr=False)
     _admitted: dict[str, _Admitted] = field(default_factory=dict[str, '_Admitted'], init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -128,7 +134,8 @@ class Approvals(AbstractCapability[object]):
         gate = self._gate or self._open(ctx)
         if self._leads and (ctx.tool_call_approved or gate.concerns(tool_def)) and tool_def.kind != 'external':
             found = Call(call=call, tool_def=tool_def, args=args)
-            self._admitted[call.tool_call_id] = _Admitted(call=found, answer=await _admit(ctx, gate, found))
+            with self._noting(call):
+                self._admitted[call.tool_call_id] = _Admitted(call=found, answer=await _admit(ctx, gate, found))
         return args
 
     async def on_tool_validate_error(
@@ -164,16 +171,43 @@ class Approvals(AbstractCapability[object]):
         gate = self._gate or self._open(ctx)
         if not self._leads:
             return await handler(args)
-        found = Call(call=call, tool_def=tool_def, args=args)
+        with self._noting(call):
+            return await self._deliver(ctx, gate, Call(call=call, tool_def=tool_def, args=args), handler)
+
+    async def after_node_run(
+        self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
+    ) -> NodeResult[object]:
+        """Close calls that were to wait, where the run has ended with an answer instead.
+
+        pydantic-ai leaves them without a result, which no provider takes in the next request. In `run_stream` it acts on
+        calls outside of any node, and they stay so.
+        """
+        if self._waiting and isinstance(node, CallToolsNode):
+            waiting, self._waiting = self._waiting, []
+            if isinstance(result, End) and not isinstance(result.data.output, DeferredToolRequests):
+                parts = not_asked(waiting)
+                ctx.messages.append(ModelRequest(parts=parts, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
+        return result
+
+    async def _deliver(self, ctx: RunContext[object], gate: Gate, found: Call, handler: WrapToolExecuteHandler) -> Any:
         answer = None
-        admitted = self._admitted.pop(call.tool_call_id, None)
+        admitted = self._admitted.pop(found.call.tool_call_id, None)
         if admitted is not None and admitted.call == found:
             answer = admitted.answer
-        elif ctx.tool_call_approved or gate.concerns(tool_def):
+        elif ctx.tool_call_approved or gate.concerns(found.tool_def):
             answer = await _admit(ctx, gate, found)  # another capability skipped the validation, or changed the call
         if isinstance(answer, Responded):
             return ToolReturn[Any](answer.content, metadata=ANSWERED)
         return await _run(ctx, gate, found, handler, edited=_edited(answer))
+
+    @contextmanager
+    def _noting(self, call: ToolCallPart) -> Generator[None]:
+        """Note a call that is to wait."""
+        try:
+            yield
+        except ApprovalRequired:
+            self._waiting.append(call)
+            raise
 
     def _open(self, ctx: RunContext[object]) -> Gate:
         """Return the gate of this run, which the first `Approvals` of the run keeps for all of them."""

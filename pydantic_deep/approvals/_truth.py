@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,6 +15,15 @@ from pydantic_deep._pending import KEY
 
 ANSWERED: dict[str, Any] = {KEY: {'kind': 'answered'}}
 """The metadata of a result that a person gave in the place of a tool."""
+
+
+NOT_ASKED = 'This call was to wait for a person, and the run ended with its answer before one was asked.'
+"""What the model is told, in a later run, of a call that nobody was asked about."""
+
+
+def not_asked(calls: Sequence[ToolCallPart]) -> list[ToolReturnPart]:
+    """Return the results of calls that nobody will be asked about any more."""
+    return [ToolReturnPart(call.tool_name, NOT_ASKED, call.tool_call_id, outcome='denied') for call in calls]
 
 
 def invalid_edit(error: object) -> str:
