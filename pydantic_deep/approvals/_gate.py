@@ -17,7 +17,7 @@ from pydantic_deep._pending import DECISIONS, Approved, CallRequest, DecisionKin
 from pydantic_deep_backends.paths import is_within
 
 from ._listing import digest_of
-from ._names import is_delegating, is_marked, is_reading
+from ._names import is_delegating, is_marked, is_reading, is_writing
 from ._rules import Subject, Verdict, refusal_of, subject_of, verdict_of
 from ._types import ApprovalRule
 
@@ -141,7 +141,7 @@ class Gate:
 
     def _asked(self, call: Call, subject: Subject, rules: Sequence[RunRule]) -> list[Sequence[DecisionKind]]:
         """Return what each rule that asks lets a person decide; nothing if none asks."""
-        touches = self._touches_protected(subject)
+        touches = self._may_touch_protected(call, subject)
         preapproved = not touches and self._is_preapproved(call)
         verdicts = [
             ('allow' if preapproved and not each.inherited else self._verdict(each, call, subject), each.rule.decisions)
@@ -163,8 +163,11 @@ class Gate:
             each.is_preapproved(call=call.call, tool_def=call.tool_def, args=call.args) for each in self.preapproves
         )
 
-    def _touches_protected(self, subject: Subject) -> bool:
+    def _may_touch_protected(self, call: Call, subject: Subject) -> bool:
+        """Return whether a call touches protected files, or says that it writes to a path that no room has seen."""
         protected = [_normal(path) for each in self.protects for path in each.protected_paths]
+        if protected and not subject.is_seen:
+            return is_writing(call.tool_def) and 'path' in call.args
         return any(
             is_within(_normal(file), path) or is_within(path, _normal(file))
             for file in subject.files

@@ -74,6 +74,11 @@ def is_reading(tool_def: ToolDefinition) -> bool:
     return _metadata(tool_def).get('effect') == 'read'
 
 
+def is_writing(tool_def: ToolDefinition) -> bool:
+    """Return whether the tool says that it changes files."""
+    return _metadata(tool_def).get('effect') == 'write'
+
+
 def is_delegating(tool_def: ToolDefinition) -> bool:
     """Return whether a call of the tool may wait for what a subagent asks."""
     return _metadata(tool_def).get(DELEGATES) is True

@@ -30,12 +30,14 @@ class Subject:
     """The command line, for a tool that runs one."""
     files: tuple[str, ...]
     """The canonical paths that the call touches, as far as a preview says so."""
+    is_seen: bool
+    """Whether there was a preview to say so."""
 
 
 def subject_of(args: Mapping[str, Any], preview: Preview | None) -> Subject:
     """Return what the patterns of a rule are matched against, for a call with these arguments."""
     files = () if preview is None else tuple(preview.files)
-    return Subject(command=_command_of(args, preview), files=files)
+    return Subject(command=_command_of(args, preview), files=files, is_seen=preview is not None)
 
 
 def refusal_of(rule: ApprovalRule, subject: Subject) -> str | None:

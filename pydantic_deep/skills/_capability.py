@@ -15,6 +15,7 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed, UserError
 from pydantic_ai.messages import ToolCallPart
 
+from pydantic_deep._neighbours import Gates, neighbours
 from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendProtocol
@@ -36,9 +37,6 @@ MAX_CATALOG_TOKENS = 2_000
 
 MIN_CATALOG_TOKENS = 50
 """What even the shortest catalogue needs."""
-
-APPROVALS_ID = 'approvals'
-"""The capability that asks a person where this one would refuse."""
 
 
 class SkillNotFoundError(DeepAgentError, LookupError):
@@ -187,7 +185,7 @@ class Skills(AbstractCapability[object]):
         """Refuse to change files of skills, unless a person allowed it or approvals will ask one."""
         if self._protected and (tool_def.metadata or {}).get('effect') == 'write':
             path: object = args.get('path')
-            is_asked = ctx.tool_call_approved or tool_def.kind == 'unapproved' or APPROVALS_ID in ctx.capabilities
+            is_asked = ctx.tool_call_approved or tool_def.kind == 'unapproved' or bool(neighbours(ctx, Gates))
             if isinstance(path, str) and not is_asked:
                 await self._refuse_protected(path)
         return args

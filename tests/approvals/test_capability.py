@@ -475,6 +475,20 @@ class TestNeighbours:
         ).start()
         assert seen.ids == ['c']
 
+    @pytest.mark.parametrize(('effect', 'asks'), [('write', True), ('read', False), ('external', False)])
+    async def test_a_write_that_no_room_has_seen_asks_where_files_are_protected(
+        self, desk: DeskType, effect: str, asks: bool
+    ) -> None:
+        def save(path: str) -> str:
+            return 'saved'
+
+        seen = await desk(
+            ToolCallPart('save', {'path': 'anything'}, tool_call_id='c'),
+            toolset=FunctionToolset([Tool(save, metadata={'effect': effect})]),
+            capabilities=lambda: [Preapproving(protected=('/skills',))],
+        ).start()
+        assert bool(seen.ids) is asks
+
     async def test_neighbours_are_found_within_wrappers(self, desk: DeskType) -> None:
         seen = await desk(
             wiping(), tools=[wipe], interrupt_on=GATED, capabilities=lambda: [WrapperCapability(Preapproving())]

@@ -226,15 +226,15 @@ class TestProtection:
         assert answers == ['saved']
 
     async def test_with_approvals_they_decide(self, play: Play) -> None:
-        @dataclass
-        class Approvals(AbstractCapability[object]):
-            id: str | None = 'approvals'
+        class Asking(AbstractCapability[object]):
+            def gates(self, tool_name: str) -> bool:
+                return False
 
         answers = await play(
             [BackendSkills('/skills')],
             call('write_file', path='/skills/pdf/SKILL.md', content='x'),
             deps=Deps(StateBackend()),
-            also=[Approvals(), Filesystem()],
+            also=[Asking(), Filesystem()],
         )
         assert answers == ['Created /skills/pdf/SKILL.md: 1 line, 1 byte.']
 
