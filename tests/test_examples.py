@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import importlib.util
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
+import anyio
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai.messages import ModelMessage, ModelResponse, UserPromptPart
@@ -64,6 +66,26 @@ cake,3
 tea,3
 
 """)
+
+
+async def test_the_two_processes_may_be_two(tmp_path: Path) -> None:
+    files, saved = tmp_path / 'files', tmp_path / 'conversation.json'
+    files.mkdir()
+    (files / 'prices.csv').write_text('cake,3\ntea,2\n')
+    edit = "call('edit_file', path='prices.csv', old_string='tea,2', new_string='tea,3')"
+    printed: list[str] = []
+    for half, step in (('ask', edit), ('answer', "'Tea costs 3 now.'")):
+        program = (
+            'import runpy, anyio\nfrom pathlib import Path\nfrom pydantic_deep.testing import ScriptedModel, call\n'
+            f'example = runpy.run_path({str(EXAMPLES / "approvals_in_two_processes.py")!r})\n'
+            f'anyio.run(example[{half!r}], ScriptedModel({step}), Path({str(files)!r}), Path({str(saved)!r}))\n'
+        )
+        ran = await anyio.run_process([sys.executable, '-c', program])
+        printed.append(ran.stdout.decode())
+    assert printed[0] == ''
+    assert printed[1].startswith('Tool: edit_file\n')
+    assert printed[1].endswith('Tea costs 3 now.\n')
+    assert (files / 'prices.csv').read_text() == 'cake,3\ntea,3\n'
 
 
 @pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
