@@ -50,12 +50,17 @@ _MAX_NESTING = 5
 def matches_any_command(pattern: str, line: str) -> bool:
     """Return whether one of the commands that a line seems to hold matches a pattern.
 
-    A guess on both sides: it takes for commands what is none, and does not find all. What lies beyond
-    `MAX_LINE_CHARS` is not looked at.
+    A guess on both sides: it takes for commands what is none, and does not find all. What
+    `is_read_whole` denies is looked at in part.
     """
     wanted = tuple(pattern.split())
     variants = islice(_variants(line[:MAX_LINE_CHARS], nesting=0), _MAX_VARIANTS)
     return any(matches_words(wanted, words, fnmatchcase) for words in variants)
+
+
+def is_read_whole(line: str) -> bool:
+    """Return whether all readings of a line are compared with a pattern."""
+    return len(line) <= MAX_LINE_CHARS and next(islice(_variants(line, nesting=0), _MAX_VARIANTS, None), None) is None
 
 
 def _variants(line: str, *, nesting: int) -> Iterator[Words]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
 from pydantic_deep._pending import Preview
-from pydantic_deep._simple_command import MAX_LINE_CHARS, matches_simple_command
+from pydantic_deep._simple_command import matches_simple_command
 
-from ._commands import matches_any_command
+from ._commands import is_read_whole, matches_any_command
 from ._paths import allows_path, denies_path
 from ._types import ApprovalRule
 
@@ -71,7 +71,7 @@ def _allows(rule: ApprovalRule, subject: Subject) -> bool:
 def _is_undecided(rule: ApprovalRule, subject: Subject) -> bool:
     """Return whether there are patterns to refuse by, and nothing, or too much, to match them against."""
     if subject.command is not None:
-        return bool(rule.deny) and len(subject.command) > MAX_LINE_CHARS
+        return bool(rule.deny) and not is_read_whole(subject.command)
     return bool(rule.deny) and not subject.files
 
 

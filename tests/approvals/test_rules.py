@@ -148,10 +148,14 @@ async def test_patterns_that_cannot_be_applied_ask(desk: DeskType) -> None:
     rule = ApprovalRule(when=lambda args: False, deny=['/etc/**'])
     seen = await desk(saving('/etc/x'), tools=[save], interrupt_on={'save': rule}).start()
     assert seen.ids == ['c']
-    long = ApprovalRule(when=lambda args: False, deny=['rm *'])
-    seen = await desk(running('x' * MAX_LINE_CHARS + ' y'), tools=[execute], interrupt_on={'execute': long}).start()
-    assert seen.ids == ['c']
     assert ran == []
+
+
+@pytest.mark.parametrize('line', ['x' * MAX_LINE_CHARS + ' y', 'eval ' * 200 + 'x; rm y'])
+async def test_a_line_too_long_or_too_involved_to_be_searched_asks(desk: DeskType, line: str) -> None:
+    rule = ApprovalRule(when=lambda args: False, deny=['rm *'])
+    seen = await desk(running(line), tools=[execute], interrupt_on={'execute': rule}).start()
+    assert (seen.ids, ran) == (['c'], [])
 
 
 async def test_only_the_decisions_of_the_rule_are_offered(desk: DeskType) -> None:
