@@ -26,13 +26,13 @@ def render_failure(name: str, reason: str, messages: Sequence[ModelMessage], dis
         name: Its name.
         reason: A sentence that goes on from its name.
         messages: Its history as far as it came.
-        discarded: Files that it had changed in a fork, which are not kept.
+        discarded: Files that it had changed in a fork and that are not kept: all, or what a merge that failed has left.
     """
     paragraphs = [f'The subagent {name!r} {_shorten(reason, _MAX_TEXT_CHARS)}', *_done(messages)]
     if discarded:
         shown = ', '.join(discarded[:_MAX_FILES])
         more = f' and {len(discarded) - _MAX_FILES} more' if len(discarded) > _MAX_FILES else ''
-        paragraphs.append(f'Its files were a fork, which is discarded. It had changed: {shown}{more}')
+        paragraphs.append(f'Its files were a fork. Discarded are its changes to {shown}{more}')
     return '\n'.join(paragraphs)
 
 

@@ -114,7 +114,7 @@ async def test_the_fork_of_a_child_that_fails_is_discarded_and_its_changes_named
     deps = await files(old='1')
     returned = await ask(worker(call('write', path='/new.txt', text='x'), call('fail')), deps=deps)
     assert returned.outcome == 'failed'
-    assert returned.content.endswith('Its files were a fork, which is discarded. It had changed: /new.txt')
+    assert returned.content.endswith('Its files were a fork. Discarded are its changes to /new.txt')
     assert not await deps.backend.exists('/new.txt')
 
 
@@ -161,3 +161,17 @@ async def test_deps_that_cannot_be_forked_are_refused_before_the_first_request(d
     with pytest.raises(UserError, match=r"The subagent 'worker' has `isolation='fork'`, and `deps` is "):
         await parent.run('go', deps=deps)
     assert model.requests == []
+
+
+async def test_a_merge_that_fails_half_way_names_only_what_is_lost(ask: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Full(StateBackend):
+        async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
+            if path == '/b.txt':
+                raise OSError('full')
+            await super().compare_and_swap(path, data, expected=expected)
+
+    deps = DeepAgentDeps(backend=Full())
+    writes = [call('write', path=path, text='x') for path in ('/a.txt', '/b.txt')]
+    returned = await ask(worker(*writes, 'all done'), deps=deps)
+    assert returned.content.endswith('Its files were a fork. Discarded are its changes to /b.txt')
+    assert await contents(deps, '/a.txt') == 'x'

@@ -23,7 +23,7 @@ def test_calls_have_their_outcomes_and_the_last_words_are_given() -> None:
         '- a({"x":1}): success\n'
         '- b({}): no result\n'
         'Its last words: first\n'
-        'Its files were a fork, which is discarded. It had changed: /f.txt'
+        'Its files were a fork. Discarded are its changes to /f.txt'
     )
 
 
