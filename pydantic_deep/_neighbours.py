@@ -7,11 +7,13 @@ methods; whoever wants to know asks the capabilities that the run has, ours and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from functools import cache
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
 from pydantic_ai.messages import ToolCallPart
+from typing_extensions import get_protocol_members, is_protocol
 
 from ._pending import Preview
 
@@ -82,8 +84,22 @@ def neighbours(ctx: RunContext[object], kind: type[T]) -> list[T]:
     found: list[T] = []
     for capability in ctx.capabilities.values():
         inner: object = capability
-        while isinstance(inner, WrapperCapability) and not isinstance(inner, kind):
+        while isinstance(inner, WrapperCapability) and not _is_of(inner, kind):
             inner = inner.wrapped
-        if isinstance(inner, kind):
-            found.append(inner)
+        if _is_of(inner, kind):
+            found.append(cast('T', inner))
     return found
+
+
+def _is_of(inner: object, kind: type[object]) -> bool:
+    """Return what `isinstance` does, which looks up the members of a protocol again at each call."""
+    members = _members_of(kind)
+    if members is None:
+        return isinstance(inner, kind)
+    return all(getattr(inner, name, None) is not None for name in members)
+
+
+@cache
+def _members_of(kind: type[object]) -> frozenset[str] | None:
+    """Return the members of a protocol; `None` for any other class."""
+    return get_protocol_members(kind) if is_protocol(kind) else None
