@@ -23,6 +23,9 @@ MAX_UPLOADS = 30
 MAX_PROBLEMS = 5
 """How many places that a search could not look at are named; the rest is a count."""
 
+MAX_REASON_CHARS = 500
+"""How much is shown of what a backend says of a command that it stopped: some sentences."""
+
 
 class Entry(Protocol):
     """What a listing shows of a file or directory."""
@@ -99,6 +102,20 @@ def render_command(result: CommandResult) -> str:
     if result.exit_code:
         parts.append(f'[exit code {result.exit_code}]')
     return '\n'.join(parts) or 'Done; nothing was printed.'
+
+
+def render_timeout(error: TimeoutError, timeout_seconds: float) -> str:
+    """Return what a command printed before it was stopped, and why it was, in the words of who stopped it.
+
+    Args:
+        error: What the backend raised; `stdout` and `stderr` are shown where it has them.
+        timeout_seconds: What the model allowed. A backend may allow less, so it is told only as what it is.
+    """
+    printed = [str(getattr(error, name, '')).removesuffix('\n') for name in ('stdout', 'stderr')]
+    # The text of an error of the system's begins with its number.
+    said = ' '.join((error.strerror or str(error)).split())[:MAX_REASON_CHARS]
+    notice = f'[{said or f"The command took too long and was stopped; {timeout_seconds:g} seconds were allowed."}]'
+    return '\n'.join([*filter(None, printed), notice])
 
 
 def render_uploads(uploads: Collection[UploadLike]) -> str:

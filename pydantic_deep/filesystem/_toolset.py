@@ -24,6 +24,7 @@ from ._render import (
     render_glob,
     render_grep,
     render_size,
+    render_timeout,
 )
 from ._types import OutputMode
 from ._window import OffsetError, parse_offset, render_window
@@ -147,9 +148,7 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
             # The command is a shell's by the tool's contract; who isolates it is the backend.
             result = await ctx.deps.commands.run(command, shell=True, timeout=timeout_seconds)  # noqa: S604
         except TimeoutError as error:
-            printed = [str(getattr(error, name, '')).removesuffix('\n') for name in ('stdout', 'stderr')]
-            notice = f'[stopped after {timeout_seconds:g} seconds]'
-            raise ToolFailed('\n'.join([*filter(None, printed), notice])) from error
+            raise ToolFailed(render_timeout(error, timeout_seconds)) from error
     return render_command(result)
 
 

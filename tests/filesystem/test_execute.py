@@ -15,6 +15,7 @@ from pydantic_ai.workspaces import LocalWorkspaceBackend, ReadOnlyWorkspace, Wor
 
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.filesystem._files import Files, RunState
+from pydantic_deep.filesystem._render import render_timeout
 from pydantic_deep.filesystem._toolset import execute
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import CommandResult, CommandTimeoutError, StateBackend
@@ -40,10 +41,11 @@ async def test_an_exit_code_is_a_result(tmp_path: Path) -> None:
 
 async def test_a_command_that_takes_too_long_fails(tmp_path: Path) -> None:
     outcome, said = await played(tmp_path, command='exec sleep 60', timeout_seconds=0.5)
-    assert (outcome, said) == ('failed', '[stopped after 0.5 seconds]')
+    assert outcome == 'failed'
+    assert said == snapshot('[command timed out after 0.5s and was killed]')
 
 
-async def test_what_a_command_printed_before_it_was_stopped_is_shown() -> None:
+async def test_what_was_printed_and_the_backend_s_own_limit_are_shown() -> None:
     class Slow(StateBackend):
         """Stands for a sandbox: how much a real command prints in time is a matter of the machine."""
 
@@ -55,12 +57,25 @@ async def test_what_a_command_printed_before_it_was_stopped_is_shown() -> None:
             env: Mapping[str, str] | None = None,
             timeout: float | None = None,
         ) -> CommandResult:
-            raise CommandTimeoutError(f'{command!r} was stopped.', stdout='begun\n', stderr='warned\n')
+            raise CommandTimeoutError(f'{command!r} took longer than 2 seconds.', stdout='begun\n', stderr='warned\n')
 
     model = ScriptedModel(call('execute', command='make'), 'done')
     await Agent(model, capabilities=[Filesystem(backend=Slow())]).run('go')
     part = model.requests[-1].tool_returns[0]
-    assert (part.outcome, part.content) == ('failed', 'begun\nwarned\n[stopped after 120 seconds]')
+    assert (part.outcome, part.content) == ('failed', "begun\nwarned\n['make' took longer than 2 seconds.]")
+
+
+@pytest.mark.parametrize(
+    ('error', 'said'),
+    [
+        (TimeoutError(), '[The command took too long and was stopped; 120 seconds were allowed.]'),
+        (TimeoutError('The sandbox\nwent away.'), '[The sandbox went away.]'),
+        (TimeoutError(110, 'Connection timed out', '/home/somebody'), '[Connection timed out]'),
+        (TimeoutError('x' * 1000), f'[{"x" * 500}]'),
+    ],
+)
+def test_any_timeout_says_what_is_known_of_it(error: TimeoutError, said: str) -> None:
+    assert render_timeout(error, 120) == said
 
 
 @pytest.mark.parametrize('timeout_seconds', [0, -1, 3601, float('inf'), float('nan')])
