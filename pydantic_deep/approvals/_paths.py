@@ -11,6 +11,7 @@ import unicodedata
 from functools import lru_cache
 
 from pydantic_deep_backends import search
+from pydantic_deep_backends.errors import InvalidPatternError
 from pydantic_deep_backends.paths import path_parts
 
 _DOT = '\ue000'
@@ -29,6 +30,29 @@ def denies_path(pattern: str, path: str) -> bool:
     parts = path_parts(unicodedata.normalize('NFC', path))
     above = ('/'.join(parts[:count]) for count in range(1, len(parts) + 1))
     return any(as_written.matches(each) or unhidden.matches(each.replace('.', _DOT)) for each in above)
+
+
+def path_problem(pattern: str, *, denies: bool) -> str | None:
+    """Return why a pattern cannot be matched against paths, as a sentence that names it; `None` if it can.
+
+    Args:
+        pattern: The pattern as its author wrote it.
+        denies: Whether it is to refuse by, and so must be readable with hidden names too.
+    """
+    try:
+        _compile(pattern)  # as it was written first, so that the error says it like that
+        _compile(_anchored(pattern))
+    except InvalidPatternError as error:
+        return str(error)
+    try:
+        if denies:
+            denies_path(pattern, '/')
+    except InvalidPatternError:
+        return (
+            f'{pattern!r} is not a valid pattern to deny by: a range of characters begins with a dot. '
+            'Write the dot by itself, and the range without it: `[.0-9]`.'
+        )
+    return None
 
 
 def _anchored(pattern: str) -> str:

@@ -12,7 +12,7 @@ from pydantic_deep._pending import Preview
 from pydantic_deep._simple_command import matches_simple_command
 
 from ._commands import is_read_whole, matches_any_command
-from ._paths import allows_path, denies_path
+from ._paths import allows_path, denies_path, path_problem
 from ._types import ApprovalRule
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -46,13 +46,15 @@ def refusal_of(rule: ApprovalRule, subject: Subject) -> str | None:
         if subject.command is not None and matches_any_command(pattern, subject.command):
             return f'This command is denied by the rule {pattern!r}, and was not run. Go on without it.'
         for path in subject.files:
-            if denies_path(pattern, path):
+            if path_problem(pattern, denies=True) is None and denies_path(pattern, path):
                 return f'{path!r} is denied by the rule {pattern!r}, and was not touched. Go on without it.'
     return None
 
 
 def verdict_of(rule: ApprovalRule, subject: Subject, *, tool: str, args: Mapping[str, Any]) -> Verdict:
     """Return what the rule says to a call that it does not refuse."""
+    if subject.files and _is_malformed(rule, tool):
+        return 'ask'
     if _allows(rule, subject):
         return 'allow'
     if rule.when is None or _is_undecided(rule, subject) or _holds(rule.when, tool, args):
@@ -73,6 +75,18 @@ def _is_undecided(rule: ApprovalRule, subject: Subject) -> bool:
     if subject.command is not None:
         return bool(rule.deny) and not is_read_whole(subject.command)
     return bool(rule.deny) and not subject.files
+
+
+def _is_malformed(rule: ApprovalRule, tool: str) -> bool:
+    """Return whether a pattern cannot be matched against files, which could not be told before a call with some."""
+    problems = [
+        path_problem(pattern, denies=patterns is rule.deny)
+        for patterns in (rule.deny, rule.allow)
+        for pattern in patterns
+    ]
+    for problem in filter(None, problems):
+        _LOGGER.warning('A pattern of the approval rule for %r fails, so a person is asked: %s', tool, problem)
+    return any(problems)
 
 
 def _holds(when: Callable[[Mapping[str, Any]], bool], tool: str, args: Mapping[str, Any]) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
 from pydantic_deep._pending import DECISIONS, DecisionKind, Preview
+
+from ._paths import path_problem
 
 
 @dataclass(frozen=True)
@@ -101,15 +103,38 @@ class ApprovalRule:
         """Refuse what cannot be meant.
 
         Raises:
-            ValueError: No decision is left, one is unknown, or a list of patterns is a text or holds an empty one.
+            TypeError: `when` cannot be called.
+            ValueError: No decision is left, one is unknown, or a list of patterns is a text, or holds an empty one or
+                one that can only be a path and is no glob. Of others that is told at the first call, which then asks.
         """
-        if isinstance(self.decisions, str) or not self.decisions or set(self.decisions) - set(DECISIONS):
+        if self.when is not None and not callable(cast('object', self.when)):
+            raise TypeError(
+                f'ApprovalRule(when={self.when!r}): pass a function of the arguments that returns whether to ask.'
+            )
+        if not _is_list(self.decisions) or not self.decisions or any(each not in DECISIONS for each in self.decisions):
             raise ValueError(
                 f'ApprovalRule(decisions={self.decisions!r}): write some of {", ".join(DECISIONS)}, in a tuple.'
             )
         for name, patterns in (('allow', self.allow), ('deny', self.deny)):
-            if isinstance(patterns, str) or not all(pattern.strip() for pattern in patterns):
+            if not _is_list(patterns) or not all(_is_text(pattern) for pattern in patterns):
                 raise ValueError(f'ApprovalRule({name}={patterns!r}): write a tuple of patterns, none of them empty.')
+            for pattern in filter(_is_path, patterns):
+                problem = path_problem(pattern, denies=name == 'deny')
+                if problem is not None:
+                    raise ValueError(f'ApprovalRule({name}={patterns!r}): {problem}')
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_path(pattern: str) -> bool:
+    """Return whether a pattern can only be meant for paths, or for a program by its path, whatever tool it is for."""
+    return len(pattern.split()) == 1 and (pattern.startswith('/') or '**' in pattern)
 
 
 InterruptOn: TypeAlias = Mapping[str, bool | ApprovalRule]

@@ -174,11 +174,67 @@ async def test_only_the_decisions_of_the_rule_are_offered(desk: DeskType) -> Non
         {'allow': 'git *'},
         {'deny': 'rm *'},
         {'allow': ('git *', '')},
+        {'allow': None},
+        {'deny': (3,)},
+        {'decisions': None},
+        {'decisions': 3},
     ],
 )
 def test_a_rule_that_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='ApprovalRule'):
         ApprovalRule(**arguments)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'said'),
+    [
+        ({'allow': ('/a[',)}, "ApprovalRule(allow=('/a[',)): '/a[' is not a valid pattern: a `[` is not closed."),
+        ({'deny': ('/a[',)}, "ApprovalRule(deny=('/a[',)): '/a[' is not a valid pattern: a `[` is not closed."),
+        ({'deny': ('a[/**',)}, "'a[/**' is not a valid pattern"),
+        ({'deny': ('/../x',)}, "'/../x' is not a valid pattern: it contains `..`."),
+        ({'deny': ('/[.-9]',)}, "'/[.-9]' is not a valid pattern to deny by"),
+    ],
+)
+def test_a_pattern_that_can_only_be_a_path_and_is_no_glob_is_refused(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match='not a valid pattern') as refused:
+        ApprovalRule(**arguments)
+    assert said in str(refused.value)
+
+
+def test_a_predicate_that_cannot_be_called_is_refused() -> None:
+    rule: dict[str, Any] = {'when': 'always'}
+    with pytest.raises(TypeError, match=r"ApprovalRule\(when='always'\): pass a function"):
+        ApprovalRule(**rule)
+
+
+@pytest.mark.parametrize('lists', [{'deny': ('a[', '*.key'), 'allow': ('**',)}, {'allow': ('**', 'a[')}])
+async def test_a_pattern_found_to_be_no_glob_at_a_call_asks_and_is_logged(
+    desk: DeskType, fake_previews: Previews, caplog: pytest.LogCaptureFixture, lists: dict[str, Any]
+) -> None:
+    rule = ApprovalRule(when=lambda args: False, **lists)
+    with caplog.at_level(logging.WARNING, 'pydantic_deep'):
+        seen = await desk(
+            saving('/x'), tools=[save], interrupt_on={'save': rule}, capabilities=lambda: [fake_previews({})]
+        ).start()
+    assert (seen.ids, ran) == (['c'], [])
+    (said,) = {record.message for record in caplog.records}
+    assert said.startswith(
+        "A pattern of the approval rule for 'save' fails, so a person is asked: 'a[' is not a valid pattern: "
+    )
+
+
+async def test_a_malformed_pattern_hides_none_that_denies(desk: DeskType, fake_previews: Previews) -> None:
+    rule = ApprovalRule(deny=('a[', '*.key'))
+    seen = await desk(
+        saving('/x.key'), tools=[save], interrupt_on={'save': rule}, capabilities=lambda: [fake_previews({})]
+    ).start()
+    assert seen.results['c'][0] == 'failed'
+
+
+async def test_a_pattern_that_is_no_glob_is_one_for_commands(desk: DeskType) -> None:
+    rule = ApprovalRule(allow=('[ -f *',))
+    seen = await desk(running('ls'), tools=[execute], interrupt_on={'execute': rule}).start()
+    assert seen.ids == ['c']
 
 
 async def test_a_tool_is_told_by_its_preview_that_it_runs_a_command(desk: DeskType) -> None:
