@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
-from pydantic_ai import DeferredToolRequests
+from pydantic_ai import AgentRunResult, DeferredToolRequests
+from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep._pending import CallRequest, DecisionKind, DelegationRequest, parse_request
@@ -35,8 +36,12 @@ def pending_approvals(output: object) -> list[PendingApproval]:
             `DeferredToolRequests`.
 
     Raises:
+        TypeError: It is a result or a conversation, in which something may wait, and not the output of it.
         MalformedApprovalError: Something pending is not what this release writes.
     """
+    if isinstance(output, (AgentRunResult, Conversation)):
+        wanted = 'output' if isinstance(output, AgentRunResult) else 'deferred_tool_requests'
+        raise TypeError(f'`output` is {type(cast("object", output)).__name__}. Pass its `.{wanted}`.')
     return list(_flatten(output, ids=(), names=())) if isinstance(output, DeferredToolRequests) else []
 
 
