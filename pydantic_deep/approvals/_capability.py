@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
@@ -72,13 +72,18 @@ class Approvals(AbstractCapability[object]):
     _admitted: dict[str, _Admitted] = field(default_factory=dict[str, '_Admitted'], init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is neither a bool nor a rule, and to be loaded by the model.
+        """Refuse what is no mapping of bools and rules, and to be loaded by the model.
 
         Raises:
-            UserError: There is such a value, or `defer_loading` is set.
+            UserError: `interrupt_on` is none, a value in it is neither, or `defer_loading` is set.
         """
         if self.defer_loading:
             raise UserError('`Approvals` cannot have `defer_loading`: no call would wait until the model loads them.')
+        if not isinstance(cast('object', self.interrupt_on), Mapping):
+            raise UserError(
+                f'`interrupt_on` is {self.interrupt_on!r}. Write a mapping from names of tools: '
+                "`{'write_file': True}`."
+            )
         for name, rule in self.interrupt_on.items():
             if not isinstance(cast('object', rule), (bool, ApprovalRule)):
                 raise UserError(

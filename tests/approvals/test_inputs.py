@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pydantic_ai import Agent
+from pydantic_ai.exceptions import UserError
 
+from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import pending_approvals
 from pydantic_deep.testing import ScriptedModel
 
@@ -19,3 +23,12 @@ async def test_a_result_and_a_conversation_are_not_taken_for_an_output() -> None
         pending_approvals(result.conversation)
     assert pending_approvals(result.output) == []
     assert pending_approvals(result.conversation.deferred_tool_requests) == []
+
+
+@pytest.mark.parametrize('given', [['write_file'], 'write_file', True])
+def test_names_without_what_holds_for_them_are_refused(given: Any) -> None:
+    with pytest.raises(UserError) as refused:
+        create_deep_agent(ScriptedModel(), interrupt_on=given)
+    assert str(refused.value) == (
+        f"`interrupt_on` is {given!r}. Write a mapping from names of tools: `{{'write_file': True}}`."
+    )
