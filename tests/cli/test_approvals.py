@@ -14,6 +14,8 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
+from pydantic_deep.cli import _ask
+from pydantic_deep.cli._editor import EditingFailedError
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
@@ -138,6 +140,20 @@ def test_edited_arguments_run_and_the_model_is_told(invoke: Invoke, make_termina
     assert '✓ write_file /other.txt' in result.stderr
     assert terminal.prompts[1] == ('', 'path: /new.txt\ncontent: |2\n  new\n', True)
     assert 'Neither VISUAL nor EDITOR names an editor.' in terminal.shown
+
+
+def test_an_editor_that_fails_is_said_and_it_is_asked_again(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: object, **options: object) -> str:
+        raise EditingFailedError('The editor ended with 1, so nothing was changed.')
+
+    monkeypatch.setattr(_ask, 'edit_text', fail)
+    terminal = make_terminal('e', 'y')
+    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    assert 'The editor ended with 1, so nothing was changed.' in terminal.shown
+    assert terminal.shown.count('[y]es') == 2
+    assert (work / 'new.txt').read_text() == 'new\n'
 
 
 @pytest.mark.parametrize(

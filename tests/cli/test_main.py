@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from io import StringIO
 from pathlib import Path
 
@@ -60,6 +61,25 @@ def test_without_the_extra_it_says_which_one_to_install(package: str) -> None:
         f"The command line needs '{package}', which is not installed. Install what the extra "
         '`cli` names: pip install typer rich prompt-toolkit\n'
     )
+
+
+@pytest.mark.parametrize('package', ['typer', 'pydantic_ai'])
+def test_the_same_in_this_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], package: str
+) -> None:
+    class Missing(MetaPathFinder):
+        def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+            if fullname == 'pydantic_deep.cli._app':
+                raise ModuleNotFoundError(f'No module named {package!r}', name=package)
+
+    monkeypatch.setattr(sys, 'meta_path', [Missing(), *sys.meta_path])
+    monkeypatch.delitem(sys.modules, 'pydantic_deep.cli._app')
+    if package == 'typer':
+        assert main(['models']) == 2
+        assert capsys.readouterr().err.startswith("The command line needs 'typer', which is not installed.")
+    else:
+        with pytest.raises(ModuleNotFoundError, match='pydantic_ai'):
+            main(['models'])
 
 
 def test_another_missing_module_is_a_defect_and_not_the_extra() -> None:

@@ -34,6 +34,7 @@ from pydantic_deep.cli._render import (
 )
 from pydantic_deep.skills import Skill, SkillCatalog, SkillDiagnostic
 from pydantic_deep.testing import FakeClock
+from pydantic_deep.todos import Todo
 
 CALL = ToolCallEvent(id='1', tool='grep', args={'pattern': 'a\nb', 'path': '/src', 'output_mode': 'count'})
 RESULT = ToolResultEvent(id='1', tool='grep', outcome='success', text='/src/a.py: 3')
@@ -48,6 +49,20 @@ def show(*events: Event, keeps_answer: bool = False) -> str:
         for event in events:
             progress.show(event)
     return stream.getvalue()
+
+
+def test_an_answer_to_a_call_that_was_never_announced_is_no_news() -> None:
+    answer = ApprovalAnswerEvent(id='9', decision='edit', by='person', args={'path': '/a'})
+    assert show(answer, END) == show(END)
+
+
+def test_the_plan_stays_at_the_end_where_a_block_showed_it() -> None:
+    stream = StringIO()
+    console = Console(file=stream, width=60, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
+    with Progress(console, clock=FakeClock().monotonic, keeps_answer=False) as progress:
+        progress.show(replace(END, todos=[Todo(content='Write it', status='in_progress')]))
+    *_, plan, _, error = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', stream.getvalue()).splitlines()
+    assert (plan, error) == ('  ▸ Write it', 'Interrupted.')
 
 
 def test_a_call_that_never_ended_is_shown_at_the_end() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import anyio
 import pytest
 
 from pydantic_deep.cli import _watched
@@ -78,29 +79,45 @@ def test_lines_are_counted(before: bytes | None, after: bytes | None, expected: 
     assert (change and (change.change, change.added_lines, change.removed_lines)) == expected
 
 
-SANDBOX = pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
+@pytest.fixture(
+    params=[
+        'pretended',
+        pytest.param(
+            'isolated',
+            marks=pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap'),
+        ),
+    ]
+)
+def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedSandbox:
+    """A sandbox, and one that runs commands where bubblewrap is missing too: what is watched is the directory."""
+
+    async def run(self: SandboxBackend, command: str, **options: object) -> CommandResult:
+        if not work.is_dir():
+            raise BackendUnavailableError('There is no directory.')
+        done = await anyio.run_process(command, cwd=work)
+        return CommandResult(exit_code=done.returncode, stdout='', stderr='')
+
+    if request.param == 'pretended':
+        monkeypatch.setattr(SandboxBackend, 'run', run)
+    return WatchedSandbox(str(work), read_only={})
 
 
-@SANDBOX
-async def test_what_a_command_changes_is_noticed(work: Path) -> None:
+async def test_what_a_command_changes_is_noticed(sandbox: WatchedSandbox, work: Path) -> None:
     (work / 'old.txt').write_text('old\n')
-    backend = WatchedSandbox(str(work), read_only={})
-    await backend.run('echo a > new.txt; echo lily >> poem.txt; rm old.txt', shell=True)
+    await sandbox.run('echo a > new.txt; echo lily >> poem.txt; rm old.txt', shell=True)
     expected = [
         FileChange(path='/workspace/new.txt', change='created', added_lines=1, removed_lines=0),
         FileChange(path='/workspace/old.txt', change='removed', added_lines=None, removed_lines=None),
         FileChange(path='/workspace/poem.txt', change='changed', added_lines=None, removed_lines=None),
     ]
-    assert await backend.take_changes() == expected
-    assert (await backend.all_changes(), backend.has_seen_all) == (expected, True)
+    assert await sandbox.take_changes() == expected
+    assert (await sandbox.all_changes(), sandbox.has_seen_all) == (expected, True)
 
 
-@SANDBOX
-async def test_what_a_tool_had_changed_before_a_command_did_is_counted(work: Path) -> None:
-    backend = WatchedSandbox(str(work), read_only={})
-    await backend.write_bytes('/workspace/poem.txt', b'rose\n')
-    await backend.run('echo oak > poem.txt', shell=True)
-    assert [(c.path, c.added_lines, c.removed_lines) for c in await backend.all_changes()] == [
+async def test_what_a_tool_had_changed_before_a_command_did_is_counted(sandbox: WatchedSandbox, work: Path) -> None:
+    await sandbox.write_bytes('/workspace/poem.txt', b'rose\n')
+    await sandbox.run('echo oak > poem.txt', shell=True)
+    assert [(c.path, c.added_lines, c.removed_lines) for c in await sandbox.all_changes()] == [
         ('/workspace/poem.txt', 1, 2)
     ]
 
@@ -119,33 +136,29 @@ async def test_what_a_command_changed_before_its_time_was_over_is_noticed(
     assert [change.path for change in await backend.all_changes()] == ['/workspace/new.txt']
 
 
-@SANDBOX
-async def test_lines_of_a_file_that_is_too_large_are_not_counted(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_of_a_file_that_is_too_large_are_not_counted(
+    sandbox: WatchedSandbox, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(_watched, 'MAX_COUNTED_BYTES', 3)
-    backend = WatchedSandbox(str(work), read_only={})
-    await backend.run('echo long > new.txt', shell=True)
-    assert [change.added_lines for change in await backend.all_changes()] == [None]
+    await sandbox.run('echo long > new.txt', shell=True)
+    assert [change.added_lines for change in await sandbox.all_changes()] == [None]
 
 
-@SANDBOX
 @pytest.mark.parametrize('limit', [('MAX_FILES', 1), ('LOOK_SECONDS', 0)])
 async def test_more_than_can_be_looked_through_is_said(
-    work: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
+    sandbox: WatchedSandbox, work: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
 ) -> None:
     monkeypatch.setattr(_watched, *limit)
-    backend = WatchedSandbox(str(work), read_only={})
-    await backend.run('echo a > a; echo b > b', shell=True)
-    await backend.run('echo c > c', shell=True)
-    assert not backend.has_seen_all
-    assert len(await backend.all_changes()) == (1 if limit[0] == 'MAX_FILES' else 0)
+    await sandbox.run('echo a > a; echo b > b', shell=True)
+    await sandbox.run('echo c > c', shell=True)
+    assert not sandbox.has_seen_all
+    assert len(await sandbox.all_changes()) == (1 if limit[0] == 'MAX_FILES' else 0)
 
 
-@SANDBOX
-async def test_a_directory_that_is_gone_is_not_all_seen(work: Path) -> None:
-    backend = WatchedSandbox(str(work), read_only={})
-    await backend.run('echo a > a', shell=True)
+async def test_a_directory_that_is_gone_is_not_all_seen(sandbox: WatchedSandbox, work: Path) -> None:
+    await sandbox.run('echo a > a', shell=True)
     shutil.rmtree(work)
     with pytest.raises(BackendUnavailableError):
-        await backend.run('echo b > b', shell=True)
-    assert [change.path for change in await backend.all_changes()] == []
-    assert not backend.has_seen_all
+        await sandbox.run('echo b > b', shell=True)
+    assert [change.path for change in await sandbox.all_changes()] == []
+    assert not sandbox.has_seen_all
