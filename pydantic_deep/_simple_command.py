@@ -15,6 +15,14 @@ Words = tuple[str, ...]
 _ACTIVE = frozenset('*?[]{}~!^#%')
 """Characters that some shell gives a meaning outside of quotes, besides those which `Reader` follows."""
 
+RESERVED = frozenset(
+    (
+        *('if', 'then', 'elif', 'else', 'fi', 'case', 'esac', 'for', 'while', 'until', 'do', 'done', 'in'),
+        *('function', 'select', 'time', 'coproc', '{', '}', '!', '[[', ']]'),
+    )
+)
+"""Words that belong to the grammar of a shell where a command begins (POSIX and bash)."""
+
 MAX_LINE_CHARS = 10_000
 """The longest line that is looked at. Longer ones are scripts, which no pattern was written for."""
 
@@ -32,7 +40,11 @@ def matches_simple_command(pattern: str, line: str) -> bool:
     if not read.is_plain or len(read.commands) != 1:
         return False
     (words,) = read.commands
-    return '=' not in words[0] and matches_words(tuple(pattern.split()), words, _matches_by_component)
+    return (
+        '=' not in words[0]
+        and words[0] not in RESERVED
+        and matches_words(tuple(pattern.split()), words, _matches_by_component)
+    )
 
 
 def matches_words(pattern: Words, words: Words, matches_word: Callable[[str, str], bool]) -> bool:
@@ -70,6 +82,7 @@ class Reader:
         self._words: list[str] = []
         self._word: str | None = None
         self._quote = ''
+        self._is_target = False  # whether the next word is where output goes or input comes from
         self._outer: list[tuple[str, str]] = []  # the substitutions that are open: what closes each, the quote around
 
     def read(self) -> Reading:
@@ -126,7 +139,12 @@ class Reader:
     def _operator(self, char: str) -> None:
         self._result.is_plain = False
         if char in '<>':
+            if (self._word or '').isdigit():
+                self._word = None  # the number of what is redirected
             self._end_word()
+            self._is_target = True
+        elif char == '&' and self._is_target and self._word is None:
+            return  # `>&`
         elif char == '(':
             self._open(')')
         elif char == ')' and self._outer and self._outer[-1][0] == ')':
@@ -149,11 +167,14 @@ class Reader:
 
     def _end_word(self) -> None:
         if self._word is not None:
-            self._words.append(self._word)
+            if not self._is_target:
+                self._words.append(self._word)
+            self._is_target = False
         self._word = None
 
     def _end_command(self) -> None:
         self._end_word()
+        self._is_target = False
         if self._words:
             self._result.commands.append(tuple(self._words))
         self._words = []

@@ -14,6 +14,7 @@ from pydantic_ai.messages import ToolCallPart, ToolReturn
 from pydantic_core import from_json
 
 from pydantic_deep._pending import (
+    KEY,
     Approved,
     CallRequest,
     DecisionKind,
@@ -34,6 +35,13 @@ _KINDS: dict[type[Decision], DecisionKind] = {Approve: 'approve', Edit: 'edit', 
 
 _MAX_NAMED = 10
 """How many pending calls an error names."""
+
+
+NOTHING_TO_RUN: dict[str, Any] = {KEY: 'This call is not to run. The agent needs `Approvals`.'}
+"""The arguments of a call that is not to run, which pydantic-ai can only be told by approving it.
+
+The gate knows such a call by its answer. An agent that goes on without `Approvals` finds arguments that no tool takes.
+"""
 
 
 def answer_approvals(output: object, decisions: Mapping[str, Decision]) -> DeferredToolResults:
@@ -131,7 +139,7 @@ def _results(
         elif decision is not None:
             _answer(results, call, request, metadata, decision)
         elif request is not None:
-            results.approvals[call.tool_call_id] = ToolApproved()
+            results.approvals[call.tool_call_id] = ToolApproved(override_args=NOTHING_TO_RUN)
             results.metadata[call.tool_call_id] = dump(Held(request=metadata))
         else:
             missing.append(id_of(at))
@@ -183,7 +191,7 @@ def _answer(
         case Deny():
             results.approvals[id] = ToolDenied(decision.reason)
         case _:
-            results.approvals[id] = ToolApproved()
+            results.approvals[id] = ToolApproved(override_args=NOTHING_TO_RUN)
             results.metadata[id] = dump(Responded(content=decision.content))
 
 

@@ -199,6 +199,8 @@ class Approvals(AbstractCapability[object]):
         admitted = self._admitted.pop(found.call.tool_call_id, None)
         if admitted is not None and admitted.call == found:
             answer = admitted.answer
+            if isinstance(answer, (Approved, Edited)):  # a call beside it may have changed what was shown
+                await _admit(ctx, gate, found)
         elif ctx.tool_call_approved or gate.concerns(found.tool_def):
             answer = await _admit(ctx, gate, found)  # another capability skipped the validation, or changed the call
         if isinstance(answer, Responded):
@@ -239,7 +241,7 @@ class _Marked(WrapperToolset[object]):
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
         tools = await super().get_tools(ctx)
         if self.names:
-            await check_names(ctx, self.names, tools)
+            await check_names(ctx, self.names, tools, self.wrapped)
             self.names = ()
         return marked(tools)
 
@@ -313,9 +315,7 @@ async def _with_request(
     try:
         request = parse_request(metadata)
     except ValueError as error:
-        raise MalformedApprovalError(
-            f'The tool {call.tool_def.name!r} asked with metadata that is not ours: {error}'
-        ) from error
+        raise ToolFailed(f'The tool {call.tool_def.name!r} asked with metadata that is not ours: {error}') from error
     if request is None:
         request = await gate.request(ctx, call)
     elif edited is None:

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 
-from pydantic_deep._simple_command import MAX_LINE_CHARS, Reader, Words, matches_words
+from pydantic_deep._simple_command import MAX_LINE_CHARS, RESERVED, Reader, Words, matches_words
 
 _ASSIGNMENT = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\+?=')
 _NUMBER = re.compile(r'[0-9.]+[smhd]?')
 
-_RESERVED = frozenset(('{', '!', 'if', 'then', 'elif', 'else', 'while', 'until', 'do', 'time'))
 _RUNNERS = frozenset(
     (
         'command',
@@ -35,7 +34,7 @@ _RUNNERS = frozenset(
         'stdbuf',
     )
 )
-_PREFIXES = _RESERVED | _RUNNERS
+_PREFIXES = RESERVED | _RUNNERS
 """Words after which a command follows, with options, assignments and numbers in between."""
 
 _SHELLS = frozenset(('sh', 'bash', 'dash', 'zsh', 'ksh', 'ash', 'busybox'))
@@ -82,7 +81,9 @@ def _starts(words: Words) -> Iterator[int]:
     for index, word in enumerate(words):
         yield index
         leads = posixpath.basename(word) in _PREFIXES or _ASSIGNMENT.match(word) is not None
-        follows = index > 0 and ('-' in (word[:1], before[:1]) or _NUMBER.fullmatch(word) is not None)
+        follows = index > 0 and (
+            before == 'function' or '-' in (word[:1], before[:1]) or _NUMBER.fullmatch(word) is not None
+        )
         if not leads and not follows:
             return
         before = word

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -9,22 +10,29 @@ from typing import Any
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.toolsets import ToolsetTool
+from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, ToolsetTool
 
 from pydantic_deep._neighbours import NamesTools, neighbours
 from pydantic_deep._pending import DELEGATES
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 MARK = 'pydantic_deep_requires_approval'
 """The key in a tool's metadata that says that it was defined with `requires_approval=True`."""
 
 
-async def check_names(ctx: RunContext[object], names: Collection[str], tools: Collection[str]) -> None:
+async def check_names(
+    ctx: RunContext[object], names: Collection[str], tools: Collection[str], toolset: AbstractToolset[Any]
+) -> None:
     """Refuse names that no tool of the run bears, nor one that it does not show.
+
+    Where a toolset is made anew at each step, a tool may come later: then the log says what has not been found.
 
     Args:
         ctx: The run.
         names: What is to be asked for.
         tools: The tools that the run has.
+        toolset: Where they are from.
 
     Raises:
         UserError: There are such names.
@@ -35,8 +43,17 @@ async def check_names(ctx: RunContext[object], names: Collection[str], tools: Co
     for neighbour in neighbours(ctx, NamesTools):
         known |= await neighbour.hidden_tool_names(ctx)
     unknown = sorted(set(names) - known)
-    if unknown:
+    if unknown and _may_grow(toolset):
+        _LOGGER.warning('`interrupt_on` names %s; no tool is called so yet', ', '.join(map(repr, unknown)))
+    elif unknown:
         raise UserError(' '.join([*(_unknown(name, known) for name in unknown), f'Known tools: {_listed(known)}.']))
+
+
+def _may_grow(toolset: AbstractToolset[Any]) -> bool:
+    """Return whether there may be other tools at a later step."""
+    leaves: list[AbstractToolset[Any]] = []
+    toolset.apply(leaves.append)
+    return any(isinstance(leaf, DynamicToolset) and leaf.per_run_step for leaf in leaves)
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

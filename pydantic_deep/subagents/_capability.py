@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import cast
 
-from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai import AgentToolset, CallToolsNode, ModelRequestContext, RunContext
+from pydantic_ai.capabilities import AbstractCapability, AgentNode
 from pydantic_ai.messages import ModelResponse
 
 from ._catalogue import GENERAL, GENERAL_DESCRIPTION, render_catalogue
@@ -16,7 +16,8 @@ from ._children import Builder, agent_of, check_plain, plain_builder
 from ._deps import depth_of
 from ._errors import InvalidSubagentError
 from ._hidden import tool_names
-from ._room import Room
+from ._room import TOOL_NAME, Room
+from ._stale import check_answers, refuse_plain_approvals
 from ._state import place_of
 from ._toolset import TaskToolset
 from ._types import Subagent
@@ -90,6 +91,18 @@ class Subagents(AbstractCapability[object]):
     def get_toolset(self) -> AgentToolset[object]:
         """Return the toolset with `task`."""
         return TaskToolset(self._room)
+
+    async def before_node_run(self, ctx: RunContext[object], *, node: AgentNode[object]) -> AgentNode[object]:
+        """Refuse answers that are not for what waits now, before anything runs on them.
+
+        Raises:
+            UserError: They are for an earlier pause or another conversation, or approve without an answer.
+        """
+        if isinstance(node, CallToolsNode) and node.tool_call_results:
+            check_answers(node.model_response, node.tool_call_metadata, ctx.usage, self._room.subagents)
+            if not self._room.is_gated(ctx):
+                refuse_plain_approvals(node.model_response, node.tool_call_results, node.tool_call_metadata, TOOL_NAME)
+        return node
 
     async def after_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse

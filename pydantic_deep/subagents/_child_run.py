@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelRequestContext, RunContext, ToolDefinition
 from pydantic_ai.agent import ModelRequestNode
 from pydantic_ai.capabilities import (
     AbstractCapability,
     AgentNode,
     NodeResult,
+    RawToolArgs,
     ValidatedToolArgs,
     WrapToolExecuteHandler,
 )
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from pydantic_deep._pending import Held, parse_answer
@@ -102,6 +104,20 @@ class ChildRun(AbstractCapability[object]):
         if ctx.tool_call_metadata and isinstance(held := parse_answer(ctx.tool_call_metadata), Held):
             raise (CallDeferred if tool_def.kind == 'external' else ApprovalRequired)(metadata=held.request)
         return args
+
+    async def on_tool_validate_error(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        error: ValidationError | ModelRetry,
+    ) -> ValidatedToolArgs:
+        """Let a call that is held come as far as the hook above: it carries no arguments to run with."""
+        if ctx.tool_call_metadata and isinstance(parse_answer(ctx.tool_call_metadata), Held):
+            return {}
+        raise error
 
     async def handle_deferred_tool_calls(
         self, ctx: RunContext[object], *, requests: DeferredToolRequests

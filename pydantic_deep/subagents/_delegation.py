@@ -35,6 +35,7 @@ from ._events import forward_to
 from ._fork import fork_files, merge_as_json, render_merge
 from ._inheritance import settings_below
 from ._report import describe_error, render_failure
+from ._stale import conversation_of, forget_pauses, number_pause
 from ._state import METADATA_KEY, PausedChild, Place
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -143,9 +144,12 @@ class Delegation:
                 event_stream_handler=forward_to(self.ctx, self.plan.place.path) if is_streamed else None,
             )
             if not isinstance(result.output, DeferredToolRequests):
-                return self._returned(result, None if self._overlay is None else await self._overlay.merge())
+                merge = None if self._overlay is None else await self._overlay.merge()
+                forget_pauses(self.ctx.usage, result.conversation_id)
+                return self._returned(result, merge)
             pause = dump(await self._request(result, deps, settings, is_streamed=is_streamed))
         except Exception as error:  # the code of the child is the user's, and may raise anything
+            forget_pauses(self.ctx.usage, run['conversation_id'])
             raise self._failure(error) from error
         raise ApprovalRequired(metadata=pause)
 
@@ -215,6 +219,8 @@ class Delegation:
     ) -> DelegationRequest:
         """Return what the pause of the child rises with: all that is needed to go on anywhere."""
         state = PausedChild(
+            parent_conversation_id=conversation_of(self.ctx.messages),
+            pause_number=number_pause(self.ctx.usage, result.conversation_id),
             usage=self._usage,
             is_streamed=is_streamed,
             model_settings=_json_part(settings),

@@ -21,6 +21,7 @@ from ._children import Builder, agent_of, supplied_agent
 from ._delegation import Delegation, Plan
 from ._deps import HasSubagents, depth_of
 from ._fork import check_forkable
+from ._hidden import check_gated_names
 from ._inheritance import inherited_capabilities, passed_settings
 from ._outputs import with_pause
 from ._report import describe_error
@@ -46,6 +47,7 @@ class Room:
     """Whether the last request was streamed; `None` before the first."""
     deps: object = None
     """The deps that the tools of the run see."""
+    _must_check_names: bool = field(default=True, init=False)
     _is_checked: bool = field(default=False, init=False)
     _cache: dict[str, object] = field(default_factory=dict[str, object], init=False)
     _inherits: Sequence[Inherits] | None = field(default=None, init=False)
@@ -58,6 +60,23 @@ class Room:
         for name, subagent in self.subagents.items():
             if subagent is not None and subagent.isolation == 'fork':
                 check_forkable(name, deps)
+
+    async def check_names(self, ctx: RunContext[object]) -> None:
+        """Refuse a gate of a subagent that names no tool of it: once, where the tree of subagents begins.
+
+        Raises:
+            UserError: There is one.
+        """
+        if self._must_check_names:
+            self._must_check_names = False
+            if place_of(ctx.metadata).path:
+                return
+            built: dict[str, object] = {}
+            await check_gated_names(
+                ctx,
+                [each for each in self.subagents.values() if each is not None],
+                lambda each: agent_of(each, self.build, built),
+            )
 
     def is_open(self, ctx: RunContext[object]) -> bool:
         """Return whether the tool is there: subagents are allowed, or there is a call of it that waits.
@@ -85,7 +104,7 @@ class Room:
         delegation = Delegation(ctx=ctx, plan=self._checked_plan(ctx, name))
         if isinstance(answer, DelegationAnswers):
             return await delegation.resume(answer)
-        if answer is None and ctx.tool_call_approved and not self._is_gated(ctx):
+        if answer is None and ctx.tool_call_approved and not self.is_gated(ctx):
             raise ToolFailed(
                 f'The subagent {name!r} waits for answers, and a plain approval has none, so nothing ran. '
                 'A person gives them with `answer_approvals`.'
@@ -137,7 +156,7 @@ class Room:
         """Return where built agents are kept: in the deps, or for this run."""
         return deps.subagents if isinstance(deps, HasSubagents) else self._cache
 
-    def _is_gated(self, ctx: RunContext[object]) -> bool:
+    def is_gated(self, ctx: RunContext[object]) -> bool:
         """Return whether an approval may be for the call of the tool, and not for what a child waits for."""
         return any(gate.gates(TOOL_NAME) for gate in neighbours(ctx, Gates))
 

@@ -48,6 +48,10 @@ class PausedChild(BaseModel):
 
     usage: RunUsage
     """What it has used, with all that is below it."""
+    parent_conversation_id: str | None = None
+    """The conversation of the response that called it."""
+    pause_number: int = 0
+    """Which of its pauses this is; see `_stale`."""
     is_streamed: bool = False
     """Whether it was run for a stream."""
     model_settings: dict[str, JsonValue] = {}

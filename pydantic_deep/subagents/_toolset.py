@@ -39,6 +39,7 @@ class TaskToolset(RunToolset[Room]):
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
         """Return the tool, or nothing."""
+        await self._room.check_names(ctx)
         return await super().get_tools(ctx) if self._room.is_open(ctx) else {}
 
     def _seen(self, ctx: RunContext[object]) -> Room:

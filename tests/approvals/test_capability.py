@@ -32,7 +32,6 @@ from pydantic_deep.approvals import (
     Approve,
     Deny,
     Edit,
-    MalformedApprovalError,
     Respond,
     answer_approvals,
 )
@@ -367,12 +366,14 @@ class TestWhoeverProvidesTheTool:
         assert (ran, seen.results) == (['b', 'b'], {'c1': ('success', 'wiped b')})
         assert seen.told == ['A person changed the arguments of the call c1 of wipe. It ran with: {"x": "b"}']
 
-    async def test_a_tool_that_forges_our_metadata_is_an_error(self, desk: DeskType) -> None:
+    async def test_a_tool_that_forges_our_metadata_fails(self, desk: DeskType) -> None:
         def wipe(x: str) -> str:
             raise ApprovalRequired(metadata={KEY: {'kind': 'junk'}})
 
-        with pytest.raises(MalformedApprovalError, match="The tool 'wipe' asked with metadata"):
-            await desk(wiping(), tools=[wipe]).start()
+        seen = await desk(wiping(), tools=[wipe]).start()
+        [returned] = seen.returns
+        assert returned.outcome == 'failed'
+        assert str(returned.content).startswith("The tool 'wipe' asked with metadata that is not ours")
 
     async def test_validation_that_another_capability_skips_does_not_skip_the_gate(self, desk: DeskType) -> None:
         class Skips(AbstractCapability[Any]):

@@ -22,7 +22,9 @@ from pydantic_ai import (
     RunContext,
     Tool,
     ToolDenied,
+    UserError,
 )
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.settings import ModelSettings
@@ -262,12 +264,26 @@ async def test_a_task_call_that_was_gated_itself_starts_when_it_is_approved() ->
     assert world.asked == ['top 0', 'flat 0', 'top 1']
 
 
-async def test_a_bare_approval_of_a_delegation_runs_nothing_again() -> None:
+async def test_a_bare_approval_of_a_delegation_is_refused_before_anything_runs() -> None:
     parent, world, first = await paused()
     results = first.output.build_results(approve_all=True)
-    second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    with pytest.raises(UserError, match="The call 't' of 'task' is approved, and what its subagent waits for is not"):
+        await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())
+    assert (world.ran, world.asked) == ([], ['top 0', 'flat 0'])
+
+
+async def test_a_bare_approval_given_within_the_run_runs_nothing_again() -> None:
+    world = World()
+    child = Subagent('flat', 'x', model=world.model('flat', wipe('a', 'a')), tools=world.tools())
+
+    async def approve(ctx: Any, requests: DeferredToolRequests) -> Any:
+        return requests.build_results(approve_all=True)
+
+    rooms: list[Any] = [Subagents([child]), HandleDeferredToolCalls(approve)]
+    parent = Agent[Any, Any](world.model('top', task('flat', 't')), output_type=OUT, capabilities=rooms)
+    result = await parent.run('go', deps=DeepAgentDeps())
     assert (world.ran, world.asked) == ([], ['top 0', 'flat 0', 'top 1'])
-    [delegated] = returns(second.all_messages())
+    [delegated] = returns(result.all_messages())
     assert delegated.outcome == 'failed'
     assert str(delegated.content).startswith("The subagent 'flat' waits for answers, and a plain approval has none")
 
@@ -468,7 +484,7 @@ def answered(value: dict[str, Any]) -> None:
         (with_request(state={'usage': {'details': {'x': -1}}}), 'what was kept of it is damaged'),
         (with_request(state={'usage': {'audio_seconds': 'NaN'}}), 'what was kept of it is damaged'),
         (with_request(messages=[]), 'what was kept of it is another conversation'),
-        (with_request(subagent='other'), "the answers are for 'other'"),
+        (with_request(subagent='general-purpose'), "the answers are for 'general-purpose'"),
         (others, 'what was kept of it is another conversation'),
         (answered, 'Tool call results were provided, but the message history does not contain any unprocessed'),
     ],

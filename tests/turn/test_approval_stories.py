@@ -415,7 +415,8 @@ async def test_a_plain_approval_of_everything_runs_nothing_in_a_child(wiper: Wip
     await desk.begin()
     requests = desk.conversation.deferred_tool_requests
     assert requests is not None
-    await desk.go_on(requests.build_results(approve_all=True))
+    with pytest.raises(UserError, match='what its subagent waits for is not answered'):
+        await desk.go_on(requests.build_results(approve_all=True))
     assert wiper.ran == []
 
 
@@ -513,13 +514,11 @@ async def test_a_stricter_agent_refuses_what_was_approved_under_the_old_rule(wip
 @pytest.mark.parametrize(
     'later',
     [
-        [],
-        [Subagent('other', 'Another.', model=model())],
         [Subagent('kid', 'Without the tool.', model=model())],
         [Subagent('kid', 'Another agent.', agent=Agent(model()))],
     ],
 )
-async def test_answers_for_a_subagent_that_is_gone_harm_nobody(wiper: Wiper, later: list[Subagent]) -> None:
+async def test_answers_for_a_subagent_that_is_another_now_harm_nobody(wiper: Wiper, later: list[Subagent]) -> None:
     calls = [tool_call('task', 't', subagent='kid', description='go'), tool_call('wipe', 'c1', x='root')]
     kid = Subagent('kid', 'A child.', model=model([tool_call('wipe', 'c0', x='a')]), tools=[wiper.wipe])
     subagents = [[kid]]
