@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 
 from .errors import InvalidPathError
 
@@ -29,6 +30,7 @@ _INVISIBLE = re.compile(
 """Characters that take no space or show nothing, outside of the categories: fillers and variation selectors."""
 
 
+@lru_cache(maxsize=1024)  # one call of a tool asks for the same path again and again
 def parse_path(path: str) -> str:
     """Return the canonical form of an absolute path: `/`, or `/a/b` without empty and `.` components.
 
