@@ -6,7 +6,7 @@ There will be no more of them: a new feature is a capability.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
@@ -134,12 +134,11 @@ def create_deep_agent(
 
     Raises:
         NotImplementedError: `summarization` was asked for.
+        TypeError: `subagents` or `skills` are no list of them.
         ValueError: A subagent waits for a person, and this agent, without `interrupt_on`, cannot say so.
     """
     _refuse_what_is_missing(summarization=summarization)
     can_pause = interrupt_on is not None or _can_pause(output_type)
-    if not can_pause:
-        _refuse_unheard_subagents(subagents)
     rooms = default_capabilities(
         deps_type=deps_type,
         subagents=subagents,
@@ -150,6 +149,8 @@ def create_deep_agent(
         include_subagents=include_subagents,
         include_skills=include_skills,
     )
+    if not can_pause:
+        _refuse_unheard_subagents(subagents)
     taken = {given.id for given in capabilities if isinstance(given, AbstractCapability)}
     return Agent(
         model,
@@ -191,8 +192,10 @@ def default_capabilities(
         include_skills: Whether the model loads skills.
 
     Raises:
+        TypeError: `subagents` or `skills` are no list of them.
         ValueError: `subagents` or `skills` were given, and their room was left out.
     """
+    _refuse_what_is_no_list(subagents=subagents, skills=skills)
     rooms: list[AbstractCapability[DeepAgentDeps]] = [DepsWorkspace(deps_type=deps_type), ToolFailures()]
     if interrupt_on is not None:
         from .approvals import Approvals
@@ -242,6 +245,17 @@ def _can_pause(output_type: OutputSpec[Any]) -> bool:
     if isinstance(output_type, Sequence):
         return any(_can_pause(item) for item in cast('Sequence[OutputSpec[Any]]', output_type))
     return output_type is DeferredToolRequests or DeferredToolRequests in get_args(output_type)
+
+
+def _refuse_what_is_no_list(*, subagents: object, skills: object) -> None:
+    if subagents != ():
+        from .subagents._types import list_problem
+
+        problem = list_problem(subagents)
+        if problem is not None:
+            raise TypeError(problem)
+    if isinstance(skills, str) or not isinstance(skills, Collection):
+        raise TypeError(f'`skills` is {skills!r}. Pass a list of directories or of `Skill`s, or leave it out.')
 
 
 def _refuse_unheard_subagents(subagents: Sequence[Subagent]) -> None:

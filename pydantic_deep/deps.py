@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Self, cast, get_type_hints
 
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.usage import UsageLimits
 from pydantic_core import PydanticSerializationError
 
@@ -74,6 +74,18 @@ class DeepAgentDeps:
 
     _offload: StateBackend = field(default_factory=StateBackend, init=False, repr=False, metadata={'live': True})
     _format: ClassVar[str] = 'pydantic-deep.deps'
+
+    def __post_init__(self) -> None:
+        """Refuse a depth that is none.
+
+        Raises:
+            ValueError: `max_depth` is no number, or below 0.
+        """
+        if not isinstance(cast('object', self.max_depth), int) or self.max_depth < 0:
+            raise ValueError(
+                f'{type(self).__name__}(max_depth={self.max_depth!r}): pass how many levels of subagents there may be, '
+                '0 for none.'
+            )
 
     async def upload(self, name: str, data: bytes) -> Upload:
         """Write a file below the uploads of the backend, and remember what it is.
@@ -155,7 +167,7 @@ class DeepAgentDeps:
         try:
             known = {name: adapters[name].validate_python(value) for name, value in values.items()}
             return cls(**cast('dict[str, Any]', known | live))
-        except (ValidationError, TypeError) as error:
+        except (ValueError, TypeError) as error:
             raise DeepAgentError(f'These are no {cls.__name__}: {error}') from error
 
     def _dump(self, name: str, adapter: TypeAdapter[object]) -> object:

@@ -89,7 +89,12 @@ def key_of(name: str) -> str:
 
 def missing(path: str) -> SkillDiagnostic:
     """Return the diagnostic of a directory that is not there."""
-    message = 'There is no such directory. Make it, or leave it out of `skills`.'
+    is_file = Path(path).expanduser().is_file()
+    message = (
+        'It is a file. Pass the directory that it is in.'
+        if is_file
+        else 'There is no such directory. Make it, or leave it out of `skills`.'
+    )
     return SkillDiagnostic(
         severity='error', path=shown_path(path), line=None, message=message, code='missing-directory'
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import anyio.to_thread
 from pydantic_ai.exceptions import UserError
@@ -105,9 +106,11 @@ def sort_sources(
     """Return sources by their kind.
 
     Raises:
-        TypeError: Something is no source.
-        ValueError: A skill made in code could not be loaded.
+        TypeError: Something is no source, or the sources are no list.
+        ValueError: A skill made in code could not be loaded, or the file of one was given for its directory.
     """
+    if not isinstance(cast('object', sources), Collection):
+        raise TypeError(f'`skills` is {sources!r}. Pass a list of directories or of `Skill`s.')
     directories: list[SkillDirectory] = []
     skills: list[Skill] = []
     backends: list[BackendSkills] = []
@@ -118,10 +121,24 @@ def sort_sources(
             case BackendSkills():
                 backends.append(source)
             case SkillDirectory():
-                directories.append(source)
+                directories.append(_located(source))
             case _:
-                directories.append(SkillDirectory(Path(source)))
+                directories.append(_located(SkillDirectory(_path_of(source))))
     return directories, skills, backends
+
+
+def _path_of(source: object) -> Path:
+    if not isinstance(source, (str, os.PathLike)):
+        raise TypeError(f'{source!r} is no source of skills. Pass a directory, or a `Skill`.')
+    return Path(cast('str | os.PathLike[str]', source))
+
+
+def _located(directory: SkillDirectory) -> SkillDirectory:
+    """Refuse the file of a skill by its name, since the disk is looked at only when a run wants the skills."""
+    path = Path(directory.path)
+    if path.name == 'SKILL.md':
+        raise ValueError(f'{str(path)!r} is the file of a skill. Pass its directory, {str(path.parent)!r}.')
+    return directory
 
 
 def _checked(skill: Skill) -> Skill:

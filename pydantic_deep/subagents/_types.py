@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic_ai import AgentToolset, Tool
 from pydantic_ai.agent import AbstractAgent
@@ -88,18 +88,34 @@ class Subagent:
     """A ready agent, in the place of all that says how to build one."""
 
     def __post_init__(self) -> None:
+        self._check_model_facing()
+        self._check_bounds()
+        problem = list_problem(self.subagents)
+        if problem is not None:
+            raise InvalidSubagentError(self.name, problem)
+        if self.agent is not None:
+            self._check_ready_agent(self.agent)
+
+    def _check_model_facing(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance] - nothing checks types at run time
             raise InvalidSubagentError(self.name, 'its name is not 1 to 64 letters, digits, `_` and `-`.')
         if not isinstance(self.description, str) or not self.description.strip():  # pyright: ignore[reportUnnecessaryIsInstance] - as above
             raise InvalidSubagentError(self.name, 'it has no description, by which a model would choose it. Add one.')
+
+    def _check_bounds(self) -> None:
         if self.isolation not in get_args(Isolation):
             raise InvalidSubagentError(self.name, f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.")
-        if self.timeout_seconds is not None and not self.timeout_seconds > 0:
+        if self.usage_limits is not None and not isinstance(cast('object', self.usage_limits), UsageLimits):
+            raise InvalidSubagentError(
+                self.name,
+                f'`usage_limits` is {self.usage_limits!r}. Use `UsageLimits(request_limit=…)` of pydantic-ai.',
+            )
+        if self.timeout_seconds is not None and not (
+            isinstance(cast('object', self.timeout_seconds), (int, float)) and self.timeout_seconds > 0
+        ):
             raise InvalidSubagentError(self.name, f'`timeout_seconds` is {self.timeout_seconds!r}. Use more than 0.')
-        if self.max_depth is not None and self.max_depth < 0:
+        if self.max_depth is not None and not (isinstance(cast('object', self.max_depth), int) and self.max_depth >= 0):
             raise InvalidSubagentError(self.name, f'`max_depth` is {self.max_depth!r}. Use 0 or more.')
-        if self.agent is not None:
-            self._check_ready_agent(self.agent)
 
     def _check_ready_agent(self, agent: object) -> None:
         if not isinstance(agent, AbstractAgent):
@@ -115,3 +131,18 @@ class Subagent:
                 f'it has a ready `agent` and {", ".join(given)}, which would be left unread. '
                 'Build the agent with them, or leave `agent` out.',
             )
+
+
+def list_problem(subagents: object) -> str | None:
+    """Return why something is no list of subagents, and what to write; `None` if it is one."""
+    if isinstance(subagents, str) or not isinstance(subagents, Collection):
+        return f'`subagents` is {_short(subagents)}. Pass a list, `[Subagent(name, description)]`, or leave it out.'
+    for each in cast('Collection[object]', subagents):
+        if not isinstance(each, Subagent):
+            return f'`subagents` holds {_short(each)}. Write `Subagent(name, description)`.'
+    return None
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f'{text[:200]}…'
