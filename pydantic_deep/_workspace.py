@@ -88,8 +88,15 @@ class DepsWorkspace(AbstractCapability[DeepAgentDeps]):
         if deps is None:
             return self._fresh or self._make()
         if not isinstance(deps, self.deps_type):
-            got = deps.__name__ if isinstance(deps, type) else type(deps).__name__
-            raise UserError(f'`deps` is {got}, and this agent needs {self.deps_type.__name__}. Pass an object of it.')
+            wanted = self.deps_type.__name__
+            if isinstance(deps, type):
+                make = deps.__name__ if issubclass(deps, self.deps_type) else wanted
+                raise UserError(
+                    f'`deps` is the class {deps.__name__}, and this agent needs an object of {wanted}. '
+                    f'Call the class: `deps={make}()`.'
+                )
+            got = type(deps).__name__
+            raise UserError(f'`deps` is {got}, and this agent needs {wanted}. Pass an object of it.')
         return deps
 
     def _make(self) -> DeepAgentDeps:

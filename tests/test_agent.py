@@ -197,12 +197,26 @@ async def test_deps_that_cannot_be_made_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ('deps', 'got'),
-    [(StateBackend(), 'StateBackend'), (DeepAgentDeps, 'DeepAgentDeps'), (DeepAgentDeps(), 'DeepAgentDeps')],
+    ('deps', 'said'),
+    [
+        (StateBackend(), '`deps` is StateBackend, and this agent needs CountedDeps. Pass an object of it.'),
+        (DeepAgentDeps(), '`deps` is DeepAgentDeps, and this agent needs CountedDeps. Pass an object of it.'),
+        (
+            DeepAgentDeps,
+            '`deps` is the class DeepAgentDeps, and this agent needs an object of CountedDeps. '
+            'Call the class: `deps=CountedDeps()`.',
+        ),
+        (
+            CountedDeps,
+            '`deps` is the class CountedDeps, and this agent needs an object of CountedDeps. '
+            'Call the class: `deps=CountedDeps()`.',
+        ),
+    ],
 )
-async def test_deps_of_another_type_are_refused_at_the_start(deps: Any, got: str) -> None:
-    with pytest.raises(UserError, match=f'`deps` is {got}, and this agent needs CountedDeps'):
+async def test_deps_of_another_type_are_refused_at_the_start(deps: Any, said: str) -> None:
+    with pytest.raises(UserError) as refused:
         await create_deep_agent(play('ok'), deps_type=CountedDeps).run('go', deps=deps)
+    assert str(refused.value) == said
 
 
 async def test_a_directory_that_is_missing_is_told_to_the_caller_and_not_to_the_model(tmp_path: Path) -> None:
