@@ -24,6 +24,12 @@ _LOGGER = logging.getLogger('pydantic_deep')
 MAX_LOGGED = 10_000
 """How many diagnostics are remembered as logged."""
 
+_CODES_THAT_CHANGE = frozenset(
+    {'compatibility-too-long', 'description-too-long', 'duplicate-field', 'invisible-characters', 'name-form'}
+    | {'name-too-long', 'not-yaml'}
+)
+"""The warnings after which the model sees other than what was written, or a name that it can hardly repeat."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf:
@@ -96,7 +102,8 @@ class Library:
         for diagnostic in diagnostics:
             if diagnostic not in self._logged and len(self._logged) < MAX_LOGGED:
                 self._logged.add(diagnostic)
-                level = logging.WARNING if diagnostic.severity == 'error' else logging.INFO
+                changes = diagnostic.severity == 'error' or diagnostic.code in _CODES_THAT_CHANGE
+                level = logging.WARNING if changes else logging.INFO
                 _LOGGER.log(level, 'Skills: %s', diagnostic)
 
 

@@ -441,6 +441,21 @@ class TestAtTheStartOfARun:
             ('INFO', 'unknown-field]'),
         ]
 
+    async def test_what_changes_what_the_model_sees_is_a_warning_in_the_log(
+        self, write_skill: WriteSkill, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, 'pydantic_deep')
+        directory = write_skill('broken')
+        (directory / 'SKILL.md').write_text('---\nname: Broken Skill: [oops\ndescription: x\n---\nDo it.\n')
+        agent = Agent(ScriptedModel('one', 'two'), capabilities=[Skills([tmp_path / 'skills'])])
+        await agent.run('go')
+        await agent.run('go')
+        assert [(r.levelname, r.getMessage().rpartition('[')[2]) for r in caplog.records] == [
+            ('WARNING', 'not-yaml]'),
+            ('WARNING', 'name-form]'),
+            ('INFO', 'name-differs]'),
+        ]
+
     async def test_two_of_one_agent_are_one(self) -> None:
         model = ScriptedModel('done')
         skills = [Skills([GREETING]), Skills([Skill('other', 'x', body='x')], max_catalog_tokens=100)]
