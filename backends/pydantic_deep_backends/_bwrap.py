@@ -27,7 +27,6 @@ import signal
 import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from typing import BinaryIO, Final, cast
 
 from ._cgroups import Controllers, make_group
 from ._commands import exit_code_of
+from ._leftovers import prefix_of
 from ._limits import SandboxLimits
 from ._seccomp import render_filter
 from .errors import SandboxUnavailableError
@@ -56,6 +56,7 @@ open(my $variables, '<&=', shift @ARGV) && open(my $report, '>&=', shift @ARGV) 
     or die "init: $!\n";
 sysread($gate, my $go, 1) or exit 1;
 close $gate;
+open(STDIN, '<', '/dev/null') or exit 1;
 %ENV = map { split(/=/, $_, 2) } split(/\0/, do { local $/; <$variables> } // '');
 close $variables;
 syswrite $report, '.';
@@ -70,7 +71,9 @@ while ((my $gone = wait) > 0) {
     if ($gone == $child) { syswrite $report, $?; last }
 }
 """
-"""The first process: waits for a byte, and ends if none can come any more; sets the variables, runs the command, buries orphans, reports the wait status, and ends."""
+"""The first process: waits for a byte, and ends if none can come any more; takes its input from a device of the sandbox
+(its owner could change that of the host by the descriptor alone), sets the variables, runs the command, buries orphans,
+reports the wait status, and ends."""
 
 _SEPARATION: Final = (
     '--unshare-all', '--unshare-user', '--disable-userns', '--assert-userns-disabled', '--cap-drop', 'ALL',
@@ -81,10 +84,8 @@ _SEPARATION: Final = (
 
 _TOP: Final = Path('/')
 
-_DEVICES_PREFIX: Final = 'pydantic-deep-devices-'
-
-_STALE_SECONDS: Final = 3600.0
-"""When devices are left over for certain: a sandbox needs them for the milliseconds of its start."""
+_DEVICES_KIND: Final = 'devices'
+"""What the directories of devices are called, should they be left behind."""
 
 _DEVICES: Final = {'null': (1, 3), 'zero': (1, 5), 'full': (1, 7), 'random': (1, 8), 'urandom': (1, 9), 'tty': (5, 0)}
 """The devices of a sandbox and their numbers (`Documentation/admin-guide/devices.txt`)."""
@@ -191,7 +192,7 @@ def make_devices() -> str | None:
     A device that is bound into a sandbox can be changed there by its owner: root would share the mode of `/dev/null`
     with every command. Who may not make devices does not own those of the host.
     """
-    directory = tempfile.mkdtemp(prefix=_DEVICES_PREFIX)
+    directory = tempfile.mkdtemp(prefix=prefix_of(_DEVICES_KIND))
     try:
         for name, minor in _DEVICES.items():
             path = Path(directory, name)
@@ -207,15 +208,6 @@ def remove_devices(directory: str | None) -> None:
     """Remove devices again."""
     if directory is not None:
         shutil.rmtree(directory)
-
-
-def remove_stale_devices() -> None:
-    """Remove devices of processes that were killed before they could; those that are in use stay where they are bound."""
-    for directory in Path(tempfile.gettempdir()).glob(f'{_DEVICES_PREFIX}*'):
-        with suppress(OSError):
-            status = directory.lstat()
-            if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _STALE_SECONDS:
-                remove_devices(str(directory))
 
 
 class _Passing(ExitStack):

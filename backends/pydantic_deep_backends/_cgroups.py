@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_PREFIX = 'pydantic-deep-'
+from ._leftovers import left_over, prefix_of
+
+_KIND = 'group'
+"""What groups are called, should they be left behind."""
 
 _numbers = itertools.count()
 """Makes names of groups unique in this process; `next` of it is atomic."""
@@ -72,7 +74,7 @@ def make_group(controllers: Controllers, *, processes: int, memory_bytes: int) -
     Raises:
         OSError: It cannot be made any more.
     """
-    name = f'{_PREFIX}{os.getpid()}-{next(_numbers)}'
+    name = f'{prefix_of(_KIND)}{next(_numbers)}'
     limits = {'pids.max': processes, 'memory.max': memory_bytes, 'memory.limit_in_bytes': memory_bytes}
     extras = {'memory.swap.max': 0, 'memory.oom.group': 1, 'memory.memsw.limit_in_bytes': memory_bytes}
     made: list[Path] = []
@@ -95,11 +97,9 @@ def remove_stale_groups(controllers: Controllers) -> None:
     """Remove groups of processes that were killed before they could."""
     for parent in {controllers.processes, controllers.memory} - {None}:
         assert parent is not None  # noqa: S101 - subtracted above
-        for directory in parent.glob(f'{_PREFIX}*-*'):
-            owner = directory.name.removeprefix(_PREFIX).partition('-')[0]
-            if not Path('/proc', owner).exists():
-                with suppress(OSError):
-                    directory.rmdir()
+        for directory in left_over(parent, _KIND):
+            with suppress(OSError):
+                directory.rmdir()
 
 
 def _hierarchies(mounts: str) -> list[tuple[Path, frozenset[str]]]:
@@ -135,7 +135,7 @@ def _find(
 
 def _is_usable(parent: Path, files: tuple[str, ...]) -> bool:
     """Return whether a group made here has one of the files."""
-    directory = parent / f'{_PREFIX}{os.getpid()}-{next(_numbers)}'
+    directory = parent / f'{prefix_of(_KIND)}{next(_numbers)}'
     try:
         directory.mkdir()
     except OSError:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from contextlib import closing, suppress
+from typing import TypeAlias
 
 from ._confined import Components, ConfinedRoot
 from ._directories import Directories
@@ -17,7 +19,23 @@ from ._limits import SandboxLimits
 from .errors import BackendUnavailableError
 
 _PARTS = 16
-"""The files are counted each time that the disk has lost this part of the limit: so far a command gets beyond it."""
+"""The files are counted when the disk has lost this part of the limit since they were last: so far a command, or several
+short ones one after the other, get beyond it."""
+
+
+_COUNT_SECONDS = 3.0
+"""How long to count at a time: a command that is to be ended waits for it, and can make trees that take hours."""
+
+Room: TypeAlias = tuple[int, int]
+"""How many bytes and how many files there is room for."""
+
+
+class DiskLedger:
+    """When the files of a workspace were counted last, from one command to the next."""
+
+    def __init__(self) -> None:
+        self.counted_at: Room | None = None
+        """The room that there was then; `None` if they never were."""
 
 
 class DiskWatch:
@@ -26,55 +44,77 @@ class DiskWatch:
     Args:
         root: The directory.
         limits: How much it may hold.
+        ledger: What is known from the commands before.
     """
 
-    def __init__(self, root: ConfinedRoot, limits: SandboxLimits) -> None:
+    def __init__(self, root: ConfinedRoot, limits: SandboxLimits, ledger: DiskLedger) -> None:
         self._root = root
         self._limits = limits
-        self._first = self._last = (0, 0)
+        self._ledger = ledger
+        self._first: Room = (0, 0)
 
     def begin(self) -> None:
         """Remember how much room there is now. Raises `FileNotFoundError` if the directory does not exist."""
-        self._first = self._last = self._look()
+        self._first = self._look()
 
     def __call__(self) -> str | None:
         """Return why the command must end, if it must."""
+        limits = self._limits
         try:
             now = self._look()
-            lost_bytes, lost_files = (before - after for before, after in zip(self._last, now, strict=True))
-            if lost_bytes * _PARTS <= self._limits.disk_bytes and lost_files * _PARTS <= self._limits.disk_files:
+            if not self._is_to_be_counted(now):
                 return None
-            self._last = now
-            size_bytes, files = measure(self._root, self._limits)
+            self._ledger.counted_at = now
+            size_bytes, files, is_complete = measure(self._root, limits)
         except (FileNotFoundError, BackendUnavailableError):
             return 'ended: the directory of the workspace was removed'
-        if size_bytes > self._limits.disk_bytes:
-            return f'ended: the workspace may take {self._limits.disk_bytes:,} bytes on the disk and took more'
-        if files > self._limits.disk_files:
-            return f'ended: the workspace may have {self._limits.disk_files:,} files and had more'
-        lost_bytes = self._first[0] - now[0]
-        if lost_bytes > 2 * self._limits.disk_bytes:  # in files that have no name any more, or by somebody else
+        lost_bytes, lost_files = (before - after for before, after in zip(self._first, now, strict=True))
+        # A command that makes room may go on in a workspace that is too full: somebody has to.
+        if size_bytes > limits.disk_bytes and lost_bytes > 0:
+            return f'ended: the workspace may take {limits.disk_bytes:,} bytes on the disk and took more'
+        if files > limits.disk_files and (lost_files > 0 or lost_bytes > 0):
+            return f'ended: the workspace may have {limits.disk_files:,} files and had more'
+        # In files that have no name any more, or that take too long to count; or by somebody else.
+        if lost_bytes > limits.disk_bytes * (2 if is_complete else 1):
             return f'ended: the disk lost {lost_bytes:,} bytes while the command ran'
+        if not is_complete and lost_files > limits.disk_files:
+            return f'ended: the disk lost {lost_files:,} files while the command ran'
         return None
 
-    def _look(self) -> tuple[int, int]:
-        """Return how many bytes and how many files there is room for."""
+    def _is_to_be_counted(self, now: Room) -> bool:
+        last = self._ledger.counted_at
+        if last is None:
+            return True
+        lost_bytes, lost_files = (before - after for before, after in zip(last, now, strict=True))
+        return lost_bytes * _PARTS > self._limits.disk_bytes or lost_files * _PARTS > self._limits.disk_files
+
+    def _look(self) -> Room:
         disk = os.statvfs(self._root.path)
         return disk.f_bfree * disk.f_frsize, disk.f_ffree
 
 
-def measure(root: ConfinedRoot, limits: SandboxLimits) -> tuple[int, int]:
-    """Return the bytes on the disk, and the number, of all files and directories; not much beyond a limit."""
+def measure(root: ConfinedRoot, limits: SandboxLimits) -> tuple[int, int, bool]:
+    """Count what a directory holds; not much beyond a limit, and not for long.
+
+    Returns:
+        The bytes on the disk of all files and directories, their number, and whether nothing was left out for want of
+        time.
+    """
     size_bytes = files = 0
+    until = time.monotonic() + _COUNT_SECONDS
     with root.open() as opened, closing(Directories(opened)) as directories:
         waiting: list[Components] = [()]
         while waiting and size_bytes <= limits.disk_bytes and files <= limits.disk_files:
+            if time.monotonic() > until:
+                return size_bytes, files, False
             path = waiting.pop()
             with suppress(OSError):  # it was removed meanwhile, or cannot be read: then it is not counted
                 for entry in list_entries(directories.open(path)):
                     status = entry.stat(follow_symlinks=False)
                     size_bytes += status.st_blocks * 512 // status.st_nlink
                     files += 1
+                    if files > limits.disk_files:
+                        break
                     if stat.S_ISDIR(status.st_mode):
                         waiting.append((*path, entry.name))
-    return size_bytes, files
+    return size_bytes, files, True

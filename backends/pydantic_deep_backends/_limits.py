@@ -54,5 +54,5 @@ class SandboxLimits:
             resource.RLIMIT_NPROC: self.processes,
             resource.RLIMIT_NOFILE: self.open_files,
             resource.RLIMIT_FSIZE: self.file_size_bytes,
-            resource.RLIMIT_CORE: 0,
+            resource.RLIMIT_CORE: 1,  # 0 would still hand a core to a program that the host has set to take cores
         }

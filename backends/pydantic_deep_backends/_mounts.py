@@ -50,22 +50,24 @@ class Part:
         except (FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError) as error:
             if not self.prefix:
                 raise
-            raise _about(self.outer(error.path), error) from None
+            raise self._about(error) from None
         except OSError as error:
             if isinstance(error.filename, str) and is_within(inner, error.filename):
                 error.filename = self.outer(error.filename)
             raise
 
-
-def _about(path: str, error: _PathError) -> _PathError:
-    """Return an error as it is, about another path."""
-    match error:
-        case FileChangedError():
-            return FileChangedError(path, expected=error.expected, actual=error.actual)
-        case InvalidPathError():
-            return InvalidPathError(path, error.reason)
-        case _:
-            return type(error)(path)
+    def _about(self, error: _PathError) -> _PathError:
+        """Return an error as it is, about its virtual path."""
+        path = self.outer(error.path)
+        match error:
+            case FileChangedError():
+                return FileChangedError(path, expected=error.expected, actual=error.actual)
+            case InvalidPathError():
+                return InvalidPathError(path, error.reason)
+            case OutsideRootError():
+                return OutsideRootError(path, root=None if error.root is None else self.outer(error.root))
+            case ReadOnlyError():
+                return ReadOnlyError(path)
 
 
 class MountTable:

@@ -18,9 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ._bwrap import INSTALL, SandboxPlan, remove_stale_devices, start_in_sandbox
+from ._bwrap import INSTALL, SandboxPlan, start_in_sandbox
 from ._cgroups import remove_stale_groups
 from ._commands import Execution
+from ._leftovers import prefix_of, remove_left_over_files
 from ._limits import SandboxLimits
 from ._seccomp import ARCHITECTURES, denied_number
 from .errors import SandboxUnavailableError
@@ -62,6 +63,7 @@ for my $number (0 .. $tmp / $file_size) {
 }
 $kept{'temporary files are limited'} = $full;
 chmod 0600, '/dev/full';
+$kept{'the input is no device of the host'} = join(':', (stat '/proc/self/fd/0')[0, 1]) eq join(':', (stat '/dev/null')[0, 1]);
 open(my $made, '>', 'made');
 my @children;
 while (@children <= $processes) {
@@ -79,6 +81,7 @@ _TRIED: Final = (
     'memory is limited', 'processes are limited', 'system calls are filtered', 'temporary files are limited',
     'the environment is hidden', 'the files of the host are hidden', 'the processes of the host are hidden',
     'the size of files is limited', 'the system is read-only', 'the user has no rights', 'there are no new namespaces',
+    'the input is no device of the host',
 )  # fmt: skip
 _NO_NETWORK: Final = 'there is no network'
 _DEVICES: Final = 'devices of the host stay as they are'
@@ -114,7 +117,7 @@ def _check(plan: SandboxPlan) -> None:
     if machine not in ARCHITECTURES:
         raise SandboxUnavailableError(f'There is no filter of system calls for {machine!r}. Use {ARCHITECTURES}.')
     remove_stale_groups(plan.controllers)
-    remove_stale_devices()
+    remove_left_over_files('devices', 'probe')
     kept, said = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
     promises = {*_TRIED, _DEVICES, _OWN_FILES}
     if not plan.network:
@@ -129,7 +132,7 @@ def _check(plan: SandboxPlan) -> None:
 
 def _probe(plan: SandboxPlan, machine: str) -> tuple[set[str], str]:
     """Return the promises that a probe found kept, and what it complained of."""
-    with tempfile.TemporaryDirectory(prefix='pydantic-deep-probe-') as directory, closing(_listener()) as listener:
+    with tempfile.TemporaryDirectory(prefix=prefix_of('probe')) as directory, closing(_listener()) as listener:
         workspace = Path(directory, 'workspace')
         workspace.mkdir()
         canary = Path(directory, secrets.token_hex(8))

@@ -45,8 +45,9 @@ _NEW_NAMESPACES: Final = 0x7E020000
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_TYPE_MASK, _SOCK_RAW, _SOCK_PACKET = 0xF, 3, 10
 
-_TERMINAL_REQUESTS: Final = (0x5412, 0x541C, 0x5423)
-"""`TIOCSTI` and `TIOCLINUX`, which type into a terminal, and `TIOCSETD`, which loads line disciplines."""
+_REQUESTS: Final = (0x5412, 0x541C, 0x5423, 0x40305828, 0x4030582A, 0x40305839)
+"""`TIOCSTI` and `TIOCLINUX`, which type into a terminal, `TIOCSETD`, which loads line disciplines, and
+`FS_IOC_RESVSP`, `FS_IOC_RESVSP64` and `FS_IOC_ZERO_RANGE`, which are `fallocate` by other names."""
 
 _DENIED: Final = {
     # name: (x86_64, aarch64); `None` where the architecture has no such call
@@ -124,6 +125,8 @@ _DENIED: Final = {
     # Memory that neither the size of an address space nor that of a file system bounds.
     'memfd_secret': (447, 447),
     'shmget': (29, 194),
+    'semget': (64, 190),
+    'msgget': (68, 186),
 }
 """What fails with `EPERM`, whoever calls it."""
 
@@ -133,6 +136,11 @@ _MISSING: Final = {
     'openat2': (437, 437),  # its mode is in memory too; programs fall back to `openat`
 }
 """What fails with `ENOSYS`, so that programs use something else."""
+
+_UNSUPPORTED: Final = {
+    'fallocate': (285, 47),  # takes a whole disk at once, and with `FALLOC_FL_KEEP_SIZE` no limit of a file holds
+}
+"""What fails as on a file system that cannot do it, so that C libraries write zeros instead."""
 
 
 _MODES: Final = {
@@ -180,7 +188,7 @@ ARCHITECTURES: Final = tuple(_ARCHITECTURES)
 
 def denied_number(name: str, machine: str) -> int | None:
     """Return the number of a call that is denied; `None` if the machine has no such call."""
-    return {**_DENIED, **_MISSING}[name][_ARCHITECTURES[machine].column]
+    return {**_DENIED, **_MISSING, **_UNSUPPORTED}[name][_ARCHITECTURES[machine].column]
 
 
 def render_filter(machine: str, *, network: bool) -> bytes:
@@ -202,13 +210,14 @@ def render_filter(machine: str, *, network: bool) -> bytes:
         parts.append(_when(_JUMP_IF_AT_LEAST, _X32_BIT, _END_PROCESS))
     parts += [_when(_JUMP_IF_EQUAL, number, _fail(errno.EPERM)) for number in _column(_DENIED, chosen)]
     parts += [_when(_JUMP_IF_EQUAL, number, _fail(errno.ENOSYS)) for number in _column(_MISSING, chosen)]
+    parts += [_when(_JUMP_IF_EQUAL, number, _fail(errno.EOPNOTSUPP)) for number in _column(_UNSUPPORTED, chosen)]
     for *numbers, place in _MODES.values():
         number = numbers[chosen.column]
         if number is not None:
             parts.append(_call(number, place, [_when(_JUMP_IF_ANY, _SET_ID, _fail(errno.EPERM))]))
     parts += [
         _call(chosen.clone, 0, [_when(_JUMP_IF_ANY, _NEW_NAMESPACES, _fail(errno.EPERM))]),
-        _call(chosen.ioctl, 1, [_when(_JUMP_IF_EQUAL, request, _fail(errno.EPERM)) for request in _TERMINAL_REQUESTS]),
+        _call(chosen.ioctl, 1, [_when(_JUMP_IF_EQUAL, request, _fail(errno.EPERM)) for request in _REQUESTS]),
         _call(chosen.socketpair, 0, [_unless(_JUMP_IF_EQUAL, _AF_UNIX, _fail(errno.EAFNOSUPPORT))]),
         _call(chosen.socket, 0, [_among(families, _fail(errno.EAFNOSUPPORT))]),
         _call(

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots
 from ._mounts import MountTable, Part
+from .local import place_of
 from .paths import parse_path
 from .protocol import (
     BackendProtocol,
@@ -35,7 +36,9 @@ class CompositeBackend:
 
     Capabilities are those of the parts, so `isinstance` tells the truth: `run` if the default runs commands (among
     its own files only), `compare_and_swap` if every part has it, `snapshot`, `restore` and `changes` if every part
-    has them. The composite owns no part: whoever opened one closes it. A name that no backend has at its root (`~a`,
+    has them and all their files appear at their root. Those of a directory whose commands see it elsewhere, as
+    `SandboxBackend`, do not: its trees begin at the directory, where a tree has no place for what is mounted beside it.
+    So take snapshots of that backend itself. The composite owns no part: whoever opened one closes it. A name that no backend has at its root (`~a`,
     `c:`) is refused at a mount point too.
 
     Args:
@@ -44,18 +47,25 @@ class CompositeBackend:
 
     Raises:
         InvalidPathError: A mount point is malformed.
-        ValueError: A mount point is `/`, or there are two of the same name (compared in Unicode's NFC).
+        ValueError: A mount point is `/`, there are two of the same name (compared in Unicode's NFC), or it hides the
+            whole directory in which the default runs commands.
     """
 
     def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
         self._table = MountTable(default, mounts)
+        place = place_of(default)
+        if place != '/' and self._table.locate(place)[0].prefix:
+            raise ValueError(
+                f'The files of {default!r} appear at {place!r}, and what is mounted there or above would hide all of '
+                'them from everything but commands. Mount it elsewhere.'
+            )
         # Members that are there only sometimes are set on the instance: `isinstance` looks for them by name.
         if isinstance(default, SupportsCommands):
             vars(self).update(run=default.run)
         if all(isinstance(part.backend, SupportsCompareAndSwap) for part in self._table.parts):
             vars(self).update(compare_and_swap=self._compare_and_swap)
         captured = [(p, p.backend) for p in self._table.parts if isinstance(p.backend, SupportsSnapshots)]
-        if len(captured) == len(self._table.parts):
+        if len(captured) == len(self._table.parts) and all(place_of(part.backend) == '/' for part in self._table.parts):
             snapshots = MountedSnapshots(self._table, captured, self.read_bytes)
             vars(self).update(snapshot=snapshots.snapshot, restore=snapshots.restore, changes=snapshots.changes)
 

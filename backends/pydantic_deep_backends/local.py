@@ -480,6 +480,13 @@ class LocalBackend:
         return self._virtual(path_parts(path))
 
 
+def place_of(backend: object) -> str:
+    """Return where the directory of a backend appears, at which its trees begin; `/` for all that is no directory."""
+    if not isinstance(backend, LocalBackend):
+        return '/'
+    return path_from(backend._shown())  # pyright: ignore[reportPrivateUsage] - of a class of this file
+
+
 @contextmanager
 def _naming(path: str) -> Generator[None]:
     """Give errors of the operating system, which know a name only, the path that was asked for."""

@@ -19,7 +19,7 @@ from ._bwrap import INSTALL, WORKSPACE, SandboxPlan, start_in_sandbox
 from ._cgroups import find_controllers
 from ._commands import Execution, StartedCommand, arguments_of, check_env, check_timeout, run_execution
 from ._confined import Components
-from ._disk import DiskWatch
+from ._disk import DiskLedger, DiskWatch
 from ._limits import SandboxLimits
 from ._promises import check_promises
 from ._threads import run_to_end
@@ -62,7 +62,8 @@ class SandboxBackend(LocalBackend):
     dangerous, and the limits given. When it ends, or takes too long, or the caller is cancelled, everything that it
     started is gone, however it was detached. Its variables are those given and no others.
 
-    Before the first command of a process each promise is tried; where one does not hold, no command runs.
+    Before the first command of a process, and before `working_dir` tells where the directory is, each promise is tried;
+    where one does not hold, no command runs.
 
     Not promised: secrets below `/usr` and in what is mounted can be read. The size of the workspace is looked at several
     times a second, so it can be passed by what a command writes meanwhile. Except where control groups can be made (as
@@ -81,7 +82,7 @@ class SandboxBackend(LocalBackend):
 
     Raises:
         InvalidPathError: A path in the sandbox is malformed.
-        ValueError: A path in the sandbox is taken, or a host path is not absolute.
+        ValueError: A path in the sandbox is taken, or a host path is not absolute or has a NUL.
     """
 
     def __init__(
@@ -101,6 +102,7 @@ class SandboxBackend(LocalBackend):
         self._read_only = tuple(sorted(_mount(path, host) for path, host in (read_only or {}).items()))
         self._limits = limits or SandboxLimits()
         self._tried: SandboxPlan | None = None
+        self._ledger = DiskLedger()
 
     def __repr__(self) -> str:
         return f'SandboxBackend({self._given!r})'
@@ -122,6 +124,18 @@ class SandboxBackend(LocalBackend):
             if real.is_relative_to(top):
                 return str(Path(path, real.relative_to(top)))
         return None
+
+    async def working_dir(self) -> str:
+        """Return where commands and file operations see the directory, once it is known that commands can be isolated.
+
+        So what begins by asking for it, as a run of an agent does, ends here and not at its first command.
+
+        Raises:
+            SandboxUnavailableError: They cannot be isolated here.
+            BackendUnavailableError: The directory does not exist.
+        """
+        await self._plan()
+        return await super().working_dir()
 
     async def run(
         self,
@@ -152,9 +166,9 @@ class SandboxBackend(LocalBackend):
         arguments = arguments_of(command, shell=shell)
         variables = self._variables() | check_env(env or {})
         seconds = min(check_timeout(timeout) or math.inf, self._limits.timeout_seconds)
-        plan = self._tried or await run_to_end(self._try)
+        plan = await self._plan()
         root = self._root()
-        watch = DiskWatch(root, self._limits)
+        watch = DiskWatch(root, self._limits, self._ledger)
 
         def start() -> StartedCommand:
             self._check_root()
@@ -171,9 +185,15 @@ class SandboxBackend(LocalBackend):
         )
         return await run_execution(execution)
 
+    async def _plan(self) -> SandboxPlan:
+        """Return what sandboxes are like; the first time, its promises are tried."""
+        return self._tried or await run_to_end(self._try)
+
     def _try(self) -> SandboxPlan:
-        """Return the plan, once its promises are tried."""
         self._check_root()
+        for path, host in self._read_only:
+            if not Path(host).exists():
+                raise SandboxUnavailableError(f'{host!r}, which is to be mounted at {path!r}, is missing. Create it.')
         bwrap = self._bwrap or shutil.which('bwrap')
         if bwrap is None:
             raise SandboxUnavailableError(f'There is no `bwrap` on the PATH. {INSTALL}.')
@@ -218,4 +238,6 @@ def _mount(path: str, host: str | os.PathLike[str]) -> tuple[str, str]:
         raise ValueError(f'Nothing can be mounted at {path!r}. Choose a path outside of {", ".join(sorted(_TAKEN))}.')
     if not host.is_absolute():
         raise ValueError(f'The host path {str(host)!r} is relative. Pass an absolute one.')
+    if '\0' in str(host):
+        raise ValueError(f'The host path {str(host)!r} has a NUL, which no path can have. Leave it out.')
     return path, str(host)

@@ -13,6 +13,8 @@ import pytest
 from pydantic_deep_backends import SandboxLimits
 from pydantic_deep_backends import _bwrap as bwrap
 from pydantic_deep_backends import _cgroups as cgroups
+from pydantic_deep_backends import _disk as disk
+from pydantic_deep_backends import _leftovers as leftovers
 from pydantic_deep_backends import _seccomp as seccomp
 from pydantic_deep_backends._cgroups import Controllers, find_controllers, make_group, remove_stale_groups
 from pydantic_deep_backends._commands import Execution, exit_code_of
@@ -124,11 +126,14 @@ SOCKET = {'x86_64': (41, 53), 'aarch64': (198, 199)}
 @MACHINES
 def test_what_the_tables_name_fails_and_all_else_is_allowed(machine: str) -> None:
     names = [*seccomp._DENIED, *seccomp._MISSING]  # pyright: ignore[reportPrivateUsage]
+    unsupported = seccomp.denied_number('fallocate', machine)
     numbers = {seccomp.denied_number(name, machine) for name in names}
     assert len(numbers - {None}) > 55
     missing = {seccomp.denied_number(name, machine) for name in ('clone3', 'memfd_create', 'openat2')}
     for number in range(600):
         expected = ALLOWED if number not in numbers else FAILED | (errno.ENOSYS if number in missing else errno.EPERM)
+        if number == unsupported:
+            expected = FAILED | errno.EOPNOTSUPP
         # A stream socket of Unix, and the same numbers as the arguments of anything else.
         if number != SOCKET[machine][0] or expected != ALLOWED:
             assert judged(machine, number, 1) == expected
@@ -167,10 +172,10 @@ def test_sockets_have_few_families_and_kinds(machine: str) -> None:
 
 
 @MACHINES
-def test_terminals_cannot_be_typed_into(machine: str) -> None:
+def test_terminals_cannot_be_typed_into_and_disks_not_be_taken(machine: str) -> None:
     ioctl = {'x86_64': 16, 'aarch64': 29}[machine]
     assert judged(machine, ioctl, 0, 0x5401) == ALLOWED
-    for request in (0x5412, 0x541C, 0x5423, 0x5412 | 1 << 32):
+    for request in (0x5412, 0x541C, 0x5423, 0x5412 | 1 << 32, 0x40305828, 0x4030582A, 0x40305839):
         assert judged(machine, ioctl, 0, request) == FAILED | errno.EPERM
 
 
@@ -284,13 +289,39 @@ def test_a_group_that_stays_busy_is_given_up(tmp_path: Path, monkeypatch: pytest
     assert tried == [tmp_path] * 2
 
 
-def test_groups_of_the_dead_are_removed(tmp_path: Path) -> None:
-    for name in (f'pydantic-deep-{os.getpid()}-1', 'pydantic-deep-999999999-1', 'pydantic-deep-999999999-2', 'other'):
+def test_what_the_dead_left_behind_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this namespace by the id of the owner; of others, where an id means nothing, when it is old enough."""
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
+    here = Path('/proc/self/ns/pid').stat().st_ino
+    names = {
+        'ours': f'pydantic-deep-group-{here}-{os.getpid()}-x',
+        'dead': f'pydantic-deep-group-{here}-999999999-x',
+        'foreign': 'pydantic-deep-group-1-999999999-x',
+        'old': f'pydantic-deep-group-1-{os.getpid()}-x',
+        'busy': f'pydantic-deep-group-{here}-999999999-y',
+        'other kind': f'pydantic-deep-probe-{here}-999999999-x',
+        'other': 'other',
+    }
+    assert leftovers.prefix_of('group') == names['ours'].removesuffix('x')
+    for name in names.values():
         (tmp_path / name).mkdir()
-    (tmp_path / 'pydantic-deep-999999999-2/busy').mkdir()
+    os.utime(tmp_path / names['old'], (1, 1))
+    (tmp_path / names['busy'] / 'child').mkdir()
     remove_stale_groups(Controllers(processes=tmp_path, memory=None))
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {'other', 'pydantic-deep-999999999-2', f'pydantic-deep-{os.getpid()}-1'}
+    left = {kind for kind, name in names.items() if (tmp_path / name).exists()}
+    assert left == {'ours', 'foreign', 'busy', 'other kind', 'other'}
+    (tmp_path / f'pydantic-deep-probe-{here}-999999999-link').symlink_to('other')
+    leftovers.remove_left_over_files('group', 'probe')
+    left = {kind for kind, name in names.items() if (tmp_path / name).exists()}
+    assert left == {'ours', 'foreign', 'other'}
+    monkeypatch.setattr(os, 'geteuid', lambda: 4242)  # who does not own it leaves it
+    (tmp_path / names['dead']).mkdir()
+    leftovers.remove_left_over_files('group')
+    assert (tmp_path / names['dead']).exists()
+
+
+def test_what_somebody_else_removes_meanwhile_is_not_left_over(tmp_path: Path) -> None:
+    assert not leftovers._is_left_over(tmp_path / 'pydantic-deep-group-1-1-gone')  # pyright: ignore[reportPrivateUsage]
 
 
 # Devices, proc, and the disk
@@ -327,20 +358,6 @@ def test_devices_are_made_for_everybody_and_removed(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_devices_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
-    for name in ('pydantic-deep-devices-old', 'pydantic-deep-devices-new', 'other'):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / 'null').touch()
-        if name != 'pydantic-deep-devices-new':
-            os.utime(tmp_path / name, (1, 1))
-    (tmp_path / 'pydantic-deep-devices-link').symlink_to('other')
-    os.utime(tmp_path / 'pydantic-deep-devices-link', (1, 1), follow_symlinks=False)
-    bwrap.remove_stale_devices()
-    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob('null'))
-    assert left == ['other/null', 'pydantic-deep-devices-new/null']
-
-
 def test_who_owns_no_device_uses_those_of_the_host() -> None:
     own, hosts = (list(bwrap._kernel_files(1, devices)) for devices in ('/made', None))  # pyright: ignore[reportPrivateUsage]
     assert own.count('--dev-bind') == 6
@@ -375,7 +392,70 @@ def test_the_disk_is_measured_no_further_than_needed(tmp_path: Path) -> None:
         (directory / 'file').write_bytes(b'x' * 10_000)
     os.link(tmp_path / 'd0/file', tmp_path / 'd0/again')
     root = ConfinedRoot(path=str(tmp_path))
-    size_bytes, files = measure(root, SandboxLimits())
-    assert files == 41
+    size_bytes, files, is_complete = measure(root, SandboxLimits())
+    assert (files, is_complete) == (41, True)
     assert size_bytes >= 200_000
-    assert measure(root, SandboxLimits(disk_files=25))[1] < 30
+    assert measure(root, SandboxLimits(disk_files=25))[1] == 26
+    (tmp_path / 'd0/closed').symlink_to('.')
+    assert measure(root, SandboxLimits(disk_files=1))[1] == 2
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(tmp_path, monkeypatch)
+
+
+class Watched:
+    """A directory with 20 files of a page, and a disk whose room is said."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for number in range(20):
+            (directory / f'f{number}').write_bytes(b'x' * 4096)
+        self.room: disk.Room = (1_000_000, 1000)
+        self.ledger = disk.DiskLedger()
+        self._root = ConfinedRoot(path=str(directory))
+        monkeypatch.setattr(disk.DiskWatch, '_look', self._look)
+
+    def _look(self, *watch: object) -> disk.Room:
+        return self.room
+
+    def begin(self, limits: SandboxLimits) -> disk.DiskWatch:
+        watch = disk.DiskWatch(self._root, limits, self.ledger)
+        watch.begin()
+        return watch
+
+
+def test_what_short_commands_write_one_after_the_other_is_counted(watched: Watched) -> None:
+    limits = SandboxLimits(disk_bytes=16_000)
+    assert watched.begin(limits)() is None  # counted; it has written nothing itself
+    for lost in (500, 1000):
+        watched.room = (1_000_000 - lost, 1000)
+        assert watched.begin(limits)() is None  # too little since then
+    watch = watched.begin(limits)
+    watched.room = (1_000_000 - 1001, 1000)
+    assert watch() == 'ended: the workspace may take 16,000 bytes on the disk and took more'
+
+
+def test_a_command_may_make_room_in_a_workspace_that_is_too_full(watched: Watched) -> None:
+    watch = watched.begin(SandboxLimits(disk_bytes=1, disk_files=1))
+    watched.room = (1_004_096, 1001)
+    assert watch() is None
+    watch = watched.begin(SandboxLimits(disk_files=1))
+    watched.ledger.counted_at = None
+    watched.room = (1_004_096, 1000)
+    assert watch() == 'ended: the workspace may have 1 files and had more'
+
+
+def test_a_workspace_that_takes_too_long_to_count_is_judged_by_the_disk(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, '_COUNT_SECONDS', -1.0)
+    limits = SandboxLimits(disk_bytes=1000, disk_files=10)
+    watch = watched.begin(limits)
+    assert watch() is None
+    watched.room = (999_500, 995)
+    assert watch() is None
+    watched.room = (999_500, 989)
+    assert watch() == 'ended: the disk lost 11 files while the command ran'
+    watched.room = (998_999, 989)
+    assert watch() == 'ended: the disk lost 1,001 bytes while the command ran'

@@ -23,6 +23,7 @@ from pydantic_deep_backends import (
     InvalidPathError,
     LocalBackend,
     MissingBlobError,
+    OutsideRootError,
     SearchProblem,
     StateBackend,
     SupportsCommands,
@@ -536,3 +537,51 @@ async def test_a_tree_with_a_file_at_a_mount_point_is_refused(path: str) -> None
     with pytest.raises(ValueError, match='where a backend is mounted'):
         await capturing(backend).restore(Tree.of({path: version_of(b'')}), reader(b''))
     assert await backend.exists('/a')
+
+
+# Directories that do not appear at the root
+
+
+def shown_elsewhere(root: Path) -> LocalBackend:
+    """Stands for `SandboxBackend` too: a directory whose commands see it elsewhere than at the root."""
+    return LocalBackend(root, allow_commands=True)
+
+
+@pytest.mark.parametrize('mounts', [{}, {'/mnt': StateBackend({'/x': 'mounted'})}])
+async def test_there_are_no_snapshots_of_what_appears_elsewhere(
+    tmp_path: Path, mounts: dict[str, BackendProtocol]
+) -> None:
+    (tmp_path / 'mnt').mkdir()
+    (tmp_path / 'mnt/x').write_text('own')
+    default = shown_elsewhere(tmp_path)
+    backend = CompositeBackend(default, mounts)
+    assert not isinstance(backend, SupportsSnapshots)
+    assert not isinstance(CompositeBackend(StateBackend(), {'/box': default}), SupportsSnapshots)
+    assert isinstance(CompositeBackend(LocalBackend(tmp_path), mounts), SupportsSnapshots)
+    assert isinstance(backend, SupportsCommands)
+    assert await backend.read_bytes(f'{tmp_path}/mnt/x') == b'own'
+    assert (await backend.run(['cat', 'mnt/x'])).stdout == 'own'
+    if mounts:
+        assert await backend.read_bytes('/mnt/x') == b'mounted'
+    assert sorted(await default.snapshot()) == ['/mnt/x']
+
+
+def test_a_mount_that_hides_where_commands_run_is_refused(tmp_path: Path) -> None:
+    for place in (str(tmp_path), str(tmp_path.parent)):
+        with pytest.raises(ValueError, match='would hide all of them from everything but commands'):
+            CompositeBackend(shown_elsewhere(tmp_path), {place: StateBackend()})
+    CompositeBackend(shown_elsewhere(tmp_path), {f'{tmp_path}/below': StateBackend()})
+
+
+async def test_an_error_about_a_path_outside_keeps_where_the_root_is(tmp_path: Path) -> None:
+    with pytest.raises(OutsideRootError) as caught:
+        await CompositeBackend(shown_elsewhere(tmp_path), {}).write_bytes('/elsewhere', b'')
+    assert (caught.value.path, caught.value.root) == ('/elsewhere', str(tmp_path))
+    with pytest.raises(OutsideRootError) as caught:
+        await CompositeBackend(StateBackend(), {'/box': shown_elsewhere(tmp_path)}).write_bytes('/box/x', b'')
+    assert (caught.value.path, caught.value.root) == ('/box/x', f'/box{tmp_path}')
+    assert 'is outside of' in str(caught.value)
+    (tmp_path / 'link').symlink_to('/etc')
+    with pytest.raises(OutsideRootError) as caught:
+        await CompositeBackend(StateBackend(), {'/box': LocalBackend(tmp_path)}).read_bytes('/box/link/x')
+    assert (caught.value.path, caught.value.root) == ('/box/link/x', None)

@@ -1,6 +1,6 @@
 """`SandboxBackend`: paths, variables, mounts, limits, and what happens where it cannot isolate."""
 
-# ruff: noqa: ASYNC110, ASYNC222 - it looks at real processes, from outside
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC221, ASYNC222 - it looks at real processes, from outside
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ def test_a_malformed_mount_point_is_refused(tmp_path: Path, path: str) -> None:
 def test_what_is_mounted_is_absolute(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="host path 'relative' is relative"):
         SandboxBackend(tmp_path, read_only={'/a': 'relative'})
+    with pytest.raises(ValueError, match='has a NUL'):  # the options of bwrap are parted by it
+        SandboxBackend(tmp_path, read_only={'/a': '/usr\0/b\0--bind\0/\0/host'})
 
 
 def test_names_of_variables_are_a_list(tmp_path: Path) -> None:
@@ -297,8 +299,9 @@ async def test_a_workspace_that_is_removed_meanwhile_is_unavailable(tmp_path: Pa
 
 
 async def remove_when_started(root: Path) -> None:
-    while not (root / 'started').exists():
-        await anyio.sleep(0.01)
+    with anyio.fail_after(60):
+        while not (root / 'started').exists():
+            await anyio.sleep(0.01)
     shutil.rmtree(root)
 
 
@@ -395,9 +398,22 @@ async def test_a_bubblewrap_that_says_nothing_is_not_waited_for(fake: Path, monk
 
 
 async def test_a_sandbox_that_breaks_after_its_first_process_is_there_is_said(tmp_path: Path) -> None:
+    (tmp_path / 'gone').mkdir()
     backend = SandboxBackend(tmp_path, read_only={'/opt': tmp_path / 'gone'})
+    await backend.run(['true'])
+    (tmp_path / 'gone').rmdir()
     with pytest.raises(SandboxUnavailableError, match=r'did not start: .*gone'):
         await backend.run(['true'])
+
+
+async def test_where_the_directory_is_is_told_only_where_commands_can_be_isolated(tmp_path: Path) -> None:
+    with pytest.raises(SandboxUnavailableError, match=r"'/none' cannot be run"):
+        await SandboxBackend(tmp_path, bwrap='/none').working_dir()
+    with pytest.raises(SandboxUnavailableError, match=r"gone', which is to be mounted at '/opt', is missing"):
+        await SandboxBackend(tmp_path, read_only={'/opt': tmp_path / 'gone'}).working_dir()
+    with pytest.raises(BackendUnavailableError, match='Create it'):
+        await SandboxBackend(tmp_path / 'none').working_dir()
+    assert await SandboxBackend(tmp_path).working_dir() == '/workspace'
 
 
 @pytest.mark.parametrize(
@@ -554,7 +570,12 @@ def test_it_works_for_who_is_not_root(tmp_path: Path) -> None:
     os.chown(directory, 54321, 54321)
     try:
         done = subprocess.run(
-            [sys.executable, '-c', UNPRIVILEGED, directory], capture_output=True, text=True, check=False, env=env
+            [sys.executable, '-c', UNPRIVILEGED, directory],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
+            timeout=120,
         )
     finally:
         shutil.rmtree(directory)
@@ -583,3 +604,63 @@ anyio.run(main)
 def test_limits_are_those_that_are_given() -> None:
     limits = SandboxLimits()
     assert replace(limits, processes=3).of_process() == limits.of_process() | {6: 3}
+
+
+# What a killed process leaves behind
+
+
+async def test_a_process_that_is_killed_leaves_nothing_that_the_next_start_does_not_remove(tmp_path: Path) -> None:
+    """Killed while a command runs, and while promises are tried."""
+    (tmp_path / 'root').mkdir()
+    (tmp_path / 'tmp').mkdir()
+    env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
+    env |= {'PYTHONPATH': os.pathsep.join(sys.path), 'TMPDIR': str(tmp_path / 'tmp')}
+    for mode, kind in (('run', 'command'), ('probe', 'probe')):
+        with subprocess.Popen(
+            [sys.executable, '-c', DOOMED, str(tmp_path / 'root'), mode], env=env, stdout=subprocess.PIPE
+        ) as doomed:
+            assert doomed.stdout is not None
+            assert doomed.stdout.readline() == f'{kind}\n'.encode()
+            doomed.kill()
+    left = {path.name for path in (tmp_path / 'tmp').iterdir()}
+    assert any('-probe-' in name for name in left)
+    with anyio.fail_after(60):
+        while sandboxes_of(tmp_path / 'root'):
+            await anyio.sleep(0.01)
+    done = subprocess.run(
+        [sys.executable, '-c', DOOMED, str(tmp_path / 'root'), 'once'], env=env, timeout=120, check=True
+    )
+    assert done.returncode == 0
+    assert list((tmp_path / 'tmp').iterdir()) == []
+    found = find_controllers()
+    here = Path('/proc/self/ns/pid').stat().st_ino
+    groups = [path for top in (found.processes, found.memory) if top for path in top.glob(f'pydantic-deep-*-{here}-*')]
+    assert [path for path in groups if not Path('/proc', path.name.split('-')[-2]).exists()] == []
+
+
+DOOMED = """
+import sys, threading, time
+import anyio
+from pydantic_deep_backends import SandboxBackend
+from pydantic_deep_backends import _promises
+
+threading.Timer(100, lambda: __import__('os')._exit(1)).start()
+if sys.argv[2] == 'probe':
+    def wait(*details, **more):
+        print('probe', flush=True)
+        time.sleep(90)
+    _promises.start_in_sandbox = wait
+
+async def main():
+    backend = SandboxBackend(sys.argv[1])
+    await backend.working_dir()
+    if sys.argv[2] == 'once':
+        __import__('os')._exit(0)
+    async with anyio.create_task_group() as group:
+        group.start_soon(lambda: backend.run('echo > started; sleep 90', shell=True))
+        while not await backend.exists('/workspace/started'):
+            await anyio.sleep(0.01)
+        print('command', flush=True)
+
+anyio.run(main)
+"""

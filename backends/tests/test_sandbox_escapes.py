@@ -133,6 +133,7 @@ CHANGING = [
     Attempt('control groups', "said(works(os.mkdir, '/sys/fs/cgroup/escaped') or os.path.exists('/sys/fs/cgroup'))", control=False),
     Attempt('a disk', "said([n for n in os.listdir('/dev') if n not in ('core fd full null ptmx pts random shm stderr stdin stdout tty urandom zero').split()])", control=False),
     Attempt('a device of its own', "said(works(os.mknod, 'd', stat.S_IFBLK | 0o600, os.makedev(254, 0)) or works(os.mknod, 'c', stat.S_IFCHR | 0o600, os.makedev(1, 1)))", as_root=True),
+    Attempt('the device that is its input', "said(os.fstat(0)[1:3] != os.stat('/dev/null')[1:3]); works(os.fchmod, 0, 0o666); works(os.utime, 0, (1, 1))", control=False),
     Attempt('the mode of devices', "works(os.chmod, '/dev/null', 0o600); works(os.chmod, '/dev/tty', 0); works(os.utime, '/dev/zero', (1, 1))", control=False),
     Attempt('a program with the rights of its owner', "open('s', 'w').close(); said(works(os.chmod, 's', 0o4755)); said(works(os.fchmod, os.open('s', os.O_RDWR), 0o2755))"),
     Attempt('a new file with the rights of its owner', "said(os.fstat(os.open('s2', os.O_CREAT | os.O_WRONLY, 0o4755)).st_mode & 0o4000) if works(os.open, 's3', os.O_CREAT, 0o4755) else None"),
@@ -180,6 +181,7 @@ PROCESSES = [
     Attempt('the priority of a process', "said(works(os.getpriority, os.PRIO_PROCESS, host['victim']))"),
     Attempt('all processes', "said(len(glob.glob('/proc/[0-9]*')) > 3)"),
     Attempt('shared memory', "said(call('shmget', 0, 4096, 0o1600) >= 0)", control=False),
+    Attempt('semaphores and messages, which no limit counts', "said([n for n in ('semget', 'msgget') if reached(n, 0, 0, 0)])"),
     Attempt('the semaphores of the host', "said(len(read('/proc/sysvipc/sem').splitlines()) > 1)", control=False),
 ]  # fmt: skip
 
@@ -261,7 +263,7 @@ class Host:
             listener.listen()
         self.before = self.look()
         machine = os.uname().machine
-        tables = [*seccomp._DENIED, *seccomp._MISSING]  # pyright: ignore[reportPrivateUsage]
+        tables = [*seccomp._DENIED, *seccomp._MISSING, *seccomp._UNSUPPORTED]  # pyright: ignore[reportPrivateUsage]
         self.facts = json.dumps(
             {
                 'secret': str(self.secret),
@@ -283,6 +285,7 @@ class Host:
         return {
             'outside': {path.name: (path.read_text(), path.stat()[:7]) for path in self.outside.iterdir()},
             'devices': [(path, os.stat(path)[:3]) for path in ('/dev/null', '/dev/zero', '/dev/full', '/dev/tty')],
+            'input': os.stat('/dev/null').st_ctime_ns,
             'programs': os.stat('/usr/bin/env')[:7],
             'names': sorted({*os.listdir('/'), *os.listdir('/usr/bin'), *os.listdir('/etc')}),
             'machine': os.uname()[:5],
@@ -392,7 +395,12 @@ def test_an_attempt_works_without_a_sandbox(host: Host, attempt: Attempt) -> Non
     if attempt.name.startswith('calls of') and os.uname().machine != 'x86_64':
         pytest.skip('only x86_64 has these calls')
     done = subprocess.run(
-        [PYTHON, '-c', PRELUDE + attempt.script, host.facts], cwd=host.root, capture_output=True, text=True, check=False
+        [PYTHON, '-c', PRELUDE + attempt.script, host.facts],
+        cwd=host.root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert 'ESCAPED' in done.stdout, done.stderr
 
@@ -504,6 +512,29 @@ async def test_a_sparse_file_ends(host: Host) -> None:
     result = await use_up(host, 'truncate -s 1T file')
     assert result.exit_code != 0
     assert (host.root / 'file').stat().st_size == 0
+
+
+TAKE = """
+import ctypes, fcntl, os, struct
+from ctypes import c_int, c_long
+libc = ctypes.CDLL(None, use_errno=True)
+file = os.open("taken", os.O_CREAT | os.O_RDWR)
+size = 64 << 20
+libc.fallocate.argtypes = (c_int, c_int, c_long, c_long)
+print(libc.fallocate(file, 1, 0, size))
+for request in (0x40305828, 0x4030582A):
+    try:
+        print(fcntl.ioctl(file, request, struct.pack("@hhqqiI4i", 0, 0, 0, size, 0, 0, 0, 0, 0, 0)))
+    except OSError:
+        print(-1)
+print(os.fstat(file).st_blocks)
+"""
+
+
+@needs_python
+async def test_a_disk_cannot_be_taken_at_once(host: Host) -> None:
+    """By calls that heed no limit of a file: a disk would be full before anybody looks."""
+    assert (await use_up(host, python(TAKE))).stdout.split() == ['-1', '-1', '-1', '0']
 
 
 async def test_time_on_a_processor_ends(host: Host) -> None:
