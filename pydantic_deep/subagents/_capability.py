@@ -20,7 +20,7 @@ from ._room import TOOL_NAME, Room
 from ._stale import check_answers, refuse_plain_approvals
 from ._state import place_of
 from ._toolset import TaskToolset
-from ._types import Subagent
+from ._types import Subagent, list_problem
 
 
 @dataclass
@@ -36,6 +36,7 @@ class Subagents(AbstractCapability[object]):
     and the level is in the `metadata` of the child's run.
 
     Raises:
+        TypeError: `subagents` is no list of `Subagent`s.
         InvalidSubagentError: Two subagents have one name, or one has `skills` or `interrupt_on` and no `build` that
             could read them.
         UserError: At the start of a run with deps that have no files to fork, where a subagent wants a fork.
@@ -53,6 +54,9 @@ class Subagents(AbstractCapability[object]):
     _is_told: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        problem = list_problem(self.subagents)
+        if problem is not None:
+            raise TypeError(problem)
         repeated = [name for name, count in Counter(each.name for each in self.subagents).items() if count > 1]
         if repeated:
             raise InvalidSubagentError(repeated[0], 'another one has that name. Rename one of them.')

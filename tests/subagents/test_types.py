@@ -53,3 +53,9 @@ def test_what_a_plain_agent_would_not_read_is_refused_at_any_depth() -> None:
     with pytest.raises(InvalidSubagentError, match=r"'inner' .*`skills` and `interrupt_on` would be left unread"):
         Subagents([Subagent('outer', 'x', subagents=[inner])])
     Subagents([inner], build=lambda subagent: Agent(name=subagent.name))
+
+
+def test_what_is_no_subagent_is_refused_by_the_room() -> None:
+    given: Any = ['a']
+    with pytest.raises(TypeError, match="`subagents` holds 'a'"):
+        Subagents(given)
