@@ -18,6 +18,7 @@ from pydantic_deep.cli._events import (
     ResultEvent,
     StartEvent,
     TextEvent,
+    TodosEvent,
     ToolCallEvent,
     ToolResultEvent,
     Usage,
@@ -60,7 +61,8 @@ def test_the_plan_stays_at_the_end_where_a_block_showed_it() -> None:
     stream = StringIO()
     console = Console(file=stream, width=60, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
     with Progress(console, clock=FakeClock().monotonic, keeps_answer=False) as progress:
-        progress.show(replace(END, todos=[Todo(content='Write it', status='in_progress')]))
+        progress.show(TodosEvent(todos=(todos := [Todo(content='Write it', status='in_progress')])))
+        progress.show(replace(END, todos=todos))
     *_, plan, _, error = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', stream.getvalue()).splitlines()
     assert (plan, error) == ('  ▸ Write it', 'Interrupted.')
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -10,11 +11,15 @@ import pytest
 
 from pydantic_deep.cli import _watched
 from pydantic_deep.cli._events import FileChange
+from pydantic_deep.cli._run import Worker
 from pydantic_deep.cli._watched import WatchedBackend, WatchedSandbox, describe_change
+from pydantic_deep.cli._worker import check_worker
+from pydantic_deep.testing import ScriptedModel
 from pydantic_deep_backends import (
     BackendUnavailableError,
     CommandTimeoutError,
     FileChangedError,
+    LocalBackend,
     SandboxBackend,
     digest_of,
 )
@@ -79,6 +84,12 @@ def test_lines_are_counted(before: bytes | None, after: bytes | None, expected: 
     assert (change and (change.change, change.added_lines, change.removed_lines)) == expected
 
 
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox that says where its directory is without a try whether bubblewrap works."""
+    monkeypatch.setattr(SandboxBackend, 'working_dir', LocalBackend.working_dir)
+
+
 @pytest.fixture(
     params=[
         'pretended',
@@ -98,6 +109,7 @@ def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.Monk
         return CommandResult(exit_code=done.returncode, stdout='', stderr='')
 
     if request.param == 'pretended':
+        request.getfixturevalue('untried')
         monkeypatch.setattr(SandboxBackend, 'run', run)
     return WatchedSandbox(str(work), read_only={})
 
@@ -122,6 +134,22 @@ async def test_what_a_tool_had_changed_before_a_command_did_is_counted(sandbox: 
     ]
 
 
+async def test_before_it_begins_one_command_is_tried(
+    make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Command] = []
+
+    async def run(self: SandboxBackend, command: Command) -> CommandResult:
+        tried.append(command)
+        return CommandResult(exit_code=0, stdout='', stderr='')
+
+    monkeypatch.setattr(SandboxBackend, 'working_dir', LocalBackend.working_dir)
+    monkeypatch.setattr(SandboxBackend, 'run', run)
+    await check_worker(make_worker(ScriptedModel(), sandbox=True))
+    assert tried == [['true']]
+
+
+@pytest.mark.usefixtures('untried')
 async def test_what_a_command_changed_before_its_time_was_over_is_noticed(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
