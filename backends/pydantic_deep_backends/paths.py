@@ -30,7 +30,6 @@ _INVISIBLE = re.compile(
 """Characters that take no space or show nothing, outside of the categories: fillers and variation selectors."""
 
 
-@lru_cache(maxsize=1024)  # one call of a tool asks for the same path again and again
 def parse_path(path: str) -> str:
     """Return the canonical form of an absolute path: `/`, or `/a/b` without empty and `.` components.
 
@@ -40,6 +39,11 @@ def parse_path(path: str) -> str:
         InvalidPathError: The path is relative, climbs (`..`), is too long, or is written for another system
             (backslash, drive, `//host`, `~`); the reason says what to write instead.
     """
+    return _parsed(path)
+
+
+@lru_cache(maxsize=1024)  # one call of a tool asks for the same path again and again
+def _parsed(path: str) -> str:
     reason = path_problem(path)
     if reason is not None:
         raise InvalidPathError(path, reason)

@@ -4,6 +4,8 @@
 takes the decisions. Nothing waits in memory: all that is needed is in the serialized `Conversation`.
 """
 
+from pydantic_deep._pending import DecisionKind, Preview
+
 from ._answers import answer_approvals
 from ._capability import Approvals
 from ._errors import (
@@ -24,6 +26,7 @@ __all__ = (
     'Approvals',
     'Approve',
     'Decision',
+    'DecisionKind',
     'Deny',
     'Edit',
     'InterruptOn',
@@ -31,6 +34,7 @@ __all__ = (
     'MalformedApprovalError',
     'NothingPendingError',
     'PendingApproval',
+    'Preview',
     'Respond',
     'UnansweredApprovalError',
     'UnknownApprovalError',
