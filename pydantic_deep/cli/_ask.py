@@ -30,7 +30,7 @@ HELP: Mapping[Key, str] = {
     'yes': 'the call runs as it is shown',
     'no': 'it does not run; you may say why, and the model is told',
     'edit': 'change the arguments first, in the editor that VISUAL or EDITOR names',
-    'always': 'yes, and do not ask again in this conversation, subagents included',
+    'always': 'yes, and do not ask again until the conversation ends or pauses, subagents included',
     '?': 'these lines',
 }
 """What each of them does. Ctrl-C stops the turn; then nothing that waits has run."""

@@ -59,7 +59,6 @@ class Resumption:
         """
         claim = Claim.take(self.path)
         try:
-            self._check_terminal(surroundings)
             return await self._run_claimed(claim, surroundings, present, notify)
         finally:
             claim.release()
@@ -68,6 +67,7 @@ class Resumption:
         self, claim: Claim, surroundings: Surroundings, present: Present, notify: Callable[[str], None]
     ) -> int:
         paused = PausedTurn.parse(claim.held.read_bytes(), str(self.path))
+        self._check_terminal(surroundings)
         chosen = {'model': self.model, 'max_tokens': self.max_tokens}
         settings = paused.settings.model_copy(update={name: value for name, value in chosen.items() if value})
         worker = open_worker(surroundings, settings, approvals=self.approvals, deps=paused.load_deps())

@@ -85,7 +85,8 @@ def test_what_is_no_answer_and_a_question_mark_are_answered_with_help(
 yes    the call runs as it is shown
 no     it does not run; you may say why, and the model is told
 edit   change the arguments first, in the editor that VISUAL or EDITOR names
-always yes, and do not ask again in this conversation, subagents included
+always yes, and do not ask again until the conversation ends or pauses, \n\
+subagents included
 ?      these lines
 Ctrl-C stops the turn; nothing that waits has run then.
 [y]es  [n]o  [e]dit  [a]lways write_file in this conversation  [?]
