@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -160,7 +159,7 @@ async def test_output_that_a_stranger_holds_open_is_not_waited_for(
         holder.stdin.write(b'\n')
 
 
-async def test_nothing_stays_open_and_no_zombie_is_left(tmp_path: Path) -> None:
+async def test_nothing_stays_open_and_no_zombie_is_left(tmp_path: Path, children: Callable[[], set[str]]) -> None:
     backend = with_commands(tmp_path)
     await backend.run(['true'])
     before = sorted(os.listdir('/proc/self/fd')), children()
@@ -169,16 +168,6 @@ async def test_nothing_stays_open_and_no_zombie_is_left(tmp_path: Path) -> None:
         with pytest.raises(CommandTimeoutError):
             await backend.run(['sleep', '600'], timeout=0.05)
     assert (sorted(os.listdir('/proc/self/fd')), children()) == before
-
-
-def children() -> set[str]:
-    """Return the children of this process, zombies included; other tests of the worker may have left some."""
-    found: set[str] = set()
-    for path in Path('/proc').glob('[0-9]*/stat'):
-        with suppress(OSError):  # it has ended meanwhile
-            if path.read_text().rpartition(')')[2].split()[1] == str(os.getpid()):
-                found.add(path.parent.name)
-    return found
 
 
 async def test_a_command_has_no_descriptor_of_ours(tmp_path: Path) -> None:
