@@ -216,10 +216,10 @@ class TestLinks:
     def test_a_linked_file_is_read_where_it_is(self, write_skill: Callable[..., Path], tmp_path: Path) -> None:
         good = write_skill('good')
         (tmp_path / 'skills/good2').mkdir()
-        (tmp_path / 'skills/good2/SKILL.md').symlink_to('../shared.md')
-        (good / 'SKILL.md').rename(tmp_path / 'skills/shared.md')
+        (tmp_path / 'skills/good2/SKILL.md').symlink_to('../common.md')
+        (good / 'SKILL.md').rename(tmp_path / 'skills/common.md')
         skill = discover_skills([tmp_path / 'skills']).skills['good']
-        assert skill.source == str(tmp_path / 'skills/shared.md')
+        assert skill.source == str(tmp_path / 'skills/common.md')
         assert skill.directory == tmp_path / 'skills/good2'
 
     def test_a_linked_file_outside_is_refused(self, tmp_path: Path) -> None:

@@ -284,10 +284,10 @@ class TestLoading:
 
     async def test_a_linked_file_is_loaded(self, play: Play, write_skill: WriteSkill, tmp_path: Path) -> None:
         directory = write_skill('pdf', files=['a.md'])
-        (directory / 'SKILL.md').rename(tmp_path / 'skills/shared.md')
-        (directory / 'SKILL.md').symlink_to('../shared.md')
+        (directory / 'SKILL.md').rename(tmp_path / 'skills/common.md')
+        (directory / 'SKILL.md').symlink_to('../common.md')
         skills = Skills([tmp_path / 'skills'])
-        calls = call('load_skill', name='pdf'), call('load_skill', name='pdf', file='../shared.md')
+        calls = call('load_skill', name='pdf'), call('load_skill', name='pdf', file='../common.md')
         body, refused = await play(skills, *calls)
         assert body.startswith('# Do it')
         assert 'contains `..`' in refused
