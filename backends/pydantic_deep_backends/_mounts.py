@@ -66,7 +66,7 @@ class Part:
                 return InvalidPathError(path, error.reason)
             case OutsideRootError():
                 return OutsideRootError(path, root=None if error.root is None else self.outer(error.root))
-            case ReadOnlyError():
+            case _:
                 return ReadOnlyError(path)
 
 
