@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -80,6 +81,16 @@ class CommandSuite(WorkspaceBackendSuite):
         assert isinstance(backend, SupportsCommands)
         result = await backend.run('(sleep 600; echo late) & printf done', shell=True)
         assert (result.exit_code, result.stdout) == (0, 'done')
+
+    async def test_a_backend_attached_by_ref_reaches_a_detached_process(self, backend: WorkspaceBackend) -> None:
+        """A rule of newer releases wants it to go on; of ours, a process in a session of its own ends as well."""
+        workspace = Workspace(backend)
+        detached = 'setsid sh -c ": > started; sleep 600" < /dev/null > /dev/null 2>&1 &'
+        result = await workspace.run(f'{detached} until [ -e started ]; do sleep 0.01; done; echo $!', shell=True)
+        assert result.exit_code == 0
+        for path in Path('/proc').glob('[0-9]*/cmdline'):
+            with suppress(OSError):  # it has ended meanwhile
+                assert b': > started; sleep 600' not in path.read_bytes()
 
     async def test_realpath_and_entries_follow_symlinks(self, backend: WorkspaceBackend) -> None:
         """The rule asks for paths with `..` too, and our backends refuse every one of those."""
