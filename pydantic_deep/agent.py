@@ -195,7 +195,7 @@ def default_capabilities(
         TypeError: `subagents` or `skills` are no list of them.
         ValueError: `subagents` or `skills` were given, and their room was left out.
     """
-    _refuse_what_is_no_list(subagents=subagents, skills=skills)
+    _refuse_what_is_no_list(skills)
     rooms: list[AbstractCapability[DeepAgentDeps]] = [DepsWorkspace(deps_type=deps_type), ToolFailures()]
     if interrupt_on is not None:
         from .approvals import Approvals
@@ -247,13 +247,8 @@ def _can_pause(output_type: OutputSpec[Any]) -> bool:
     return output_type is DeferredToolRequests or DeferredToolRequests in get_args(output_type)
 
 
-def _refuse_what_is_no_list(*, subagents: object, skills: object) -> None:
-    if subagents != ():
-        from .subagents._types import list_problem
-
-        problem = list_problem(subagents)
-        if problem is not None:
-            raise TypeError(problem)
+def _refuse_what_is_no_list(skills: object) -> None:
+    """Refuse what would pass for no skills at all; the rooms refuse everything else themselves."""
     if isinstance(skills, str) or not isinstance(skills, Collection):
         raise TypeError(f'`skills` is {skills!r}. Pass a list of directories or of `Skill`s, or leave it out.')
 
