@@ -30,7 +30,7 @@ from ._surroundings import Surroundings
 PROJECT_SKILLS = Path('.agents/skills')
 """Where the skills of a project are, below its directory; other clients look there too."""
 
-EXIT_CODE_HELP = 'Exit codes: 0 done, 1 something is wrong with a skill, or it is not there, 2 wrong usage.'
+EXIT_CODE_HELP = 'Exit codes: 0 done, 1 `validate` found an error or the skill is not there, 2 wrong usage.'
 
 TEMPLATE = """\
 ---
