@@ -1,0 +1,432 @@
+"""The values that go in and out of a store. All are immutable to the last level: what is structured is JSON text.
+
+A store knows nothing of agents. Messages, settings, todos and outputs are JSON that somebody else writes and reads;
+ids are text; moments are microseconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+VersionKind: TypeAlias = Literal['root', 'step', 'turn', 'pause', 'edit', 'merge']
+"""How a version came to be: with its conversation; in the middle of a turn; as the end of one; as the end of one that
+waits for a person; without a turn; from two others."""
+
+VersionState: TypeAlias = Literal['complete', 'awaiting_approval', 'interrupted', 'failed']
+"""What became of the turn that it ends; a step is `interrupted` until its turn has another end."""
+
+RunState: TypeAlias = Literal['running', 'complete', 'awaiting_approval', 'interrupted', 'failed']
+"""What became of a run. `interrupted` is a run that was cancelled, or whose process died and that was recovered."""
+
+CallStatus: TypeAlias = Literal['started', 'done', 'failed', 'deferred']
+"""What is known of a tool call: it may have run; it has, with a result; it has, without; it waits."""
+
+ApprovalStatus: TypeAlias = Literal['pending', 'approved', 'edited', 'denied', 'responded', 'expired', 'superseded']
+"""What became of an approval. `superseded` is one that waits on in a later version, under another id."""
+
+Json: TypeAlias = str
+"""A JSON document."""
+
+
+class VersionRecord(NamedTuple):
+    """A version as it is stored: what was true of one conversation, its files and its todos, at one moment."""
+
+    id: str
+    """A UUIDv7 (RFC 9562): whoever sees it learns when it was made."""
+    number: int
+    """Its place in the order of commits, from 1; 0 before it is stored. It grows, and may leave gaps."""
+    parent_id: str | None
+    """The version that it came from, also when that one was deleted since; `None` for a root."""
+    cloned_from: str | None
+    """The version that it is a clone of."""
+    merged_from: str | None
+    """The second parent of a merge."""
+    kind: VersionKind
+    state: VersionState
+    conversation_id: str
+    branch_id: str
+    branch: str
+    """The name of the branch; a name is unique within its conversation."""
+    message_count: int
+    """How many messages its history has: it ends after as many on its branch."""
+    run_id: str | None
+    """The run that made it."""
+    agent_name: str
+    name: str | None
+    metadata: Json
+    """An object."""
+    model: str | None
+    model_settings: Json
+    """The defaults of its turns, an object."""
+    usage: Json
+    """What the conversation has used up to here, an object."""
+    output: Json | None
+    """What the turn answered with."""
+    pending: str | None
+    """The digest of the asset with the calls that wait."""
+    deps: str | None
+    """The digest of the asset with the deps: todos and uploads among them."""
+    tree: str | None
+    """The digest of the tree of files."""
+    backend: Json | None
+    """Which backend the files belong to: an object with `provider` and `id`."""
+    created_at: int
+
+
+class MessageRecord(NamedTuple):
+    """A message in its place."""
+
+    id: str
+    """A UUIDv7; the same message on two branches has one."""
+    seq: int
+    """Its place in the history, from 0."""
+    body: bytes
+    """JSON. Bytes of media are not in it but in assets."""
+
+
+class BranchRecord(NamedTuple):
+    """A line of messages: those of its parent up to a point, then its own."""
+
+    id: str
+    conversation_id: str
+    name: str
+    parent_id: str | None
+    fork_seq: int
+    """How many messages it has from its parent."""
+    tip_seq: int
+    """How many messages it has in all."""
+    rewrites_id: str | None
+    """The branch whose history it tells anew, such as by a summary."""
+    rewrites_seq: int | None
+    """How many messages of that branch it stands for."""
+    created_at: int
+
+
+class ConversationRecord(NamedTuple):
+    """All turns of one dialogue."""
+
+    id: str
+    agent_name: str
+    head_id: str | None
+    """The version that the handle of the conversation points at."""
+    created_at: int
+
+
+class RunRecord(NamedTuple):
+    """One run of an agent, that of a subagent too."""
+
+    id: str
+    conversation_id: str
+    base_id: str | None
+    """The version that it began from."""
+    agent_name: str
+    attempt_of: str | None
+    """The run of a dead process that it goes on with."""
+    parent_run_id: str | None
+    """The run whose tool call started it."""
+    state: RunState
+    owner: str | None
+    """Which open store works on it, while it is `running`."""
+    prompt: bytes | None
+    """What the user said, as JSON, until a message has it."""
+    options: Json
+    """What else it was started with, for whoever recovers it: an object."""
+    usage: Json
+    """What it has used by itself, an object."""
+    cost: str | None
+    """US dollars, as a decimal number; `None` where no price is known."""
+    error: Json | None
+    """Why it failed: an object with `type` and `message`."""
+    trace_id: str | None
+    """The trace that it is part of, 32 hexadecimal digits."""
+    started_at: int
+    ended_at: int | None
+
+
+class RequestRecord(NamedTuple):
+    """One request to a model."""
+
+    run_id: str
+    number: int
+    """From 1, within the run."""
+    response_id: str
+    """The message that answered it."""
+    model: str
+    model_settings: Json
+    """The effective settings, an object."""
+    parameters: str | None
+    """The digest of the asset with what was sent besides messages: tools, instructions, output mode."""
+    digest: str
+    """Of the whole request in its canonical form."""
+    message_digests: str | None
+    """The digest of the asset with one digest for each message sent; `None` if they are those of the history."""
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost: str | None
+    """US dollars, as a decimal number."""
+    duration_us: int
+    started_at: int
+
+
+class CallRecord(NamedTuple):
+    """One tool call: an entry of the ledger."""
+
+    run_id: str
+    response_id: str
+    """The message that asked for it. Ids of calls repeat, within a conversation and even within a run."""
+    tool_call_id: str
+    tool_name: str
+    arguments: str
+    """As the model wrote them."""
+    effect: str
+    """`read`, `write` or `external`; `external` where the tool does not say."""
+    status: CallStatus
+    result: Json | None
+    """What it returned, until a message has it."""
+    tree: str | None
+    """The digest of the tree of files afterwards; `None` if it is that of before."""
+    error: str | None
+    """The class of the error of a failed one."""
+    started_at: int
+    ended_at: int | None
+
+
+class DelegationRecord(NamedTuple):
+    """A tool call that another conversation works on."""
+
+    parent_run_id: str
+    response_id: str
+    tool_call_id: str
+    child_conversation_id: str
+    """On the wire: `sub_agent_thread_id`."""
+    subagent: str
+    intent: str
+    """What the subagent was asked to do."""
+    arguments: str
+    """Those of the tool call."""
+    created_at: int
+
+
+class ApprovalRecord(NamedTuple):
+    """One call that waits for a person, or has waited."""
+
+    id: str
+    """A UUIDv7, of this approval among all."""
+    version_id: str
+    """The version that waits."""
+    pending_id: str
+    """Its id among what that version waits for: ids of tool calls, with `/` between."""
+    conversation_id: str
+    agent_name: str
+    path: Json
+    """The names of the subagents on the way to it, an array."""
+    tool_name: str
+    arguments: Json
+    """An object."""
+    arguments_digest: str
+    """Of the tool and the arguments that were shown; a decision is for these."""
+    preview: Json | None
+    """What was shown besides, an object."""
+    status: ApprovalStatus
+    decision: Json | None
+    """What was decided, an object."""
+    decided_by: str | None
+    reason: str | None
+    decided_at: int | None
+    resumed_by: str | None
+    """The run that acts on the decision."""
+    superseded_by: str | None
+    """The approval that it waits on as."""
+    expires_at: int | None
+    created_at: int
+
+
+class WorkspaceRecord(NamedTuple):
+    """Which version the files of a directory are."""
+
+    backend: Json
+    """An object with `provider` and `id`, canonical: sorted keys, no spaces."""
+    version_id: str | None
+    run_id: str | None
+    """The run that works in it now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewAsset:
+    """Contents to be kept, once however often they come."""
+
+    digest: str
+    """`digest_of` the contents."""
+    data: bytes
+    media_type: str = 'application/octet-stream'
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssetRecord:
+    """Contents that are kept."""
+
+    digest: str
+    data: bytes
+    media_type: str
+    size_bytes: int
+    created_at: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewMessage:
+    """A message to be appended: a new one, or one that is there already."""
+
+    id: str
+    body: bytes | None
+    """`None` for the message of this id that is stored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """Messages to be put on a branch after its first `at` ones.
+
+    If the branch has more than these by now, somebody was faster: the messages go on a new branch that forks there.
+    If `rewrites` is set they go on a new branch anyway, and its history is that up to `at` and then these.
+    """
+
+    branch_id: str
+    at: int
+    messages: Sequence[NewMessage]
+    fork_id: str
+    """The id of the branch that is made if one must be."""
+    fork_name: str | None = None
+    """Its name; `None` to have one made."""
+    is_fork: bool = False
+    """Whether a new branch is wanted in any case."""
+    rewrites: int | None = None
+    """How many messages of the branch the new one stands for; implies `is_fork`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEnd:
+    """How a run ended."""
+
+    run_id: str
+    state: RunState
+    usage: Json = '{}'
+    cost: str | None = None
+    error: Json | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadMove:
+    """The head of a conversation moves from one version to another, if it is still where it was thought to be."""
+
+    conversation_id: str
+    expected_id: str | None
+    version_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    """Everything that becomes true at once, or not at all. It is applied in the order of these fields.
+
+    A version that names the branch of an `append` is put on the branch where the messages went. `at` of the append
+    plus its messages is the `message_count` of such a version.
+    """
+
+    fence: str | None = None
+    """A run that this store must still be working on; `RunTakenOverError` if it is not."""
+    assets: Sequence[NewAsset] = ()
+    nodes: Mapping[str, bytes] | None = None
+    """Nodes of trees by digest, as `Tree.nodes` yields them."""
+    conversations: Sequence[ConversationRecord] = ()
+    """New ones; one that is there already stays as it is."""
+    branches: Sequence[BranchRecord] = ()
+    """New ones, without messages of their own."""
+    runs: Sequence[RunRecord] = ()
+    """New ones. `owner` is set by the store."""
+    append: Append | None = None
+    settled_calls: Sequence[tuple[str, str, str]] = ()
+    """Calls, as (run_id, response_id, tool_call_id), whose result a message of `append` has now."""
+    clears_prompt_of: str | None = None
+    """A run whose prompt a message of `append` has now."""
+    versions: Sequence[VersionRecord] = ()
+    requests: Sequence[RequestRecord] = ()
+    calls: Sequence[CallRecord] = ()
+    """New ones, or ones that are known and have another status now."""
+    delegations: Sequence[DelegationRecord] = ()
+    """New ones; one that is there already stays as it is."""
+    approvals: Sequence[ApprovalRecord] = ()
+    supersedes: Mapping[str, str] | None = None
+    """Approvals that wait on as another: old id to new id."""
+    ends: Sequence[RunEnd] = ()
+    workspaces: Sequence[WorkspaceRecord] = ()
+    """What is true of directories from now on."""
+    heads: Sequence[HeadMove] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """What a commit made."""
+
+    branch: BranchRecord | None = None
+    """Where the messages of `append` went."""
+    numbers: Mapping[str, int]
+    """The number of each version by its id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionFilter:
+    """Which versions are wanted; what is `None` does not matter."""
+
+    kinds: Sequence[VersionKind] | None = None
+    name: str | None = None
+    """A part of the name, whatever the case."""
+    exact_name: str | None = None
+    """The name, and the case matters."""
+    agent_name: str | None = None
+    model: str | None = None
+    metadata: Mapping[str, str | int | float | bool | None] | None = None
+    """Values that keys of the metadata have."""
+    conversation_id: str | None = None
+    run_id: str | None = None
+    states: Sequence[VersionState] | None = None
+    since: int | None = None
+    """Made at this moment or later."""
+    until: int | None = None
+    """Made before this moment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What a person decided of one approval."""
+
+    approval_id: str
+    status: Literal['approved', 'edited', 'denied', 'responded']
+    decision: Json
+    arguments_digest: str
+    """Of what the person was shown: a decision for something else is refused."""
+    by: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """The way from the root to a version."""
+
+    versions: tuple[VersionRecord, ...]
+    """Root first."""
+    truncated_at: str | None
+    """The id of the deleted version at which it ends; `None` if it reaches a root."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GarbageReport:
+    """What a garbage collection has done."""
+
+    removed: Mapping[str, int]
+    """How many rows went, by kind: `asset`, `node`, `message`, `branch`, `conversation`, `run`."""
+    condemned: int
+    """How much is unreached and younger than the grace period, or was found so for the first time."""
+    freed_bytes: int
+    """The size of the contents that went, as stored."""

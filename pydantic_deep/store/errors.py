@@ -1,0 +1,122 @@
+"""What a store refuses or cannot do: one tree under `StoreError`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pydantic_deep.errors import DeepAgentError
+
+
+class StoreError(DeepAgentError):
+    """Something that a store refused or could not do; what was acknowledged before is safe."""
+
+
+class StoreUnavailableError(StoreError, OSError):
+    """The store cannot be opened, read or written now: the disk is full, the file damaged, the server gone.
+
+    Nothing of the commit that failed became true. Open the store again when the cause is gone.
+    """
+
+
+class StoreFormatError(StoreError, ValueError):
+    """What is there is no store, or one of a newer release."""
+
+
+class StoreClosedError(StoreError, RuntimeError):
+    """The store was closed."""
+
+
+class VersionNotFoundError(StoreError, LookupError):
+    """There is no version of that id.
+
+    Attributes:
+        id: The id as it was given.
+    """
+
+    def __init__(self, id: str, detail: str = 'It was deleted, or belongs to another store.') -> None:
+        self.id = id
+        super().__init__(f'There is no version {id!r}. {detail}')
+
+
+class AssetNotFoundError(StoreError, LookupError):
+    """There is no asset of that digest.
+
+    Attributes:
+        digest: The digest as it was given.
+    """
+
+    def __init__(self, digest: str) -> None:
+        self.digest = digest
+        super().__init__(f'There is no asset {digest!r}. It was collected as garbage, or belongs to another store.')
+
+
+class VersionConflictError(StoreError):
+    """Somebody else moved the head of a conversation first.
+
+    Attributes:
+        head: The id of the version that it points at now.
+        yours: The id of the version that was to be the head; it is kept, on a branch of its own.
+    """
+
+    def __init__(self, head: str | None, yours: str) -> None:
+        self.head = head
+        self.yours = yours
+        super().__init__(
+            f'The conversation has moved on to version {head}. Yours, {yours}, is kept as a branch: merge it, or go on '
+            'from either.'
+        )
+
+
+class BranchExistsError(StoreError, ValueError):
+    """A conversation has a branch of that name already.
+
+    Attributes:
+        name: The name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f'The conversation has a branch {name!r} already. Choose another name.')
+
+
+class RunTakenOverError(StoreError):
+    """Another process has recovered this run, because this one seemed dead; it stops without doing more.
+
+    Attributes:
+        run_id: The run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f'The run {run_id} is no longer ours: another process goes on with it. Nothing was committed.')
+
+
+class ApprovalNotFoundError(StoreError, LookupError):
+    """There is no approval of that id.
+
+    Attributes:
+        id: The id as it was given.
+    """
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        super().__init__(f'There is no approval {id!r} in this store.')
+
+
+class ApprovalAnsweredError(StoreError):
+    """An approval can be answered once, and was: or it expired, or waits on under another id.
+
+    Attributes:
+        id: The approval.
+        status: What became of it.
+        by: Who answered it first.
+        at: When, in microseconds since 1970.
+    """
+
+    def __init__(self, id: str, status: str, by: str | None, at: int | None, detail: str = '') -> None:
+        self.id = id
+        self.status = status
+        self.by = by
+        self.at = at
+        moment = '' if at is None else f' at {datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="seconds")}'
+        super().__init__(f'The approval {id} is {status}{f" by {by}" if by else ""}{moment}. {detail}'.strip())
