@@ -38,7 +38,8 @@ To write a conversation by hand with the agent's real requests in it, record a s
 `RecordingModel(ScriptedModel(…), path)`.
 """
 
-from ._canonical import Match
+from pydantic_deep._canonical import Match
+
 from ._clock import FakeClock
 from ._deps import deps_for_test
 from ._recorded import RecordedModel, RecordedRequestError, RecordingModel

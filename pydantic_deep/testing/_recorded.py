@@ -18,11 +18,11 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile
 from pydantic_ai.settings import ModelSettings
 
+from pydantic_deep._canonical import CanonicalRequest, JsonObject, Match, canonical_request, canonical_settings, nearest
+from pydantic_deep._played import PlayedModel
 from pydantic_deep.errors import DeepAgentError
 
-from ._canonical import CanonicalRequest, JsonObject, Match, canonical_request, canonical_settings, nearest
 from ._difference import diff_requests
-from ._played import PlayedModel
 from ._recording import RecordedModelFacts, Recording, RecordingFile
 
 

@@ -27,9 +27,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep._played import PlayedModel
 from pydantic_deep.errors import DeepAgentError
-
-from ._played import PlayedModel
 
 Answer: TypeAlias = str | ModelResponsePart | Sequence[str | ModelResponsePart] | ModelResponse
 """What a model says to one request: a text, a part such as `call(...)`, several of them, or a whole response."""

@@ -2,7 +2,7 @@
 
 Two requests are the same when their canonical forms are. In them are the instructions, the tools, what shapes the
 answer, and the messages; not in them are times, the ids of runs, conversations and providers, usage, and what
-pydantic-ai keeps for the application (`metadata`). Not here: files and diffs of them (`_recording`, `_difference`).
+pydantic-ai keeps for the application (`metadata`). Not here: files and diffs of them (`testing`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the models of the test kit share: they know the whole answer, and tell it at once or in pieces.
+"""Models that know the whole answer, and tell it at once or in pieces: those of the test kit, and replay.
 
-Not here: where an answer comes from (`_scripted`, `_recorded`).
+Not here: where an answer comes from.
 """
 
 from __future__ import annotations
