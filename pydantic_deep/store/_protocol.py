@@ -200,6 +200,10 @@ class Store(Protocol):
         """Return contents. Raises `AssetNotFoundError`."""
         ...
 
+    async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
+        """Return those of several contents that are there, by digest."""
+        ...
+
     async def has_assets(self, digests: Collection[str]) -> set[str]:
         """Return those of the digests that are there."""
         ...

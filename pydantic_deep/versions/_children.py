@@ -1,0 +1,263 @@
+"""How a run begins that no `VersionedAgent` began: that of a subagent, or of an agent that has a recorder itself.
+
+For a subagent the empty conversation, the link to the call and the run are one commit, made before its first request
+and after the step of its parent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.store import (
+    Append,
+    BranchRecord,
+    CallRecord,
+    Commit,
+    ConversationRecord,
+    DelegationRecord,
+    NewAsset,
+    NewMessage,
+    RunRecord,
+    Store,
+    VersionFilter,
+    VersionRecord,
+    new_id,
+)
+
+from ._ledger import result_of
+from ._messages import decode_messages, encode_message
+from ._recording import Beginning, Recording, now
+from ._replayed import RecordedResponse, Replayed
+
+MAIN = 'main'
+"""The first branch of a conversation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """The tool call within which a run begins."""
+
+    recording: Recording
+    """The run that makes the call."""
+    call: CallRecord
+    """The call."""
+    intent: str
+    """What the other agent is asked to do."""
+    recovers: tuple[str, str] | None = None
+    """The run and the response of a dead process that made the call before."""
+
+
+async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None) -> tuple[Recording, Replayed | None]:
+    """Record the beginning of a run, and return what is to be told again of it.
+
+    Args:
+        store: Where to.
+        ctx: The run.
+        caller: The call that it belongs to, of a run that is recorded.
+    """
+    history = list(ctx.messages)
+    conversation_id = ctx.conversation_id or new_id()
+    found = await _find(store, conversation_id, history) if history else None
+    base, ids, commit = found or _new_conversation(ctx, conversation_id, history, caller)
+    run = RunRecord(
+        id=ctx.run_id or new_id(),
+        conversation_id=conversation_id,
+        base_id=base.id,
+        agent_name=base.agent_name,
+        attempt_of=None,
+        parent_run_id=None if caller is None else caller.recording.run_id,
+        state='running',
+        owner=None,
+        prompt=None,
+        options='{}',
+        usage='{}',
+        cost=None,
+        error=None,
+        trace_id=None,
+        started_at=now(),
+        ended_at=None,
+    )
+    commit = replace(commit, runs=[run])
+    if caller is not None:
+        commit = replace(
+            commit,
+            fence=caller.recording.run_id,
+            calls=[] if caller.call.effect == 'read' else [caller.call],
+            delegations=[_link(caller, conversation_id, base.agent_name)],
+        )
+    await store.commit(commit)
+    files = None if caller is None else caller.recording.begin.files
+    begin = Beginning(
+        base=base,
+        messages=history,
+        message_ids=ids,
+        run_record=run,
+        files=files,
+        has_files=files is not None and _has_backend(ctx.deps, files.files.backend),
+    )
+    return Recording(store=store, begin=begin), await _replayed(store, caller)
+
+
+def _has_backend(deps: object, backend: object) -> bool:
+    """Return whether deps have these files, and not a view of them."""
+    return isinstance(deps, DeepAgentDeps) and deps.backend is backend
+
+
+def _link(caller: Caller, conversation_id: str, agent_name: str) -> DelegationRecord:
+    call = caller.call
+    arguments = json.loads(call.arguments)
+    named = cast('dict[str, object]', arguments).get('subagent') if isinstance(arguments, dict) else None
+    return DelegationRecord(
+        parent_run_id=call.run_id,
+        response_id=call.response_id,
+        tool_call_id=call.tool_call_id,
+        child_conversation_id=conversation_id,
+        subagent=named if isinstance(named, str) else agent_name,
+        intent=caller.intent,
+        arguments=call.arguments,
+        created_at=now(),
+    )
+
+
+async def _find(
+    store: Store, conversation_id: str, history: Sequence[ModelMessage]
+) -> tuple[VersionRecord, list[str], Commit] | None:
+    """Return the version that has exactly this history, the ids of its messages, and nothing to commit."""
+    for version in await store.versions(VersionFilter(conversation_id=conversation_id), limit=20):
+        if version.message_count != len(history):
+            continue
+        records = await store.messages(version.branch_id, version.message_count)
+
+        async def read(digest: str) -> bytes:
+            return (await store.asset(digest)).data
+
+        if await decode_messages(records, read) == list(history):
+            return version, [record.id for record in records], Commit()
+    return None
+
+
+def _new_conversation(
+    ctx: RunContext[object], conversation_id: str, history: Sequence[ModelMessage], caller: Caller | None
+) -> tuple[VersionRecord, list[str], Commit]:
+    agent_name = (ctx.agent.name if ctx.agent is not None else None) or 'agent'
+    branch = BranchRecord(new_id(), conversation_id, MAIN, None, 0, 0, None, None, now())
+    root = root_version(agent_name, branch)
+    if caller is not None:
+        root = root._replace(tree=caller.recording.tip.tree, backend=caller.recording.tip.backend)
+    ids: list[str] = []
+    assets: list[NewAsset] = []
+    messages: list[NewMessage] = []
+    for message in history:
+        body, media = encode_message(message)
+        assets += media
+        messages.append(NewMessage(id=new_id(), body=body))
+        ids.append(messages[-1].id)
+    base = root
+    versions = [root]
+    append = None
+    if messages:
+        base = root._replace(id=new_id(), parent_id=root.id, kind='edit', message_count=len(messages), created_at=now())
+        versions.append(base)
+        append = Append(branch_id=branch.id, at=0, messages=messages, fork_id=new_id())
+    return (
+        base,
+        ids,
+        Commit(
+            assets=assets,
+            conversations=[ConversationRecord(conversation_id, agent_name, None, now())],
+            branches=[branch],
+            append=append,
+            versions=versions,
+        ),
+    )
+
+
+def root_version(agent_name: str, branch: BranchRecord) -> VersionRecord:
+    """Return the version that a conversation begins with."""
+    return VersionRecord(
+        id=new_id(),
+        number=0,
+        parent_id=None,
+        cloned_from=None,
+        merged_from=None,
+        kind='root',
+        state='complete',
+        conversation_id=branch.conversation_id,
+        branch_id=branch.id,
+        branch=branch.name,
+        message_count=0,
+        run_id=None,
+        agent_name=agent_name,
+        name=None,
+        metadata='{}',
+        model=None,
+        model_settings='{}',
+        usage='{}',
+        output=None,
+        pending=None,
+        deps=None,
+        tree=None,
+        backend=None,
+        created_at=now(),
+    )
+
+
+async def _replayed(store: Store, caller: Caller | None) -> Replayed | None:
+    """Return what a dead process has done of this run, if it had begun it."""
+    if caller is None or caller.recovers is None:
+        return None
+    run_id, response_id = caller.recovers
+    links = [
+        link
+        for link in await store.delegations(parent_run_id=run_id)
+        if (link.response_id, link.tool_call_id) == (response_id, caller.call.tool_call_id)
+    ]
+    runs = await store.runs(conversation_id=links[-1].child_conversation_id) if links else []
+    return await load_replayed(store, runs[0]) if runs else None
+
+
+async def load_replayed(store: Store, run: RunRecord) -> Replayed:
+    """Return the responses that a run had, and what became of their calls."""
+
+    async def read(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    versions = await store.versions(VersionFilter(run_id=run.id), limit=1)
+    if not versions or run.base_id is None:
+        return Replayed(run_id=run.id, responses=())
+    base = await store.version(run.base_id)
+    records = await store.messages(versions[0].branch_id, versions[0].message_count, start=base.message_count)
+    messages = await decode_messages(records, read)
+    returned = {
+        part.tool_call_id: part
+        for message in messages
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    }
+    calls = [_with_result(call, returned.get(call.tool_call_id)) for call in await store.calls([run.id])]
+    return Replayed(
+        run_id=run.id,
+        responses=[
+            RecordedResponse(
+                id=record.id,
+                response=message,
+                calls={call.tool_call_id: call for call in calls if call.response_id == record.id},
+            )
+            for record, message in zip(records, messages, strict=True)
+            if isinstance(message, ModelResponse)
+        ],
+    )
+
+
+def _with_result(call: CallRecord, part: ToolReturnPart | None) -> CallRecord:
+    """Return a call with its result, which the ledger forgets once a message has it."""
+    is_ended = call.status in ('done', 'failed')
+    return call._replace(result=result_of(part)) if is_ended and call.result is None and part is not None else call

@@ -1,0 +1,96 @@
+"""What a tool call returned, as the ledger keeps it, and back: so that what is done is never done again."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, TypeAlias, cast
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic_ai import ToolReturn
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.tools import ToolDefinition
+
+from pydantic_deep._pending import DELEGATES
+
+Effect: TypeAlias = Literal['read', 'write', 'external']
+"""What a call does: nothing, change the files of the deps, anything at all."""
+
+MAY_HAVE_RUN = 'This call may have run before the process died. Approve it to run it (again), or deny it.'
+"""What a person is told of a call that was started and never ended."""
+
+
+class _Failure(BaseModel):
+    """A call that ended with an exception that the model sees."""
+
+    model_config = ConfigDict(defer_build=True)
+
+    failure: Literal['ToolFailed', 'ModelRetry']
+    message: str
+
+
+def effect_of(tool_def: ToolDefinition) -> Effect:
+    """Return what a tool says of its calls; `external` if it says nothing."""
+    effect = (tool_def.metadata or {}).get('effect')
+    return cast('Effect', effect) if effect in ('read', 'write') else 'external'
+
+
+def is_delegation(tool_def: ToolDefinition) -> bool:
+    """Return whether calls of a tool may be runs of another agent, which is recorded itself."""
+    return bool((tool_def.metadata or {}).get(DELEGATES))
+
+
+def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
+    """Return the result of a call as JSON: what the model will see of it, and its metadata."""
+    returned = cast('ToolReturn[object]', result) if isinstance(result, ToolReturn) else ToolReturn(result)
+    part = ToolReturnPart(
+        tool_name=tool_name,
+        content=returned.return_value,
+        tool_call_id=tool_call_id,
+        metadata=returned.metadata,
+    )
+    prompts = [] if returned.content is None else [UserPromptPart(content=returned.content)]
+    message = ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=[part, *prompts])]).decode()
+    return f'{{"returned":{message},"tools":{json.dumps(returned.tools)}}}'
+
+
+def encode_failure(error: ToolFailed | ModelRetry) -> str:
+    """Return what the model will see of a failed call as JSON."""
+    kind: Literal['ToolFailed', 'ModelRetry'] = 'ToolFailed' if isinstance(error, ToolFailed) else 'ModelRetry'
+    return _Failure(failure=kind, message=str(error)).model_dump_json()
+
+
+def replay_result(text: str) -> object:
+    """Return what a call returned, or raise what it raised.
+
+    Raises:
+        ToolFailed, ModelRetry: The call ended so.
+    """
+    document = cast('dict[str, JsonValue]', json.loads(text))
+    if 'failure' in document:
+        failure = _Failure.model_validate(document)
+        raise (ToolFailed if failure.failure == 'ToolFailed' else ModelRetry)(failure.message)
+    message = ModelMessagesTypeAdapter.validate_python(document['returned'])[0]
+    returned, *prompts = message.parts
+    return ToolReturn(
+        return_value=cast('ToolReturnPart', returned).content,
+        content=cast('UserPromptPart', prompts[0]).content if prompts else None,
+        metadata=cast('ToolReturnPart', returned).metadata,
+        tools=cast('list[str] | None', document['tools']),
+    )
+
+
+def result_of(part: ToolReturnPart) -> str:
+    """Return as the ledger keeps it what a message says that a call returned."""
+    if part.outcome == 'failed':
+        return encode_failure(ToolFailed(part.model_response_str(wrap_if_error=False)))
+    if part.outcome == 'retried':
+        return encode_failure(ModelRetry(part.model_response_str(wrap_if_error=False)))
+    return encode_result(
+        part.tool_name, part.tool_call_id, ToolReturn(return_value=part.content, metadata=part.metadata)
+    )
+
+
+def is_told_by_message(result: object) -> bool:
+    """Return whether the message with the result of a call says all of it, so that the ledger need not keep it."""
+    return not isinstance(result, ToolReturn) or (result.content is None and result.tools is None)

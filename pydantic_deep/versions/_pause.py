@@ -1,0 +1,82 @@
+"""What a paused run waits for, as a version keeps it: the requests, and one approval for each call."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+
+from pydantic import TypeAdapter
+from pydantic_ai import DeferredToolRequests
+from pydantic_core import to_json
+
+from pydantic_deep.approvals import PendingApproval, pending_approvals
+from pydantic_deep.store import ApprovalRecord, Store, VersionRecord, new_id
+
+
+def encode_pause(requests: DeferredToolRequests) -> bytes:
+    """Return what waits as JSON."""
+    return _adapter().dump_json(requests)
+
+
+def decode_pause(data: bytes) -> DeferredToolRequests:
+    """Return what waits from its JSON."""
+    return _adapter().validate_json(data)
+
+
+async def approvals_of(
+    store: Store, base: VersionRecord, requests: DeferredToolRequests, *, created_at: int, expires_at: int | None
+) -> tuple[list[ApprovalRecord], dict[str, str]]:
+    """Return an approval for each call that waits, and which of those of `base` wait on as which.
+
+    The approvals have no version yet.
+    """
+    approvals = [
+        _approval(base, pending, created_at=created_at, expires_at=expires_at)
+        for pending in pending_approvals(requests)
+    ]
+    if base.state != 'awaiting_approval':
+        return approvals, {}
+    new_by_key = {(new.pending_id, new.arguments_digest): new for new in approvals}
+    supersedes: dict[str, str] = {}
+    for old in await store.approvals(status='pending', version_id=base.id, limit=10_000):
+        if (new := new_by_key.get((old.pending_id, old.arguments_digest))) is not None:
+            supersedes[old.id] = new.id
+    return approvals, supersedes
+
+
+def arguments_digest(tool: str, arguments: str) -> str:
+    """Return what a decision is for: the tool and its arguments, as they were shown."""
+    return hashlib.sha256(f'{tool}\n{arguments}'.encode()).hexdigest()
+
+
+def _approval(
+    base: VersionRecord, pending: PendingApproval, *, created_at: int, expires_at: int | None
+) -> ApprovalRecord:
+    arguments = json.dumps(dict(pending.arguments), sort_keys=True, default=repr)
+    return ApprovalRecord(
+        id=new_id(),
+        version_id='',
+        pending_id=pending.id,
+        conversation_id=base.conversation_id,
+        agent_name=base.agent_name,
+        path=json.dumps(pending.path),
+        tool_name=pending.tool,
+        arguments=arguments,
+        arguments_digest=arguments_digest(pending.tool, arguments),
+        preview=None if pending.preview is None else to_json(pending.preview).decode(),
+        status='pending',
+        decision=None,
+        decided_by=None,
+        reason=None,
+        decided_at=None,
+        resumed_by=None,
+        superseded_by=None,
+        expires_at=expires_at,
+        created_at=created_at,
+    )
+
+
+@cache
+def _adapter() -> TypeAdapter[DeferredToolRequests]:
+    return TypeAdapter(DeferredToolRequests)

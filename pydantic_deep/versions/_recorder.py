@@ -1,0 +1,327 @@
+"""`Recorder`: the capability that makes each step of a run a version. It works on any pydantic-ai agent.
+
+It comes first of all capabilities, so that it sees what every other one has made of a request, a call or a result. A
+subagent inherits a recorder of its own; the link to the call that started it is stored before its first request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition
+from pydantic_ai.agent import CallToolsNode, ModelRequestNode
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    AgentNode,
+    CapabilityOrdering,
+    NodeResult,
+    ValidatedToolArgs,
+    WrapModelRequestHandler,
+    WrapRunHandler,
+    WrapToolExecuteHandler,
+)
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.usage import RunUsage
+from pydantic_core import to_json
+
+from pydantic_deep._pending import CallRequest, Preview, dump
+from pydantic_deep.store import (
+    ApprovalRecord,
+    CallRecord,
+    RunTakenOverError,
+    Store,
+    StoreError,
+    VersionRecord,
+    VersionState,
+)
+
+from ._children import Caller, begin_run
+from ._ledger import (
+    MAY_HAVE_RUN,
+    effect_of,
+    encode_failure,
+    encode_result,
+    is_delegation,
+    is_told_by_message,
+    replay_result,
+)
+from ._pause import approvals_of, encode_pause
+from ._recording import Recording, now
+from ._replayed import Replayed
+from ._requests import RequestLog, clock_us
+
+RECORDER_ID = 'recorder'
+"""The `id` of the capability."""
+
+
+_CALLER: ContextVar[Caller | None] = ContextVar('pydantic_deep_caller', default=None)
+
+
+@dataclass(kw_only=True)
+class Recorder(AbstractCapability[object]):
+    """Commits each step of a run to a store.
+
+    `VersionedAgent` gives one to every run that it makes. Give one to an agent, or to a run, of your own to have its
+    runs in a store: each is then a conversation of its own, or goes on with that of its `conversation_id`.
+    """
+
+    id: str | None = RECORDER_ID
+    store: Store
+    """Where to."""
+    recording: Recording | None = None
+    """The run, if it was begun already; else it begins with the run."""
+    can_pause: bool = False
+    """Whether the run may end with calls that wait."""
+    expires_at: int | None = None
+    """When what waits is denied, in microseconds since 1970."""
+    _parent: Recording | None = field(default=None, repr=False)
+    _replayed: Replayed | None = field(default=None, init=False, repr=False)
+    _requests: RequestLog = field(default_factory=RequestLog, init=False, repr=False)
+    _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
+    _usage_before: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
+    _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
+    _cost: list[str] = field(default_factory=list[str], init=False, repr=False)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Come before all others."""
+        return CapabilityOrdering(position='outermost')
+
+    async def for_run(self, ctx: RunContext[object]) -> Recorder:
+        """Return the recorder of one run."""
+        return self if self.recording is not None else replace(self)
+
+    def for_subagent(self) -> Recorder:
+        """Return the recorder of a subagent's run."""
+        return Recorder(store=self.store, _parent=self.recording)
+
+    async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Record the beginning of the run, and its end whatever it is."""
+        if self.recording is None:
+            caller = _CALLER.get()
+            self.recording, self._replayed = await begin_run(
+                self.store, ctx, caller if self._parent is not None else None
+            )
+        recording = self.recording
+        recording.deps = ctx.deps
+        self._live, self._usage = ctx.messages, ctx.usage
+        self._usage_before = RunUsage() + ctx.usage
+        try:
+            result = await handler()
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await self._fail(recording, error)
+            raise
+        with anyio.CancelScope(shield=True):
+            await self._finish(recording, result)
+        return result
+
+    async def after_node_run(
+        self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
+    ) -> NodeResult[object]:
+        """Commit the response of a model before any of its tools runs."""
+        self._live = ctx.messages
+        if (
+            isinstance(node, ModelRequestNode)
+            and isinstance(result, CallToolsNode)
+            and self.recording is not None
+            and result.model_response.tool_calls
+        ):
+            await self.recording.step(ctx.messages, ctx.usage)
+        return result
+
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        """Answer from what was recorded, as long as a run that is recovered does what it did."""
+        return None if self._replayed is None else self._replayed.before(model)
+
+    async def wrap_model_request(
+        self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+    ) -> ModelResponse:
+        """Note what was sent in the end, and what it took."""
+        started_at, begun = now(), clock_us()
+        response = await handler(request_context)
+        recording = self.recording
+        if recording is not None:
+            request, assets = self._requests.note(
+                recording.run_id, request_context, response, started_at=started_at, duration_us=clock_us() - begun
+            )
+            recording.model = f'{request_context.model.system}:{request_context.model.model_name}'
+            recording.note_request(request, response, assets)
+        return response
+
+    async def after_tool_validate(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        """Ask a person about a call of a dead process that may have run."""
+        recording = self.recording
+        if recording is None or ctx.tool_call_approved:
+            return args
+        known = self._known(recording, call.tool_call_id)
+        if known is None or known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
+            return args
+        if not self.can_pause:
+            raise ToolFailed(MAY_HAVE_RUN)
+        preview = Preview(kind='call', text=MAY_HAVE_RUN)
+        raise ApprovalRequired(metadata=dump(CallRequest(preview=preview, decisions=('approve', 'deny'))))
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        """Keep the ledger: that a call may run, and what it returned. What is done already is not done again."""
+        recording = self.recording
+        if recording is None:
+            return await handler(args)
+        response_id = recording.response_id
+        known = self._known(recording, call.tool_call_id)
+        if known is not None and known.result is not None:
+            recording.note_call(known._replace(run_id=recording.run_id, response_id=response_id))
+            return replay_result(known.result)
+        entry = CallRecord(
+            run_id=recording.run_id,
+            response_id=response_id,
+            tool_call_id=call.tool_call_id,
+            tool_name=call.tool_name,
+            arguments=call.args if isinstance(call.args, str) else to_json(call.args or {}).decode(),
+            effect=effect_of(tool_def),
+            status='started',
+            result=None,
+            tree=None,
+            error=None,
+            started_at=now(),
+            ended_at=None,
+        )
+        intent = args.get('description')
+        caller = Caller(
+            recording=recording,
+            call=entry,
+            intent=intent if isinstance(intent, str) else entry.arguments,
+            recovers=None if known is None else (known.run_id, known.response_id),
+        )
+        return await self._execute(caller, args, handler, is_delegation=is_delegation(tool_def))
+
+    def _known(self, recording: Recording, tool_call_id: str) -> CallRecord | None:
+        """Return what a dead process has noted of a call of the last response."""
+        if self._replayed is not None:
+            told = self._replayed.last
+            return None if told is None else told.calls.get(tool_call_id)
+        settled = recording.begin.settled
+        return settled.get((recording.response_id, tool_call_id)) if settled else None
+
+    async def _execute(
+        self,
+        caller: Caller,
+        args: ValidatedToolArgs,
+        handler: Callable[[ValidatedToolArgs], Awaitable[Any]],
+        *,
+        is_delegation: bool,
+    ) -> Any:
+        recording, entry = caller.recording, caller.call
+        if entry.effect != 'read' and not is_delegation:
+            await recording.start_call(entry)
+        token = _CALLER.set(caller)
+        try:
+            result = await handler(args)
+        except (ApprovalRequired, CallDeferred):
+            recording.note_call(entry._replace(status='deferred'))
+            raise
+        except (ToolFailed, ModelRetry) as error:
+            recording.note_told(entry)
+            await self._end(
+                recording, entry._replace(status='failed', result=encode_failure(error), error=_cause_of(error))
+            )
+            raise
+        finally:
+            _CALLER.reset(token)
+        if is_told_by_message(result):
+            recording.note_told(entry)
+        await self._end(
+            recording, entry._replace(status='done', result=encode_result(entry.tool_name, entry.tool_call_id, result))
+        )
+        return result
+
+    async def _end(self, recording: Recording, entry: CallRecord) -> None:
+        entry = entry._replace(ended_at=now())
+        if entry.effect == 'read':
+            recording.note_call(entry)
+        else:
+            with anyio.CancelScope(shield=True):  # it has happened: that must be known
+                await recording.end_call(entry, touches_files=True)
+
+    async def _finish(self, recording: Recording, result: AgentRunResult[Any]) -> VersionRecord:
+        requests = result.output if isinstance(result.output, DeferredToolRequests) else None
+        if requests is None:
+            return await recording.end(
+                result.all_messages(),
+                result.usage,
+                kind='turn',
+                state='complete',
+                run_usage=self._used(result.usage),
+                output=_encode_output(result.output),
+            )
+        approvals: list[ApprovalRecord] = []
+        supersedes: dict[str, str] = {}
+        if self._parent is None:  # those of a subagent rise to the top, and are listed there
+            approvals, supersedes = await approvals_of(
+                self.store, recording.begin.base, requests, created_at=now(), expires_at=self.expires_at
+            )
+        return await recording.end(
+            result.all_messages(),
+            result.usage,
+            kind='pause',
+            state='awaiting_approval',
+            run_usage=self._used(result.usage),
+            pending=encode_pause(requests),
+            approvals=approvals,
+            supersedes=supersedes,
+        )
+
+    async def _fail(self, recording: Recording, error: BaseException) -> None:
+        if isinstance(error, RunTakenOverError):
+            return
+        is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
+        state: VersionState = 'interrupted' if is_stopped else 'failed'
+        try:
+            await recording.end(
+                self._live,
+                self._usage,
+                kind='turn',
+                state=state,
+                run_usage=self._used(self._usage),
+                error=error,
+            )
+        except StoreError as unsaved:
+            error.add_note(f'What the run did since its last step is not in the store: {unsaved}')
+        else:
+            error.add_note(f'The run is kept as version {recording.tip.id}.')
+
+    def _used(self, usage: RunUsage) -> RunUsage:
+        """Return what this run has used of the usage of its conversation."""
+        before = self._usage_before
+        return RunUsage(
+            requests=usage.requests - before.requests,
+            tool_calls=usage.tool_calls - before.tool_calls,
+            input_tokens=usage.input_tokens - before.input_tokens,
+            output_tokens=usage.output_tokens - before.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens - before.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens - before.cache_write_tokens,
+        )
+
+
+def _cause_of(error: BaseException) -> str:
+    return type(error.__cause__ or error).__name__
+
+
+def _encode_output(output: object) -> str:
+    """Return an output as JSON; of what JSON cannot hold, its `repr`."""
+    return to_json(output, fallback=repr).decode()

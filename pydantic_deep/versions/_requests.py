@@ -1,0 +1,87 @@
+"""A request to a model as it is recorded: its settings, what it said in canonical form, what it cost."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import takewhile
+from operator import is_
+from typing import cast
+
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import ModelRequestContext
+
+from pydantic_deep._canonical import canonical_message, canonical_request, canonical_settings, digest
+from pydantic_deep.store import NewAsset, RequestRecord
+from pydantic_deep_backends import digest_of
+
+
+@dataclass(kw_only=True)
+class RequestLog:
+    """What is known of the requests of one run, so that each costs what is new in it."""
+
+    _messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
+    _chain: list[str] = field(default_factory=lambda: [''])
+    """The digest of each beginning of the messages of the last request."""
+    _parameters: str | None = None
+    """The digest of what the last request said besides messages."""
+
+    def note(
+        self, run_id: str, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
+    ) -> tuple[RequestRecord, list[NewAsset]]:
+        """Return a request as it is recorded, and what it says besides messages if that is new."""
+        head = canonical_request((), request.model_settings, request.model_request_parameters)
+        parameters = json.dumps(
+            {'instructions': head.instructions, 'tools': head.tools, 'options': head.options}, sort_keys=True
+        ).encode()
+        parameters_digest = digest_of(parameters)
+        assets: list[NewAsset] = []
+        if parameters_digest != self._parameters:
+            assets.append(NewAsset(digest=parameters_digest, data=parameters, media_type='application/json'))
+            self._parameters = parameters_digest
+        usage, cost = response.usage, price_of(response)
+        record = RequestRecord(
+            run_id=run_id,
+            number=0,
+            response_id='',
+            model=response.model_name or request.model.model_name,
+            model_settings=json.dumps(canonical_settings(request.model_settings), sort_keys=True),
+            parameters=parameters_digest,
+            digest=digest([parameters_digest, self._digest(request.messages)]),
+            message_digests=None,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cost=None if cost is None else str(cost),
+            duration_us=duration_us,
+            started_at=started_at,
+        )
+        return record, assets
+
+    def _digest(self, messages: Sequence[ModelMessage]) -> str:
+        same = sum(1 for _ in takewhile(bool, map(is_, self._messages, messages)))
+        del self._chain[same + 1 :]
+        for message in messages[same:]:
+            self._chain.append(digest([self._chain[-1], cast('JsonValue', canonical_message(message))]))
+        self._messages = list(messages)
+        return self._chain[-1]
+
+
+def price_of(response: ModelResponse) -> Decimal | None:
+    """Return what a response cost in US dollars; `None` where no price is known."""
+    if not response.model_name or not response.provider_name:
+        return None
+    try:
+        return response.cost().total_price
+    except (LookupError, ValueError):  # the model has no price, or the provider told no usage
+        return None
+
+
+def clock_us() -> int:
+    """Return microseconds that never go back."""
+    return time.perf_counter_ns() // 1000
