@@ -79,6 +79,10 @@ class BranchExistsError(StoreError, ValueError):
         super().__init__(f'The conversation has a branch {name!r} already. Choose another name.')
 
 
+class QueryError(StoreError, ValueError):
+    """A query of `store.sql` is not one that only reads, or it fails; nothing has changed."""
+
+
 class RunTakenOverError(StoreError):
     """Another process has recovered this run, because this one seemed dead; it stops without doing more.
 
