@@ -162,13 +162,9 @@ def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, ne
         OSError: The write failed and the old file is whole.
     """
     temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
-    # Until it has the mode of the old file, nobody else may read it. The kernel applies the umask to a new one.
-    descriptor = os.open(temporary, _CREATE_FLAGS, new_mode if mode is None else 0o600, dir_fd=directory)
     try:
+        descriptor = start_file(directory, temporary, data, mode=mode, new_mode=new_mode)
         try:
-            _write(descriptor, data)
-            if mode is not None:
-                os.fchmod(descriptor, mode)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -178,6 +174,28 @@ def replace_file(directory: int, name: str, data: bytes, *, mode: int | None, ne
             os.unlink(temporary, dir_fd=directory)
         raise
     os.fsync(directory)
+
+
+def start_file(directory: int, name: str, data: bytes, *, mode: int | None, new_mode: int) -> int:
+    """Write a new file, and return its descriptor. It is not on the disk for certain, and stays there if this fails.
+
+    Args:
+        directory: An open directory.
+        name: A name that is not in it.
+        data: All of its contents.
+        mode: The exact permission bits; `None` for `new_mode`.
+        new_mode: The permission bits before the umask of the process takes some.
+    """
+    # Until it has the mode of the old file, nobody else may read it. The kernel applies the umask to a new one.
+    descriptor = os.open(name, _CREATE_FLAGS, new_mode if mode is None else 0o600, dir_fd=directory)
+    try:
+        _write(descriptor, data)
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def writable_mode(directory: int, name: str) -> int | None:

@@ -29,12 +29,12 @@ use (FAT, 2 s), which also allows for the 4 to 10 ms by which Linux lets file ti
 EXECUTABLE_MODE = 0o755
 """The mode of a file that its owner may execute, in a tree."""
 
-_GONE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, ERRNO_NOT_REGULAR)
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, ERRNO_NOT_REGULAR)
 """What opening a file or directory says that was removed, or became something else, since it was listed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class Reading:
     """A file as it was when its contents were read."""
 
     signature: tuple[int, int, int, int, int]
@@ -58,7 +58,7 @@ class SnapshotIndex:
     """The files."""
     clock: Callable[[], int] = time.time_ns
     """Nanoseconds since 1970, on the clock of the file system."""
-    _readings: Mapping[str, _Reading] = field(default_factory=dict[str, _Reading])
+    _readings: Mapping[str, Reading] = field(default_factory=dict[str, Reading])
 
     def scan(self, root: OpenRoot, checkpoint: Callable[[], None] = lambda: None) -> SnapshotIndex:
         """Return the index of the files now.
@@ -72,7 +72,7 @@ class SnapshotIndex:
         Raises:
             OSError: A directory or a file cannot be read, or is too large. A tree without it would say that it was removed.
         """
-        readings: dict[str, _Reading] = {}
+        readings: dict[str, Reading] = {}
         with closing(Directories(root)) as directories:
             waiting: list[Components] = [()]
             while waiting:
@@ -80,12 +80,12 @@ class SnapshotIndex:
                 try:
                     waiting += self._scan_directory(directories, waiting.pop(), readings)
                 except OSError as error:
-                    if error.errno not in _GONE:
+                    if error.errno not in GONE:
                         raise
         return SnapshotIndex(tree=self._tree_of(readings), clock=self.clock, _readings=readings)
 
     def _scan_directory(
-        self, directories: Directories, parts: Components, readings: dict[str, _Reading]
+        self, directories: Directories, parts: Components, readings: dict[str, Reading]
     ) -> list[Components]:
         """Put the files of one directory among `readings`; return the directories in it."""
         path = prefix = ''.join(f'/{part}' for part in parts)
@@ -100,19 +100,19 @@ class SnapshotIndex:
         except OSError as error:
             raise OSError(error.errno or errno.EIO, error.strerror, path) from None
 
-    def _scan_file(self, path: str, directory: int, entry: os.DirEntry[str], readings: dict[str, _Reading]) -> None:
+    def _scan_file(self, path: str, directory: int, entry: os.DirEntry[str], readings: dict[str, Reading]) -> None:
         known = self._readings.get(path)
-        if known is None and not _is_representable(path):
+        if known is None and not is_representable(path):
             return
         try:
-            if known is None or not known.still_holds(_signature(entry.stat(follow_symlinks=False))):
+            if known is None or not known.still_holds(signature_of(entry.stat(follow_symlinks=False))):
                 known = self._read(directory, entry.name)
             readings[path] = known
         except OSError as error:
-            if error.errno not in _GONE:
+            if error.errno not in GONE:
                 raise
 
-    def _read(self, directory: int, name: str) -> _Reading:
+    def _read(self, directory: int, name: str) -> Reading:
         read_at = self.clock()
         descriptor, status = open_file(directory, name)
         try:
@@ -124,9 +124,9 @@ class SnapshotIndex:
             os.close(descriptor)
         mode = EXECUTABLE_MODE if status.st_mode & stat.S_IXUSR else 0o644
         version = FileVersion(digest=f'sha256:{digest.hexdigest()}', size=size, mode=mode)
-        return _Reading(_signature(status), read_at, version)
+        return Reading(signature_of(status), read_at, version)
 
-    def _tree_of(self, readings: Mapping[str, _Reading]) -> Tree:
+    def _tree_of(self, readings: Mapping[str, Reading]) -> Tree:
         """Return the tree of the readings, made from the last one if little changed."""
         new = [path for path, reading in readings.items() if self._readings.get(path) is not reading]
         if len(new) * 8 > len(readings):
@@ -139,11 +139,11 @@ class SnapshotIndex:
         return tree
 
 
-def _signature(status: os.stat_result) -> tuple[int, int, int, int, int]:
+def signature_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
 
 
-def _is_representable(path: str) -> bool:
+def is_representable(path: str) -> bool:
     """Return whether a path is one that can be asked for: not so with control characters or undecodable bytes."""
     try:
         parse_path(path)

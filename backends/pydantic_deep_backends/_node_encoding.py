@@ -91,6 +91,24 @@ def references_of(data: bytes) -> list[str]:
     return [reference.digest for reference in references if level is not None or reference.kind == b'd']
 
 
+def node_references(data: bytes) -> tuple[list[str], list[str]]:
+    """Return what one node of a tree refers to: the digests of nodes, and those of files.
+
+    Garbage collectors need no more, and `Tree.from_nodes` needs all nodes at once.
+
+    Args:
+        data: An encoded node, as `Tree.nodes` yields it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    level, references = _parse(data)
+    if level is not None:
+        return [reference.digest for reference in references], []
+    nodes = [reference.digest for reference in references if reference.kind == b'd']
+    return nodes, [reference.digest for reference in references if reference.kind != b'd']
+
+
 def _rebuild(level: int | None, references: list[_Reference], node_by_digest: Mapping[str, Node]) -> Node:
     if level is not None:
         parts = (node_by_digest[reference.digest] for reference in references)

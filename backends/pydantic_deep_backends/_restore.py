@@ -42,21 +42,21 @@ def put_file(root: OpenRoot, path: Components, data: bytes, *, is_executable: bo
                 place.directory,
                 place.name,
                 data,
-                mode=_restored_mode(place, is_executable=is_executable),
+                mode=restored_mode(place.directory, place.name, is_executable=is_executable),
                 new_mode=0o777 if is_executable else 0o666,
             )
 
     root.visit(path, put, follow='none', make_dirs=True)
 
 
-def _restored_mode(place: Place, *, is_executable: bool) -> int | None:
+def restored_mode(directory: int, name: str, *, is_executable: bool) -> int | None:
     """Return the permission bits for a file that is there; what is in its way is removed."""
     try:
-        status = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
-        remove_entry(place.directory, place.name)
+        remove_entry(directory, name)
         return None
     mode = stat.S_IMODE(status.st_mode)
     if not is_executable:

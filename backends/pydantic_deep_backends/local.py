@@ -18,13 +18,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 
+from ._capture import Memory
 from ._confined import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
 from ._directories import SearchedTree, look_at_place
 from ._fetch import contents_of, fetch_contents, wanted_files
@@ -38,8 +39,11 @@ from ._files import (
     replace_file,
     writable_mode,
 )
-from ._index import SnapshotIndex
+from ._index import Reading, SnapshotIndex
 from ._local_commands import check_commands_possible, run_locally
+from ._local_tracking import LocalTracker
+from ._notes import Notebook
+from ._patch import Batch, batches_of, find_occupants, put_batch
 from ._restore import clear_way, put_file, take_away
 from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
@@ -48,6 +52,7 @@ from .paths import parse_path, path_parts
 from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
 from .search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from .snapshots import FileVersion, Tree, TreeDiff, digest_of
+from .tracking import DirectoryRules, Occupant
 
 T = TypeVar('T')
 
@@ -88,6 +93,8 @@ class LocalBackend:
         self._given = str(Path(root).absolute())
         self._confined: ConfinedRoot | None = None
         self._index = SnapshotIndex()
+        self._notebook = Notebook()
+        self._readings: dict[str, Reading] = {}
         self._allow_commands = allow_commands
         if allow_commands:
             check_commands_possible()
@@ -128,7 +135,7 @@ class LocalBackend:
         """
 
         def write(place: Place) -> None:
-            with locked(place.directory):
+            with locked(place.directory), self._noting(place):
                 _replace(place, data)
 
         await self._run_locked(path, lambda root, parts: root.visit(parts, write, make_dirs=True))
@@ -151,7 +158,8 @@ class LocalBackend:
                 actual = _digest_or_none(place)
                 if actual != expected:
                     raise FileChangedError(path, expected=expected, actual=actual)
-                _replace(place, data)
+                with self._noting(place):
+                    _replace(place, data)
 
         gone = () if expected is None else FileNotFoundError
         try:
@@ -196,7 +204,7 @@ class LocalBackend:
         """
 
         def remove_place(place: Place) -> None:
-            with locked(place.directory):
+            with locked(place.directory), self._noting(place):
                 remove_entry(place.directory, place.name)
 
         def refuse(root: OpenRoot, names: Components) -> None:
@@ -315,14 +323,87 @@ class LocalBackend:
         wanted = wanted_files(tree, diff)
         contents = await fetch_contents(wanted, contents_of(before, self._read_from_root), read_blob)
         for path in diff.removed:
-            await self._run_locked(self._of_tree(path), lambda root, parts: take_away(root, parts, tree))
+            await self._take_away(path, tree)
         for path, version in wanted.items():
             await self._put(path, version, contents[version.digest])
 
+    def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> LocalTracker:
+        """Begin to note what the operations of this object touch; what others do is seen by a look at everything.
+
+        Args:
+            rules: What is left out, from the directory on.
+            max_file_bytes: Larger files are left out too.
+            tree: The files as they are now, if the caller knows.
+        """
+        memory = Memory(readings=self._readings)
+        return LocalTracker(self._run_at_root, self._notebook, memory, rules, max_file_bytes=max_file_bytes, tree=tree)
+
+    async def patch(
+        self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
+    ) -> None:
+        """Write the files of `tree` at `paths`, and remove those that it does not have; nothing else is looked at.
+
+        What stands in the way of a file is removed, directories that become empty are. The owner's right to execute is
+        as in the tree, other permissions stay as they are. Each file changes atomically, the whole does not: an
+        interrupted patch is repeated.
+
+        Args:
+            tree: The files wanted.
+            paths: Where they are wanted.
+            contents: By digest, for all that is to be written.
+            is_durable: Whether the files must survive a loss of power.
+
+        Raises:
+            InvalidPathError: A path is one that no backend accepts; nothing was changed.
+            KeyError: Contents are missing; nothing was changed.
+        """
+        checked = [parse_path(path) for path in paths]
+        batches = list(batches_of(tree, (path for path in checked if path in tree), contents))
+        for path in sorted(path for path in checked if path not in tree):
+            await self._take_away(path, tree)
+        for batch in batches:
+            await self._put_batch(batch, is_durable=is_durable)
+
+    async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
+        """Return what is at these paths, or above or below them, and is not a directory, sorted by path."""
+        checked = [parse_path(path) for path in paths]
+        return await self._run_at_root(lambda root: find_occupants(root, checked))
+
+    def in_directory(self, root: str | os.PathLike[str]) -> LocalBackend:
+        """Return a backend of another directory that does what this one does.
+
+        A subclass with settings of its own overrides it.
+
+        Args:
+            root: The directory.
+        """
+        return LocalBackend(root, allow_commands=self._allow_commands)
+
+    async def _take_away(self, path: str, tree: Tree) -> None:
+        def take(root: OpenRoot, parts: Components) -> None:
+            try:
+                take_away(root, parts, tree)
+            finally:
+                self._notebook.add(path)
+
+        await self._run_locked(self._of_tree(path), take)
+
+    async def _put_batch(self, batch: Batch, *, is_durable: bool) -> None:
+        def put(root: OpenRoot, parts: Components) -> None:
+            try:
+                put_batch(root, batch, is_durable=is_durable)
+            finally:
+                self._notebook.add(*(path_from((*parts, file.name)) for file in batch.files))
+
+        await self._run_locked(self._virtual(batch.directory), put)
+
     async def _put(self, path: str, version: FileVersion, data: bytes) -> None:
         def put(root: OpenRoot, parts: Components) -> None:
-            clear_way(root, parts)
-            put_file(root, parts, data, is_executable=version.mode == 0o755)
+            try:
+                clear_way(root, parts)
+                put_file(root, parts, data, is_executable=version.mode == 0o755)
+            finally:
+                self._notebook.add(path)
 
         await self._run_locked(self._of_tree(path), put)
 
@@ -361,7 +442,25 @@ class LocalBackend:
             CommandTimeoutError: It took longer; the whole process tree is gone.
             BackendUnavailableError: The directory does not exist, or no longer.
         """
-        return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)
+        with self._noting_all():
+            return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)
+
+    @contextmanager
+    def _noting(self, place: Place) -> Generator[None]:
+        """Note what an operation touches, whether or not it fails on the way."""
+        try:
+            yield
+        finally:
+            self._notebook.add(path_from(place.canonical))
+
+    @contextmanager
+    def _noting_all(self) -> Generator[None]:
+        """Note that a command may change anything, until it has ended."""
+        self._notebook.add_all()
+        try:
+            yield
+        finally:
+            self._notebook.add_all()
 
     def _list(self, root: OpenRoot, parts: Components) -> list[FileEntry]:
         def list_place(place: Place) -> list[FileEntry]:

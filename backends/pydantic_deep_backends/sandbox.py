@@ -183,7 +183,17 @@ class SandboxBackend(LocalBackend):
             watch=watch,
             watch_seconds=_WATCH_SECONDS,
         )
-        return await run_execution(execution)
+        with self._noting_all():
+            return await run_execution(execution)
+
+    def in_directory(self, root: str | os.PathLike[str]) -> SandboxBackend:
+        """Return a sandbox of another directory with the same settings; what was tried is not tried again."""
+        read_only = dict(self._read_only)
+        other = SandboxBackend(
+            root, bwrap=self._bwrap, network=self._network, env=self._env, read_only=read_only, limits=self._limits
+        )
+        other._tried = self._tried
+        return other
 
     async def _plan(self) -> SandboxPlan:
         """Return what sandboxes are like; the first time, its promises are tried."""

@@ -8,6 +8,7 @@ back is `SupportsSnapshots` in `protocol`.
 from __future__ import annotations
 
 from ._merge import Conflict, ConflictKind, MergeResult, merge_trees, needed_for_merge
+from ._node_encoding import node_references
 from ._nodes import FileVersion, digest_of
 from ._tree import Tree, TreeDiff
 
@@ -21,4 +22,5 @@ __all__ = (
     'digest_of',
     'merge_trees',
     'needed_for_merge',
+    'node_references',
 )

@@ -9,19 +9,23 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
+
+import anyio.from_thread
 
 from ._contents import Blob, Contents, StoredVersion, stored
 from ._fetch import fetch_contents, wanted_files
 from ._nodes import FileVersion, digest_of
+from ._state_tracking import StateTracker
 from ._threads import check_cancelled, run_to_end
 from ._tree import Tree, TreeDiff
 from .errors import FileChangedError
 from .paths import parse_path
 from .protocol import BackendRef, FileEntry, ReadBlob
 from .search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
+from .tracking import DirectoryRules, Occupant
 
 _MARK: Final = FileVersion(digest=digest_of(b''), size=0)
 """Stands for an empty directory in the tree of these, which needs some value for each path."""
@@ -66,10 +70,31 @@ class StateBackend:
         self._ref = BackendRef(provider='state', id=uuid.uuid4().hex)
         self._contents = Contents()
         self._files = Tree()
+        self._read_blob: ReadBlob | None = None
         self._empty_dirs = Tree()
         """The directories with nothing in them. All others are implied by what they hold."""
         for path, data in (files or {}).items():
             self._write(parse_path(path), data.encode() if isinstance(data, str) else data)
+
+    @classmethod
+    def of(cls, tree: Tree, read_blob: ReadBlob) -> StateBackend:
+        """Return a backend with the files of a tree, whose contents are fetched when they are read.
+
+        What a search reads is fetched for that search; what `read_bytes` returned is kept.
+
+        Args:
+            tree: The files.
+            read_blob: Fetches their contents, as long as the backend is used; what it returns is checked.
+
+        Raises:
+            InvalidPathError: The tree has a path that no backend accepts.
+        """
+        for path in tree:
+            parse_path(path)
+        backend = cls()
+        backend._files = tree
+        backend._read_blob = read_blob
+        return backend
 
     @property
     def ref(self) -> BackendRef:
@@ -81,8 +106,19 @@ class StateBackend:
         return '/'
 
     async def read_bytes(self, path: str) -> bytes:
-        """Return the contents of a file."""
-        return self._read(parse_path(path)).data
+        """Return the contents of a file.
+
+        Raises:
+            MissingBlobError: They were to be fetched, and are not to be had.
+        """
+        path = parse_path(path)
+        version = self._version_of(path)
+        if isinstance(version, StoredVersion):
+            return version.blob.data
+        blob = await self._fetch(path, version)
+        if self._files.get(path) is version:
+            self._files = self._files.set(path, stored(blob, version.mode))
+        return blob.data
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Replace or create a file and the directories above it; an existing file keeps its mode."""
@@ -153,16 +189,16 @@ class StateBackend:
         """Return the files under `path` whose path relative to it matches `pattern`, as of now."""
         path = parse_path(path)
         self._check_dir(path)
-        searched = _Searched(self._files.subtree(path))
+        searched = self._searched(path)
         return await run_to_end(partial(glob_tree, searched, pattern, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as of now."""
         path = parse_path(path)
         if path in self._files:
-            return await run_to_end(partial(grep_file, path, self._read(path).data, pattern, limit=limit))
+            return await run_to_end(partial(grep_file, path, await self.read_bytes(path), pattern, limit=limit))
         self._check_dir(path)
-        searched = _Searched(self._files.subtree(path))
+        searched = self._searched(path)
         return await run_to_end(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
 
     async def snapshot(self) -> Tree:
@@ -185,7 +221,7 @@ class StateBackend:
         fetched: dict[str, bytes] = {}
         # Others may write while contents are fetched: what differs then is looked at again.
         while lacking := self._without_contents(wanted_files(tree, self._files.diff(tree)), fetched):
-            fetched |= await fetch_contents(lacking, read_blob)
+            fetched |= await fetch_contents(lacking, read_blob, self._read_blob)
         diff = self._files.diff(tree)
         # Found before anything is removed: a file that goes may be the last one to hold contents of one that comes.
         versions = {
@@ -197,6 +233,50 @@ class StateBackend:
         for path, version in versions.items():
             self._put(path, version)
 
+    def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> StateTracker:
+        """Return a tracker. It needs no notes, and no `tree`: two trees of these files differ where they were written.
+
+        Args:
+            rules: What is left out, from the root on.
+            max_file_bytes: Larger files are left out too.
+            tree: Not needed.
+        """
+        return StateTracker(lambda: self._files, self._data_of, rules, max_file_bytes=max_file_bytes)
+
+    async def patch(
+        self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
+    ) -> None:
+        """Write the files of `tree` at `paths`, and remove those that it does not have, all at once.
+
+        Args:
+            tree: The files wanted.
+            paths: Where they are wanted.
+            contents: By digest, for all that is to be written and not in memory.
+            is_durable: Without meaning here.
+
+        Raises:
+            InvalidPathError: A path is one that no backend accepts; nothing was changed.
+            KeyError: Contents are missing; nothing was changed.
+        """
+        checked = [parse_path(path) for path in paths]
+        blobs = {
+            path: self._blob_of(tree[path]) or self._contents.keep(contents[tree[path].digest])
+            for path in checked
+            if path in tree
+        }
+        for path in checked:
+            if path in self._files:
+                self._files = self._files.remove(path)
+        for path, blob in blobs.items():
+            for other in self._occupants(path):
+                self._files = self._files.remove(other)
+            self._put(path, stored(blob, tree[path].mode))
+
+    async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
+        """Return the files at these paths, or above or below them, sorted by path."""
+        found = {other for path in paths for other in self._occupants(parse_path(path))}
+        return [Occupant(path=path, is_file=True) for path in sorted(found)]
+
     async def changes(self, tree: Tree) -> TreeDiff:
         """Return what changed from `tree` to the files now; it costs as much as differs."""
         return tree.diff(self._files)
@@ -205,13 +285,31 @@ class StateBackend:
         size_bytes = sum(version.size for _, version in self._files.items())
         return f'<StateBackend of {len(self._files)} files, {size_bytes:,} bytes>'
 
-    def _read(self, path: str) -> Blob:
+    def _version_of(self, path: str) -> FileVersion:
         version = self._files.get(path)
-        if isinstance(version, StoredVersion):
-            return version.blob
+        if version is not None:
+            return version
         if self._is_dir(path):
             raise _error(IsADirectoryError, errno.EISDIR, path)
         raise self._missing(path)
+
+    async def _fetch(self, path: str, version: FileVersion) -> Blob:
+        """Return contents that the version does not carry."""
+        blob = self._contents.find(version.digest)
+        if blob is not None:
+            return blob
+        return self._contents.keep((await fetch_contents({path: version}, self._read_blob))[version.digest])
+
+    async def _data_of(self, path: str, version: FileVersion) -> bytes:
+        return version.blob.data if isinstance(version, StoredVersion) else (await self._fetch(path, version)).data
+
+    def _searched(self, path: str) -> _Searched:
+        def read(name: str, version: FileVersion) -> bytes:
+            if isinstance(version, StoredVersion):
+                return version.blob.data
+            return anyio.from_thread.run(self._data_of, name, version)
+
+        return _Searched(self._files.subtree(path), read)
 
     def _write(self, path: str, data: bytes) -> None:
         self._check_writable(path)
@@ -223,6 +321,10 @@ class StateBackend:
         self._files = self._files.set(path, version)
         self._fill_directories_above(path)
         self._forget_empty_dirs(path)
+
+    def _occupants(self, path: str) -> list[str]:
+        above = path if path in self._files else self._files.file_above(path)
+        return [above] if above is not None else [f'{path}{below}' for below in self._files.subtree(path)]
 
     def _is_dir(self, path: str) -> bool:
         return self._files.is_dir(path) or self._empty_dirs.is_dir(path) or path in self._empty_dirs
@@ -277,8 +379,9 @@ class StateBackend:
 class _Searched:
     """The files of one directory as a search walks them: fixed, and safe to look at from another thread."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, read: Callable[[str, FileVersion], bytes]) -> None:
         self._tree = tree
+        self._read = read
         self._current: Mapping[str, FileVersion | Tree] = {}
 
     def scan(self, directory: str) -> Iterable[tuple[str, bool]]:
@@ -293,8 +396,8 @@ class _Searched:
     def read(self, name: str) -> bytes:
         """Return the contents of a file of the directory that was scanned last."""
         version = self._current[name]
-        assert isinstance(version, StoredVersion)  # noqa: S101 - a search reads what was listed as a file
-        return version.blob.data
+        assert isinstance(version, FileVersion)  # noqa: S101 - a search reads what was listed as a file
+        return self._read(name, version)
 
 
 def _entry(path: str, size: int | None) -> FileEntry:

@@ -1,39 +1,28 @@
 """The files of one run: what its deps have as backend, and how their tree is taken after each step.
 
 The seam between the recorder, which stores trees, and backends, which have files.
+
+What a version has of them: all regular files but those that the `.gitignore` files of the directory name, `.git`, and
+what is larger than `MAX_FILE_BYTES` or cannot be read (`Captured.omitted`). That holds for every backend and also for
+a file that a tool of the run wrote: one that `.gitignore` names is there as long as the files are, and in no version.
+Links, special files, empty directories, and permissions but for the owner's right to execute are in no version either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+import os
+from typing import Protocol
 
-from pydantic_deep_backends import BackendProtocol, Tree
+from pydantic_deep_backends import BackendProtocol, ReadBlob, Tree
+from pydantic_deep_backends.tracking import Captured, FileTracker, OmittedFile, SupportsTracking
 
+from ._file_rules import GitRules
+from ._file_views import View, open_view
 
-@dataclass(frozen=True, kw_only=True)
-class OmittedFile:
-    """A file that no version has."""
+__all__ = ('MAX_FILE_BYTES', 'Captured', 'OmittedFile', 'RunFiles', 'open_run_files', 'why_unversioned')
 
-    path: str
-    """Its path in trees."""
-    reason: Literal['too large', 'unreadable']
-    """Files that `.gitignore` names are left out without being listed."""
-    size_bytes: int | None
-    """Its size, if it could be told."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Captured:
-    """The files at one moment."""
-
-    tree: Tree
-    """All of them that are versioned. Its paths begin at the root of the files, wherever that appears."""
-    blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
-    """Contents, by digest, of files that were not in the tree before or had others there."""
-    omitted: Sequence[OmittedFile] = ()
-    """What is too large, or could not be read."""
+MAX_FILE_BYTES = 52_428_800
+"""The largest file that versions have: above all that people write, and what one commit can hold in memory."""
 
 
 class RunFiles(Protocol):
@@ -47,10 +36,86 @@ class RunFiles(Protocol):
     async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
         """Return the files now. `before` must be the tree of the capture before this one, or that of the beginning.
 
-        Costs what was written since, unless a command ran or `is_full` asks to look at everything.
+        Costs what was written since, unless a command ran or `is_full` asks to look at everything. With another
+        `before` everything is looked at too, so nothing is lost by it.
+
+        Args:
+            before: The tree whose contents the caller has.
+            is_full: Look also at what others than the run may have changed.
+
+        Raises:
+            BackendUnavailableError: The files are gone.
         """
         ...
 
     async def aclose(self) -> None:
         """Remove what was made for the run alone."""
         ...
+
+
+async def open_run_files(
+    backend: BackendProtocol,
+    *,
+    tree: Tree,
+    read_blob: ReadBlob,
+    in_place: bool,
+    scratch: str | os.PathLike[str] | None = None,
+    max_file_bytes: int = MAX_FILE_BYTES,
+) -> RunFiles | None:
+    """Return the files that a run works on; `None` if the backend is one whose files cannot be versioned.
+
+    `why_unversioned` says why then. The caller closes what is returned.
+
+    In place the run gets the backend itself, and only what it touches is looked at, until a command runs. Otherwise it
+    gets a view with the files of `tree`, and nothing that it does reaches the backend. A view of a directory without
+    commands is in memory, and fetches contents when they are read; one with commands is a directory of its own, with
+    the same settings; one of a composite has a view for each part. Its `ref` is that of no other backend, and is the
+    same as long as it is open. A view has what versions have: nothing that `.gitignore` names.
+
+    Args:
+        backend: Whose files these are.
+        tree: The files to begin with. In place the backend must have them already: what differs is seen by a
+            capture that `is_full`.
+        read_blob: Fetches contents of `tree`, as long as the files are open.
+        in_place: Whether the run works on the backend itself.
+        scratch: Where directories for views are made; the directory of the system for temporary files if `None`.
+        max_file_bytes: The largest file that versions have.
+
+    Raises:
+        MissingBlobError: Contents for a view in a directory are not to be had.
+        OSError: A directory for a view cannot be made.
+    """
+    if not isinstance(backend, SupportsTracking):
+        return None
+    view = View(backend=backend) if in_place else await open_view(backend, tree, read_blob, scratch)
+    if view is None or not isinstance(view.backend, SupportsTracking):
+        return None
+    tracker = view.backend.track(GitRules(), max_file_bytes=max_file_bytes, tree=tree)
+    return _RunFiles(view, tracker)
+
+
+def why_unversioned(backend: BackendProtocol) -> str | None:
+    """Return why the files of a backend cannot be versioned, in a sentence; `None` if they can."""
+    if isinstance(backend, SupportsTracking):
+        return None
+    return (
+        f'The files of {type(backend).__name__} are not versioned: it is no `SupportsTracking`. '
+        'Use LocalBackend, SandboxBackend, StateBackend, or a CompositeBackend of these.'
+    )
+
+
+class _RunFiles:
+    def __init__(self, view: View, tracker: FileTracker) -> None:
+        self._view = view
+        self._tracker = tracker
+
+    @property
+    def backend(self) -> BackendProtocol:
+        return self._view.backend
+
+    async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
+        return await self._tracker.capture(before, is_full=is_full)
+
+    async def aclose(self) -> None:
+        self._tracker.close()
+        await self._view.aclose()

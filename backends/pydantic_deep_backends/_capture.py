@@ -1,0 +1,276 @@
+"""How the tree of a directory is made from the last one: by a look at what was touched, or at everything.
+
+Both read a file only if it is not as its last reading left it (`_index`), once, and keep what they read if the caller
+does not have it: a digest never stands for other bytes than those that come with it. Nothing here follows a link.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from ._confined import Components, OpenRoot
+from ._directories import Directories
+from ._files import is_temporary, list_entries, open_file, read_chunks
+from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
+from ._nodes import FileVersion, digest_of
+from ._shown import path_from
+from ._tree import Tree
+from .paths import path_parts
+from .tracking import IGNORE_FILE, DirectoryRules, OmittedFile
+
+MAX_ATTEMPTS = 4
+"""How often a file is read that changes while it is read. What the last attempt got counts then: it was there to read,
+and the next look at everything reads the file again."""
+
+
+@dataclass(kw_only=True)
+class Memory:
+    """What a capture remembers for the next one."""
+
+    readings: dict[str, Reading] = field(default_factory=dict[str, Reading])
+    """The last reading of each file."""
+    omitted: dict[str, OmittedFile] = field(default_factory=dict[str, OmittedFile])
+    """What was left out, by path."""
+    rules: dict[Components, DirectoryRules] = field(default_factory=dict[Components, DirectoryRules])
+    """The rules of directories that were looked at."""
+    clock: Callable[[], int] = time.time_ns
+    """Nanoseconds since 1970, on the clock of the file system."""
+
+
+class Look:
+    """One look at the files of a directory.
+
+    Args:
+        root: The files.
+        before: The tree that the caller has the contents of.
+        rules: What the root leaves out.
+        max_file_bytes: Larger files are left out.
+        memory: What former looks have left; this one changes it.
+        checkpoint: Called before each directory; may raise to end the look.
+    """
+
+    def __init__(
+        self,
+        root: OpenRoot,
+        before: Tree,
+        rules: DirectoryRules,
+        *,
+        max_file_bytes: int,
+        memory: Memory,
+        checkpoint: Callable[[], None],
+    ) -> None:
+        self.blobs: dict[str, bytes] = {}
+        """Contents that the caller does not have."""
+        self._root = root
+        self._before = before
+        self._rules = rules
+        self._max_file_bytes = max_file_bytes
+        self._memory = memory
+        self._checkpoint = checkpoint
+
+    def at_everything(self) -> Tree:
+        """Return the tree of all files."""
+        self._memory.omitted.clear()
+        self._memory.rules.clear()
+        with closing(Directories(self._root)) as directories:
+            found = self._scan(directories, (), self._rules)
+        for path in list(self._memory.readings):
+            if path not in found:
+                self._memory.readings.pop(path, None)
+        return _joined(self._before, found)
+
+    def at(self, paths: Iterable[str]) -> Tree:
+        """Return the tree of before, with what is at these paths now."""
+        tree = self._before
+        touched = sorted({_scope(path) for path in paths})
+        if any(self._is_wide(path) for path in touched):
+            self._memory.rules.clear()
+        with closing(Directories(self._root)) as directories:
+            for path in touched:
+                if path == '/':
+                    return self.at_everything()
+                found = self._look_at(directories, path_parts(path))
+                tree = _without(tree, path)
+                for at, version in found.items():
+                    above = tree.file_above(at)
+                    tree = (tree if above is None else tree.remove(above)).set(at, version)
+        return tree
+
+    def _is_wide(self, path: str) -> bool:
+        """Return whether more than one file may have changed at a path, and so the rules below it."""
+        return self._before.get(path) is None or self._before.is_dir(path)
+
+    def _look_at(self, directories: Directories, parts: Components) -> dict[str, FileVersion]:
+        """Return the files at a path and below it."""
+        path = path_from(parts)
+        for other in [other for other in self._memory.omitted if f'{other}/'.startswith(f'{path}/')]:
+            del self._memory.omitted[other]
+        try:
+            rules = self._rules_of(directories, parts[:-1])
+            descriptor = None if rules is None else directories.open(parts[:-1])
+            if rules is None or descriptor is None:
+                return {}
+            status = os.stat(parts[-1], dir_fd=descriptor, follow_symlinks=False)
+            is_dir = stat.S_ISDIR(status.st_mode)
+            if rules.leaves_out(parts[-1], is_dir=is_dir):
+                return {}
+            if is_dir:
+                return self._scan(directories, parts, rules.below(parts[-1]))
+        except OSError as error:
+            if error.errno not in GONE:
+                self._omit(path, None)
+            return {}
+        found: dict[str, FileVersion] = {}
+        if stat.S_ISREG(status.st_mode):
+            self._look_at_file(descriptor, parts[-1], path, status, found)
+        return found
+
+    def _rules_of(self, directories: Directories, parts: Components) -> DirectoryRules | None:
+        """Return the rules of a directory; `None` if it is left out itself."""
+        known = self._memory.rules
+        length = next((n for n in range(len(parts), -1, -1) if parts[:n] in known), None)
+        if length is None:
+            known[()] = self._with_ignore_file(self._rules, directories.open(()))
+            length = 0
+        rules = known[parts[:length]]
+        for n in range(length, len(parts)):
+            if rules.leaves_out(parts[n], is_dir=True):
+                return None
+            rules = self._with_ignore_file(rules.below(parts[n]), directories.open(parts[: n + 1]))
+            known[parts[: n + 1]] = rules
+        return rules
+
+    def _with_ignore_file(self, rules: DirectoryRules, directory: int) -> DirectoryRules:
+        try:
+            descriptor, status = open_file(directory, IGNORE_FILE)
+        except OSError:  # there is none, or none that can be read: then `_look_at_file` says so
+            return rules
+        try:
+            if status.st_size > self._max_file_bytes:
+                return rules
+            return rules.with_ignore_file(b''.join(read_chunks(descriptor)))
+        finally:
+            os.close(descriptor)
+
+    def _scan(self, directories: Directories, top: Components, rules: DirectoryRules) -> dict[str, FileVersion]:
+        """Return all files of a directory and of those below it."""
+        found: dict[str, FileVersion] = {}
+        waiting = [(top, rules)]
+        while waiting:
+            self._checkpoint()
+            parts, rules = waiting.pop()
+            try:
+                waiting += self._scan_directory(directories, parts, rules, found)
+            except OSError as error:
+                if error.errno not in GONE:
+                    self._omit(path_from(parts), None)
+        return found
+
+    def _scan_directory(
+        self, directories: Directories, parts: Components, rules: DirectoryRules, found: dict[str, FileVersion]
+    ) -> list[tuple[Components, DirectoryRules]]:
+        """Put the files of one directory among `found`; return the directories in it, with their rules."""
+        descriptor = directories.open(parts)
+        entries = list_entries(descriptor)
+        prefix = ''.join(f'/{part}' for part in parts)
+        if any(entry.name == IGNORE_FILE for entry in entries):
+            rules = self._with_ignore_file(rules, descriptor)
+        self._memory.rules[parts] = rules
+        below: list[tuple[Components, DirectoryRules]] = []
+        for entry in entries:
+            is_dir = entry.is_dir(follow_symlinks=False)
+            if not (is_dir or entry.is_file(follow_symlinks=False)) or is_temporary(entry.name):
+                continue
+            if rules.leaves_out(entry.name, is_dir=is_dir):
+                continue
+            if is_dir:
+                below.append(((*parts, entry.name), rules.below(entry.name)))
+                continue
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            self._look_at_file(descriptor, entry.name, f'{prefix}/{entry.name}', status, found)
+        return below
+
+    def _look_at_file(
+        self, directory: int, name: str, path: str, status: os.stat_result, found: dict[str, FileVersion]
+    ) -> None:
+        """Put a file among `found`, or among what is left out."""
+        if status.st_size > self._max_file_bytes:
+            self._omit(path, status.st_size)
+            return
+        before = self._before.get(path)
+        reading = self._memory.readings.get(path)
+        if reading is None and not is_representable(path):
+            return
+        if reading is None or reading.version != before or not reading.still_holds(signature_of(status)):
+            try:
+                reading, data = self._read(directory, name)
+            except OSError as error:
+                if error.errno not in GONE:
+                    self._omit(path, status.st_size)
+                return
+            if len(data) > self._max_file_bytes:
+                self._omit(path, len(data))
+                return
+            self._memory.readings[path] = reading
+            if before is None or before.digest != reading.version.digest:
+                self.blobs[reading.version.digest] = data
+        found[path] = reading.version
+
+    def _read(self, directory: int, name: str) -> tuple[Reading, bytes]:
+        """Read a file, again if it changes meanwhile."""
+        for _ in range(MAX_ATTEMPTS - 1):
+            reading, data, after = self._read_once(directory, name)
+            if reading.signature == after:
+                return reading, data
+        reading, data, _ = self._read_once(directory, name)
+        return reading, data
+
+    def _read_once(self, directory: int, name: str) -> tuple[Reading, bytes, tuple[int, ...]]:
+        read_at = self._memory.clock()
+        descriptor, status = open_file(directory, name)
+        try:
+            data = b''.join(read_chunks(descriptor, max(status.st_size + 1, 1)))
+            after = signature_of(os.fstat(descriptor))
+        finally:
+            os.close(descriptor)
+        mode = EXECUTABLE_MODE if status.st_mode & stat.S_IXUSR else 0o644
+        version = FileVersion(digest=digest_of(data), size=len(data), mode=mode)
+        return Reading(signature_of(status), read_at, version), data, after
+
+    def _omit(self, path: str, size_bytes: int | None) -> None:
+        is_large = size_bytes is not None and size_bytes > self._max_file_bytes
+        reason = 'too large' if is_large else 'unreadable'
+        self._memory.omitted[path] = OmittedFile(path=path, reason=reason, size_bytes=size_bytes)
+
+
+def _scope(path: str) -> str:
+    """Return what has to be looked at for a path: all that an `IGNORE_FILE` speaks of."""
+    parent, _, name = path.rpartition('/')
+    return (parent or '/') if name == IGNORE_FILE else path
+
+
+def _without(tree: Tree, path: str) -> Tree:
+    """Return a tree with nothing at `path` and below it."""
+    return tree.remove(path) if path in tree else tree.graft(path, Tree()) if tree.is_dir(path) else tree
+
+
+def _joined(before: Tree, found: dict[str, FileVersion]) -> Tree:
+    """Return the tree of these files, made from `before` if little changed."""
+    gone = [path for path in before if path not in found]
+    new = [path for path, version in found.items() if before.get(path) != version]
+    if (len(gone) + len(new)) * 8 > len(found):
+        return Tree.of(found)
+    tree = before
+    for path in gone:
+        tree = tree.remove(path)
+    for path in new:
+        tree = tree.set(path, found[path])
+    return tree

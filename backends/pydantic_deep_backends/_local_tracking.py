@@ -1,0 +1,93 @@
+"""The tracker of a directory: which look at the files a capture needs (`_capture`)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
+
+import anyio
+
+from ._capture import Look, Memory
+from ._confined import OpenRoot
+from ._notes import Notebook
+from ._threads import check_cancelled
+from ._tree import Tree
+from .tracking import Captured, DirectoryRules, OmittedFile
+
+T = TypeVar('T')
+
+
+class RunAtRoot(Protocol):
+    """Runs an operation on a whole directory in a worker thread."""
+
+    def __call__(self, operation: Callable[[OpenRoot], T]) -> Awaitable[T]:
+        """Return what the operation does."""
+        ...
+
+
+class LocalTracker:
+    """`FileTracker` of a directory.
+
+    Args:
+        run_at_root: How the directory is reached.
+        notebook: Where its operations note what they touch.
+        memory: What is remembered of files; its readings may be shared with other trackers.
+        rules: What the root leaves out.
+        max_file_bytes: Larger files are left out.
+        tree: The files as they are now, if that is known.
+    """
+
+    def __init__(
+        self,
+        run_at_root: RunAtRoot,
+        notebook: Notebook,
+        memory: Memory,
+        rules: DirectoryRules,
+        *,
+        max_file_bytes: int,
+        tree: Tree | None,
+    ) -> None:
+        self._run_at_root = run_at_root
+        self._notebook = notebook
+        self._memory = memory
+        self._rules = rules
+        self._max_file_bytes = max_file_bytes
+        self._last = tree
+        self._lock = anyio.Lock()
+        self._notes = notebook.begin()
+
+    async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
+        """Return the files now: by a look at what was touched, or at everything."""
+        async with self._lock:
+            touched = self._notes.take()
+            is_known = not is_full and self._last is not None and before == self._last
+            self._last = None  # if this fails, what was touched is not known any more
+            if not is_known or touched is None:
+                captured = await self._look(before, Look.at_everything)
+            elif touched:
+                captured = await self._look(before, lambda look: look.at(touched))
+            else:
+                captured = Captured(tree=before, omitted=self._omitted())
+            self._last = captured.tree
+            return captured
+
+    def close(self) -> None:
+        """Note nothing any more."""
+        self._notebook.end(self._notes)
+
+    async def _look(self, before: Tree, find: Callable[[Look], Tree]) -> Captured:
+        def look_at(root: OpenRoot) -> Captured:
+            look = Look(
+                root,
+                before,
+                self._rules,
+                max_file_bytes=self._max_file_bytes,
+                memory=self._memory,
+                checkpoint=check_cancelled,
+            )
+            return Captured(tree=find(look), blobs=look.blobs, omitted=self._omitted())
+
+        return await self._run_at_root(look_at)
+
+    def _omitted(self) -> tuple[OmittedFile, ...]:
+        return tuple(self._memory.omitted[path] for path in sorted(self._memory.omitted))

@@ -1,0 +1,103 @@
+"""What versions leave out: `.git`, and what the `.gitignore` files of a directory name, as git does it.
+
+The rules of one directory are its own file and those of the directories above, the nearest first; in one file the last
+pattern that matches decides. A directory that is left out is never entered, so nothing below it can be taken back in.
+Patterns are translated by `pathspec`, one name at a time (gitignore(5)): what a whole path matches is decided by who
+walks there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from pydantic_deep_backends.tracking import DirectoryRules
+
+_BELOW_DIRECTORY = 'ps_d'
+"""The group of a pattern of `pathspec` that takes part where the pattern matched a directory above."""
+
+ALWAYS_OUT = '.git'
+"""What git keeps its own versions in: putting that back would break it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Pattern:
+    """One line of a `.gitignore`."""
+
+    regex: re.Pattern[str]
+    is_for_directories: bool
+    leaves_out: bool
+    """False for a line that begins with `!`."""
+
+    def matches(self, path: str, *, is_dir: bool) -> bool:
+        """Return whether it names this file or directory itself, and not only a directory above."""
+        if self.is_for_directories and not is_dir:
+            return False
+        found = self.regex.match(path)
+        return found is not None and found.groupdict().get(_BELOW_DIRECTORY) is None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _IgnoreFile:
+    """The patterns of one `.gitignore`, the last one first."""
+
+    patterns: Sequence[_Pattern]
+    prefix: str = ''
+    """The way from its directory to the one that the rules are of, with a `/` at its end."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GitRules:
+    """What one directory leaves out."""
+
+    files: tuple[_IgnoreFile, ...] = ()
+    """Those that speak of it, the nearest first."""
+
+    def with_ignore_file(self, data: bytes) -> DirectoryRules:
+        """Return the rules with the `.gitignore` of the directory itself."""
+        patterns = _parse(data)
+        return GitRules(files=(_IgnoreFile(patterns=patterns), *self.files)) if patterns else self
+
+    def below(self, name: str) -> DirectoryRules:
+        """Return the rules of a directory in this one."""
+        if not self.files:
+            return self
+        return GitRules(
+            files=tuple(_IgnoreFile(patterns=file.patterns, prefix=f'{file.prefix}{name}/') for file in self.files)
+        )
+
+    def leaves_out(self, name: str, *, is_dir: bool) -> bool:
+        """Return whether something in this directory is left out."""
+        if name == ALWAYS_OUT:
+            return True
+        for file in self.files:
+            path = f'{file.prefix}{name}'
+            for pattern in file.patterns:
+                if pattern.matches(path, is_dir=is_dir):
+                    return pattern.leaves_out
+        return False
+
+
+def _parse(data: bytes) -> tuple[_Pattern, ...]:
+    """Return the patterns of a `.gitignore`, the last one first; a line that is none is passed over, as by git."""
+    from pathspec import GitIgnoreSpec  # not at the top: most directories have no such file
+
+    found: list[_Pattern] = []
+    for line in data.removeprefix(b'\xef\xbb\xbf').decode(errors='surrogateescape').split('\n'):
+        text = line.removesuffix('\r')
+        stripped = text.rstrip(' ')
+        text = text if stripped.endswith('\\') else stripped
+        is_for_directories = text.endswith('/') and text.strip('!/') != ''
+        try:
+            patterns = GitIgnoreSpec.from_lines([text.removesuffix('/') if is_for_directories else text]).patterns
+        except ValueError:
+            continue
+        for pattern in patterns:
+            # `pathspec` does not say of what its patterns are.
+            regex = cast('re.Pattern[str] | None', pattern.regex)  # pyright: ignore[reportUnknownMemberType]
+            if pattern.include is not None and regex is not None:
+                found.append(_Pattern(regex=regex, is_for_directories=is_for_directories, leaves_out=pattern.include))
+    return tuple(reversed(found))
