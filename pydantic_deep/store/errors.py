@@ -14,7 +14,16 @@ class StoreError(DeepAgentError):
 class StoreUnavailableError(StoreError, OSError):
     """The store cannot be opened, read or written now: the disk is full, the file damaged, the server gone.
 
-    Nothing of the commit that failed became true. Open the store again when the cause is gone.
+    Nothing of the commit that failed became true, unless it is an `UnknownCommitError`. Open the store again when the
+    cause is gone.
+    """
+
+
+class UnknownCommitError(StoreUnavailableError):
+    """The connection ended between a commit and its answer: all of it became true, or nothing.
+
+    What the store says when it can be read again is the truth. A commit that is made again, with the ids it had, is
+    refused if the first became true and brought a version or a run.
     """
 
 
