@@ -1,6 +1,7 @@
 """Where every version of every agent lives: the `Store` protocol, its values and its errors."""
 
 from ._ids import new_id
+from ._open import open_store
 from ._protocol import Store
 from ._types import (
     Append,
@@ -41,6 +42,7 @@ from .errors import (
     StoreError,
     StoreFormatError,
     StoreUnavailableError,
+    UnknownCommitError,
     VersionConflictError,
     VersionNotFoundError,
 )
@@ -78,6 +80,7 @@ __all__ = (
     'StoreError',
     'StoreFormatError',
     'StoreUnavailableError',
+    'UnknownCommitError',
     'VersionConflictError',
     'VersionFilter',
     'VersionKind',
@@ -86,4 +89,5 @@ __all__ = (
     'VersionState',
     'WorkspaceRecord',
     'new_id',
+    'open_store',
 )

@@ -1,0 +1,114 @@
+"""How contents lie in the database: one byte that says how, then the contents, as short as one of three ways makes them.
+
+```
+0  as they are
+1  zlib (RFC 1950)
+2  zlib with the preset dictionary DICTIONARY_V1, for short JSON of messages
+```
+Released dictionaries never change: what was written with one can only be read with it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+from .errors import StoreUnavailableError
+
+_RAW: Final = 0
+_ZLIB: Final = 1
+_ZLIB_V1: Final = 2
+
+_SAMPLE_BYTES: Final = 65_536
+"""How much of large contents is compressed to learn whether the rest is worth it; media never is."""
+
+_DICTIONARY_LIMIT: Final = 65_536
+"""Contents above this are not tried with the dictionary: it could save a thousandth of them."""
+
+_SMALLEST: Final = 24
+"""Shorter contents are not tried: the frame of zlib takes 11 bytes."""
+
+DICTIONARY_V1: Final = (
+    b'{"type":"object","properties":{"path":{"type":"string","description":"required":["path"]'
+    b'{"path":"/","content":"# old_string":"","new_string":"","replace_all":false,"pattern":"**/*.py","offset":0,"limit":'
+    b'[{"content":"","status":"pending"},{"content":"","status":"in_progress"},{"content":"","status":"completed"}]'
+    b'https://http://import def return class self None True False\\n\\n    "error":"message":"name":"value":"id":"'
+    b' the and of to in is that for with was on as are be this file has have it from you by '
+    b'{"input_tokens":0,"output_tokens":0,"cache_read_tokens":0,"requests":1,"tool_calls":0,"details":{}}'
+    b'{"content":"","tool_name":"","tool_call_id":"pyd_ai_","timestamp":"2026-","part_kind":"retry-prompt"}'
+    b'{"parts":[{"content":"","timestamp":"2026-","dynamic_ref":null,"scope":"conversation","metadata":null,'
+    b'"part_kind":"system-prompt"},{"content":"'
+    b'","id":null,"signature":null,"provider_name":null,"provider_details":null,"part_kind":"thinking"},'
+    b'{"tool_name":"write_file","args":"{\\"path\\":\\"/","tool_call_id":"call_","tool_kind":null,"id":null,'
+    b'"provider_name":null,"provider_details":null,"part_kind":"tool-call"}],'
+    b'{"parts":[{"tool_name":"read_file","content":"","tool_call_id":"toolu_","tool_kind":null,"metadata":null,'
+    b'"timestamp":"2026-11-22T00:00:00.000000Z","outcome":"success","retry":null,"part_kind":"tool-return"}],'
+    b'"timestamp":"2026-01-01T00:00:00.000000Z","part_kind":"user-prompt"}],"timestamp":"2026-01-01T00:00:00.000000Z",'
+    b'"instructions":null,"kind":"request","run_id":"0","conversation_id":"0","metadata":null,"state":"complete"}'
+    b'{"parts":[{"content":"","id":null,"provider_name":null,"provider_details":null,"citations":null,'
+    b'"part_kind":"text"}],"usage":{"input_tokens":0,"cache_write_tokens":0,"cache_write_1h_tokens":0,'
+    b'"cache_read_tokens":0,"output_tokens":0,"output_reasoning_tokens":0,"input_audio_tokens":0,'
+    b'"cache_audio_read_tokens":0,"output_audio_tokens":0,"audio_seconds":0.0,"details":{},"cost":null},'
+    b'"model_name":"claude-opus-5-5","timestamp":"2026-01-01T00:00:00.000000Z","kind":"response",'
+    b'"provider_name":"anthropic","provider_url":null,"provider_details":null,"provider_response_id":null,'
+    b'"finish_reason":"stop","run_id":"0","conversation_id":"0","metadata":null,"workspace_ref":null,'
+    b'"history_digest":null,"failed_attempts":null,"state":"complete"}'
+)
+"""What the JSON of pydantic-ai's messages repeats. The likeliest is last, where references to it are shortest."""
+
+
+def encode(data: bytes) -> bytes:
+    """Return `data` with its encoding byte."""
+    best = bytes([_RAW]) + data
+    if len(data) < _SMALLEST or not _is_compressible(data):
+        return best
+    if len(data) <= _DICTIONARY_LIMIT:
+        packer = zlib.compressobj(zdict=DICTIONARY_V1)
+        best = min(best, bytes([_ZLIB_V1]) + packer.compress(data) + packer.flush(), key=len)
+    if len(data) > len(DICTIONARY_V1):
+        best = min(best, bytes([_ZLIB]) + zlib.compress(data), key=len)
+    return best
+
+
+def decode(stored: bytes) -> bytes:
+    """Return what `encode` was given.
+
+    Raises:
+        StoreUnavailableError: The bytes are damaged.
+    """
+    try:
+        if stored[0] == _RAW:
+            return stored[1:]
+        if stored[0] == _ZLIB:
+            return zlib.decompress(stored[1:])
+        if stored[0] == _ZLIB_V1:
+            unpacker = zlib.decompressobj(zdict=DICTIONARY_V1)
+            data = unpacker.decompress(stored[1:])
+            if unpacker.eof:
+                return data
+    except (zlib.error, IndexError) as error:
+        raise _damaged(stored) from error
+    raise _damaged(stored)
+
+
+def encode_text(text: str) -> bytes:
+    """Return JSON text with its encoding byte."""
+    return encode(text.encode())
+
+
+def decode_text(stored: bytes) -> str:
+    """Return what `encode_text` was given. Raises `StoreUnavailableError` as `decode` does."""
+    return decode(stored).decode()
+
+
+def _is_compressible(data: bytes) -> bool:
+    if len(data) <= 2 * _SAMPLE_BYTES:
+        return True
+    return len(zlib.compress(data[:_SAMPLE_BYTES], 1)) < _SAMPLE_BYTES * 0.95
+
+
+def _damaged(stored: bytes) -> StoreUnavailableError:
+    return StoreUnavailableError(
+        f'Contents of {len(stored)} bytes that begin with {stored[:8].hex()!r} cannot be decoded: the database is '
+        'damaged. Restore it from a backup.'
+    )

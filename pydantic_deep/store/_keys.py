@@ -1,0 +1,80 @@
+"""How ids and digests lie in the database: as few bytes as they need, and the same text when they come out again."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_UUID: Final = re.compile('[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
+_SHA256: Final = re.compile('sha256:[0-9a-f]{64}')
+_TEXT: Final = b'\0'
+"""Begins what is neither a UUID nor a digest that we know."""
+
+_SHA256_BYTE: Final = b'\1'
+"""Begins the 32 bytes of a SHA-256."""
+
+MIN_PREFIX: Final = 8
+"""How much of an id must be given: 8 digits of a UUIDv7 are about a minute."""
+
+_DASHES: Final = (8, 13, 18, 23)
+
+
+@lru_cache(maxsize=4096)
+def pack_id(id: str) -> bytes:
+    """Return a UUID, in its usual form, as 16 bytes, and any other text as a zero byte and UTF-8.
+
+    Text that would take 16 bytes as well gets another zero byte at its end. `id` must not contain NUL.
+    """
+    if _UUID.fullmatch(id):
+        return bytes.fromhex(id.replace('-', ''))
+    check_text(id)
+    packed = _TEXT + id.encode()
+    return packed + _TEXT if len(packed) == 16 else packed
+
+
+def unpack_id(packed: bytes) -> str:
+    """Return what `pack_id` was given."""
+    if len(packed) != 16:
+        return packed.strip(_TEXT).decode()
+    digits = packed.hex()
+    return f'{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}'
+
+
+def prefix_range(prefix: str) -> tuple[bytes, bytes] | None:
+    """Return the first and the last UUID, packed, that begin as `prefix` does; `None` if none can."""
+    prefix = prefix.lower()
+    digits = prefix.replace('-', '')
+    well_placed = all(index in _DASHES for index, char in enumerate(prefix) if char == '-')
+    if not MIN_PREFIX <= len(digits) <= 32 or not well_placed or not re.fullmatch('[0-9a-f]+', digits):
+        return None
+    return bytes.fromhex(digits.ljust(32, '0')), bytes.fromhex(digits.ljust(32, 'f'))
+
+
+def pack_digest(digest: str) -> bytes:
+    """Return a SHA-256 as `digest_of` writes it as 33 bytes, and any other text as a zero byte and UTF-8."""
+    if _SHA256.fullmatch(digest):
+        return _SHA256_BYTE + bytes.fromhex(digest[7:])
+    check_text(digest)
+    return _TEXT + digest.encode()
+
+
+def unpack_digest(packed: bytes) -> str:
+    """Return what `pack_digest` was given."""
+    return f'sha256:{packed[1:].hex()}' if packed[:1] == _SHA256_BYTE else packed[1:].decode()
+
+
+def check_text(text: str) -> None:
+    """Raise `ValueError` for text that not every database keeps."""
+    if '\0' in text:
+        raise ValueError(
+            f'A store does not keep text with NUL: {text[:80]!r}. Remove the character, or write it as JSON.'
+        )
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            around = text[max(0, error.start - 20) : error.end + 20]
+            raise ValueError(
+                f'A store does not keep half a character, as in {around!r}. Decode the text anew, with errors="replace".'
+            ) from None

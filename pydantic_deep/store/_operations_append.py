@@ -1,0 +1,71 @@
+"""The operation that puts messages on a branch, or on a new one if somebody was faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import _keys, _rows
+from ._engine import Operation, Row, Statement
+from ._operations_contents import put_messages
+from ._sql import insert, insert_many, integer
+from ._types import Append, BranchRecord
+from .errors import BranchExistsError
+
+
+def append(asked: Append, bodies: Mapping[str, bytes], now: int) -> Operation[tuple[BranchRecord, int, dict[str, int]]]:
+    """Append messages; return the branch where they went, its number, and the numbers of the messages."""
+    numbers = yield from put_messages(bodies, [each.id for each in asked.messages if each.body is None])
+    is_fork = asked.is_fork or asked.rewrites is not None
+    moved = False
+    stop = asked.at + len(asked.messages)
+    if not is_fork:
+        sql = 'UPDATE branch SET tip_seq = ?3 WHERE id = ?1 AND tip_seq = ?2 RETURNING number'
+        moved = bool((yield Statement(sql, (_keys.pack_id(asked.branch_id), asked.at, stop))))
+    rows = yield Statement(f'{_rows.SELECT_BRANCH} WHERE b.id = ?1', (_keys.pack_id(asked.branch_id),))
+    if not rows:
+        raise ValueError(f'There is no branch {asked.branch_id!r}. Commit it first, or name it in `branches`.')
+    branch, number = _rows.branch_from(rows[0]), integer(rows[0][9])
+    if not moved:
+        if not 0 <= asked.at <= branch.tip_seq or not 0 <= (asked.rewrites or 0) <= branch.tip_seq:
+            wanted = max(asked.at, asked.rewrites or 0)
+            raise ValueError(f'The branch {branch.id!r} has {branch.tip_seq} messages, not {wanted}.')
+        branch, number = yield from _fork(asked, branch, number, now)
+    entries: list[Row] = [(number, asked.at + index, numbers[each.id]) for index, each in enumerate(asked.messages)]
+    yield from insert_many('entry', 'branch, seq, message', entries)
+    return branch, number, numbers
+
+
+def _fork(asked: Append, origin: BranchRecord, number: int, now: int) -> Operation[tuple[BranchRecord, int]]:
+    """Make a branch of the first messages of another; a history that is told anew from its beginning has no parent."""
+    begins_anew = asked.rewrites is not None and asked.at == 0
+    branch = BranchRecord(
+        id=asked.fork_id,
+        conversation_id=origin.conversation_id,
+        name=asked.fork_name or '',
+        parent_id=None if begins_anew else origin.id,
+        fork_seq=asked.at,
+        tip_seq=asked.at + len(asked.messages),
+        rewrites_id=None if asked.rewrites is None else origin.id,
+        rewrites_seq=asked.rewrites,
+        created_at=now,
+    )
+    conversation = _keys.pack_id(branch.conversation_id)
+    count = 0
+    if asked.fork_name is None:
+        rows = yield Statement('SELECT COUNT(*) FROM branch WHERE conversation_id = ?1', (conversation,))
+        count = integer(rows[0][0])
+    while True:
+        count += 1
+        name = asked.fork_name or f'branch-{count}'
+        row = (
+            *(_keys.pack_id(branch.id), conversation, name, None if begins_anew else number, branch.fork_seq),
+            *(branch.tip_seq, None if asked.rewrites is None else number, asked.rewrites, now),
+        )
+        columns = 'id, conversation_id, name, parent, fork_seq, tip_seq, rewrites, rewrites_seq, created_at'
+        done = yield from insert('branch', columns, [row], 'ON CONFLICT DO NOTHING RETURNING number')
+        if done:
+            return branch._replace(name=name), integer(done[0][0])
+        if (yield Statement('SELECT 1 FROM branch WHERE id = ?1', (_keys.pack_id(branch.id),))):
+            raise ValueError(f'There is a branch {branch.id!r} already. Make a new id.')
+        if asked.fork_name is not None:
+            raise BranchExistsError(asked.fork_name)

@@ -1,0 +1,284 @@
+"""The operation of `Store.commit`: everything of it, in the order of its fields.
+
+Each step is one statement or two, however many records it has: on PostgreSQL each is a round trip. What the commit
+refers to must be there; numbers of what is referred to are looked up once, in `_Writing`.
+"""
+
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from . import _keys, _rows
+from ._engine import Operation, Row, Statement
+from ._operations_append import append
+from ._operations_contents import put_assets, put_mentions, put_nodes
+from ._prepare import Prepared, fields_of
+from ._sql import id_from, id_or_none, insert, insert_many, integer, select_in, text_or_none
+from ._types import BranchRecord, Commit, Committed, HeadMove, RunEnd, VersionRecord
+from .errors import BranchExistsError, RunTakenOverError, VersionConflictError, VersionNotFoundError
+
+PARENT: Final = 0
+MERGED: Final = 1
+"""Kinds of edges: a version has at most one of each."""
+
+_VERSION: Final = (
+    'id, parent_id, cloned_from, merged_from, kind, state, branch, message_count, run_id, config, usage, output,'
+    ' pending, deps, tree, created_at'
+)
+_CONFIG: Final = 'digest, agent_name, name, folded_name, metadata, model, model_settings, backend'
+
+
+@dataclass(kw_only=True)
+class Writing:
+    """What the steps of one commit tell each other."""
+
+    prepared: Prepared
+    owner: str
+    now: int
+    assets: dict[str, int] = field(default_factory=dict[str, int])
+    nodes: dict[str, int] = field(default_factory=dict[str, int])
+    numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """Of versions, those that are referred to and those that are new."""
+    branch: BranchRecord | None = None
+    branch_number: int = 0
+
+    def asset(self, digest: str | None) -> int | None:
+        """Return the number of an asset."""
+        return None if digest is None else self.assets[digest]
+
+    def node(self, digest: str | None) -> int | None:
+        """Return the number of a node."""
+        return None if digest is None else self.nodes[digest]
+
+
+def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committed, VersionConflictError | None]]:
+    """Apply a commit; a lost head is returned, not raised: all else of the commit stays."""
+    writing = Writing(prepared=prepared, owner=owner, now=now)
+    new = prepared.commit
+    if new.fence is not None:
+        yield from _check_fence(new.fence, owner)
+    writing.assets = yield from put_assets(prepared.assets, _assets_of(new))
+    writing.nodes = yield from put_nodes(prepared.nodes, _trees_of(new))
+    yield from insert_many(
+        'conversation', _rows.CONVERSATION, [_rows.conversation_row(each) for each in new.conversations],
+        'ON CONFLICT (id) DO NOTHING',
+    )  # fmt: skip
+    yield from _put_branches(new.branches)
+    yield from _find_versions(writing)
+    yield from _put_runs(writing)
+    message_numbers: dict[str, int] = {}
+    if new.append is not None:
+        appended = yield from append(new.append, prepared.bodies, now)
+        writing.branch, writing.branch_number, message_numbers = appended
+    yield from put_mentions(prepared.mentions, writing.assets, message_numbers)
+    yield from _settle(new)
+    yield from _put_versions(writing)
+    yield from _put_ledger(writing)
+    yield from _put_approvals(new)
+    for end in new.ends:
+        yield from _end_run(end, now)
+    yield from _put_workspaces(writing)
+    conflict = yield from _move_heads(new.heads)
+    numbers = {version.id: writing.numbers[version.id] for version in new.versions}
+    return Committed(branch=writing.branch, numbers=numbers), conflict
+
+
+def _check_fence(run_id: str, owner: str) -> Operation[None]:
+    sql = "SELECT 1 FROM run WHERE id = ?1 AND state = 'running' AND owner = ?2"
+    if not (yield Statement(sql, (_keys.pack_id(run_id), owner))):
+        raise RunTakenOverError(run_id)
+
+
+def _assets_of(new: Commit) -> set[str]:
+    found = {digest for version in new.versions for digest in (version.pending, version.deps)}
+    found |= {digest for request in new.requests for digest in (request.parameters, request.message_digests)}
+    return {digest for digest in found if digest is not None}
+
+
+def _trees_of(new: Commit) -> set[str]:
+    found = {version.tree for version in new.versions} | {call.tree for call in new.calls}
+    return {digest for digest in found if digest is not None}
+
+
+def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
+    for branch in branches:
+        others = [other for other in (branch.parent_id, branch.rewrites_id) if other is not None]
+        number_by_id = yield from branch_numbers(others)
+        row = (
+            *(_keys.pack_id(branch.id), _keys.pack_id(branch.conversation_id), branch.name),
+            *(None if branch.parent_id is None else number_by_id[branch.parent_id], branch.fork_seq, branch.fork_seq),
+            *(None if branch.rewrites_id is None else number_by_id[branch.rewrites_id], branch.rewrites_seq),
+            branch.created_at,
+        )
+        columns = 'id, conversation_id, name, parent, fork_seq, tip_seq, rewrites, rewrites_seq, created_at'
+        if not (yield from insert('branch', columns, [row], 'ON CONFLICT DO NOTHING RETURNING number')):
+            raise BranchExistsError(branch.name)
+
+
+def branch_numbers(ids: Iterable[str]) -> Operation[dict[str, int]]:
+    """Return the numbers of branches. Raises `ValueError` if there is none of an id."""
+    wanted = set(ids)
+    rows = yield from select_in('SELECT id, number FROM branch WHERE id IN ({})', map(_keys.pack_id, wanted))
+    found = {id_from(id): integer(number) for id, number in rows}
+    if missing := wanted - found.keys():
+        raise ValueError(f'There is no branch {min(missing)!r}. Commit it first, or name it in `branches`.')
+    return found
+
+
+def _find_versions(writing: Writing) -> Operation[None]:
+    """Look up all versions that the commit refers to and does not bring."""
+    new = writing.prepared.commit
+    brought: set[str] = set()
+    wanted: set[str] = set()
+    for version in new.versions:
+        referred = {version.parent_id, version.cloned_from, version.merged_from}
+        wanted |= {id for id in referred if id is not None and id not in brought}
+        brought.add(version.id)
+    others = [run.base_id for run in new.runs] + [workspace.version_id for workspace in new.workspaces]
+    others += [approval.version_id for approval in new.approvals] + [head.version_id for head in new.heads]
+    others += [conversation.head_id for conversation in new.conversations]
+    wanted |= {id for id in others if id is not None} - brought
+    rows = yield from select_in('SELECT id, number FROM version WHERE id IN ({})', map(_keys.pack_id, wanted))
+    writing.numbers = {id_from(id): integer(number) for id, number in rows}
+    if missing := wanted - writing.numbers.keys():
+        raise VersionNotFoundError(min(missing))
+
+
+def _put_runs(writing: Writing) -> Operation[None]:
+    runs = writing.prepared.commit.runs
+    if runs:
+        rows = [_rows.run_row(run, writing.owner) for run in runs]
+        done = yield from insert('run', _rows.RUN, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id')
+        if len(done) < len(rows):
+            raise ValueError(f'There is a run {runs[0].id!r} already, or another of these. Ids of runs are used once.')
+
+
+def _settle(new: Commit) -> Operation[None]:
+    if new.settled_calls:
+        sql = 'UPDATE tool_call SET result = NULL WHERE run_id = ?1 AND response_id = ?2 AND tool_call_id = ?3'
+        calls = [(_keys.pack_id(run), _keys.pack_id(response), call) for run, response, call in new.settled_calls]
+        yield Statement(sql, (), calls)
+    if new.clears_prompt_of is not None:
+        yield Statement('UPDATE run SET prompt = NULL WHERE id = ?1', (_keys.pack_id(new.clears_prompt_of),))
+
+
+def _put_versions(writing: Writing) -> Operation[None]:
+    versions = writing.prepared.commit.versions
+    if not versions:
+        return
+    branches = yield from _branches_of(writing)
+    configs = yield from _put_configs(writing)
+    rows = [_version_row(writing, version, branches[version.branch_id], configs[version.id]) for version in versions]
+    done = yield from insert('version', _VERSION, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
+    if len(done) < len(rows):
+        raise ValueError(f'There is a version {versions[0].id!r} already, or another of these. Make a new id.')
+    writing.numbers |= {id_from(id): integer(number) for id, number in done}
+    edges: list[Row] = []
+    for version in versions:
+        for kind, parent in ((PARENT, version.parent_id), (MERGED, version.merged_from)):
+            if parent is not None:
+                edges.append((writing.numbers[version.id], kind, writing.numbers[parent]))
+    yield from insert_many('edge', 'child, kind, parent', edges)
+
+
+def _branches_of(writing: Writing) -> Operation[dict[str, int]]:
+    """Return the number of the branch of each version by the id that the version says."""
+    known: dict[str, int] = {}
+    if (asked := writing.prepared.commit.append) is not None:
+        known[asked.branch_id] = writing.branch_number
+    rest = {version.branch_id for version in writing.prepared.commit.versions} - known.keys()
+    return known | (yield from branch_numbers(rest)) if rest else known
+
+
+def _put_configs(writing: Writing) -> Operation[dict[str, int]]:
+    row_by_digest = {row[0]: row for row in writing.prepared.configs.values()}
+    found: dict[object, int] = {}
+    while missing := [digest for digest in row_by_digest if digest not in found]:
+        rows = yield from select_in('SELECT digest, number FROM config WHERE digest IN ({})', missing)
+        found |= {digest: integer(number) for digest, number in rows}
+        new = [row for digest, row in row_by_digest.items() if digest not in found]
+        done = yield from insert('config', _CONFIG, new, 'ON CONFLICT (digest) DO NOTHING RETURNING digest, number')
+        found |= {digest: integer(number) for digest, number in done}
+        metadata_by_digest = {row[0]: str(row[4]) for row in new}
+        fields = [(integer(number), *each) for digest, number in done for each in fields_of(metadata_by_digest[digest])]
+        yield from insert_many('config_field', 'config, name, value', fields)
+    return {id: found[row[0]] for id, row in writing.prepared.configs.items()}
+
+
+def _version_row(writing: Writing, version: VersionRecord, branch: int, config: int) -> Row:
+    return (
+        *(_keys.pack_id(version.id), id_or_none(version.parent_id), id_or_none(version.cloned_from)),
+        *(id_or_none(version.merged_from), version.kind, version.state, branch, version.message_count),
+        *(id_or_none(version.run_id), config, text_or_none(version.usage), text_or_none(version.output)),
+        *(writing.asset(version.pending), writing.asset(version.deps), writing.node(version.tree), version.created_at),
+    )
+
+
+def _put_ledger(writing: Writing) -> Operation[None]:
+    new = writing.prepared.commit
+    requests = [
+        _rows.request_row(each, writing.asset(each.parameters), writing.asset(each.message_digests))
+        for each in new.requests
+    ]
+    yield from insert_many('request', _rows.REQUEST, requests, 'ON CONFLICT (run_id, number) DO NOTHING')
+    calls = [_rows.call_row(call, writing.node(call.tree)) for call in new.calls]
+    yield from insert_many(
+        'tool_call', _rows.CALL, calls,
+        'ON CONFLICT (run_id, response_id, tool_call_id) DO UPDATE SET status = excluded.status,'
+        ' result = excluded.result, tree = excluded.tree, error = excluded.error, ended_at = excluded.ended_at',
+    )  # fmt: skip
+    delegations = [_rows.delegation_row(each) for each in new.delegations]
+    yield from insert_many('delegation', _rows.DELEGATION, delegations, 'ON CONFLICT DO NOTHING')
+
+
+def _put_approvals(new: Commit) -> Operation[None]:
+    approvals = [_rows.approval_row(each) for each in new.approvals]
+    yield from insert_many('approval', _rows.APPROVAL, approvals, 'ON CONFLICT (id) DO NOTHING')
+    if new.supersedes:
+        sql = "UPDATE approval SET status = 'superseded', superseded_by = ?2 WHERE id = ?1 AND status = 'pending'"
+        pairs = [(_keys.pack_id(old), _keys.pack_id(later)) for old, later in new.supersedes.items()]
+        yield Statement(sql, (), pairs)
+
+
+def _end_run(end: RunEnd, now: int) -> Operation[None]:
+    sql = (
+        'UPDATE run SET state = ?2, usage = ?3, cost = ?4, error = ?5, ended_at = ?6, owner = NULL WHERE id = ?1'
+        ' RETURNING id'
+    )
+    values = (_keys.pack_id(end.run_id), end.state, text_or_none(end.usage), end.cost, end.error, now)
+    if not (yield Statement(sql, values)):
+        raise ValueError(f'There is no run {end.run_id!r} that could end. Commit it first.')
+
+
+def _put_workspaces(writing: Writing) -> Operation[None]:
+    rows: list[Row] = [
+        (each.backend, id_or_none(each.version_id), id_or_none(each.run_id), writing.owner if each.run_id else None)
+        for each in writing.prepared.commit.workspaces
+    ]
+    yield from insert_many(
+        'workspace', 'backend, version_id, run_id, owner', rows,
+        'ON CONFLICT (backend) DO UPDATE SET version_id = excluded.version_id, run_id = excluded.run_id,'
+        ' owner = excluded.owner',
+    )  # fmt: skip
+
+
+def _move_heads(heads: Iterable[HeadMove]) -> Operation[VersionConflictError | None]:
+    """Move heads that are where they were thought to be; return the first that was not."""
+    conflict: VersionConflictError | None = None
+    for move in heads:
+        id = _keys.pack_id(move.conversation_id)
+        expected = ' AND head_id IS NULL' if move.expected_id is None else ' AND head_id = ?3'
+        sql = f'UPDATE conversation SET head_id = ?2 WHERE id = ?1{expected} RETURNING id'
+        values = (id, _keys.pack_id(move.version_id), id_or_none(move.expected_id))
+        if (yield Statement(sql, values if move.expected_id is not None else values[:2])):
+            continue
+        rows = yield Statement('SELECT head_id FROM conversation WHERE id = ?1', (id,))
+        if not rows:
+            raise ValueError(f'There is no conversation {move.conversation_id!r} whose head could move.')
+        head = rows[0][0]
+        conflict = conflict or VersionConflictError(None if head is None else id_from(head), move.version_id)
+    return conflict

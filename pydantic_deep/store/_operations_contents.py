@@ -1,0 +1,98 @@
+"""Operations on contents: assets, nodes of trees and messages, each stored once.
+
+What comes again is found by its digest or id, and if garbage collection had condemned it, it is pardoned in the same
+transaction.
+"""
+
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from . import _keys
+from ._engine import Operation, Row, Statement
+from ._sql import digest_from, id_from, insert, insert_many, integer, select_in
+from .errors import AssetNotFoundError
+
+ASSET: Final = 0
+NODE: Final = 1
+MESSAGE: Final = 2
+BRANCH: Final = 3
+CONVERSATION: Final = 4
+"""Kinds of what can be condemned, and of what can refer to an asset."""
+
+_Found = dict[str, int]
+
+
+def put_assets(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_Found]:
+    """Store assets that are not there; return the numbers of these and of those that are referred to."""
+    return _put('asset', 'digest, media_type, size_bytes, data, created_at', ASSET, new, set(referred))
+
+
+def put_nodes(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_Found]:
+    """Store nodes that are not there; return the numbers of these and of those that are referred to."""
+    return _put('node', 'digest, data', NODE, new, set(referred))
+
+
+def _put(table: str, columns: str, kind: int, new: Mapping[str, Row], referred: set[str]) -> Operation[_Found]:
+    found = yield from _find(table, kind, referred | new.keys())
+    while rows := [row for digest, row in new.items() if digest not in found]:
+        suffix = 'ON CONFLICT (digest) DO NOTHING RETURNING digest, number'
+        done = yield from insert(table, columns, rows, suffix)
+        found |= {digest_from(digest): integer(number) for digest, number in done}
+        if len(done) < len(rows):
+            found |= yield from _find(table, kind, new.keys() - found.keys())
+    if missing := referred - found.keys():
+        raise AssetNotFoundError(min(missing))
+    return found
+
+
+def _find(table: str, kind: int, digests: Iterable[str]) -> Operation[_Found]:
+    rows = yield from select_in(
+        f'SELECT x.digest, x.number, g.since FROM {table} x LEFT JOIN condemned g ON g.kind = ?1 AND g.number = x.number'
+        ' WHERE x.digest IN ({})',
+        map(_keys.pack_digest, digests),
+        kind,
+    )
+    yield from pardon(kind, [integer(number) for _, number, since in rows if since is not None])
+    return {digest_from(digest): integer(number) for digest, number, _ in rows}
+
+
+def pardon(kind: int, numbers: Iterable[int]) -> Operation[None]:
+    """Take back that garbage collection has condemned something."""
+    rows: list[Row] = [(kind, number) for number in numbers]
+    if rows:
+        yield Statement('DELETE FROM condemned WHERE kind = ?1 AND number = ?2', (), rows)
+
+
+def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operation[_Found]:
+    """Store messages that are not there; return the numbers of these and of the shared ones."""
+    wanted = set(shared)
+    found: _Found = {}
+    if bodies:
+        rows: list[Row] = [(_keys.pack_id(id), body) for id, body in bodies.items()]
+        done = yield from insert('message', 'id, body', rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
+        found = {id_from(id): integer(number) for id, number in done}
+    if rest := (wanted | bodies.keys()) - found.keys():
+        known = yield from select_in(
+            'SELECT m.id, m.number, g.since FROM message m LEFT JOIN condemned g ON g.kind = ?1 AND g.number = m.number'
+            ' WHERE m.id IN ({})',
+            map(_keys.pack_id, rest),
+            MESSAGE,
+        )
+        yield from pardon(MESSAGE, [integer(number) for _, number, since in known if since is not None])
+        found |= {id_from(id): integer(number) for id, number, _ in known}
+    if missing := wanted - found.keys():
+        raise ValueError(f'There is no message {min(missing)!r} that could be shared. Append it with its body.')
+    return found
+
+
+def put_mentions(mentions: Mapping[str, list[str]], assets: _Found, messages: _Found) -> Operation[None]:
+    """Note which assets the contents of messages and of other assets mention, so that they live as long."""
+    rows: list[Row] = []
+    for source, digests in mentions.items():
+        kind, number = (MESSAGE, messages[source]) if source in messages else (ASSET, assets[source])
+        rows += [(kind, number, number_) for number_ in (yield from _find('asset', ASSET, digests)).values()]
+    yield from insert_many('reference', 'kind, source, asset', rows, 'ON CONFLICT DO NOTHING')

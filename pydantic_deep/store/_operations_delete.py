@@ -1,0 +1,54 @@
+"""Operations that delete versions. Children keep the id of their parent, and lose the edge to it."""
+
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
+from __future__ import annotations
+
+from ._engine import Operation, Statement
+from ._operations_commit import PARENT
+from ._operations_read import version_number
+from ._sql import integer, marks
+
+
+def delete(id: str) -> Operation[None]:
+    """Delete one version."""
+    number = yield from version_number(id)
+    yield from _remove(number)
+
+
+def delete_line(head_id: str) -> Operation[int]:
+    """Delete a version, and those above it as long as nothing else came from them; return how many."""
+    number = yield from version_number(head_id)
+    count = 0
+    while True:
+        parent = yield Statement(f'SELECT parent FROM edge WHERE child = ?1 AND kind = {PARENT}', (number,))
+        yield from _remove(number)
+        count += 1
+        if not parent or parent[0][0] is None:
+            return count
+        number = integer(parent[0][0])
+        if (yield Statement('SELECT 1 FROM edge WHERE parent = ?1 LIMIT 1', (number,))):
+            return count
+        running = "SELECT 1 FROM run r JOIN version v ON v.id = r.base_id WHERE v.number = ?1 AND r.state = 'running'"
+        if (yield Statement(running, (number,))):
+            return count
+
+
+def _remove(number: int) -> Operation[None]:
+    """Delete the row, cut the edges to it, and move heads that point at it to its parent."""
+    above = (
+        'SELECT p.id FROM version v JOIN branch b ON b.number = v.branch JOIN edge e ON e.child = v.number AND e.kind = 0'
+        ' JOIN version p ON p.number = e.parent JOIN branch pb ON pb.number = p.branch'
+        ' WHERE v.number = ?1 AND pb.conversation_id = b.conversation_id'
+    )
+    rows = yield Statement(above, (number,))
+    head = rows[0][0] if rows else None
+    conversation = 'SELECT b.conversation_id FROM version v JOIN branch b ON b.number = v.branch WHERE v.number = ?1'
+    sql = (
+        f'UPDATE conversation SET head_id = {marks(1, 2) if head is not None else "NULL"} WHERE id = ({conversation})'
+        ' AND head_id = (SELECT id FROM version WHERE number = ?1)'
+    )
+    yield Statement(sql, (number, head) if head is not None else (number,))
+    yield Statement('UPDATE edge SET parent = NULL WHERE parent = ?1', (number,))
+    yield Statement('DELETE FROM edge WHERE child = ?1', (number,))
+    yield Statement('DELETE FROM version WHERE number = ?1', (number,))

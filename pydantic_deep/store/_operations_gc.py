@@ -1,0 +1,192 @@
+"""The operation of garbage collection: mark what is reached, condemn the rest, remove what stayed condemned.
+
+Roots are versions, runs that are `running`, and approvals that wait. From there: conversations, with the threads that
+were delegated; branches, and how many messages of each; messages; trees; assets. Sets are joined in the database; only
+the nodes of trees are read, since what they refer to stands in them.
+"""
+
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic_deep_backends.snapshots import node_references
+
+from . import _keys
+from ._engine import Operation, Row, Statement, Value
+from ._operations_contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
+from ._prepare import digests_in
+from ._sql import bytes_from, insert_many, integer, select_in
+from ._types import GarbageReport
+
+_TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
+_CONTENTS: Final = {MESSAGE: 'body', NODE: 'data', ASSET: 'data'}
+"""Kinds whose bytes are counted, and the column that has them."""
+
+_RUNNING: Final = "SELECT conversation_id FROM run WHERE state = 'running'"
+
+_MARK_CONVERSATIONS: Final = (
+    'INSERT INTO marked (kind, number) WITH RECURSIVE live (id) AS ('
+    'SELECT conversation_id FROM branch WHERE number IN (SELECT branch FROM version)'
+    f" UNION {_RUNNING} UNION SELECT conversation_id FROM approval WHERE status = 'pending'"
+    ' UNION SELECT d.child_conversation_id FROM live JOIN run r ON r.conversation_id = live.id'
+    ' JOIN delegation d ON d.parent_run_id = r.id)'
+    f' SELECT {CONVERSATION}, c.number FROM conversation c JOIN live ON live.id = c.id'
+)
+_MARK_BRANCHES: Final = (
+    'INSERT INTO marked (kind, number) WITH RECURSIVE live (number) AS ('
+    f'SELECT branch FROM version UNION SELECT number FROM branch WHERE conversation_id IN ({_RUNNING})'
+    ' UNION SELECT CASE side.n WHEN 0 THEN b.parent ELSE b.rewrites END FROM live JOIN branch b ON b.number = live.number'
+    ' CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) side'
+    ' WHERE CASE side.n WHEN 0 THEN b.parent ELSE b.rewrites END IS NOT NULL)'
+    f' SELECT {BRANCH}, number FROM live'
+)
+_LIVE_BRANCHES: Final = f'branch b JOIN marked m ON m.kind = {BRANCH} AND m.number = b.number'
+_REACH: Final = (
+    'INSERT INTO reach (branch, stop) SELECT number, MAX(stop) FROM ('
+    'SELECT branch AS number, message_count AS stop FROM version'
+    f' UNION ALL SELECT b.number, b.fork_seq FROM {_LIVE_BRANCHES}'
+    f' UNION ALL SELECT b.parent, b.fork_seq FROM {_LIVE_BRANCHES} WHERE b.parent IS NOT NULL'
+    f' UNION ALL SELECT b.rewrites, b.rewrites_seq FROM {_LIVE_BRANCHES} WHERE b.rewrites IS NOT NULL'
+    f' UNION ALL SELECT number, tip_seq FROM branch WHERE conversation_id IN ({_RUNNING})) reached GROUP BY number'
+)
+_MARK_MESSAGES: Final = (
+    f'INSERT INTO marked (kind, number) SELECT DISTINCT {MESSAGE}, e.message FROM reach r'
+    ' JOIN entry e ON e.branch = r.branch AND e.seq < r.stop'
+)
+_MARK_ASSETS: Final = (
+    'INSERT INTO marked (kind, number) WITH RECURSIVE live (number) AS ('
+    'SELECT pending FROM version WHERE pending IS NOT NULL UNION SELECT deps FROM version WHERE deps IS NOT NULL'
+    ' UNION SELECT parameters FROM request WHERE parameters IS NOT NULL'
+    ' UNION SELECT message_digests FROM request WHERE message_digests IS NOT NULL'
+    ' UNION SELECT a.number FROM asset a JOIN named n ON n.digest = a.digest'
+    f' UNION SELECT r.asset FROM reference r JOIN marked m ON m.kind = {MESSAGE} AND m.number = r.source'
+    f' WHERE r.kind = {MESSAGE}'
+    f' UNION SELECT r.asset FROM live JOIN reference r ON r.kind = {ASSET} AND r.source = live.number)'
+    f' SELECT {ASSET}, number FROM live'
+)
+
+
+def gc(now: int, grace: int) -> Operation[GarbageReport]:
+    """Collect garbage; `grace` is in microseconds."""
+    yield Statement('CREATE TEMPORARY TABLE marked (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
+    yield Statement('CREATE TEMPORARY TABLE doomed (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
+    yield Statement('CREATE TEMPORARY TABLE reach (branch BIGINT PRIMARY KEY, stop BIGINT)')
+    yield Statement('CREATE TEMPORARY TABLE named AS SELECT digest FROM asset WHERE 1 = 0')
+    yield Statement('CREATE UNIQUE INDEX named_digest ON named (digest)')
+    for sql in (_MARK_CONVERSATIONS, _MARK_BRANCHES, _REACH, _MARK_MESSAGES):
+        yield Statement(sql)
+    yield from _mark_trees()
+    yield from _name_unsettled()
+    yield Statement(_MARK_ASSETS)
+    for kind in _TABLES:
+        yield from _condemn(kind, now, grace)
+    removed, freed_bytes = yield from _count()
+    yield from _remove()
+    rows = yield Statement('SELECT COUNT(*) FROM condemned')
+    for table in ('marked', 'doomed', 'reach', 'named'):
+        yield Statement(f'DROP TABLE {table}')
+    return GarbageReport(removed=removed, condemned=integer(rows[0][0]), freed_bytes=freed_bytes)
+
+
+def _mark_trees() -> Operation[None]:
+    """Mark the nodes of all trees, level by level, and name the files in them."""
+    rows = yield Statement(
+        'SELECT n.digest FROM node n JOIN (SELECT tree FROM version WHERE tree IS NOT NULL UNION'
+        ' SELECT tree FROM tool_call WHERE tree IS NOT NULL) t ON t.tree = n.number'
+    )
+    level: set[Value] = {row[0] for row in rows}
+    seen: set[Value] = set()
+    files: set[str] = set()
+    while level:
+        found = yield from select_in('SELECT number, data FROM node WHERE digest IN ({})', level)
+        yield from insert_many('marked', 'kind, number', [(NODE, number) for number, _ in found])
+        seen |= level
+        below: set[str] = set()
+        for _, data in found:
+            nodes, blobs = node_references(bytes_from(data))
+            below.update(nodes)
+            files.update(blobs)
+        packed: set[Value] = {_keys.pack_digest(digest) for digest in below}
+        level = packed - seen
+    yield from _name(files)
+
+
+def _name_unsettled() -> Operation[None]:
+    """Name the assets that prompts and results mention which no message has yet."""
+    unsettled = 'SELECT {0} FROM {1} WHERE {0} IS NOT NULL'
+    for column, table in (('prompt', 'run'), ('options', 'run'), ('result', 'tool_call')):
+        rows = yield Statement(unsettled.format(column, table))
+        yield from _name({digest for row in rows for digest in digests_in(bytes_from(row[0]))})
+
+
+def _name(digests: set[str]) -> Operation[None]:
+    rows: list[Row] = [(_keys.pack_digest(digest),) for digest in sorted(digests)]
+    yield from insert_many('named', 'digest', rows, 'ON CONFLICT DO NOTHING')
+
+
+def _condemn(kind: int, now: int, grace: int) -> Operation[None]:
+    """Pardon what is reached, condemn what is not, and doom what has been condemned for long enough."""
+    marked = f'SELECT number FROM marked WHERE kind = {kind}'
+    yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({marked})')
+    yield Statement(
+        f'INSERT INTO condemned (kind, number, since) SELECT {kind}, x.number, CAST(?1 AS BIGINT) FROM {_TABLES[kind]} x'
+        f' WHERE NOT EXISTS (SELECT 1 FROM marked m WHERE m.kind = {kind} AND m.number = x.number)'
+        ' ON CONFLICT DO NOTHING',
+        (now,),
+    )
+    yield Statement(
+        'INSERT INTO doomed (kind, number) SELECT kind, number FROM condemned'
+        f' WHERE kind = {kind} AND (since < ?1 OR ?2 = 0) AND since <= ?3',
+        (now, grace, now - grace),
+    )
+
+
+def _count() -> Operation[tuple[dict[str, int], int]]:
+    removed: dict[str, int] = {}
+    freed = 0
+    for kind, table in _TABLES.items():
+        size = f'COALESCE(SUM(LENGTH(x.{_CONTENTS[kind]})), 0)' if kind in _CONTENTS else '0'
+        sql = f'SELECT COUNT(*), {size} FROM {table} x JOIN doomed d ON d.kind = {kind} AND d.number = x.number'
+        rows = yield Statement(sql)
+        removed[table] = integer(rows[0][0])
+        freed += int(rows[0][1] or 0)
+    rows = yield Statement(f'SELECT COUNT(*) FROM run WHERE conversation_id IN ({_DOOMED_IDS})')
+    return removed | {'run': integer(rows[0][0])}, freed
+
+
+def _doomed(kind: int) -> str:
+    return f'SELECT number FROM doomed WHERE kind = {kind}'
+
+
+_DOOMED_IDS: Final = f'SELECT id FROM conversation WHERE number IN ({_doomed(CONVERSATION)})'
+_DOOMED_RUNS: Final = f'SELECT id FROM run WHERE conversation_id IN ({_DOOMED_IDS})'
+_CUT_BRANCHES: Final = f'SELECT branch FROM entry WHERE message IN ({_doomed(MESSAGE)})'
+
+
+def _remove() -> Operation[None]:
+    for sql in _removals():
+        yield Statement(sql)
+
+
+def _removals() -> Iterator[str]:
+    """Yield what deletes all that is doomed, and what belongs to it alone."""
+    for table in ('request', 'tool_call'):
+        yield f'DELETE FROM {table} WHERE run_id IN ({_DOOMED_RUNS})'
+    yield f'DELETE FROM delegation WHERE parent_run_id IN ({_DOOMED_RUNS})'
+    for table in ('approval', 'run'):
+        yield f'DELETE FROM {table} WHERE conversation_id IN ({_DOOMED_IDS})'
+    yield f'DELETE FROM entry WHERE branch IN ({_doomed(BRANCH)})'
+    cut = f'number IN ({_CUT_BRANCHES})'
+    yield f'UPDATE branch SET tip_seq = (SELECT stop FROM reach WHERE reach.branch = branch.number) WHERE {cut}'
+    tip = 'SELECT tip_seq FROM branch WHERE branch.number = entry.branch'
+    yield f'DELETE FROM entry WHERE branch IN ({_CUT_BRANCHES}) AND seq >= ({tip})'
+    for kind in (MESSAGE, ASSET):
+        yield f'DELETE FROM reference WHERE kind = {kind} AND source IN ({_doomed(kind)})'
+    for kind, table in _TABLES.items():
+        yield f'DELETE FROM {table} WHERE number IN ({_doomed(kind)})'
+        yield f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({_doomed(kind)})'
+    yield 'DELETE FROM config WHERE number NOT IN (SELECT config FROM version)'
+    yield 'DELETE FROM config_field WHERE config NOT IN (SELECT number FROM config)'

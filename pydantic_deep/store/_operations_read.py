@@ -1,0 +1,232 @@
+"""Operations that read versions, messages and contents."""
+
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from pydantic_deep_backends.snapshots import digest_of, node_references
+
+from . import _codec, _keys, _rows
+from ._engine import Operation, Row, Statement, Value
+from ._operations_commit import PARENT
+from ._prepare import canonical
+from ._sql import bytes_from, digest_from, id_from, integer, marks, select_in
+from ._types import AssetRecord, BranchRecord, ConversationRecord, Lineage, MessageRecord, VersionFilter, VersionRecord
+from .errors import AssetNotFoundError, StoreUnavailableError, VersionNotFoundError
+
+_SHOWN_CANDIDATES: Final = 5
+"""How many versions an error names, if the beginning of an id fits several."""
+
+
+def version(id: str) -> Operation[VersionRecord]:
+    """Read a version by its id or the beginning of it."""
+    number = yield from version_number(id)
+    rows = yield Statement(_SELECT + ' WHERE v.number = ?1', (number,))
+    return _rows.version_from(rows[0])
+
+
+def version_number(id: str) -> Operation[int]:
+    """Look up a version by its id or the beginning of it. Raises `VersionNotFoundError`."""
+    rows = yield from find_by_prefix('version', id)
+    if len(rows) == 1:
+        return integer(rows[0][1])
+    if not rows:
+        too_short = f' The beginning of an id must have {_keys.MIN_PREFIX} characters.' if len(id) < 8 else ''
+        raise VersionNotFoundError(id, f'It was deleted, or belongs to another store.{too_short}')
+    names = ', '.join(id_from(row[0]) for row in rows[:_SHOWN_CANDIDATES])
+    more = ', …' if len(rows) > _SHOWN_CANDIDATES else ''
+    raise VersionNotFoundError(id, f'Several begin so: {names}{more}. Give more of it; ids of one moment are alike.')
+
+
+def find_by_prefix(table: str, id: str) -> Operation[list[Row]]:
+    """Return (id, number) of the row of this id, or else of some whose ids begin so."""
+    sql = f'SELECT id, number FROM {table} WHERE '
+    if rows := (yield Statement(sql + 'id = ?1', (_keys.pack_id(id),))):
+        return rows
+    if (span := _keys.prefix_range(id)) is None:
+        return []
+    limit = _SHOWN_CANDIDATES + 1
+    return (yield Statement(f'{sql}id >= ?1 AND id <= ?2 ORDER BY id LIMIT {limit}', span))
+
+
+_SELECT: Final = f'{_rows.SELECT_VERSION} FROM version v{_rows.FROM_VERSION}'
+
+
+def versions(filter: VersionFilter, limit: int, offset: int, before: int | None) -> Operation[list[VersionRecord]]:
+    """Read a page of versions, newest first."""
+    where, values = _where(filter)
+    if before is not None:
+        values.append(before)
+        where.append(f'v.number < ?{len(values)}')
+    values += [limit, offset]
+    page = f' ORDER BY v.number DESC LIMIT ?{len(values) - 1} OFFSET ?{len(values)}'
+    rows = yield Statement(_SELECT + _all(where) + page, values)
+    return [_rows.version_from(row) for row in rows]
+
+
+def count(filter: VersionFilter) -> Operation[int]:
+    """Count versions."""
+    where, values = _where(filter)
+    rows = yield Statement(f'SELECT COUNT(*) FROM version v{_all(where)}', values)
+    return integer(rows[0][0])
+
+
+def _all(conditions: list[str]) -> str:
+    return f' WHERE {" AND ".join(conditions)}' if conditions else ''
+
+
+def _where(filter: VersionFilter) -> tuple[list[str], list[Value]]:
+    """Return conditions on a version `v`, and their parameters: every value is bound, also the keys of metadata."""
+    values: list[Value] = []
+
+    def bind(value: Value) -> str:
+        values.append(value)
+        return f'?{len(values)}'
+
+    where: list[str] = []
+    if filter.kinds is not None:
+        where.append(f'v.kind IN ({", ".join(bind(kind) for kind in filter.kinds) or "NULL"})')
+    if filter.states is not None:
+        where.append(f'v.state IN ({", ".join(bind(state) for state in filter.states) or "NULL"})')
+    if filter.run_id is not None:
+        where.append(f'v.run_id = {bind(_keys.pack_id(filter.run_id))}')
+    if filter.since is not None:
+        where.append(f'v.created_at >= {bind(filter.since)}')
+    if filter.until is not None:
+        where.append(f'v.created_at < {bind(filter.until)}')
+    if filter.conversation_id is not None:
+        of_conversation = (
+            f'SELECT number FROM branch WHERE conversation_id = {bind(_keys.pack_id(filter.conversation_id))}'
+        )
+        where.append(f'v.branch IN ({of_conversation})')
+    config: list[str] = []
+    if filter.name is not None:
+        escaped = filter.name.casefold().replace('\\', '\\\\').replace('%', '\\%').replace('_', '\\_')
+        config.append(f"c.folded_name LIKE {bind(f'%{escaped}%')} ESCAPE '\\'")
+    for column, wanted in (('name', filter.exact_name), ('agent_name', filter.agent_name), ('model', filter.model)):
+        if wanted is not None:
+            config.append(f'c.{column} = {bind(wanted)}')
+    for key, value in (filter.metadata or {}).items():
+        config.append(
+            'EXISTS (SELECT 1 FROM config_field f WHERE f.config = c.number'
+            f' AND f.name = {bind(key)} AND f.value = {bind(canonical(value))})'
+        )
+    if config:
+        where.append(f'v.config IN (SELECT c.number FROM config c WHERE {" AND ".join(config)})')
+    return where, values
+
+
+_LINEAGE: Final = (
+    'WITH RECURSIVE line (number, depth) AS (SELECT number, 0 FROM version WHERE number = ?1'
+    f' UNION ALL SELECT e.parent, line.depth + 1 FROM line JOIN edge e ON e.child = line.number AND e.kind = {PARENT}'
+    ' WHERE e.parent IS NOT NULL)'
+    f' {_rows.SELECT_VERSION}, line.number FROM line LEFT JOIN version v ON v.number = line.number'
+    f'{_rows.FROM_VERSION.replace(" JOIN", " LEFT JOIN").replace("LEFT LEFT", "LEFT")} ORDER BY line.depth DESC'
+)
+
+
+def lineage(id: str) -> Operation[Lineage]:
+    """Read the way from the root to a version."""
+    number = yield from version_number(id)
+    rows = yield Statement(_LINEAGE, (number,))
+    if rows[0][0] is None:
+        child = _rows.version_from(rows[1][:-1])
+        raise VersionNotFoundError(
+            str(child.parent_id), f'The version {child.id} came from it, and it was not deleted: the store is damaged.'
+        )
+    found = tuple(_rows.version_from(row[:-1]) for row in rows)
+    return Lineage(versions=found, truncated_at=found[0].parent_id)
+
+
+def children(id: str) -> Operation[list[VersionRecord]]:
+    """Read the versions that have this one as parent."""
+    number = yield from version_number(id)
+    sql = f'{_SELECT} JOIN edge e ON e.child = v.number AND e.kind = {PARENT} WHERE e.parent = ?1 ORDER BY v.number'
+    return [_rows.version_from(row) for row in (yield Statement(sql, (number,)))]
+
+
+_MESSAGES: Final = (
+    'WITH RECURSIVE chain (number, parent, fork_seq, stop) AS ('
+    'SELECT number, parent, fork_seq, CASE WHEN tip_seq < ?2 THEN tip_seq ELSE ?2 END FROM branch WHERE id = ?1'
+    ' UNION ALL SELECT p.number, p.parent, p.fork_seq, CASE WHEN c.stop < c.fork_seq THEN c.stop ELSE c.fork_seq END'
+    ' FROM chain c JOIN branch p ON p.number = c.parent WHERE c.fork_seq > ?3)'
+    ' SELECT m.id, e.seq, m.body FROM chain c JOIN entry e ON e.branch = c.number AND e.seq < c.stop AND e.seq >= ?3'
+    ' JOIN message m ON m.number = e.message ORDER BY e.seq'
+)
+
+
+def messages(branch_id: str, start: int, stop: int) -> Operation[list[MessageRecord]]:
+    """Read messages of a branch: its own, and those of its parents up to where it left them."""
+    rows = yield Statement(_MESSAGES, (_keys.pack_id(branch_id), stop, start))
+    return [MessageRecord(id_from(id), integer(seq), bytes_from(body)) for id, seq, body in rows]
+
+
+def branches(conversation_id: str) -> Operation[list[BranchRecord]]:
+    """Read the branches of a conversation, oldest first."""
+    sql = f'{_rows.SELECT_BRANCH} WHERE b.conversation_id = ?1 ORDER BY b.number'
+    return [_rows.branch_from(row) for row in (yield Statement(sql, (_keys.pack_id(conversation_id),)))]
+
+
+def conversation(id: str) -> Operation[ConversationRecord | None]:
+    """Read a conversation."""
+    rows = yield Statement(f'SELECT {_rows.CONVERSATION} FROM conversation WHERE id = ?1', (_keys.pack_id(id),))
+    return _rows.conversation_from(rows[0]) if rows else None
+
+
+def conversations(limit: int, offset: int) -> Operation[list[ConversationRecord]]:
+    """Read a page of conversations, newest first."""
+    sql = f'SELECT {_rows.CONVERSATION} FROM conversation ORDER BY number DESC LIMIT ?1 OFFSET ?2'
+    return [_rows.conversation_from(row) for row in (yield Statement(sql, (limit, offset)))]
+
+
+def asset(digest: str) -> Operation[AssetRecord]:
+    """Read an asset, and make sure that it is what its digest says."""
+    sql = 'SELECT data, media_type, size_bytes, created_at FROM asset WHERE digest = ?1'
+    rows = yield Statement(sql, (_keys.pack_digest(digest),))
+    if not rows:
+        raise AssetNotFoundError(digest)
+    stored, media_type, size_bytes, created_at = rows[0]
+    data = _codec.decode(stored if isinstance(stored, bytes) else b'')
+    if digest_of(data) != digest:
+        raise StoreUnavailableError(f'The asset {digest!r} is damaged. Restore the database from a backup.')
+    return AssetRecord(
+        digest=digest,
+        data=data,
+        media_type=str(media_type),
+        size_bytes=integer(size_bytes),
+        created_at=integer(created_at),
+    )
+
+
+def has_assets(digests: Collection[str]) -> Operation[set[str]]:
+    """Return those that are there, and not condemned: whoever stores the others again pardons them."""
+    rows = yield from select_in(
+        'SELECT a.digest FROM asset a LEFT JOIN condemned g ON g.kind = 0 AND g.number = a.number'
+        ' WHERE g.since IS NULL AND a.digest IN ({})',
+        map(_keys.pack_digest, set(digests)),
+    )
+    return {digest_from(row[0]) for row in rows}
+
+
+def nodes(digest: str) -> Operation[dict[str, bytes]]:
+    """Read all nodes of a tree, one query for each level of it."""
+    found: dict[str, bytes] = {}
+    wanted = {digest}
+    while wanted:
+        packed = [_keys.pack_digest(each) for each in sorted(wanted)]
+        rows = yield from select_in('SELECT digest, data FROM node WHERE digest IN ({})', packed)
+        level = {digest_from(each): bytes_from(data) for each, data in rows}
+        if missing := wanted - level.keys():
+            raise AssetNotFoundError(min(missing))
+        found |= level
+        below = {each for data in level.values() for each in node_references(data)[0]}
+        wanted = below - found.keys()
+    return found
+
+
+def run_ids(ids: Sequence[str]) -> tuple[str, list[Value]]:
+    """Return a list of parameters for ids, and their values."""
+    return marks(len(ids)), [_keys.pack_id(id) for id in ids]

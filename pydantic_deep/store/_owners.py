@@ -1,0 +1,66 @@
+"""Who is alive: each open store holds a lock on a file of its own, which the kernel frees when its process ends.
+
+The files lie in `FILE.owners` beside the database. No clock is involved: `kill -9` frees a lock at once, and a process
+that is stopped for an hour keeps it. A child that was forked without `exec` shares the lock of its parent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+
+class OwnerLock:
+    """The lock of one open store. Files of the dead are removed on the way."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._sweep()
+        self.owner = secrets.token_hex(8)
+        """Names this open store."""
+        self._descriptor = self._acquire()
+
+    def living(self, owners: Sequence[str]) -> set[str]:
+        """Return those that are alive."""
+        return {owner for owner in owners if owner == self.owner or self._is_locked(owner)}
+
+    def release(self) -> None:
+        """Be dead from now on."""
+        with suppress(FileNotFoundError):
+            (self._directory / self.owner).unlink()
+        os.close(self._descriptor)
+
+    def _acquire(self) -> int:
+        """Create and lock our file; again if somebody swept it away between the two."""
+        path = self._directory / self.owner
+        while True:
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(descriptor)):
+                    return descriptor
+            os.close(descriptor)
+
+    def _is_locked(self, owner: str) -> bool:
+        try:
+            descriptor = os.open(self._directory / owner, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _sweep(self) -> None:
+        for path in self._directory.iterdir():
+            with suppress(FileNotFoundError):
+                if not self._is_locked(path.name):
+                    path.unlink()

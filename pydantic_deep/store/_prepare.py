@@ -1,0 +1,148 @@
+"""What can be done of a commit before its transaction: to check, to digest and to compress what it brings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, cast
+
+from pydantic_deep_backends.snapshots import digest_of
+
+from . import _codec, _keys
+from ._engine import Row
+from ._types import Commit, NewAsset, VersionRecord
+
+_DIGEST: Final = re.compile(rb'sha256:[0-9a-f]{64}')
+_JSON_MEDIA: Final = 'application/json'
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A commit with its contents as the database keeps them."""
+
+    commit: Commit
+    assets: dict[str, Row]
+    """Rows of `asset` by digest."""
+    nodes: dict[str, Row]
+    """Rows of `node` by digest."""
+    bodies: dict[str, bytes]
+    """Encoded bodies of messages by their ids."""
+    mentions: dict[str, list[str]]
+    """Digests that the contents of messages and JSON assets mention, by id or digest of those."""
+    configs: dict[str, Row]
+    """Rows of `config` by id of version."""
+
+
+def prepare(commit: Commit, now: int) -> Prepared:
+    """Check and encode what a commit brings.
+
+    Raises:
+        ValueError: Contents that have another digest, or text that a store does not keep.
+    """
+    for records in _records(commit):
+        for record in records:
+            check_texts(cast('Iterable[object]', record))
+    messages = commit.append.messages if commit.append is not None else ()
+    mentions = {message.id: digests_in(message.body) for message in messages if message.body is not None}
+    mentions |= {asset.digest: digests_in(asset.data) for asset in commit.assets if asset.media_type == _JSON_MEDIA}
+    return Prepared(
+        commit=commit,
+        assets={asset.digest: _asset_row(asset, now) for asset in commit.assets},
+        nodes={digest: _node_row(digest, data) for digest, data in (commit.nodes or {}).items()},
+        bodies={message.id: _codec.encode(message.body) for message in messages if message.body is not None},
+        mentions={source: digests for source, digests in mentions.items() if digests},
+        configs={version.id: config_row(version) for version in commit.versions},
+    )
+
+
+def size_of(commit: Commit) -> int:
+    """Return how many bytes `prepare` will have to look at."""
+    size = sum(len(asset.data) for asset in commit.assets) + sum(map(len, (commit.nodes or {}).values()))
+    return size + sum(len(message.body or b'') for message in (commit.append.messages if commit.append else ()))
+
+
+def digests_in(data: bytes) -> list[str]:
+    """Return the digests that contents mention, each once."""
+    if b'sha256:' not in data:
+        return []
+    return sorted({found.decode() for found in _DIGEST.findall(data)})
+
+
+def check_texts(record: Iterable[object]) -> None:
+    """Raise `ValueError` if a text among the values is one that a store does not keep."""
+    for value in record:
+        if isinstance(value, str):
+            _keys.check_text(value)
+
+
+def config_row(version: VersionRecord) -> Row:
+    """Return the row of `config` of a version, of which the first value is the digest of the others."""
+    values = (
+        *(version.agent_name, version.name, version.name and version.name.casefold(), version.metadata),
+        *(version.model, version.model_settings, version.backend),
+    )
+    return hashlib.sha256(repr(values).encode()).digest()[:16], *values
+
+
+@lru_cache(maxsize=256)
+def fields_of(metadata: str) -> tuple[tuple[str, str], ...]:
+    """Return what metadata can be filtered by: its keys whose values are no arrays or objects, in canonical form.
+
+    Raises:
+        ValueError: It is not a JSON object.
+    """
+    try:
+        parsed = cast('object', json.loads(metadata))
+    except ValueError as error:
+        raise ValueError(f'Metadata must be a JSON object, not {metadata[:80]!r}: {error}.') from None
+    if not isinstance(parsed, dict):
+        raise ValueError(f'Metadata must be a JSON object, not {metadata[:80]!r}.')
+    fields = cast('dict[str, object]', parsed)
+    return tuple(
+        (_filterable(key), canonical(value))
+        for key, value in fields.items()
+        if value is None or isinstance(value, str | int | float)
+    )
+
+
+def canonical(value: Scalar) -> str:
+    """Return one text for each value: 1 and 1.0 are one, `true` and 1 are not, nor are 1 and `"1"`."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _filterable(json.dumps(value))
+
+
+def _filterable(text: str) -> str:
+    """Return text that every database keeps and finds again: what `check_text` refuses is escaped."""
+    return text.encode('utf-8', 'backslashreplace').decode().replace('\0', '\\0')
+
+
+def _records(commit: Commit) -> Sequence[Iterable[object]]:
+    return (
+        *(commit.conversations, commit.branches, commit.runs, commit.versions, commit.requests, commit.calls),
+        *(commit.delegations, commit.approvals, commit.workspaces, commit.settled_calls),
+        [(end.cost, end.error) for end in commit.ends],
+        [(asset.media_type,) for asset in commit.assets],
+        [(commit.append.fork_name,)] if commit.append is not None else (),
+    )
+
+
+def _asset_row(asset: NewAsset, now: int) -> Row:
+    _check_digest(asset.digest, asset.data)
+    return _keys.pack_digest(asset.digest), asset.media_type, len(asset.data), _codec.encode(asset.data), now
+
+
+def _node_row(digest: str, data: bytes) -> Row:
+    _check_digest(digest, data)
+    return _keys.pack_digest(digest), _codec.encode(data)
+
+
+def _check_digest(digest: str, data: bytes) -> None:
+    if digest != (right := digest_of(data)):
+        raise ValueError(f'Contents of {len(data)} bytes have the digest {right!r}, not {digest!r}. Use `digest_of`.')

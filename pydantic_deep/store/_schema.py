@@ -1,0 +1,162 @@
+"""The tables, as numbered migrations that SQLite (3.35 and later) and PostgreSQL both understand.
+
+What many rows repeat lies once and is referred to by `number`, an integer that never leaves the store: messages,
+branches, assets, nodes, and the part of a version that seldom changes (`config`). Ids are bytes, see `_keys`; what is
+called `body`, `data`, `usage`, `output`, `prompt`, `options` or `result` is encoded, see `_codec`.
+
+Nothing is a foreign key: a deleted parent is an edge that became NULL, and a missing one is damage that is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ._engine import Operation, Statement
+from .errors import StoreFormatError
+
+FORMAT: Final = 'pydantic-deep store'
+"""Marks a database as ours, in the table `meta`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """The words that the databases do not share."""
+
+    bytes_type: str
+    serial: str
+    """The type of a growing integer key."""
+    clustered: str
+    """Ends the definition of a table whose rows lie in its primary key."""
+    table_exists: str
+    """A query with the name of a table as its parameter."""
+    any_table: str
+    """A query whose rows are names of tables."""
+
+
+SQLITE: Final = Dialect(
+    bytes_type='BLOB',
+    serial='INTEGER PRIMARY KEY AUTOINCREMENT',
+    clustered=' WITHOUT ROWID',
+    table_exists="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1",
+    any_table="SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' LIMIT 1",
+)
+POSTGRES: Final = Dialect(
+    bytes_type='BYTEA',
+    serial='BIGSERIAL PRIMARY KEY',
+    clustered='',
+    table_exists='SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?1',
+    any_table='SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() LIMIT 1',
+)
+
+_FIRST: Final = (
+    'CREATE TABLE asset (number {serial}, digest {bytes} NOT NULL UNIQUE, media_type TEXT NOT NULL,'
+    ' size_bytes BIGINT NOT NULL, data {bytes} NOT NULL, created_at BIGINT NOT NULL)',
+    'CREATE TABLE node (number {serial}, digest {bytes} NOT NULL UNIQUE, data {bytes} NOT NULL)',
+    'CREATE TABLE conversation (number {serial}, id {bytes} NOT NULL UNIQUE, agent_name TEXT NOT NULL,'
+    ' head_id {bytes}, created_at BIGINT NOT NULL)',
+    'CREATE TABLE branch (number {serial}, id {bytes} NOT NULL UNIQUE, conversation_id {bytes} NOT NULL,'
+    ' name TEXT NOT NULL, parent BIGINT, fork_seq BIGINT NOT NULL, tip_seq BIGINT NOT NULL, rewrites BIGINT,'
+    ' rewrites_seq BIGINT, created_at BIGINT NOT NULL, UNIQUE (conversation_id, name))',
+    'CREATE TABLE message (number {serial}, id {bytes} NOT NULL UNIQUE, body {bytes} NOT NULL)',
+    'CREATE TABLE entry (branch BIGINT NOT NULL, seq BIGINT NOT NULL, message BIGINT NOT NULL,'
+    ' PRIMARY KEY (branch, seq)){clustered}',
+    'CREATE TABLE config (number {serial}, digest {bytes} NOT NULL UNIQUE, agent_name TEXT NOT NULL, name TEXT,'
+    ' folded_name TEXT, metadata TEXT NOT NULL, model TEXT, model_settings TEXT NOT NULL, backend TEXT)',
+    'CREATE TABLE config_field (config BIGINT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,'
+    ' PRIMARY KEY (config, name)){clustered}',
+    'CREATE TABLE version (number {serial}, id {bytes} NOT NULL UNIQUE, parent_id {bytes}, cloned_from {bytes},'
+    ' merged_from {bytes}, kind TEXT NOT NULL, state TEXT NOT NULL, branch BIGINT NOT NULL,'
+    ' message_count BIGINT NOT NULL, run_id {bytes}, config BIGINT NOT NULL, usage {bytes} NOT NULL, output {bytes},'
+    ' pending BIGINT, deps BIGINT, tree BIGINT, created_at BIGINT NOT NULL)',
+    'CREATE INDEX version_branch ON version (branch, message_count)',
+    'CREATE INDEX version_run ON version (run_id) WHERE run_id IS NOT NULL',
+    'CREATE INDEX version_config ON version (config)',
+    'CREATE TABLE edge (child BIGINT NOT NULL, kind BIGINT NOT NULL, parent BIGINT,'
+    ' PRIMARY KEY (child, kind)){clustered}',
+    'CREATE INDEX edge_parent ON edge (parent)',
+    'CREATE TABLE run (number {serial}, id {bytes} NOT NULL UNIQUE, conversation_id {bytes} NOT NULL,'
+    ' base_id {bytes}, agent_name TEXT NOT NULL, attempt_of {bytes}, parent_run_id {bytes}, state TEXT NOT NULL,'
+    ' owner TEXT, prompt {bytes}, options {bytes} NOT NULL, usage {bytes} NOT NULL, cost TEXT, error TEXT,'
+    ' trace_id TEXT, started_at BIGINT NOT NULL, ended_at BIGINT)',
+    'CREATE INDEX run_conversation ON run (conversation_id)',
+    'CREATE INDEX run_parent ON run (parent_run_id) WHERE parent_run_id IS NOT NULL',
+    "CREATE INDEX run_running ON run (number) WHERE state = 'running'",
+    'CREATE TABLE request (run_id {bytes} NOT NULL, number BIGINT NOT NULL, response_id {bytes} NOT NULL,'
+    ' model TEXT NOT NULL, model_settings TEXT NOT NULL, parameters BIGINT, digest {bytes} NOT NULL,'
+    ' message_digests BIGINT, input_tokens BIGINT NOT NULL, output_tokens BIGINT NOT NULL,'
+    ' cache_read_tokens BIGINT NOT NULL, cache_write_tokens BIGINT NOT NULL, cost TEXT, duration_us BIGINT NOT NULL,'
+    ' started_at BIGINT NOT NULL, PRIMARY KEY (run_id, number)){clustered}',
+    'CREATE TABLE tool_call (number {serial}, run_id {bytes} NOT NULL, response_id {bytes} NOT NULL,'
+    ' tool_call_id TEXT NOT NULL, tool_name TEXT NOT NULL, arguments TEXT NOT NULL, effect TEXT NOT NULL,'
+    ' status TEXT NOT NULL, result {bytes}, tree BIGINT, error TEXT, started_at BIGINT NOT NULL, ended_at BIGINT,'
+    ' UNIQUE (run_id, response_id, tool_call_id))',
+    'CREATE TABLE delegation (number {serial}, parent_run_id {bytes} NOT NULL, response_id {bytes} NOT NULL,'
+    ' tool_call_id TEXT NOT NULL, child_conversation_id {bytes} NOT NULL, subagent TEXT NOT NULL,'
+    ' intent TEXT NOT NULL, arguments TEXT NOT NULL, created_at BIGINT NOT NULL,'
+    ' UNIQUE (parent_run_id, response_id, tool_call_id, child_conversation_id))',
+    'CREATE INDEX delegation_child ON delegation (child_conversation_id)',
+    'CREATE TABLE approval (number {serial}, id {bytes} NOT NULL UNIQUE, version_id {bytes} NOT NULL,'
+    ' pending_id TEXT NOT NULL, conversation_id {bytes} NOT NULL, agent_name TEXT NOT NULL, path TEXT NOT NULL,'
+    ' tool_name TEXT NOT NULL, arguments TEXT NOT NULL, arguments_digest TEXT NOT NULL, preview TEXT,'
+    ' status TEXT NOT NULL, decision TEXT, decided_by TEXT, reason TEXT, decided_at BIGINT, resumed_by {bytes},'
+    ' superseded_by {bytes}, expires_at BIGINT, created_at BIGINT NOT NULL)',
+    'CREATE INDEX approval_version ON approval (version_id)',
+    'CREATE INDEX approval_status ON approval (status, number)',
+    'CREATE TABLE workspace (backend TEXT PRIMARY KEY, version_id {bytes}, run_id {bytes}, owner TEXT){clustered}',
+    'CREATE TABLE reference (kind BIGINT NOT NULL, source BIGINT NOT NULL, asset BIGINT NOT NULL,'
+    ' PRIMARY KEY (kind, source, asset)){clustered}',
+    'CREATE TABLE condemned (kind BIGINT NOT NULL, number BIGINT NOT NULL, since BIGINT NOT NULL,'
+    ' PRIMARY KEY (kind, number)){clustered}',
+)  # fmt: skip
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST,)
+"""Statements by version, from 1. What is released never changes: another version is added."""
+
+
+def migrate(dialect: Dialect) -> Operation[int]:
+    """Bring a database to our newest version; return the version that it had, 0 if it was empty.
+
+    Run it in one transaction, before anything else.
+
+    Raises:
+        StoreFormatError: It is something else, or made by a newer release.
+    """
+    version = yield from stored_version(dialect)
+    if version == 0:
+        yield Statement('CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)')
+        yield Statement("INSERT INTO meta (key, value) VALUES ('format', ?1), ('version', '0')", (FORMAT,))
+    for statements in MIGRATIONS[version:]:
+        for sql in statements:
+            yield Statement(_render(sql, dialect))
+    if version < len(MIGRATIONS):
+        yield Statement("UPDATE meta SET value = ?1 WHERE key = 'version'", (str(len(MIGRATIONS)),))
+    return version
+
+
+def stored_version(dialect: Dialect) -> Operation[int]:
+    """Return the version of the tables, 0 for an empty database. Raises `StoreFormatError` as `migrate` does."""
+    if not (yield Statement(dialect.table_exists, ('meta',))):
+        if tables := (yield Statement(dialect.any_table)):
+            raise StoreFormatError(
+                f'The database has a table {tables[0][0]!r} and no mark of ours: it belongs to something else. '
+                'Choose another file or schema.'
+            )
+        return 0
+    rows = yield Statement('SELECT key, value FROM meta')
+    meta = {str(key): str(value) for key, value in rows}
+    if meta.get('format') != FORMAT:
+        raise StoreFormatError(
+            f'The database says that its format is {meta.get("format")!r}, not {FORMAT!r}. Choose another file or schema.'
+        )
+    version = int(meta['version'])
+    if version > len(MIGRATIONS):
+        raise StoreFormatError(
+            f'The database has version {version} of our tables; this release of pydantic-deep knows versions up to '
+            f'{len(MIGRATIONS)}. Install a newer release.'
+        )
+    return version
+
+
+def _render(sql: str, dialect: Dialect) -> str:
+    return sql.format(serial=dialect.serial, bytes=dialect.bytes_type, clustered=dialect.clustered)

@@ -1,0 +1,100 @@
+"""What the operations share: statements over many values, and records from rows."""
+
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias, TypeVar, cast
+
+from . import _codec, _keys
+from ._engine import Operation, Row, Statement, Value
+
+R = TypeVar('R')
+
+CHUNK: Final = 500
+"""Values in one statement; SQLite takes 32,766, and each number of them is a statement of its own to prepare."""
+
+Kind: TypeAlias = Callable[[object], object]
+
+
+def _as_bytes(value: object) -> bytes:
+    return cast('bytes', value)
+
+
+def id_from(value: object) -> str:
+    """Read an id."""
+    return _keys.unpack_id(_as_bytes(value))
+
+
+def digest_from(value: object) -> str:
+    """Read a digest."""
+    return _keys.unpack_digest(_as_bytes(value))
+
+
+def text_from(value: object) -> str:
+    """Read encoded text."""
+    return _codec.decode_text(_as_bytes(value))
+
+
+def bytes_from(value: object) -> bytes:
+    """Read encoded bytes."""
+    return _codec.decode(_as_bytes(value))
+
+
+def id_or_none(id: str | None) -> bytes | None:
+    """Write an id."""
+    return None if id is None else _keys.pack_id(id)
+
+
+def text_or_none(text: str | None) -> bytes | None:
+    """Write encoded text."""
+    return None if text is None else _codec.encode_text(text)
+
+
+def decoded(row: Row, kinds: Sequence[Kind | None]) -> Iterator[object]:
+    """Yield the values of a row as its record has them; `None` among `kinds` is a value that stays as it is."""
+    return (value if kind is None or value is None else kind(value) for value, kind in zip(row, kinds, strict=True))
+
+
+def chunks(values: Iterable[R], size: int = CHUNK) -> Iterator[list[R]]:
+    """Yield the values in lists of at most `size`."""
+    rest = list(values)
+    for start in range(0, len(rest), size):
+        yield rest[start : start + size]
+
+
+def marks(count: int, first: int = 1) -> str:
+    """Return `?1, ?2, …`."""
+    return ', '.join(f'?{number}' for number in range(first, first + count))
+
+
+def select_in(sql: str, values: Iterable[Value], *fixed: Value) -> Operation[list[Row]]:
+    """Run a query for all values; `{}` stands for their list, and the fixed parameters come before them."""
+    rows: list[Row] = []
+    for chunk in chunks(values):
+        rows += yield Statement(sql.format(marks(len(chunk), len(fixed) + 1)), (*fixed, *chunk))
+    return rows
+
+
+def insert(table: str, columns: str, rows: Sequence[Row], suffix: str) -> Operation[list[Row]]:
+    """Insert rows by as few statements as can be; return what `RETURNING`, in the suffix, returns."""
+    returned: list[Row] = []
+    for chunk in chunks(rows, 100):
+        width = len(chunk[0])
+        lines = ', '.join(f'({marks(width, 1 + width * index)})' for index in range(len(chunk)))
+        sql = f'INSERT INTO {table} ({columns}) VALUES {lines} {suffix}'
+        returned += yield Statement(sql, tuple(value for row in chunk for value in row))
+    return returned
+
+
+def insert_many(table: str, columns: str, rows: Sequence[Row], suffix: str = '') -> Operation[None]:
+    """Insert rows of which nothing is asked back."""
+    if rows:
+        sql = f'INSERT INTO {table} ({columns}) VALUES ({marks(len(rows[0]))}) {suffix}'
+        yield Statement(sql, (), rows)
+
+
+def integer(value: Value) -> int:
+    """Read an integer."""
+    return cast('int', value)

@@ -1,0 +1,33 @@
+"""What errors of SQLite mean for whoever uses a store, by their codes."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from .errors import StoreError, StoreFormatError, StoreUnavailableError
+
+_ADVICE: Final = {
+    sqlite3.SQLITE_BUSY: 'Another process writes for a long time. Try again, or look for one that hangs.',
+    sqlite3.SQLITE_LOCKED: 'Another process writes for a long time. Try again, or look for one that hangs.',
+    sqlite3.SQLITE_FULL: 'The disk is full. Make room and open the store again.',
+    sqlite3.SQLITE_READONLY: 'The file or its directory cannot be written. Make both writable and open it again.',
+    sqlite3.SQLITE_PERM: 'The file or its directory cannot be written. Make both writable and open it again.',
+    sqlite3.SQLITE_CANTOPEN: 'Make sure that its directory exists and can be written.',
+    sqlite3.SQLITE_CORRUPT: 'The file is damaged. Restore it from a backup, or save what `sqlite3 FILE .recover` finds.',
+    sqlite3.SQLITE_IOERR: 'The disk failed. Make sure that it is there and sound, and open the store again.',
+    sqlite3.SQLITE_TOOBIG: 'One value is larger than SQLite keeps, 1 GB. Store it elsewhere.',
+}
+_OTHER: Final = 'Open the store again.'
+
+
+def translated(error: sqlite3.Error) -> StoreError:
+    """Return our error for one of SQLite, with that as its cause."""
+    code = getattr(error, 'sqlite_errorcode', 0) & 0xFF
+    new: StoreError
+    if code == sqlite3.SQLITE_NOTADB:
+        new = StoreFormatError('The file is not a SQLite database. Choose another file.')
+    else:
+        new = StoreUnavailableError(f'SQLite says: {error}. {_ADVICE.get(code, _OTHER)}')
+    new.__cause__ = error
+    return new

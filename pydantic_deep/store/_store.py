@@ -1,0 +1,276 @@
+"""`SqlStore`: the store over any engine. What is SQL is in `_operations_*`; here is what has to wait for something."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from . import _operations_read as reads
+from . import _operations_runs as on_runs
+from ._engine import Engine, Operation
+from ._operations_commit import commit as commit_operation
+from ._operations_delete import delete, delete_line
+from ._operations_gc import gc
+from ._prepare import check_texts, prepare, size_of
+from ._types import (
+    ApprovalRecord,
+    ApprovalStatus,
+    AssetRecord,
+    BranchRecord,
+    CallRecord,
+    Commit,
+    Committed,
+    ConversationRecord,
+    Decision,
+    DelegationRecord,
+    GarbageReport,
+    Lineage,
+    MessageRecord,
+    RequestRecord,
+    RunRecord,
+    RunState,
+    VersionFilter,
+    VersionRecord,
+    WorkspaceRecord,
+)
+
+T = TypeVar('T')
+
+_EVERYTHING: Final = VersionFilter()
+
+_INLINE_BYTES: Final = 16_384
+"""What is compressed and digested on the loop, in about a millisecond; more goes to a thread."""
+
+
+def clock() -> int:
+    """Return the microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class SqlStore:
+    """A `Store` on an engine, which it owns: closing it closes the engine.
+
+    Args:
+        engine: An open engine whose tables are up to date.
+        clock: Returns microseconds since 1970; approvals expire by it.
+    """
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], int] = clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, for whoever reads the tables by themselves."""
+        return self._engine
+
+    @property
+    def url(self) -> str:
+        """What `open_store` would open it again with, without a password."""
+        return self._engine.url
+
+    @property
+    def owner(self) -> str:
+        """Names this open store among all that are open on the same place."""
+        return self._engine.owner
+
+    async def commit(self, commit: Commit) -> Committed:
+        """Make everything in `commit` true at once."""
+        now = self._clock()
+        if size_of(commit) > _INLINE_BYTES:
+            prepared = await asyncio.to_thread(prepare, commit, now)
+        else:
+            prepared = prepare(commit, now)
+        committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
+        if conflict is not None:
+            raise conflict
+        return committed
+
+    async def version(self, id: str) -> VersionRecord:
+        """Return a version by its id, or an unambiguous beginning of it."""
+        return await self._read(partial(reads.version, id), id)
+
+    async def versions(
+        self, filter: VersionFilter = _EVERYTHING, *, limit: int = 100, offset: int = 0, before: int | None = None
+    ) -> list[VersionRecord]:
+        """Return a page of versions, newest first."""
+        texts = _texts_of(filter)
+        return await self._read(partial(reads.versions, filter, limit, offset, before), *texts)
+
+    async def count(self, filter: VersionFilter = _EVERYTHING) -> int:
+        """Return how many versions there are."""
+        return await self._read(partial(reads.count, filter), *_texts_of(filter))
+
+    async def lineage(self, id: str) -> Lineage:
+        """Return the version and all above it, root first."""
+        return await self._read(partial(reads.lineage, id), id)
+
+    async def children(self, id: str) -> list[VersionRecord]:
+        """Return the versions that came from this one, oldest first."""
+        return await self._read(partial(reads.children, id), id)
+
+    async def messages(self, branch_id: str, stop: int, *, start: int = 0) -> list[MessageRecord]:
+        """Return messages of a branch, from the `start`th to before the `stop`th."""
+        return await self._read(partial(reads.messages, branch_id, start, stop), branch_id)
+
+    async def branches(self, conversation_id: str) -> list[BranchRecord]:
+        """Return the branches of a conversation, oldest first."""
+        return await self._read(partial(reads.branches, conversation_id), conversation_id)
+
+    async def conversation(self, id: str) -> ConversationRecord | None:
+        """Return a conversation, if there is one of this id."""
+        return await self._read(partial(reads.conversation, id), id)
+
+    async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
+        """Return a page of conversations, newest first."""
+        return await self._read(partial(reads.conversations, limit, offset))
+
+    async def run(self, id: str) -> RunRecord | None:
+        """Return a run, if there is one of this id."""
+        return await self._read(partial(on_runs.run, id), id)
+
+    async def runs(
+        self,
+        *,
+        conversation_id: str | None = None,
+        parent_run_id: str | None = None,
+        states: Collection[RunState] | None = None,
+        limit: int = 1000,
+    ) -> list[RunRecord]:
+        """Return runs, newest first."""
+        operation = partial(on_runs.runs, conversation_id, parent_run_id, states, limit)
+        return await self._read(operation, conversation_id, parent_run_id, *(states or ()))
+
+    async def orphans(self, limit: int = 1000) -> list[RunRecord]:
+        """Return the runs whose process died, parents before their children."""
+        running = await self._engine.read(on_runs.running)
+        owners = {run.owner for run in running if run.owner is not None}
+        living = await self._engine.living_owners(sorted(owners))
+        orphans = [run for run in running if run.owner not in living]
+        return _parents_first(orphans)[:limit]
+
+    async def take_over(self, run_id: str) -> bool:
+        """Mark an orphan `interrupted`; return whether we were the one."""
+        run = await self.run(run_id)
+        if run is None or run.owner is None or await self._engine.living_owners([run.owner]):
+            return False
+        return await self._engine.write(partial(on_runs.take_over, run_id, run.owner, self._clock()))
+
+    async def requests(self, run_id: str) -> list[RequestRecord]:
+        """Return the requests of a run in their order."""
+        return await self._read(partial(on_runs.requests, run_id), run_id)
+
+    async def calls(self, run_ids: Sequence[str]) -> list[CallRecord]:
+        """Return the tool calls of runs, in the order in which they started."""
+        return await self._read(partial(on_runs.calls, run_ids), *run_ids)
+
+    async def delegations(
+        self, *, parent_run_id: str | None = None, child_conversation_id: str | None = None
+    ) -> list[DelegationRecord]:
+        """Return delegations, oldest first."""
+        operation = partial(on_runs.delegations, parent_run_id, child_conversation_id)
+        return await self._read(operation, parent_run_id, child_conversation_id)
+
+    async def approvals(
+        self,
+        *,
+        status: ApprovalStatus | None = 'pending',
+        version_id: str | None = None,
+        agent_name: str | None = None,
+        limit: int = 100,
+    ) -> list[ApprovalRecord]:
+        """Return approvals, oldest first."""
+        operation = partial(on_runs.approvals, status, version_id, agent_name, limit, self._clock())
+        return await self._read(operation, status, version_id, agent_name)
+
+    async def approval(self, id: str) -> ApprovalRecord:
+        """Return an approval by its id, or an unambiguous beginning of it."""
+        return await self._read(partial(on_runs.approval, id, self._clock()), id)
+
+    async def decide(self, decisions: Sequence[Decision]) -> list[ApprovalRecord]:
+        """Answer approvals, all or none."""
+        for each in decisions:
+            check_texts((each.approval_id, each.decision, each.by, each.reason, each.arguments_digest))
+        return await self._engine.write(partial(on_runs.decide, decisions, self._clock()))
+
+    async def claim_approvals(self, version_id: str, run_id: str) -> list[ApprovalRecord]:
+        """Let one run act on the answers of a version."""
+        check_texts((version_id, run_id))
+        return await self._engine.write(partial(on_runs.claim_approvals, version_id, run_id, self._clock()))
+
+    async def workspace(self, backend: str) -> WorkspaceRecord | None:
+        """Return what is known of a directory."""
+        return await self._read(partial(on_runs.workspace, backend), backend)
+
+    async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
+        """Let one run work in a directory; return whether it may."""
+        working = await self._read(partial(on_runs.workspace_owner, backend), backend, run_id, version_id)
+        dead = None
+        if working is not None and not await self._engine.living_owners([working[1]]):
+            dead = working[0]
+        return await self._engine.write(partial(on_runs.claim_workspace, backend, run_id, version_id, self.owner, dead))
+
+    async def asset(self, digest: str) -> AssetRecord:
+        """Return contents."""
+        return await self._read(partial(reads.asset, digest), digest)
+
+    async def has_assets(self, digests: Collection[str]) -> set[str]:
+        """Return those of the digests that are there."""
+        return await self._read(partial(reads.has_assets, digests), *digests)
+
+    async def nodes(self, digest: str) -> dict[str, bytes]:
+        """Return all nodes of a tree by digest."""
+        return await self._read(partial(reads.nodes, digest), digest)
+
+    async def delete(self, id: str) -> None:
+        """Delete one version; its children stay."""
+        check_texts((id,))
+        await self._engine.write(partial(delete, id))
+
+    async def delete_line(self, head_id: str) -> int:
+        """Delete a version and those above it up to the first that something else came from."""
+        check_texts((head_id,))
+        return await self._engine.write(partial(delete_line, head_id))
+
+    async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
+        """Remove what no version reaches."""
+        return await self._engine.write(partial(gc, self._clock(), int(grace_seconds * 1_000_000)))
+
+    async def aclose(self) -> None:
+        """Close it and its engine."""
+        await self._engine.aclose()
+
+    async def _read(self, operation: Callable[[], Operation[T]], *texts: str | None) -> T:
+        check_texts(texts)
+        return await self._engine.read(operation)
+
+
+def _texts_of(filter: VersionFilter) -> list[str | None]:
+    texts = [filter.name, filter.exact_name, filter.agent_name, filter.model, filter.conversation_id, filter.run_id]
+    return [*texts, *(filter.metadata or ()), *(filter.kinds or ()), *(filter.states or ())]
+
+
+def _parents_first(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Order runs so that each comes after its parent, and else as they were."""
+    run_by_id = {run.id: run for run in runs}
+    ordered: dict[str, RunRecord] = {}
+    for run in runs:
+        line: list[RunRecord] = []
+        above: RunRecord | None = run
+        while above is not None and above.id not in ordered and above not in line:
+            line.append(above)
+            above = run_by_id.get(above.parent_run_id or '')
+        ordered |= {each.id: each for each in reversed(line)}
+    return list(ordered.values())

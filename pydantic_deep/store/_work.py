@@ -1,0 +1,177 @@
+"""Threads that run operations on connections of `sqlite3`: one that writes, with group commit, and some that read."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from ._engine import Operation, Row
+from ._sqlite_errors import translated
+from .errors import StoreError, StoreUnavailableError
+
+T = TypeVar('T')
+
+_MAX_GROUP: Final = 256
+"""At most how many operations share a transaction: others wait for the lock, and the first for the last."""
+
+
+def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
+    """Run an operation on a connection; errors of the database are raised in it where it yields."""
+    rows: list[Row] | None = None
+    try:
+        while True:
+            statement = next(operation) if rows is None else operation.send(rows)
+            if statement.many is None:
+                rows = connection.execute(statement.sql, statement.parameters).fetchall()
+            else:
+                connection.executemany(statement.sql, statement.many)
+                rows = []
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        operation.close()
+
+
+@dataclass(eq=False)
+class Job(Generic[T]):
+    """An operation that somebody waits for."""
+
+    operation: Callable[[], Operation[T]]
+    future: asyncio.Future[T]
+    loop: asyncio.AbstractEventLoop
+    result: T | None = None
+    error: BaseException | None = None
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Run the operation, and keep what came of it for `finish`."""
+        try:
+            self.result = run_operation(connection, self.operation())
+        except BaseException as error:  # noqa: BLE001 - whatever it is belongs to the task that waits
+            self.error = error
+
+    def finish(self) -> None:
+        """Hand over what came of it, to a task that may have been cancelled, on a loop that may be closed."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)  # pyright: ignore[reportArgumentType] - `run` has set it
+
+
+class Worker:
+    """A thread with a connection of its own, made by `connect` when the first job comes."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], jobs: queue.SimpleQueue[Job[object] | None]) -> None:
+        self._connect = connect
+        self._jobs = jobs
+        self._connection: sqlite3.Connection | None = None
+        self._thread = threading.Thread(target=self._run, name='pydantic-deep-store', daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the thread has ended; a `None` among the jobs makes it end."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            is_last = self._work(job)
+            if is_last:
+                break
+        self._disconnect()
+
+    def _work(self, job: Job[object]) -> bool:
+        """Do one job, or several; return whether the end was among them."""
+        raise NotImplementedError
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Reader(Worker):
+    """Runs one operation after another, each on one consistent state."""
+
+    def _work(self, job: Job[object]) -> bool:
+        try:
+            connection = self._connected()
+            connection.execute('BEGIN')
+            job.run(connection)
+            connection.execute('ROLLBACK')
+        except (sqlite3.Error, StoreError) as error:
+            job.error = job.error or error
+        if isinstance(job.error, sqlite3.Error):
+            job.error = translated(job.error)
+            self._disconnect()
+        job.finish()
+        return False
+
+
+class Writer(Worker):
+    """Runs all operations that wait in one transaction, each in a savepoint: they share one sync of the disk."""
+
+    def _work(self, job: Job[object]) -> bool:
+        jobs, is_last = self._waiting(job)
+        try:
+            connection = self._connected()
+            connection.execute('BEGIN IMMEDIATE')
+            for each in jobs:
+                self._run_one(connection, each)
+            connection.execute('COMMIT')
+        except (sqlite3.Error, StoreError) as error:
+            self._fail(jobs, error)
+        for each in jobs:
+            each.finish()
+        return is_last
+
+    def _waiting(self, first: Job[object]) -> tuple[list[Job[object]], bool]:
+        jobs = [first]
+        while len(jobs) < _MAX_GROUP:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if job is None:
+                return jobs, True
+            jobs.append(job)
+        return jobs, False
+
+    def _run_one(self, connection: sqlite3.Connection, job: Job[object]) -> None:
+        connection.execute('SAVEPOINT job')
+        job.run(connection)
+        if job.error is None:
+            connection.execute('RELEASE job')
+            return
+        if isinstance(job.error, sqlite3.Error):
+            if not connection.in_transaction:
+                raise job.error
+            job.error = translated(job.error)
+        connection.execute('ROLLBACK TO job')
+        connection.execute('RELEASE job')
+
+    def _fail(self, jobs: list[Job[object]], error: sqlite3.Error | StoreError) -> None:
+        """Tell all that nothing was written, and begin anew: after a failed sync nothing of this connection is sure."""
+        self._disconnect()
+        for job in jobs:
+            if job.error is None or isinstance(job.error, sqlite3.Error):
+                job.error = translated(error) if isinstance(error, sqlite3.Error) else _again(error)
+
+
+def _again(error: StoreError) -> StoreError:
+    """Return an error of the same text for each that waits: one that was raised twice would grow two tracebacks."""
+    return error if not isinstance(error, StoreUnavailableError) else StoreUnavailableError(*error.args)

@@ -1,0 +1,104 @@
+"""The store in memory, for tests and for what nobody wants to keep.
+
+It is SQLite in memory, on the same operations: there is one implementation, so what holds for one store holds for the
+other. It lives as long as somebody has it open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, Self, TypeVar, cast
+
+from ._engine import Operation
+from ._schema import SQLITE, migrate
+from ._work import Job, Writer, run_operation
+from .errors import StoreClosedError
+
+T = TypeVar('T')
+
+_LOCK: Final = threading.Lock()
+
+
+class _Place:
+    """A database in memory, with one thread and one connection for all that opened it."""
+
+    def __init__(self) -> None:
+        self.owners: set[str] = set()
+        self.jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
+        self.worker = Writer(_connect, self.jobs)
+
+
+class MemoryEngine:
+    """SQLite in memory. Make it with `MemoryEngine.open()`.
+
+    Those that are opened with the same name share what they have, within this process; without a name nobody shares.
+    """
+
+    _places: ClassVar[dict[str, _Place]] = {}
+
+    def __init__(self, name: str, place: _Place) -> None:
+        self._name = name
+        self._place = place
+        self._owner = secrets.token_hex(8)
+        self._is_closed = False
+        place.owners.add(self._owner)
+
+    @classmethod
+    def open(cls, name: str = '') -> Self:
+        """Open the place of that name, or a new one."""
+        with _LOCK:
+            place = cls._places.get(name) or _Place()
+            if name:
+                cls._places[name] = place
+            return cls(name, place)
+
+    @property
+    def url(self) -> str:
+        """What opens it again, if it has a name."""
+        return f'memory:{self._name}'
+
+    @property
+    def owner(self) -> str:
+        """Names this open store among all on the same place."""
+        return self._owner
+
+    async def read(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation that changes nothing."""
+        return await self.write(operation)
+
+    async def write(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation."""
+        if self._is_closed:
+            raise StoreClosedError(f'The store {self.url!r} was closed. Open another with `open_store`.')
+        loop = asyncio.get_running_loop()
+        job = Job(operation, loop.create_future(), loop)
+        self._place.jobs.put(cast('Job[object]', job))
+        return await job.future
+
+    async def living_owners(self, owners: Sequence[str]) -> set[str]:
+        """Return those of the owners that are open."""
+        return self._place.owners.intersection(owners)
+
+    async def aclose(self) -> None:
+        """Close it; the last one forgets everything."""
+        with _LOCK:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._place.owners.remove(self._owner)
+            if self._place.owners:
+                return
+            self._places.pop(self._name, None)
+        self._place.jobs.put(None)
+        await asyncio.shield(asyncio.to_thread(self._place.worker.join))
+
+
+def _connect() -> sqlite3.Connection:
+    connection = sqlite3.connect(':memory:', isolation_level=None, check_same_thread=False)
+    run_operation(connection, migrate(SQLITE))
+    return connection
