@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from . import _operations_read as reads
 from . import _operations_runs as on_runs
@@ -38,6 +39,10 @@ from ._types import (
     WorkspaceRecord,
 )
 
+if TYPE_CHECKING:
+    from ._replica_table import Table
+    from .analytics import Analytics
+
 T = TypeVar('T')
 
 _EVERYTHING: Final = VersionFilter()
@@ -62,6 +67,7 @@ class SqlStore:
     def __init__(self, engine: Engine, *, clock: Callable[[], int] = clock) -> None:
         self._engine = engine
         self._clock = clock
+        self._analytics: Analytics | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -248,8 +254,31 @@ class SqlStore:
         """Remove what no version reaches."""
         return await self._engine.write(partial(gc, self._clock(), int(grace_seconds * 1_000_000)))
 
+    async def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> Table:
+        """Return what a query returns over the history of every agent, in DuckDB's SQL.
+
+        The first call reads the whole store into a replica in memory, later ones what is new. `analytics.Analytics`
+        keeps the replica in a file instead, and says what a query may do.
+
+        Args:
+            query: One statement that only reads.
+            parameters: The values of `?`, `$1` or, as a mapping, `$name`.
+
+        Raises:
+            QueryError: The query is refused or fails.
+            ImportError: DuckDB is not installed.
+        """
+        if self._analytics is None:
+            await asyncio.to_thread(importlib.import_module, 'pydantic_deep.store.analytics')
+            from .analytics import Analytics
+
+            self._analytics = self._analytics or Analytics(self)
+        return await self._analytics.sql(query, parameters)
+
     async def aclose(self) -> None:
         """Close it and its engine."""
+        if self._analytics is not None:
+            await self._analytics.aclose()
         await self._engine.aclose()
 
     async def _read(self, operation: Callable[[], Operation[T]], *texts: str | None) -> T:
