@@ -1,0 +1,235 @@
+"""Bringing a replica up to date: only what is new is read, in batches of bounded size.
+
+A pass sees at least what was committed when it began. It reads a batch at a time, so of what is committed meanwhile it
+may have a part: a run without its last request, a head whose version comes with the next pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar, cast
+
+from anyio import to_thread
+
+from pydantic_deep_backends import Tree
+
+from . import _replica_operations as operations
+from . import _replica_rows as rows
+from ._engine import Engine, Row, Value
+from ._replica import Change, Replica
+from ._replica_operations import MAX_NUMBERS, Position, Survey
+from ._replica_rows import Cells
+from ._replica_schema import (
+    APPROVALS,
+    BRANCHES,
+    CALLS,
+    CONVERSATIONS,
+    DELEGATIONS,
+    FILE_CHANGES,
+    REQUESTS,
+    RUNS,
+    TODOS,
+    VERSIONS,
+    ReplicaTable,
+)
+from ._sql import bytes_from, chunks, digest_from
+
+T = TypeVar('T')
+
+ReadNodes = Callable[[str], Awaitable[dict[str, bytes]]]
+"""Returns the nodes of a tree by its digest."""
+
+_MARKS: Final = 20_000
+"""How many numbers are compared at once."""
+
+_MAX_TREES: Final = 8
+"""Trees that are kept: the next version is most often a child of one of the last."""
+
+_BRANCHES_AT_ONCE: Final = 100
+"""Branches whose messages are asked for in one query."""
+
+_SIMPLE: Final[dict[str, tuple[ReplicaTable, Callable[[Row], Cells]]]] = {
+    'tool_call': (CALLS, rows.call_cells),
+    'delegation': (DELEGATIONS, rows.delegation_cells),
+    'approval': (APPROVALS, rows.approval_cells),
+    'conversation': (CONVERSATIONS, rows.conversation_cells),
+}
+"""Kinds whose rows are all there is to them."""
+
+
+class Follower:
+    """Keeps a replica up to date with an engine. One pass at a time."""
+
+    def __init__(self, engine: Engine, read_nodes: ReadNodes, replica: Replica) -> None:
+        self._engine = engine
+        self._read_nodes = read_nodes
+        self._replica = replica
+        self._trees: dict[str, Tree] = {}
+        self._unreachable: dict[str, int] = {}
+        """How many of a kind the store has and we cannot, as it was when numbers were last compared."""
+
+    async def follow(self) -> None:
+        """Bring the replica up to date."""
+        there = await self._engine.read(operations.survey)
+        here = await to_thread.run_sync(self._replica.survey)
+        unsettled = await to_thread.run_sync(self._replica.unsettled)
+        hints = await self._hints(here['version'], there['version'])
+        for kind in operations.KINDS:
+            stale = {*unsettled.get(kind, ()), *hints.get(kind, ())}
+            if stale or there[kind] != here[kind]:
+                await self._follow_kind(kind, here[kind], there[kind], sorted(stale))
+        if there != here or any(unsettled.values()):
+            await self._compare(there)
+            await to_thread.run_sync(self._replica.settle_results)
+
+    async def is_same_store(self) -> bool:
+        """Return whether the versions that are newest here are those of the store, as far as it still has them."""
+        here = await to_thread.run_sync(self._replica.newest_versions)
+        there = [rows.version_cells(row) for row in await self._rows('version', list(here))] if here else []
+        return all(here[cast('int', number)] == id for number, id, *_ in there)
+
+    async def _hints(self, here: Survey, there: Survey) -> dict[str, list[int]]:
+        """Return what has changed, very likely, because there are new versions."""
+        if here.last == 0 or there.last <= here.last:
+            return {}
+        branches, conversations = await self._engine.read(partial(operations.changed_by_versions, here.last))
+        return {'branch': branches, 'conversation': conversations}
+
+    async def _follow_kind(self, kind: str, here: Survey, there: Survey, stale: list[int]) -> None:
+        for numbers in chunks(stale, MAX_NUMBERS):
+            await self._fetch(kind, numbers)
+        after = here.last if kind != 'message' else there.last  # messages come with their branches
+        while after < there.last:
+            marks = await self._engine.read(partial(operations.marks, kind, after, there.last, MAX_NUMBERS))
+            if not marks:
+                break
+            await self._fetch(kind, [number for number, _ in marks])
+            after = marks[-1][0]
+
+    async def _compare(self, there: dict[str, Survey]) -> None:
+        """Find what was deleted, and what changed or came late without being noticed."""
+        here = await to_thread.run_sync(self._replica.survey)
+        for kind in operations.KINDS:
+            is_same = (here[kind].total, here[kind].mark_sum) == (there[kind].total, there[kind].mark_sum)
+            if is_same or there[kind].total - here[kind].total == self._unreachable.get(kind):
+                continue
+            marks = await self._all_marks(kind)
+            stale = await to_thread.run_sync(self._replica.compare, kind, marks)
+            if kind == 'message':
+                self._unreachable[kind] = len(stale)
+                continue
+            for numbers in chunks(stale, MAX_NUMBERS):
+                await self._fetch(kind, numbers)
+
+    async def _all_marks(self, kind: str) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        while page := await self._engine.read(
+            partial(operations.marks, kind, found[-1][0] if found else 0, 2**62, _MARKS)
+        ):
+            found += page
+        return found
+
+    async def _fetch(self, kind: str, numbers: Sequence[int]) -> None:
+        found = await self._rows(kind, numbers)
+        keys: list[Cells] = [(number,) for number in numbers]
+        if kind == 'version':
+            await self._apply_versions(keys, found)
+        elif kind == 'run':
+            await self._apply_runs(keys, found)
+        elif kind == 'branch':
+            await self._apply_branches(keys, found)
+        else:
+            table, cells_of = _SIMPLE[kind]
+            await self._apply(lambda: [Change(table, keys, [cells_of(row) for row in found])])
+
+    async def _apply_runs(self, keys: Sequence[Cells], runs: Sequence[Row]) -> None:
+        requests: list[Row] = []
+        for ids in chunks([row[1] for row in runs], MAX_NUMBERS // 10):
+            requests += await self._rows('request', ids)
+        await self._apply(
+            lambda: [
+                Change(RUNS, keys, cells := [rows.run_cells(row) for row in runs]),
+                Change(REQUESTS, [(row[1],) for row in cells], [rows.request_cells(row) for row in requests]),
+            ]
+        )
+
+    async def _apply_versions(self, keys: Sequence[Cells], versions: Sequence[Row]) -> None:
+        files: list[Cells] = []
+        for row in versions:
+            before, after = rows.file_trees(row)
+            if before != after:
+                files += await self._file_cells(row, before, after)
+        todos = await self._todo_cells(versions)
+        await self._apply(
+            lambda: [
+                Change(VERSIONS, keys, cells := [rows.version_cells(row) for row in versions]),
+                Change(FILE_CHANGES, [(row[1],) for row in cells], files),
+                Change(TODOS, sorted({(row[0],) for row in todos}), todos),
+            ]
+        )
+
+    async def _file_cells(self, row: Row, before: str | None, after: str | None) -> list[Cells]:
+        trees = await self._tree(before), await self._tree(after)
+        id = cast('str', rows.version_cells(row)[1])
+        return await to_thread.run_sync(lambda: list(rows.file_cells(id, *trees)))
+
+    async def _tree(self, digest: str | None) -> Tree:
+        if digest is None:
+            return Tree()
+        if digest not in self._trees:
+            nodes = await self._read_nodes(digest)
+            self._trees[digest] = await to_thread.run_sync(Tree.from_nodes, digest, nodes)
+            for oldest in list(self._trees)[:-_MAX_TREES]:
+                del self._trees[oldest]
+        return self._trees[digest]
+
+    async def _todo_cells(self, versions: Sequence[Row]) -> list[Cells]:
+        packed = {digest_from(row[19]): row[19] for row in versions if row[19] is not None}
+        cells: list[Cells] = []
+        for digests in chunks(await to_thread.run_sync(self._replica.unknown_deps, packed), MAX_NUMBERS // 10):
+            assets = await self._rows('asset', [packed[digest] for digest in digests])
+            cells += await to_thread.run_sync(_todos_of, assets)
+        return cells
+
+    async def _apply_branches(self, keys: Sequence[Cells], branches: Sequence[Row]) -> None:
+        """Fetch the messages of branches before the branches themselves, whose tips say how far we are."""
+        numbers = [cast('int', row[0]) for row in branches]
+        known = await to_thread.run_sync(self._replica.tips, numbers)
+        wanted = [
+            Position(number, known.get(number, cast('int', row[5])))
+            for number, row in zip(numbers, branches, strict=True)
+            if known.get(number) != row[6]
+        ]
+        for positions in chunks(wanted, _BRANCHES_AT_ONCE):
+            await self._follow_messages(positions)
+        await self._apply(lambda: [Change(BRANCHES, keys, [rows.branch_cells(row) for row in branches])])
+
+    async def _follow_messages(self, positions: list[Position]) -> None:
+        while positions:
+            found = await self._engine.read(partial(operations.branch_messages, positions))
+            await to_thread.run_sync(self._add_messages, found)
+            if len(found) < operations.MAX_MESSAGES:
+                return
+            branch, seq = cast('int', found[-1][0]), cast('int', found[-1][5])
+            positions = [Position(branch, seq + 1), *(each for each in positions if each.branch > branch)]
+
+    def _add_messages(self, found: Sequence[Row]) -> None:
+        messages: dict[int, Cells] = {}
+        returns: list[Cells] = []
+        for row in found:
+            cells, answers = rows.message_cells(row[1:])
+            messages.setdefault(cast('int', cells[0]), cells)
+            returns += answers
+        self._replica.add_messages(messages, returns)
+
+    async def _rows(self, kind: str, keys: Sequence[Value]) -> list[Row]:
+        return await self._engine.read(partial(operations.rows, kind, keys))
+
+    async def _apply(self, make: Callable[[], list[Change]]) -> None:
+        """Turn rows into changes and apply them, both in a thread."""
+        await to_thread.run_sync(lambda: self._replica.apply(make()))
+
+
+def _todos_of(assets: Sequence[Row]) -> list[Cells]:
+    return [cells for digest, data in assets for cells in rows.todo_cells(digest_from(digest), bytes_from(data))]

@@ -1,0 +1,144 @@
+"""What a replica reads of a store: how much of everything there is, what is new, and rows by their numbers.
+
+Every kind of thing has a `number` that grows. Whoever follows a store asks with one query how many there are and up to
+which number (`survey`), fetches what is beyond its own last one, and what was not settled when it looked; if the counts
+differ then, something was deleted or came late, and comparing `marks` says what.
+
+Rows are returned as they lie in the database; `_replica_rows` says what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ._engine import Operation, Row, Statement, Value
+
+_SIGNS: Final = {
+    'version': 'SELECT number, 0 AS mark FROM version',
+    'run': 'SELECT number, 0 AS mark FROM run',
+    'tool_call': 'SELECT number, 0 AS mark FROM tool_call',
+    'delegation': 'SELECT number, 0 AS mark FROM delegation',
+    'approval': 'SELECT number, 0 AS mark FROM approval',
+    'branch': 'SELECT number, tip_seq AS mark FROM branch',
+    'message': 'SELECT number, 0 AS mark FROM message',
+    'conversation': 'SELECT c.number AS number, COALESCE(v.number, 0) AS mark'
+    ' FROM conversation c LEFT JOIN version v ON v.id = c.head_id',
+}
+"""The number of each thing, and what of it moves although it is not new: the tip of a branch, the head of a
+conversation."""
+
+KINDS: Final = tuple(_SIGNS)
+"""What can be followed, in the order in which it must be."""
+
+_ROWS: Final = {
+    'version': 'SELECT v.number, v.id, v.parent_id, v.cloned_from, v.merged_from, v.kind, v.state, b.conversation_id,'
+    ' b.id, b.name, v.message_count, v.run_id, c.agent_name, c.name, c.metadata, c.model, c.model_settings, v.usage,'
+    ' v.output, d.digest, t.digest, v.created_at, q.digest, b.number'
+    ' FROM version v JOIN branch b ON b.number = v.branch JOIN config c ON c.number = v.config'
+    ' LEFT JOIN asset d ON d.number = v.deps LEFT JOIN node t ON t.number = v.tree'
+    ' LEFT JOIN version p ON p.id = v.parent_id LEFT JOIN node q ON q.number = p.tree WHERE v.number IN ({0})',
+    'run': 'SELECT number, id, conversation_id, base_id, agent_name, attempt_of, parent_run_id, state, cost, usage, error,'
+    ' trace_id, started_at, ended_at FROM run WHERE number IN ({0})',
+    'request': 'SELECT run_id, number, response_id, model, model_settings, input_tokens, output_tokens,'
+    ' cache_read_tokens, cache_write_tokens, cost, started_at, duration_us FROM request WHERE run_id IN ({0})',
+    'tool_call': 'SELECT t.number, t.run_id, t.response_id, t.tool_call_id, r.conversation_id, r.agent_name, t.tool_name,'
+    ' t.arguments, t.effect, t.status, t.result, t.error, t.started_at, t.ended_at'
+    ' FROM tool_call t LEFT JOIN run r ON r.id = t.run_id WHERE t.number IN ({0})',
+    'delegation': 'SELECT number, parent_run_id, response_id, tool_call_id, child_conversation_id, subagent, intent,'
+    ' arguments, created_at FROM delegation WHERE number IN ({0})',
+    'approval': 'SELECT number, id, version_id, conversation_id, agent_name, path, tool_name, arguments, status, decision,'
+    ' decided_by, reason, resumed_by, superseded_by, created_at, decided_at, expires_at'
+    ' FROM approval WHERE number IN ({0})',
+    'branch': 'SELECT b.number, b.id, b.conversation_id, b.name, p.id, b.fork_seq, b.tip_seq, r.id, b.rewrites_seq,'
+    ' b.created_at FROM branch b LEFT JOIN branch p ON p.number = b.parent LEFT JOIN branch r ON r.number = b.rewrites'
+    ' WHERE b.number IN ({0})',
+    'conversation': 'SELECT number, id, agent_name, head_id, created_at FROM conversation WHERE number IN ({0})',
+    'asset': 'SELECT digest, data FROM asset WHERE digest IN ({0})',
+    'node': 'SELECT digest, data FROM node WHERE digest IN ({0})',
+}
+"""How rows of each kind are fetched by numbers, ids or digests."""
+
+MAX_NUMBERS: Final = 500
+"""How many rows are asked for at once: below the 999 parameters that an old SQLite takes."""
+
+MAX_MESSAGES: Final = 128
+"""How many messages are held at once; a turn may have 200 KB of text."""
+
+
+class Survey(NamedTuple):
+    """How much there is of a kind."""
+
+    total: int
+    last: int
+    """The highest number; 0 if there is nothing."""
+    mark_sum: int
+    """The sum of the marks."""
+
+
+class Position(NamedTuple):
+    """Where to go on with a branch."""
+
+    branch: int
+    """The number of the branch."""
+    seq: int
+    """The place of the first message that is wanted."""
+
+
+def survey() -> Operation[dict[str, Survey]]:
+    """Return how much there is of each kind, by one query."""
+    parts = (
+        f"SELECT '{kind}', COUNT(*), CAST(COALESCE(MAX(number), 0) AS BIGINT), CAST(COALESCE(SUM(mark), 0) AS BIGINT)"  # noqa: S608
+        f' FROM ({sql}) AS {kind}_signs'
+        for kind, sql in _SIGNS.items()
+    )
+    rows = yield Statement(' UNION ALL '.join(parts))
+    return {str(row[0]): Survey(*(_int(value) for value in row[1:])) for row in rows}
+
+
+def marks(kind: str, after: int, last: int, limit: int) -> Operation[list[tuple[int, int]]]:
+    """Return the numbers beyond `after`, up to `last`, and their marks, in order."""
+    rows = yield Statement(
+        f'SELECT number, mark FROM ({_SIGNS[kind]}) AS signs WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3',  # noqa: S608
+        (after, last, limit),
+    )
+    return [(_int(number), _int(mark)) for number, mark in rows]
+
+
+def rows(kind: str, keys: Sequence[Value]) -> Operation[list[Row]]:
+    """Return the rows of these keys, at most `MAX_NUMBERS`, that are there."""
+    return (yield Statement(_ROWS[kind].format(_parameters(len(keys))), tuple(keys)))
+
+
+def changed_by_versions(after: int) -> Operation[tuple[list[int], list[int]]]:
+    """Return the numbers of the branches, and of the conversations, that versions beyond a number belong to."""
+    branches = yield Statement('SELECT DISTINCT branch FROM version WHERE number > ?1', (after,))
+    conversations = yield Statement(
+        'SELECT DISTINCT c.number FROM version v JOIN branch b ON b.number = v.branch'
+        ' JOIN conversation c ON c.id = b.conversation_id WHERE v.number > ?1',
+        (after,),
+    )
+    return [_int(row[0]) for row in branches], [_int(row[0]) for row in conversations]
+
+
+def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
+    """Return the messages of branches from these places on, at most `MAX_MESSAGES`, each with its branch's number."""
+    wanted = ', '.join(f'(CAST(?{2 * i + 1} AS BIGINT), CAST(?{2 * i + 2} AS BIGINT))' for i in range(len(positions)))
+    return (
+        yield Statement(
+            f'WITH wanted (branch, seq) AS (VALUES {wanted})'  # noqa: S608
+            ' SELECT e.branch, m.number, m.id, b.conversation_id, b.id, e.seq, m.body FROM wanted w'
+            ' JOIN entry e ON e.branch = w.branch AND e.seq >= w.seq JOIN message m ON m.number = e.message'
+            f' JOIN branch b ON b.number = e.branch ORDER BY e.branch, e.seq LIMIT {MAX_MESSAGES}',
+            [value for position in positions for value in position],
+        )
+    )
+
+
+def _parameters(count: int) -> str:
+    return ', '.join(f'?{index}' for index in range(1, count + 1))
+
+
+def _int(value: Value) -> int:
+    assert isinstance(value, int)  # noqa: S101 - the columns are BIGINT
+    return value
