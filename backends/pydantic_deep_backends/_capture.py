@@ -101,6 +101,26 @@ class Look:
                     tree = (tree if above is None else tree.remove(above)).set(at, version)
         return tree
 
+    def with_files(self, paths: Iterable[str]) -> Tree:
+        """Return the tree of before with single files that the rules may leave out."""
+        found: dict[str, FileVersion] = {}
+        with closing(Directories(self._root)) as directories:
+            for path in paths:
+                *above, name = path_parts(path)
+                try:
+                    descriptor = directories.open(tuple(above))
+                    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+                except OSError as error:
+                    if error.errno not in GONE:
+                        self._omit(path, None)
+                    continue
+                if stat.S_ISREG(status.st_mode):
+                    self._look_at_file(descriptor, name, path, status, found)
+        tree = self._before
+        for path, version in found.items():
+            tree = tree.set(path, version)
+        return tree
+
     def _is_wide(self, path: str) -> bool:
         """Return whether more than one file may have changed at a path, and so the rules below it."""
         return self._before.get(path) is None or self._before.is_dir(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol, TypeVar
 
 import anyio
@@ -56,7 +56,7 @@ class LocalTracker:
         self._lock = anyio.Lock()
         self._notes = notebook.begin()
 
-    async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
+    async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the files now: by a look at what was touched, or at everything."""
         async with self._lock:
             touched = self._notes.take()
@@ -68,12 +68,19 @@ class LocalTracker:
                 captured = await self._look(before, lambda look: look.at(touched))
             else:
                 captured = Captured(tree=before, omitted=self._omitted())
+            if also:
+                return await self._add(captured, also)
             self._last = captured.tree
             return captured
 
     def close(self) -> None:
         """Note nothing any more."""
         self._notebook.end(self._notes)
+
+    async def _add(self, captured: Captured, also: Collection[str]) -> Captured:
+        """Return what was captured with other files. What is touched then is seen by a look at everything."""
+        more = await self._look(captured.tree, lambda look: look.with_files(also))
+        return Captured(tree=more.tree, blobs={**captured.blobs, **more.blobs}, omitted=more.omitted)
 
     async def _look(self, before: Tree, find: Callable[[Look], Tree]) -> Captured:
         def look_at(root: OpenRoot) -> Captured:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import anyio
 
@@ -44,19 +44,24 @@ class StateTracker:
         self._omitted: dict[str, OmittedFile] = {}
         self._lock = anyio.Lock()
 
-    async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
+    async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the files now. Nothing is ever hidden from it, so `is_full` changes nothing."""
         async with self._lock:
             now = self._files()
             await self._follow(now)
-            diff = before.diff(self._kept)
+            tree = self._kept
+            for path in also:
+                version = now.get(path)
+                if version is not None and self._fits(path, version):
+                    tree = tree.set(path, version)
+            diff = before.diff(tree)
             blobs: dict[str, bytes] = {}
             for path in (*diff.added, *diff.changed):
-                version = self._kept[path]
+                version = tree[path]
                 if isinstance(version, StoredVersion):  # what is not in memory came from where the contents are
                     blobs[version.digest] = version.blob.data
             omitted = tuple(self._omitted[path] for path in sorted(self._omitted))
-            return Captured(tree=self._kept, blobs=blobs, omitted=omitted)
+            return Captured(tree=tree, blobs=blobs, omitted=omitted)
 
     def close(self) -> None:
         """Do nothing: nothing was noted."""

@@ -13,8 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots
+from ._mounted_tracking import MountedFiles, Share, TrackedPart
 from ._mounts import MountTable, Part
-from .local import place_of
+from ._tree import Tree
+from .local import has_fixed_place, place_of
 from .paths import parse_path
 from .protocol import (
     BackendProtocol,
@@ -25,6 +27,7 @@ from .protocol import (
     SupportsSnapshots,
 )
 from .search import GlobResult, GrepResult
+from .tracking import SupportsPatch
 
 
 class CompositeBackend:
@@ -38,7 +41,9 @@ class CompositeBackend:
     its own files only), `compare_and_swap` if every part has it, `snapshot`, `restore` and `changes` if every part
     has them and all their files appear at their root. Those of a directory whose commands see it elsewhere, as
     `SandboxBackend`, do not: its trees begin at the directory, where a tree has no place for what is mounted beside it.
-    So take snapshots of that backend itself. The composite owns no part: whoever opened one closes it. A name that no backend has at its root (`~a`,
+    So take snapshots of that backend itself. `track` is there if every part has it, unless one appears at the real path
+    of its directory: then the tree has the files where they appear. `patch` changes those parts that have it. The
+    composite owns no part: whoever opened one closes it. A name that no backend has at its root (`~a`,
     `c:`) is refused at a mount point too.
 
     Args:
@@ -68,6 +73,32 @@ class CompositeBackend:
         if len(captured) == len(self._table.parts) and all(place_of(part.backend) == '/' for part in self._table.parts):
             snapshots = MountedSnapshots(self._table, captured, self.read_bytes)
             vars(self).update(snapshot=snapshots.snapshot, restore=snapshots.restore, changes=snapshots.changes)
+        tracked = [
+            part for part in map(TrackedPart.of, self._table.parts) if part and has_fixed_place(part.part.backend)
+        ]
+        self._files = MountedFiles(self._table, tracked)
+        if len(tracked) == len(self._table.parts):
+            vars(self).update(track=self._files.track)
+            if any(isinstance(part.backend, SupportsPatch) for part in tracked):
+                vars(self).update(patch=self._files.patch, occupants=self._files.occupants)
+
+    @property
+    def default(self) -> BackendProtocol:
+        """The backend of everything that is not mounted."""
+        return self._table.default.backend
+
+    @property
+    def mounts(self) -> Mapping[str, BackendProtocol]:
+        """The mounted backends by mount point."""
+        return {part.prefix: part.backend for part in self._table.mounted}
+
+    def split(self, tree: Tree) -> Sequence[Share]:
+        """Return what a tree has of each part, the default first.
+
+        Args:
+            tree: A tree that a tracker of a composite with these mount points made.
+        """
+        return self._files.split(tree)
 
     @property
     def ref(self) -> BackendRef | None:

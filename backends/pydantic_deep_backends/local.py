@@ -105,6 +105,11 @@ class LocalBackend:
         return f'LocalBackend({self._given!r}{commands})'
 
     @property
+    def allows_commands(self) -> bool:
+        """Whether commands run here without isolation."""
+        return self._allow_commands
+
+    @property
     def ref(self) -> BackendRef:
         """The real path of the directory: equal for all backends of one directory, whatever links led to it."""
         return BackendRef(provider='local', id=self._root().path)
@@ -584,6 +589,11 @@ def place_of(backend: object) -> str:
     if not isinstance(backend, LocalBackend):
         return '/'
     return path_from(backend._shown())  # pyright: ignore[reportPrivateUsage] - of a class of this file
+
+
+def has_fixed_place(backend: object) -> bool:
+    """Return whether a backend of another directory with the same settings appears at the same place."""
+    return not isinstance(backend, LocalBackend) or not backend._allow_commands  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 
 @contextmanager

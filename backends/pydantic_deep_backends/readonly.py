@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ._tree import Tree, TreeDiff
 from .errors import ReadOnlyError
+from .local import place_of
 from .paths import parse_path
 from .protocol import BackendProtocol, FileEntryLike, SupportsSearch, SupportsSnapshots
+from .tracking import SupportsTracking
 
 
 class ReadOnlyBackend:
@@ -15,7 +17,7 @@ class ReadOnlyBackend:
 
     It searches if the other backend does. It never has `run`, `compare_and_swap` or `restore`, because each of these
     changes files; so it is not a `SupportsSnapshots`, though `snapshot` and `changes` are there where the other has
-    them. Whoever opened the other backend closes it, and can still write to it.
+    them. Its files can be tracked if those of the other can, and appear at their root. Whoever opened the other backend closes it, and can still write to it.
 
     Args:
         backend: Whose files these are.
@@ -35,6 +37,8 @@ class ReadOnlyBackend:
         if isinstance(backend, SupportsSnapshots):
             self.snapshot = backend.snapshot
             self.changes = backend.changes
+        if isinstance(backend, SupportsTracking) and place_of(backend) == '/':
+            vars(self).update(track=backend.track)
 
     @property
     def ref(self) -> object:

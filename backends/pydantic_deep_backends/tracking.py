@@ -7,7 +7,7 @@ begin at the root of the files, wherever that appears.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
@@ -70,7 +70,7 @@ class DirectoryRules(Protocol):
 class FileTracker(Protocol):
     """Notes what is touched, from when it is made until it is closed."""
 
-    async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
+    async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the files now.
 
         Only what was touched is looked at if `before` is the tree that the last capture returned (or the one that the
@@ -79,6 +79,8 @@ class FileTracker(Protocol):
         Args:
             before: The tree that the caller has the contents of.
             is_full: Look at everything, also at what others may have changed.
+            also: Files that are captured although the rules leave them out; those that are too large, and what is no
+                file, are not.
 
         Raises:
             BackendUnavailableError: The files are gone.

@@ -9,12 +9,13 @@ walks there.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-if TYPE_CHECKING:
-    from pydantic_deep_backends.tracking import DirectoryRules
+from pydantic_deep_backends import Tree
+from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
 
 _BELOW_DIRECTORY = 'ps_d'
 """The group of a pattern of `pathspec` that takes part where the pattern matched a directory above."""
@@ -79,6 +80,35 @@ class GitRules:
                 if pattern.matches(path, is_dir=is_dir):
                     return pattern.leaves_out
         return False
+
+
+async def left_out_by(tree: Tree, read: Callable[[str], Awaitable[bytes]], paths: Iterable[str]) -> set[str]:
+    """Return which files the `.gitignore` files of a tree would leave out.
+
+    Args:
+        tree: Whose rules count.
+        read: Returns the contents of one of its `.gitignore` files.
+        paths: The files, whether or not the tree has them.
+    """
+    root: DirectoryRules = GitRules()
+    rules_by_directory: dict[str, DirectoryRules | None] = {}
+    found: set[str] = set()
+    for path in paths:
+        *above, name = path_parts(path)
+        rules: DirectoryRules | None = root
+        directory = ''
+        for part in ('', *above):
+            directory = f'{directory}/{part}' if part else directory
+            if directory not in rules_by_directory:
+                if part:
+                    rules = None if rules is None or rules.leaves_out(part, is_dir=True) else rules.below(part)
+                if rules is not None and f'{directory}/{IGNORE_FILE}' in tree:
+                    rules = rules.with_ignore_file(await read(f'{directory}/{IGNORE_FILE}'))
+                rules_by_directory[directory] = rules
+            rules = rules_by_directory[directory]
+        if rules is None or rules.leaves_out(name, is_dir=False):
+            found.add(path)
+    return found
 
 
 def _parse(data: bytes) -> tuple[_Pattern, ...]:

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from pydantic_deep_backends import (
     BackendProtocol,
+    CompositeBackend,
     LocalBackend,
     ReadBlob,
     ReadOnlyBackend,
@@ -49,7 +50,33 @@ async def open_view(
         return View(backend=StateBackend.of(tree, read_blob))
     if isinstance(backend, ReadOnlyBackend):
         return View(backend=ReadOnlyBackend(StateBackend.of(tree, read_blob)))
+    if isinstance(backend, CompositeBackend):
+        return await _open_composite(backend, tree, read_blob, scratch)
     return None
+
+
+async def _open_composite(
+    backend: CompositeBackend, tree: Tree, read_blob: ReadBlob, scratch: str | os.PathLike[str] | None
+) -> View | None:
+    parts = {'/': backend.default, **backend.mounts}
+    views: dict[str, View] = {}
+    is_whole = False
+    try:
+        for share in backend.split(tree):
+            view = await open_view(parts[share.mount], share.tree, read_blob, scratch)
+            if view is None:
+                return None
+            views[share.mount] = view
+        is_whole = True
+    finally:
+        if not is_whole:
+            for view in views.values():
+                await view.aclose()
+    default = views.pop('/')
+    return View(
+        backend=CompositeBackend(default.backend, {path: view.backend for path, view in views.items()}),
+        directories=tuple(directory for view in (default, *views.values()) for directory in view.directories),
+    )
 
 
 async def _open_directory(

@@ -1,0 +1,75 @@
+"""Which backend files belong to, as a store keeps it, and the way back. A description is data: nothing of it is run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic_deep_backends import BackendProtocol, BackendRef, LocalBackend
+
+_DIRECTORY_PROVIDERS = ('local', 'sandbox')
+"""Backends whose `id` is a directory."""
+
+
+def describe_backend(backend: BackendProtocol) -> str | None:
+    """Return what a version keeps of its backend: canonical JSON with `provider` and `id`; `None` if it has no identity.
+
+    For a directory in which commands run without isolation `commands` is true. Other settings, such as the limits of a
+    sandbox, are not kept. For a view, describe the backend that it is a view of.
+    """
+    ref = backend.ref
+    if ref is None:
+        return None
+    if not isinstance(ref, BackendRef):  # the workspace of somebody else
+        provider, id = cast('object', getattr(ref, 'provider', None)), cast('object', getattr(ref, 'id', None))
+        return _dump({'provider': provider, 'id': id}) if isinstance(provider, str) and isinstance(id, str) else None
+    described: dict[str, object] = {'provider': ref.provider, 'id': ref.id}
+    if isinstance(backend, LocalBackend) and backend.allows_commands:
+        described['commands'] = True
+    return _dump(described)
+
+
+def workspace_key(description: str) -> str:
+    """Return what says whose files these are, for `WorkspaceRecord.backend`: the same for all backends of a directory.
+
+    Args:
+        description: What `describe_backend` returned.
+    """
+    described = _load(description)
+    provider = described.get('provider')
+    return _dump({'provider': 'directory' if provider in _DIRECTORY_PROVIDERS else provider, 'id': described.get('id')})
+
+
+def attach_backend(description: str) -> BackendProtocol | None:
+    """Return the backend that was described; `None` if another process cannot have it, as files in memory.
+
+    A directory is looked at when it is used, and must exist then. A sandbox has the default settings. Files outside of
+    a sandbox run commands only if they did when they were described.
+
+    Args:
+        description: What `describe_backend` returned, once; it is not trusted to be well-formed.
+    """
+    described = _load(description)
+    id = described.get('id')
+    if not isinstance(id, str) or not id.startswith('/') or '\0' in id:
+        return None
+    if described.get('provider') == 'local':
+        return LocalBackend(id, allow_commands=described.get('commands') is True)
+    if described.get('provider') == 'sandbox':
+        from pydantic_deep_backends.sandbox import SandboxBackend  # heavy, and most programs have none
+
+        return SandboxBackend(id)
+    return None
+
+
+def _dump(described: Mapping[str, object]) -> str:
+    return json.dumps(described, sort_keys=True, separators=(',', ':'))
+
+
+def _load(description: str) -> Mapping[str, object]:
+    try:
+        loaded: object = json.loads(description)
+    except ValueError:
+        return {}
+    return cast('dict[str, object]', loaded) if isinstance(loaded, dict) else {}
