@@ -1,0 +1,80 @@
+"""What errors of PostgreSQL and of the way to it mean for whoever uses a store, by their classes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import asyncpg
+
+from .errors import StoreUnavailableError, UnknownCommitError
+
+LOST: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.DatabaseDroppedError,
+    asyncpg.IdleSessionTimeoutError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+)
+"""With these a connection has ended, or was never made."""
+
+AGAIN: Final = (asyncpg.TransactionRollbackError, asyncpg.InvalidCachedStatementError)
+"""With these the database asks for a transaction to be repeated: it met another, or tables have changed."""
+
+_Classes = tuple[type[Exception], ...]
+
+_ADVICE: Final[tuple[tuple[_Classes, str], ...]] = (
+    (
+        (asyncpg.InvalidAuthorizationSpecificationError,),
+        'Check the role and its password in the URL, in `PGPASSWORD` or in the password file.',
+    ),
+    ((asyncpg.InvalidCatalogNameError, asyncpg.DatabaseDroppedError), 'Create it, with `createdb`, or name another.'),
+    ((asyncpg.InsufficientPrivilegeError,), 'Let the role create tables in the schema, and read and write them.'),
+    ((asyncpg.DiskFullError,), 'Make room on the disk of the server; what comes after that is stored again.'),
+    (
+        (asyncpg.ReadOnlySQLTransactionError,),
+        'The server is a standby, or the role may only read. Name the primary, or add `?target_session_attrs=primary`.',
+    ),
+    (
+        (asyncpg.TooManyConnectionsError,),
+        'A store has up to 9 connections: raise `max_connections`, or open fewer stores.',
+    ),
+    ((asyncpg.DataCorruptedError, asyncpg.IndexCorruptedError), 'Its files are damaged: restore them from a backup.'),
+    ((asyncpg.CannotConnectNowError,), 'Try again when it has started.'),
+    (LOST, 'Make sure that it runs and can be reached. The next operation connects again.'),
+)
+_OTHER: Final = 'Look into the log of the server.'
+
+
+def explained(error: Exception, url: str) -> StoreUnavailableError:
+    """Return our error for one of the driver, with that as its cause.
+
+    Args:
+        error: What the driver raised.
+        url: Where, without a password.
+    """
+    advice = next((text for classes, text in _ADVICE if isinstance(error, classes)), _OTHER)
+    new = StoreUnavailableError(f'The store {url!r} cannot be used: {said(error)}. {advice}')
+    new.__cause__ = error
+    return new
+
+
+def unknown_commit(error: Exception, url: str) -> UnknownCommitError:
+    """Return the error for a commit whose answer was lost."""
+    new = UnknownCommitError(
+        f'The connection to {url!r} ended while a commit was under way, so whether it became true is not known: '
+        f'{said(error)}. Look whether its version is there, or commit it again with the same ids, which is refused '
+        'if it is.'
+    )
+    new.__cause__ = error
+    return new
+
+
+def said(error: Exception) -> str:
+    """Return what an error says, without a full stop, and its class if it says nothing."""
+    return str(error).rstrip('. ') or type(error).__name__

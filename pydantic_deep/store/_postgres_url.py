@@ -1,0 +1,37 @@
+"""URLs of PostgreSQL servers, and how one is shown: a password never appears in what we say."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+SCHEMES: Final = ('postgresql', 'postgres')
+
+_SECRET: Final = frozenset(('password', 'sslpassword'))
+
+
+def without_password(url: str) -> str:
+    """Return the URL as it may be shown.
+
+    Raises:
+        ValueError: It cannot be read with certainty, for which a raw special character in a password is enough.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise ValueError('The URL of a PostgreSQL store begins with `postgresql://`.')
+    login, _, hosts = parts.netloc.rpartition('@')
+    has_strays = bool(parts.fragment) or '@' in login or '@' in parts.path
+    if has_strays or not all(_has_port_or_none(host) for host in hosts.split(',')):
+        raise ValueError(
+            'The URL of the PostgreSQL store cannot be read. In its password, percent-encode what has a meaning in a '
+            'URL, such as `@`, `/`, `?` and `#`: `urllib.parse.quote(password, safe="")` does.'
+        )
+    role = login.partition(':')[0]
+    query = urlencode([each for each in parse_qsl(parts.query) if each[0] not in _SECRET], safe='/')
+    return urlunsplit((parts.scheme, f'{role}@{hosts}' if role else hosts, parts.path, query, ''))
+
+
+def _has_port_or_none(host: str) -> bool:
+    """Return whether what follows a colon outside of brackets is a number, and so no password."""
+    _, colon, port = host.rpartition(']')[2].partition(':')
+    return not colon or port.isdigit()

@@ -1,0 +1,264 @@
+"""The store in PostgreSQL, for many machines. It needs the extra `postgres`, and PostgreSQL 14 or later.
+
+Writers take turns, as they do in SQLite: a transaction begins by taking a lock of the schema, in the same message to
+the server as `BEGIN`, and has it until its commit is durable. So nobody ever has to repeat what met another writer,
+and rows become visible in the order of their numbers: who follows a table by `number > last` misses nothing.
+Readers wait for nobody. A process that stops in the middle of a write is cut off after 30 seconds.
+
+Connect to the server itself, or to a pooler that keeps sessions (`pool_mode = session`): locks and prepared statements
+belong to sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import lru_cache
+from types import CodeType, GeneratorType
+from typing import Final, Self, TypeVar, cast
+
+import anyio
+
+try:
+    import asyncpg
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        'A store in PostgreSQL needs `asyncpg`, which is not installed. Install what the extra `postgres` names: '
+        "pip install 'pydantic-deep[postgres]'",
+        name=error.name,
+    ) from error
+
+from ._engine import Operation, Row, Statement
+from ._postgres_driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
+from ._postgres_errors import AGAIN, LOST, explained, unknown_commit
+from ._postgres_owner import OwnerSession
+from ._postgres_url import without_password
+from ._schema import POSTGRES, migrate
+from .errors import StoreClosedError, StoreError, StoreUnavailableError
+
+T = TypeVar('T')
+
+_MAX_MEETINGS: Final = 5
+"""How often a transaction is tried that met another. Ours do not: this is for what others do to the tables."""
+
+_BEGIN_READ: Final = 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'
+_BEGIN_WRITE: Final = (
+    'BEGIN ISOLATION LEVEL READ COMMITTED;'
+    "SELECT pg_advisory_xact_lock(x'70646565'::integer, hashtext(current_schema()))"
+)
+"""The second statement sees what was committed before it had the lock; the key is `pdee` and the schema."""
+
+
+class PostgresEngine:
+    """PostgreSQL. Make it with `await PostgresEngine.open(url)`, in the event loop that will use it."""
+
+    def __init__(self, pool: Pool, session: OwnerSession, url: str) -> None:
+        self._pool = pool
+        self._session = session
+        self._url = url
+        self._door = asyncio.Lock()
+        self._several: set[CodeType] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Connect, and bring the tables up to date; of several processes that do, one does it.
+
+        Args:
+            url: `postgresql://role:password@host:port/database?…`. What is left out comes from the usual variables,
+                such as `PGPASSWORD`; `?search_path=…` names a schema for the tables.
+
+        Raises:
+            StoreFormatError: The database has other tables, or those of a newer release.
+            StoreUnavailableError: It cannot be reached or written.
+            ValueError: The URL cannot be read.
+        """
+        shown = without_password(url)
+
+        pool = await create_pool(url)
+        engine = cls(pool, OwnerSession(lambda: connect(url)), shown)
+        try:
+            await engine.write(lambda: migrate(POSTGRES))
+        except BaseException:
+            await engine.aclose()
+            raise
+        return engine
+
+    @property
+    def url(self) -> str:
+        """What opens it again, but for a password."""
+        return self._url
+
+    @property
+    def owner(self) -> str:
+        """Names this open store among all on the same database."""
+        return self._session.owner
+
+    async def read(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation that changes nothing, on one consistent state."""
+        return await self._finished(lambda: self._read(operation))
+
+    async def write(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run an operation in its turn, and return when it is durable.
+
+        Raises:
+            UnknownCommitError: The connection ended while the server committed.
+        """
+        return await self._finished(lambda: self._write(operation))
+
+    async def living_owners(self, owners: Sequence[str]) -> set[str]:
+        """Return those of the owners whose lock is held."""
+        return await self._finished(lambda: self._living(owners))
+
+    async def aclose(self) -> None:
+        """Finish what runs, close the connections, release the lock."""
+        self._is_closed = True
+        with anyio.CancelScope(shield=True), suppress(*LOST):
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._pool.close()  # which ends them without a word if the time is over
+            await self._session.aclose()
+
+    async def _finished(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Return what comes of it, in a task that nobody cancels."""
+        if self._is_closed:
+            raise StoreClosedError(f'The store {self._url!r} was closed. Open it again with `open_store`.')
+        task = asyncio.create_task(self._repeated(once))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        await asyncio.wait([task])
+        return task.result()
+
+    def _forget(self, task: asyncio.Task[T]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also if nobody waits any more
+
+    async def _repeated(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Try until it is done, or cannot be: what was lost or met another before it committed did not happen."""
+        losses = meetings = 0
+        while True:
+            try:
+                return await once()
+            except (StoreError, ValueError):
+                raise
+            except AGAIN as error:
+                meetings += 1
+                if meetings == _MAX_MEETINGS:
+                    raise explained(error, self._url) from error
+            except LOST as error:
+                losses += 1
+                await self._distrust_connections()
+                if losses > 1:
+                    raise explained(error, self._url) from error
+            except asyncpg.PostgresError as error:
+                raise explained(error, self._url) from error
+
+    async def _distrust_connections(self) -> None:
+        """Have all connections replaced before they are used: what ended one has probably ended the others."""
+        self._session.doubt()
+        await self._pool.expire_connections()
+
+    async def _read(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run it without a transaction if one statement is all that such operations have: the others begin anew."""
+        async with self._pool.acquire() as connection:
+            running = operation()
+            code = cast('GeneratorType[object, object, object]', running).gi_code
+            if code not in self._several:
+                try:
+                    return await _only_statement(connection, running)
+                except _SeveralStatements:
+                    self._several.add(code)
+                    running = operation()
+            async with _transaction(connection, _BEGIN_READ):
+                result = await _run_operation(connection, running)
+                await connection.execute('COMMIT')
+                return result
+
+    async def _write(self, operation: Callable[[], Operation[T]]) -> T:
+        """Run it in a transaction; who comes first is first."""
+        async with AsyncExitStack() as stack:
+            async with self._door:
+                await self._session.hold()
+                connection = await stack.enter_async_context(self._pool.acquire())
+                await stack.enter_async_context(_transaction(connection, _BEGIN_WRITE))
+            result = await _run_operation(connection, operation())
+            await self._commit(connection)
+            return result
+
+    async def _commit(self, connection: Connection) -> None:
+        try:
+            answer = await connection.execute('COMMIT')
+        except LOST as error:
+            await self._distrust_connections()
+            raise unknown_commit(error, self._url) from error
+        if answer != 'COMMIT':
+            raise StoreUnavailableError(
+                f'The store {self._url!r} answered a commit with {answer!r}: nothing was stored.'
+            )
+
+    async def _living(self, owners: Sequence[str]) -> set[str]:
+        async with self._pool.acquire() as connection:
+            return await self._session.living(owners, connection)
+
+
+class _SeveralStatements(Exception):
+    """An operation wants more than one statement."""
+
+
+async def _only_statement(connection: Connection, operation: Operation[T]) -> T:
+    try:
+        rows = await _run_statement(connection, next(operation))
+        operation.send(rows)
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        operation.close()
+    raise _SeveralStatements
+
+
+async def _run_operation(connection: Connection, operation: Operation[T]) -> T:
+    try:
+        statement = next(operation)
+        while True:
+            statement = operation.send(await _run_statement(connection, statement))
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        operation.close()
+
+
+async def _run_statement(connection: Connection, statement: Statement) -> list[Row]:
+    sql = _numbered(statement.sql)
+    if statement.many is not None:
+        await connection.executemany(sql, statement.many)
+        return []
+    return [tuple(row) for row in await connection.fetch(sql, *statement.parameters)]
+
+
+@lru_cache(maxsize=2048)
+def _numbered(sql: str) -> str:
+    """Return a statement with its parameters as PostgreSQL numbers them."""
+    return re.sub(r'\?(?=[0-9])', '$', sql)
+
+
+@asynccontextmanager
+async def _transaction(connection: Connection, begin: str) -> AsyncGenerator[None]:
+    """Begin one, and roll it back on any error; to commit it is left to whoever uses it."""
+    try:
+        await connection.execute(begin)
+        yield
+    except BaseException:
+        await _roll_back(connection)
+        raise
+
+
+async def _roll_back(connection: Connection) -> None:
+    try:
+        await connection.execute('ROLLBACK')
+    except LOST:
+        connection.terminate()

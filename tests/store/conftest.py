@@ -1,0 +1,55 @@
+"""What the tests of the store share: real PostgreSQL servers, which end when their fixtures do, whatever happens."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name('postgres_server.py')
+
+Ask = Callable[[str], str]
+"""Tells the program that runs the server what to do, and returns its answer; see `postgres_server.py`."""
+
+
+@contextmanager
+def running_postgres(*options: str) -> Generator[Ask]:
+    command = [sys.executable, str(PROGRAM), *options]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        source, sink = program.stdin, program.stdout
+
+        def ask(question: str) -> str:
+            source.write(f'{question}\n')
+            source.flush()
+            answer = sink.readline().rstrip('\n')
+            assert answer, f'The server did not answer {question!r}.'
+            return answer
+
+        assert sink.readline()  # its URL: it runs
+        yield ask
+
+
+@pytest.fixture(scope='session')
+def ask_postgres() -> Generator[Ask]:
+    """A server for all tests that leave it running."""
+    with running_postgres('--no-fsync') as ask:
+        yield ask
+
+
+@pytest.fixture
+def postgres_url(ask_postgres: Ask) -> str:
+    """A new database."""
+    return ask_postgres('database')
+
+
+@pytest.fixture
+def ask_durable_postgres() -> Generator[Ask]:
+    """A server for one test, which syncs, and may be stopped."""
+    with running_postgres() as ask:
+        yield ask
