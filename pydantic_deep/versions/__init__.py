@@ -1,1 +1,42 @@
 """Version control for agents: every step of every run is a version, to go back to, branch from, compare and resume."""
+
+from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
+from ._conversation import VersionedConversation
+from ._recorder import Recorder
+from ._settings import InvalidSettingsError
+from ._stream import TurnStream
+from ._subagents import SubagentThread, ThreadEvent
+from ._turn import UnversionedFilesWarning
+from ._version import AgentVersion, Lineage
+from ._versioned_agent import VersionedAgent
+from .errors import (
+    ApprovalsPendingError,
+    MergeConflictError,
+    NoCommonVersionError,
+    NoFilesError,
+    NothingAnsweredError,
+    WorkspaceBusyError,
+)
+
+__all__ = (
+    'AgentVersion',
+    'ApprovalsPendingError',
+    'FileDiff',
+    'InvalidSettingsError',
+    'Lineage',
+    'MergeConflictError',
+    'NoCommonVersionError',
+    'NoFilesError',
+    'NothingAnsweredError',
+    'Recorder',
+    'Replay',
+    'RequestDifference',
+    'SubagentThread',
+    'ThreadEvent',
+    'TurnStream',
+    'UnversionedFilesWarning',
+    'VersionDiff',
+    'VersionedAgent',
+    'VersionedConversation',
+    'WorkspaceBusyError',
+)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
-FrozenJson: TypeAlias = 'str | int | float | bool | None | tuple[FrozenJson, ...] | Mapping[str, FrozenJson]'
+FrozenJson: TypeAlias = 'str | int | float | bool | tuple[FrozenJson, ...] | Mapping[str, FrozenJson] | None'
 """A JSON value whose arrays are tuples and whose objects are read-only mappings."""
 
 
@@ -19,9 +19,10 @@ def freeze(value: object) -> FrozenJson:
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, Mapping):
-        return MappingProxyType({str(key): freeze(item) for key, item in value.items()})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - any JSON
+        items = cast('Mapping[object, object]', value).items()
+        return MappingProxyType({str(key): freeze(item) for key, item in items})
     if isinstance(value, list | tuple):
-        return tuple(freeze(item) for item in value)  # pyright: ignore[reportUnknownVariableType] - any JSON
+        return tuple(freeze(item) for item in cast('Sequence[object]', value))
     raise TypeError(f'{value!r} is no JSON value.')
 
 

@@ -121,6 +121,11 @@ class Recording:
         return self.begin.run_record.id
 
     @property
+    def history(self) -> tuple[list[ModelMessage], list[str]]:
+        """The messages that the store has of the newest version, and their ids."""
+        return self._messages, self._ids
+
+    @property
     def response_id(self) -> str:
         """The message whose calls run now: the last response."""
         return self._ids[_last_response(self._messages)]

@@ -34,10 +34,7 @@ class RequestLog:
         self, run_id: str, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> tuple[RequestRecord, list[NewAsset]]:
         """Return a request as it is recorded, and what it says besides messages if that is new."""
-        head = canonical_request((), request.model_settings, request.model_request_parameters)
-        parameters = json.dumps(
-            {'instructions': head.instructions, 'tools': head.tools, 'options': head.options}, sort_keys=True
-        ).encode()
+        parameters = json.dumps(self.parameters_of(request), sort_keys=True).encode()
         parameters_digest = digest_of(parameters)
         assets: list[NewAsset] = []
         if parameters_digest != self._parameters:
@@ -62,6 +59,16 @@ class RequestLog:
             started_at=started_at,
         )
         return record, assets
+
+    @staticmethod
+    def parameters_of(request: ModelRequestContext) -> dict[str, JsonValue]:
+        """Return what a request says besides messages: `instructions`, `tools`, `options`."""
+        head = canonical_request((), request.model_settings, request.model_request_parameters)
+        return {
+            'instructions': head.instructions,
+            'tools': cast('JsonValue', head.tools),
+            'options': cast('JsonValue', head.options),
+        }
 
     def _digest(self, messages: Sequence[ModelMessage]) -> str:
         same = sum(1 for _ in takewhile(bool, map(is_, self._messages, messages)))

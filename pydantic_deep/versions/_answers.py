@@ -1,0 +1,121 @@
+"""Answers of people, each accepted once: given in the inbox or with `resume`, acted on by one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic_ai import DeferredToolRequests, DeferredToolResults
+
+from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approvals
+from pydantic_deep.approvals import Decision as Answer
+from pydantic_deep.store import ApprovalRecord, Decision, Store, VersionRecord, new_id
+
+from .errors import NothingAnsweredError
+
+EXPIRED = 'Nobody answered in time.'
+"""What the model is told of a call whose approval expired."""
+
+
+async def decide(
+    store: Store,
+    record: VersionRecord,
+    requests: DeferredToolRequests | None,
+    answers: Mapping[str, Answer],
+    *,
+    by: str | None,
+    reason: str | None,
+) -> None:
+    """Take the answers to what a version waits for.
+
+    Raises:
+        ApprovalError: An answer does not fit; none is taken.
+        ApprovalAnsweredError: Somebody was faster; none is taken.
+    """
+    if requests is not None:
+        answer_approvals(requests, answers)  # refuses what does not fit before anything is taken
+    approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
+    approval_by_pending = {each.pending_id: each for each in approvals}
+    await store.decide(
+        [encode_decision(approval_by_pending[id], answer, by=by, reason=reason) for id, answer in answers.items()]
+    )
+
+
+async def claim(
+    store: Store, record: VersionRecord, requests: DeferredToolRequests | None, run_id: str
+) -> DeferredToolResults:
+    """Let a run act on the answers to what a version waits for, and return them as it takes them.
+
+    Raises:
+        ApprovalAnsweredError: Another run acts on them.
+        NothingAnsweredError: There is no answer.
+    """
+    answers = answers_of(await store.claim_approvals(record.id, run_id))
+    if not answers:
+        raise NothingAnsweredError(record.id)
+    return answer_approvals(requests, answers)
+
+
+def answers_of(approvals: list[ApprovalRecord]) -> dict[str, Answer]:
+    """Return the answers that approvals have, by what each is called among those of its version."""
+    return {each.pending_id: answer for each in approvals if (answer := decode_decision(each)) is not None}
+
+
+def encode_decision(approval: ApprovalRecord, answer: Answer, *, by: str | None, reason: str | None) -> Decision:
+    """Return an answer as the store keeps it."""
+    match answer:
+        case Approve():
+            status, decision = 'approved', {}
+        case Edit():
+            status, decision = 'edited', {'args': dict(answer.args)}
+        case Deny():
+            status, decision = 'denied', {'reason': answer.reason}
+        case Respond():
+            status, decision = 'responded', {'content': answer.content}
+    return Decision(
+        approval_id=approval.id,
+        status=cast('Any', status),
+        decision=json.dumps(decision),
+        arguments_digest=approval.arguments_digest,
+        by=by,
+        reason=reason,
+    )
+
+
+def decode_decision(approval: ApprovalRecord) -> Answer | None:
+    """Return what was answered; `None` if nothing was."""
+    decision: dict[str, Any] = json.loads(approval.decision or '{}')
+    match approval.status:
+        case 'approved':
+            return Approve()
+        case 'edited':
+            return Edit(decision['args'])
+        case 'denied':
+            return Deny(decision['reason'])
+        case 'responded':
+            return Respond(decision['content'])
+        case 'expired':
+            return Deny(EXPIRED)
+        case _:
+            return None
+
+
+async def fresh_approvals(store: Store, record: VersionRecord, version_id: str) -> list[ApprovalRecord]:
+    """Return approvals for another version that waits for the same."""
+    if record.state != 'awaiting_approval':
+        return []
+    return [
+        each._replace(
+            id=new_id(),
+            version_id=version_id,
+            status='pending',
+            decision=None,
+            decided_by=None,
+            reason=None,
+            decided_at=None,
+            resumed_by=None,
+            superseded_by=None,
+        )
+        for each in await store.approvals(status=None, version_id=record.id, limit=10_000)
+    ]

@@ -1,0 +1,104 @@
+"""The mutable handle of a conversation: its head moves with each turn, if nobody else has moved it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Generic
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
+from typing_extensions import Unpack
+
+from pydantic_deep.approvals import Decision
+from pydantic_deep.store import BranchRecord, Commit, HeadMove
+from pydantic_deep_backends import BackendProtocol
+
+from ._turn import Prompt
+from ._version import AgentVersion, DepsT, OutputT
+
+if TYPE_CHECKING:
+    from ._versioned_agent import VersionedAgent
+
+
+class VersionedConversation(Generic[DepsT, OutputT]):
+    """A conversation whose `head` is the version to go on from. Any number of handles may be open, in any process.
+
+    Turns move the head by compare-and-set. Of two that began from the same head one wins; the version of the other is
+    kept on a branch of its own, and its caller is told by `VersionConflictError`.
+    """
+
+    def __init__(self, agent: VersionedAgent[DepsT, OutputT], id: str, backend: BackendProtocol | None) -> None:
+        self.id = id
+        """The `conversation_id`."""
+        self._agent = agent
+        self._backend = backend
+
+    def __repr__(self) -> str:
+        return f'<VersionedConversation {self.id}>'
+
+    async def head(self) -> AgentVersion[DepsT, OutputT]:
+        """Return the version that the head points at now.
+
+        Raises:
+            LookupError: There is no such conversation, or its head was deleted.
+        """
+        conversation = await self._agent.store.conversation(self.id)
+        if conversation is None:
+            raise LookupError(f'There is no conversation {self.id!r} in this store.')
+        if conversation.head_id is None:
+            raise LookupError(f'The conversation {self.id!r} has no head: it was deleted. Set one with `move_to`.')
+        return await self._agent.load(conversation.head_id, backend=self._backend)
+
+    async def advance(
+        self, prompt: Prompt, *, deps: DepsT | None = None, model: Model | str | None = None,
+        **settings: Unpack[ModelSettings],
+    ) -> AgentVersion[DepsT, OutputT]:  # fmt: skip
+        """Run a turn from the head and move it: see `AgentVersion.advance`.
+
+        Raises:
+            VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
+        """
+        head = await self.head()
+        return await self._move(head, await head.advance(prompt, deps=deps, model=model, **settings))
+
+    async def resume(
+        self, answers: Mapping[str, Decision] | None = None, *, by: str | None = None, reason: str | None = None,
+        deps: DepsT | None = None,
+    ) -> AgentVersion[DepsT, OutputT]:  # fmt: skip
+        """Go on with what waits at the head and move it: see `AgentVersion.resume`.
+
+        Raises:
+            VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
+        """
+        head = await self.head()
+        return await self._move(head, await head.resume(answers, by=by, reason=reason, deps=deps))
+
+    async def move_to(self, version: AgentVersion[DepsT, OutputT]) -> None:
+        """Point the head at a version of the conversation, back or to another branch. Files stay as they are.
+
+        Raises:
+            ValueError: The version is of another conversation.
+            VersionConflictError: Somebody else moved the head meanwhile.
+        """
+        if version.conversation_id != self.id:
+            raise ValueError(f'The version {version.id} is of the conversation {version.conversation_id!r}.')
+        conversation = await self._agent.store.conversation(self.id)
+        expected = None if conversation is None else conversation.head_id
+        move = HeadMove(conversation_id=self.id, expected_id=expected, version_id=version.id)
+        await self._agent.store.commit(Commit(heads=[move]))
+
+    async def messages(self) -> list[ModelMessage]:
+        """Return the history of the head."""
+        return await (await self.head()).messages()
+
+    async def branches(self) -> list[BranchRecord]:
+        """Return the branches, oldest first."""
+        return await self._agent.store.branches(self.id)
+
+    async def _move(
+        self, head: AgentVersion[DepsT, OutputT], version: AgentVersion[DepsT, OutputT]
+    ) -> AgentVersion[DepsT, OutputT]:
+        move = HeadMove(conversation_id=self.id, expected_id=head.id, version_id=version.id)
+        await self._agent.store.commit(Commit(heads=[move]))
+        return version

@@ -1,0 +1,79 @@
+"""The version that two others make: the conversation of the one, and the files of both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic_deep.store import Commit, NewAsset, VersionRecord, new_id
+from pydantic_deep_backends import Tree, merge_trees, needed_for_merge
+
+from ._recording import now
+from .errors import MergeConflictError, NoCommonVersionError
+
+if TYPE_CHECKING:
+    from ._versioned_agent import VersionedAgent
+
+
+async def merge_versions(agent: VersionedAgent[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+    """Store and return the version that `ours` and `theirs` make.
+
+    Raises:
+        NoCommonVersionError: They come from no common version.
+        MergeConflictError: Both changed the same.
+    """
+    base = await _common(agent, ours, theirs)
+    base_tree, our_tree, their_tree = [
+        Tree() if each.tree is None else await agent.tree(each.tree) for each in (base, ours, theirs)
+    ]
+    blobs = {
+        digest: await agent.read_asset(digest) for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
+    }
+    result = merge_trees(base_tree, our_tree, their_tree, blobs)
+    if result.conflicts:
+        raise MergeConflictError(result.conflicts)
+    merged = ours._replace(
+        id=new_id(),
+        number=0,
+        parent_id=ours.id,
+        cloned_from=None,
+        merged_from=theirs.id,
+        kind='merge',
+        state='complete',
+        run_id=None,
+        output=None,
+        tree=ours.tree if ours.tree is None and theirs.tree is None else result.tree.digest,
+        created_at=now(),
+    )
+    known = {digest for digest, _ in our_tree.nodes()}
+    await agent.store.commit(
+        Commit(
+            assets=[NewAsset(digest=digest, data=data) for digest, data in result.blobs.items()],
+            nodes=dict(result.tree.nodes(known)),
+            versions=[merged],
+        )
+    )
+    return await agent.store.version(merged.id)
+
+
+async def _common(agent: VersionedAgent[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+    """Return the newest version that both come from; a merge comes from both of its parents."""
+    above = await _ancestors(agent, theirs)
+    found = [each for id, each in (await _ancestors(agent, ours)).items() if id in above]
+    if not found:
+        raise NoCommonVersionError(ours.id, theirs.id)
+    return max(found, key=lambda each: each.number)
+
+
+async def _ancestors(agent: VersionedAgent[Any, Any], record: VersionRecord) -> dict[str, VersionRecord]:
+    found: dict[str, VersionRecord] = {}
+    waiting = [record.id]
+    while waiting:
+        id = waiting.pop()
+        if id in found:
+            continue
+        for each in (await agent.store.lineage(id)).versions:
+            if each.id not in found:
+                found[each.id] = each
+                if each.merged_from is not None:
+                    waiting.append(each.merged_from)
+    return found

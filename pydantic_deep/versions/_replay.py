@@ -1,0 +1,216 @@
+"""A turn once more, on recorded answers and results: every request is compared with what it was then."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import JsonValue
+from pydantic_ai import AgentRunResult, DeferredToolResults, RunContext, ToolDefinition
+from pydantic_ai.capabilities import (
+    AbstractCapability,
+    CapabilityOrdering,
+    ValidatedToolArgs,
+    WrapModelRequestHandler,
+    WrapToolExecuteHandler,
+)
+from pydantic_ai.exceptions import ToolFailed, UserError
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    UserPromptPart,
+    repair_messages,
+)
+from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.settings import ModelSettings, merge_model_settings
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep._canonical import canonical_message
+from pydantic_deep.approvals import answer_approvals
+from pydantic_deep.store import RequestRecord, RunRecord, VersionRecord
+from pydantic_deep_backends import StateBackend, Tree
+
+from ._answers import answers_of
+from ._changes import Replay, RequestDifference
+from ._children import load_replayed
+from ._ledger import replay_result
+from ._pause import decode_pause
+from ._recording import load_usage
+from ._replayed import Replayed
+from ._requests import RequestLog
+from ._settings import load_settings
+from ._turn import Prompt, load_deps
+
+if TYPE_CHECKING:
+    from ._versioned_agent import VersionedAgent
+
+
+class _ReplayEndedError(Exception):
+    """The replay asked for more than was recorded, or found a difference that makes going on pointless."""
+
+
+@dataclass(kw_only=True)
+class _Replayer(AbstractCapability[object]):
+    """Answers requests and calls from what was recorded, and compares."""
+
+    id: str | None = 'recorder'
+    replayed: Replayed
+    recorded: Sequence[RequestRecord]
+    difference: tuple[int, ModelRequestContext] | None = field(default=None, init=False)
+    number: int = field(default=0, init=False)
+    _log: RequestLog = field(default_factory=RequestLog, init=False)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position='outermost')
+
+    async def for_run(self, ctx: RunContext[object]) -> _Replayer:
+        return self
+
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        wrapper = self.replayed.before(model)
+        if wrapper is None:
+            raise _ReplayEndedError
+        return wrapper
+
+    async def wrap_model_request(
+        self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+    ) -> ModelResponse:
+        self.number += 1
+        response = await handler(request_context)
+        request, _ = self._log.note('', request_context, response, started_at=0, duration_us=0)
+        if self.number > len(self.recorded) or request.digest != self.recorded[self.number - 1].digest:
+            self.difference = (self.number, request_context)
+            raise _ReplayEndedError
+        return response
+
+    async def wrap_tool_execute(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: ValidatedToolArgs,
+        handler: WrapToolExecuteHandler,
+    ) -> Any:
+        told = self.replayed.last
+        known = None if told is None else told.calls.get(call.tool_call_id)
+        if known is None or known.result is None:
+            raise ToolFailed('The result of this call was not recorded.')
+        return replay_result(known.result)
+
+
+async def replay(agent: VersionedAgent[Any, Any], record: VersionRecord) -> Replay:
+    """Run the turn of a version again, and compare.
+
+    Raises:
+        ValueError: The version is no end of a turn.
+    """
+    run = None if record.run_id is None else await agent.store.run(record.run_id)
+    if run is None or run.base_id is None or record.kind not in ('turn', 'pause'):
+        raise ValueError(f'The version {record.id} is no end of a turn, but {record.kind}. Replay one that is.')
+    base = await agent.store.version(run.base_id)
+    replayed = await load_replayed(agent.store, run)
+    recorded = await agent.store.requests(run.id)
+    replayer = _Replayer(replayed=replayed, recorded=recorded)
+    history, _ = await agent.history(base)
+    stored, _ = await agent.history(record)
+    prompt = _prompt_of(stored[len(history) :], run.id)
+    result = await _run(agent, base, run, replayer, history, prompt)
+    difference = await _difference(agent, replayer, stored, run)
+    return Replay(
+        requests=replayer.number,
+        difference=difference,
+        output=None if result is None else result.output,
+        messages=[] if result is None else result.all_messages(),
+    )
+
+
+async def _run(
+    agent: VersionedAgent[Any, Any],
+    base: VersionRecord,
+    run: RunRecord,
+    replayer: _Replayer,
+    history: list[ModelMessage],
+    prompt: Prompt | None,
+) -> AgentRunResult[Any] | None:
+    tree = Tree() if base.tree is None else await agent.tree(base.tree)
+    view = StateBackend.of(tree, agent.read_asset)
+    deps = await load_deps(agent.store, base, agent.make_deps(), view)
+    settings, model = load_settings(base.model_settings)
+    options: dict[str, Any] = json.loads(run.options)
+    try:
+        return await agent.agent.run(
+            prompt,
+            message_history=repair_messages(history) if prompt is not None else history,
+            deferred_tool_results=await _results(agent, base, run),
+            conversation_id=base.conversation_id,
+            model=options.get('model') or model,
+            model_settings=merge_model_settings(settings, cast('ModelSettings', options.get('model_settings') or {})),
+            deps=deps,
+            usage=load_usage(base.usage),
+            usage_limits=UsageLimits(request_limit=None),
+            capabilities=[replayer],
+        )
+    except _ReplayEndedError:
+        return None
+    except UserError:
+        raise
+
+
+async def _results(agent: VersionedAgent[Any, Any], base: VersionRecord, run: RunRecord) -> DeferredToolResults | None:
+    if base.pending is None:
+        return None
+    approvals = await agent.store.approvals(status=None, version_id=base.id, limit=10_000)
+    answers = answers_of([each for each in approvals if each.resumed_by == run.id])
+    return answer_approvals(decode_pause(await agent.read_asset(base.pending)), answers)
+
+
+def _prompt_of(messages: Sequence[ModelMessage], run_id: str) -> Prompt | None:
+    """Return what the user said in the first request of a run; `None` if it began without."""
+    for message in messages:
+        if isinstance(message, ModelRequest) and message.run_id == run_id:
+            prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
+            return prompts[-1].content if prompts else None
+    return None
+
+
+async def _difference(
+    agent: VersionedAgent[Any, Any], replayer: _Replayer, stored: Sequence[ModelMessage], run: RunRecord
+) -> RequestDifference | None:
+    if replayer.difference is None:
+        if replayer.number == len(replayer.recorded):
+            return None
+        return RequestDifference(
+            number=min(replayer.number, len(replayer.recorded)) + 1,
+            part='count',
+            detail=f'{len(replayer.recorded)} requests were recorded, and the replay made {replayer.number}.',
+        )
+    number, context = replayer.difference
+    if number > len(replayer.recorded):
+        detail = f'{len(replayer.recorded)} requests were recorded, and the replay made one more.'
+        return RequestDifference(number=number, part='count', detail=detail)
+    recorded = replayer.recorded[number - 1]
+    if recorded.parameters is not None:
+        before: dict[str, JsonValue] = json.loads(await agent.read_asset(recorded.parameters))
+        after = RequestLog.parameters_of(context)
+        for part in ('instructions', 'tools', 'options'):
+            if before.get(part) != after.get(part):
+                return RequestDifference(number=number, part=part, detail=_unified(before.get(part), after.get(part)))
+    sent = [canonical_message(message) for message in context.messages]
+    known = [canonical_message(message) for message in stored[: len(sent)]]
+    for index, (old, new) in enumerate(zip(known, sent, strict=False)):
+        if old != new:
+            return RequestDifference(number=number, part='messages', detail=f'message {index}:\n{_unified(old, new)}')
+    return RequestDifference(
+        number=number, part='messages', detail=f'{len(sent)} messages were sent, as many as were not recorded.'
+    )
+
+
+def _unified(before: object, after: object) -> str:
+    texts = [json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False).splitlines() for value in (before, after)]
+    return '\n'.join(difflib.unified_diff(texts[0], texts[1], 'recorded', 'replayed', lineterm='', n=2))

@@ -1,0 +1,122 @@
+"""The conversations that a turn delegated to, as a tree, and the events that link them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic_deep.store import DelegationRecord, RunState, Store, VersionFilter, VersionRecord
+
+from ._frozen import FrozenJson, freeze
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubagentThread:
+    """A conversation that a tool call delegated to."""
+
+    conversation_id: str
+    """On the wire `sub_agent_thread_id`; `VersionedAgent.thread(…)` returns its messages."""
+    subagent: str
+    """The name that it was called by."""
+    intent: str
+    """What it was asked to do."""
+    arguments: FrozenJson
+    """Those of the tool call."""
+    tool_call_id: str
+    """The call."""
+    run_id: str
+    """The run that made the call."""
+    state: RunState
+    """What became of its last run."""
+    version_id: str | None
+    """Its newest version."""
+    subagents: Sequence[SubagentThread] = ()
+    """Those that it delegated to in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreadEvent:
+    """Something that a conversation tells of its delegations, in the order of the store."""
+
+    kind: Literal['tool_call', 'tool_response']
+    tool_call_id: str
+    tool_name: str
+    data: FrozenJson
+    """Of a `tool_call`: `intent`, `arguments`, `sub_agent_thread_id`. Of a `tool_response`: the same id and `status`."""
+    at: int
+    """Microseconds since 1970."""
+
+
+async def load_subagents(store: Store, run_ids: Sequence[str]) -> list[SubagentThread]:
+    """Return the conversations that runs delegated to."""
+    threads: list[SubagentThread] = []
+    for run_id in run_ids:
+        for link in await store.delegations(parent_run_id=run_id):
+            threads.append(await _thread(store, link))
+    return threads
+
+
+async def load_events(store: Store, conversation_id: str) -> list[ThreadEvent]:
+    """Return the delegations of a conversation as events."""
+    events: list[ThreadEvent] = []
+    for run in reversed(await store.runs(conversation_id=conversation_id)):
+        calls = {(call.response_id, call.tool_call_id): call for call in await store.calls([run.id])}
+        for link in await store.delegations(parent_run_id=run.id):
+            call = calls.get((link.response_id, link.tool_call_id))
+            name = 'task' if call is None else call.tool_name
+            data = {
+                'intent': link.intent,
+                'arguments': _parse(link.arguments),
+                'sub_agent_thread_id': link.child_conversation_id,
+            }
+            events.append(
+                ThreadEvent(
+                    kind='tool_call', tool_call_id=link.tool_call_id, tool_name=name, data=freeze(data),
+                    at=link.created_at,
+                )
+            )  # fmt: skip
+            if call is not None and call.ended_at is not None:
+                response = {'sub_agent_thread_id': link.child_conversation_id, 'status': call.status}
+                events.append(
+                    ThreadEvent(
+                        kind='tool_response', tool_call_id=link.tool_call_id, tool_name=name, data=freeze(response),
+                        at=call.ended_at,
+                    )
+                )  # fmt: skip
+    return sorted(events, key=lambda event: event.at)
+
+
+async def runs_of(store: Store, record: VersionRecord) -> list[str]:
+    """Return the run that made a version, and those of dead processes that it goes on with."""
+    run_ids: list[str] = []
+    run_id = record.run_id
+    while run_id is not None and run_id not in run_ids:
+        run_ids.append(run_id)
+        run = await store.run(run_id)
+        run_id = None if run is None else run.attempt_of
+    return run_ids[::-1]
+
+
+async def _thread(store: Store, link: DelegationRecord) -> SubagentThread:
+    runs = await store.runs(conversation_id=link.child_conversation_id)
+    newest = await store.versions(VersionFilter(conversation_id=link.child_conversation_id), limit=1)
+    return SubagentThread(
+        conversation_id=link.child_conversation_id,
+        subagent=link.subagent,
+        intent=link.intent,
+        arguments=freeze(_parse(link.arguments)),
+        tool_call_id=link.tool_call_id,
+        run_id=link.parent_run_id,
+        state=runs[0].state if runs else 'interrupted',
+        version_id=newest[0].id if newest else None,
+        subagents=await load_subagents(store, [run.id for run in reversed(runs)]),
+    )
+
+
+def _parse(arguments: str) -> object:
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments

@@ -1,0 +1,330 @@
+"""One turn from a version: its files and deps are opened, its run is recorded, and all is closed again.
+
+Not here: what is recorded when (`_recorder`), and what users call (`_version`, `_versioned_agent`).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Protocol, cast
+
+import anyio
+from opentelemetry import trace
+from pydantic import TypeAdapter
+from pydantic_ai import DeferredToolRequests, DeferredToolResults
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.messages import ModelMessage, UserContent, repair_messages
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings, merge_model_settings
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import CallRecord, Commit, RunEnd, RunRecord, Store, VersionRecord, new_id
+from pydantic_deep_backends import BackendProtocol, StateBackend, Tree
+
+from ._file_backends import attach_backend, describe_backend, workspace_key
+from ._files import RunFiles, open_run_files, why_unversioned
+from ._messages import decode_messages
+from ._recorder import Recorder
+from ._recording import Beginning, CallKey, Recording, load_usage, now
+from ._run_files import TurnFiles
+from ._settings import load_settings
+
+Prompt = str | Sequence[UserContent]
+"""What a user says: text, or text with media."""
+
+
+class Host(Protocol):
+    """What a turn needs of the versioned agent."""
+
+    @property
+    def agent(self) -> AbstractAgent[Any, Any]:
+        """The agent."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        ...
+
+    def make_deps(self) -> object:
+        """Return fresh deps."""
+        ...
+
+    async def history(self, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
+        """Return the messages of a version and their ids."""
+        ...
+
+    async def tree(self, digest: str) -> Tree:
+        """Return a tree."""
+        ...
+
+    def keep(self, record: VersionRecord, messages: list[ModelMessage], ids: list[str], tree: Tree | None) -> None:
+        """Keep at hand what the next turn will ask for."""
+        ...
+
+    @property
+    def approval_timeout_seconds(self) -> float | None:
+        """After how many seconds what waits is denied."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnRequest:
+    """What is to be done."""
+
+    base: VersionRecord
+    """The version that the turn goes on from."""
+    prompt: Prompt | None = None
+    results: DeferredToolResults | None = None
+    """Answers for what the version waits for."""
+    claim_results: Callable[[str], Awaitable[DeferredToolResults]] | None = None
+    """Returns them when the run is known to the store, by its id: from then on nobody else acts on them."""
+    backend: BackendProtocol | None = None
+    """The files of the version, if the caller has them open."""
+    deps: object = None
+    """The deps to use instead of fresh ones."""
+    model: Model | str | None = None
+    model_settings: ModelSettings | None = None
+    branch: str | None = None
+    """How the branch is to be called."""
+    usage_limits: UsageLimits | None = None
+    run_id: str = field(default_factory=new_id)
+    attempt_of: str | None = None
+    """The run of a dead process that this one goes on with."""
+    settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
+    """What that one has begun."""
+    can_pause: bool = False
+    """Whether the run must be able to wait, whatever the agent says."""
+
+
+class UnversionedFilesWarning(UserWarning):
+    """The files of a backend are in no version, because it cannot tell what was written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenTurn:
+    """A turn that is ready to run."""
+
+    arguments: dict[str, Any]
+    """What `agent.run` takes."""
+    recording: Recording
+    """Its `tip` is the version that the turn ends with, when the run has ended."""
+    backend: BackendProtocol | None
+    """The files of the deps."""
+
+
+@asynccontextmanager
+async def open_turn(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
+    """Open the files of a version, make its deps, and record that a run begins."""
+    base = request.base
+    opened = await _open_files(host, request)
+    try:
+        if opened is not None:
+            base = opened.base
+        messages, ids = await host.history(base)
+        given = request.deps if request.deps is not None else host.make_deps()
+        deps = await load_deps(host.store, base, given, None if opened is None else opened.files.files.backend)
+        settings, model = load_settings(base.model_settings)
+        run = await _begin(host, request, base)
+        results = request.results
+        if request.claim_results is not None:
+            try:
+                results = await request.claim_results(run.id)
+            except BaseException:
+                with anyio.CancelScope(shield=True):
+                    await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+                raise
+        begin = Beginning(
+            base=base,
+            messages=messages,
+            message_ids=ids,
+            run_record=run,
+            files=None if opened is None else opened.files,
+            workspace=None if opened is None else opened.workspace,
+            branch_name=request.branch,
+            settled=request.settled,
+        )
+        recording = Recording(store=host.store, begin=begin)
+        timeout = host.approval_timeout_seconds
+        recorder = Recorder(
+            store=host.store,
+            recording=recording,
+            can_pause=request.can_pause or _can_pause(host.agent),
+            expires_at=None if timeout is None else now() + int(timeout * 1_000_000),
+        )
+        limits = request.usage_limits or (deps.usage_limits if isinstance(deps, DeepAgentDeps) else None)
+        arguments: dict[str, Any] = {
+            'user_prompt': request.prompt,
+            'message_history': repair_messages(messages) if request.prompt is not None else messages,
+            'deferred_tool_results': results,
+            'conversation_id': base.conversation_id,
+            'run_id': request.run_id,
+            'model': request.model or model,
+            'model_settings': merge_model_settings(settings, request.model_settings),
+            'deps': deps,
+            'usage': load_usage(base.usage),
+            'usage_limits': limits or UsageLimits(request_limit=None),
+            'capabilities': [recorder],
+        }
+        if request.can_pause:
+            arguments['output_type'] = [host.agent.output_type, DeferredToolRequests]
+        yield OpenTurn(
+            arguments=arguments,
+            recording=recording,
+            backend=None if opened is None else opened.files.files.backend,
+        )
+        host.keep(recording.tip, *recording.history, tree=None if opened is None else opened.files.tree)
+    finally:
+        if opened is not None:
+            with anyio.CancelScope(shield=True):
+                await opened.files.files.aclose()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OpenFiles:
+    files: TurnFiles
+    workspace: str | None
+    base: VersionRecord
+    """The version with the files as they are: the one asked for, or an edit of it."""
+
+
+async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
+    """Open the files of a version: in their directory if it holds them and nobody works in it, else in a view."""
+    base, store = request.base, host.store
+    if base.tree is None:
+        return None
+    backend = request.backend
+    if backend is None and base.backend is not None:
+        backend = attach_backend(base.backend)
+    described = None if backend is None else describe_backend(backend)
+    workspace = None if described is None else workspace_key(described)
+    in_place = workspace is not None and await store.claim_workspace(workspace, request.run_id, base.id)
+    tree = await host.tree(base.tree)
+
+    async def read_blob(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    files = await open_run_files(
+        backend or StateBackend(), tree=tree, read_blob=read_blob, in_place=in_place, scratch=tempfile.gettempdir()
+    )
+    if files is None:
+        raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
+    turn_files = TurnFiles(files=files, tree=tree)
+    if not in_place:
+        return _OpenFiles(files=turn_files, workspace=None, base=base)
+    new = await turn_files.capture(is_full=True)
+    if new.tree != base.tree and request.attempt_of is None:
+        edit = base._replace(
+            id=new_id(), number=0, parent_id=base.id, cloned_from=None, merged_from=None, kind='edit', run_id=None,
+            tree=new.tree, created_at=now(),
+        )  # fmt: skip
+        await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit]))
+        base = edit
+    elif new.tree != base.tree:
+        await store.commit(Commit(assets=new.assets, nodes=new.nodes))
+    return _OpenFiles(files=turn_files, workspace=workspace, base=base)
+
+
+async def open_files_of(backend: BackendProtocol) -> RunFiles | None:
+    """Return the files of a backend as they are; `None`, with a warning, if they cannot be versioned."""
+    reason = why_unversioned(backend)
+    if reason is not None:
+        warnings.warn(reason, UnversionedFilesWarning, stacklevel=4)
+        return None
+
+    async def read_blob(digest: str) -> bytes:
+        raise KeyError(digest)
+
+    return await open_run_files(backend, tree=Tree(), read_blob=read_blob, in_place=True)
+
+
+async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRecord:
+    span = trace.get_current_span().get_span_context()
+    run = RunRecord(
+        id=request.run_id,
+        conversation_id=base.conversation_id,
+        base_id=base.id,
+        agent_name=base.agent_name,
+        attempt_of=request.attempt_of,
+        parent_run_id=None,
+        state='running',
+        owner=None,
+        prompt=None if request.prompt is None else encode_prompt(request.prompt),
+        options=json.dumps(
+            {
+                'model': request.model if isinstance(request.model, str) else None,
+                'model_settings': _json_settings(request.model_settings),
+                'resumes': request.results is not None or request.claim_results is not None,
+                'branch': request.branch,
+            }
+        ),
+        usage='{}',
+        cost=None,
+        error=None,
+        trace_id=f'{span.trace_id:032x}' if span.is_valid else None,
+        started_at=now(),
+        ended_at=None,
+    )
+    await host.store.commit(Commit(runs=[run]))
+    return run
+
+
+async def load_deps(store: Store, record: VersionRecord, given: object, backend: BackendProtocol | None) -> object:
+    """Return deps with the state that a version has of them, and with its files."""
+    if not isinstance(given, DeepAgentDeps):
+        return given
+    deps = given
+    if record.deps is not None:
+        live = {
+            each.name: getattr(given, each.name) for each in fields(given) if each.init and each.metadata.get('live')
+        }
+        deps = type(given).from_json((await store.asset(record.deps)).data, **live)
+    return deps if backend is None else replace(deps, backend=backend)
+
+
+def encode_prompt(prompt: Prompt) -> bytes:
+    """Return what a user said as JSON."""
+    return _prompts().dump_json(prompt)
+
+
+def decode_prompt(data: bytes) -> Prompt:
+    """Return what a user said from its JSON."""
+    return _prompts().validate_json(data)
+
+
+def _prompts() -> TypeAdapter[Prompt]:
+    return TypeAdapter(str | Sequence[UserContent])
+
+
+def _json_settings(settings: ModelSettings | None) -> dict[str, object]:
+    kept: dict[str, object] = {}
+    for name, value in (settings or {}).items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            continue
+        kept[name] = value
+    return kept
+
+
+def _can_pause(agent: AbstractAgent[Any, Any]) -> bool:
+    output = agent.output_type
+    kinds = cast('Sequence[object]', output) if isinstance(output, Sequence) else [output]
+    return any(kind is DeferredToolRequests or DeferredToolRequests in getattr(kind, '__args__', ()) for kind in kinds)
+
+
+async def load_history(store: Store, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
+    """Return the messages of a version and their ids."""
+
+    async def read(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    records = await store.messages(record.branch_id, record.message_count)
+    return await decode_messages(records, read), [each.id for each in records]

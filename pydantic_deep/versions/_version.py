@@ -1,0 +1,383 @@
+"""`AgentVersion`: everything that was true of one conversation at one moment, and what can be done from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Generic, cast
+
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RunUsage, UsageLimits
+from typing_extensions import TypeVar, Unpack
+
+from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
+from pydantic_deep.store import VersionKind, VersionRecord, VersionState
+from pydantic_deep.todos import Todo
+from pydantic_deep_backends import BackendProtocol, Tree
+
+from ._frozen import FrozenJson, freeze
+from ._pause import decode_pause
+from ._recording import load_usage
+from ._settings import load_settings
+from ._turn import Prompt
+
+if TYPE_CHECKING:
+    from ._changes import Replay, VersionDiff
+    from ._stream import TurnStream
+    from ._subagents import SubagentThread
+    from ._versioned_agent import VersionedAgent
+
+DepsT = TypeVar('DepsT', default=object)
+OutputT = TypeVar('OutputT', default=str)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What a version refers to that was read with it."""
+
+    deps: bytes | None = None
+    pending: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AgentVersion(Generic[DepsT, OutputT]):
+    """What was true of one conversation at one moment: messages, files, todos, what waits. It never changes.
+
+    Everything that goes on from it makes another version: what was there stays, so nothing can be lost by trying.
+    Versions are equal if they are the same one.
+    """
+
+    _agent: VersionedAgent[DepsT, OutputT]
+    _record: VersionRecord
+    _loaded: Loaded = field(default_factory=Loaded)
+    _backend: BackendProtocol | None = None
+    """The files that the caller has open."""
+
+    @property
+    def id(self) -> str:
+        """A UUIDv7: whoever sees it learns when it was made. It is identity and no permission."""
+        return self._record.id
+
+    @property
+    def parent_id(self) -> str | None:
+        """The version that it came from, also if that one was deleted since; `None` for a root."""
+        return self._record.parent_id
+
+    @property
+    def cloned_from(self) -> str | None:
+        """The version that it is a clone of."""
+        return self._record.cloned_from
+
+    @property
+    def merged_from(self) -> str | None:
+        """The second parent of a merge."""
+        return self._record.merged_from
+
+    @property
+    def kind(self) -> VersionKind:
+        """How it came to be: `root`, `step`, `turn`, `pause`, `edit` or `merge`."""
+        return self._record.kind
+
+    @property
+    def state(self) -> VersionState:
+        """What became of its turn: `complete`, `awaiting_approval`, `interrupted` or `failed`."""
+        return self._record.state
+
+    @property
+    def conversation_id(self) -> str:
+        """The conversation."""
+        return self._record.conversation_id
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that its messages are on; the first one is `main`."""
+        return self._record.branch
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that made it."""
+        return self._record.run_id
+
+    @property
+    def agent_name(self) -> str:
+        """The name of the agent."""
+        return self._record.agent_name
+
+    @property
+    def name(self) -> str | None:
+        """The name that it was given; children have it too."""
+        return self._record.name
+
+    @property
+    def metadata(self) -> Mapping[str, FrozenJson]:
+        """What it was given to keep; children have it too. It cannot be changed at any level."""
+        return cast('Mapping[str, FrozenJson]', freeze(json.loads(self._record.metadata)))
+
+    @property
+    def model(self) -> str | None:
+        """The model that answered, as `provider:name`; before any has, the one that was asked for."""
+        return self._record.model
+
+    @property
+    def model_settings(self) -> ModelSettings:
+        """The defaults of its turns."""
+        return load_settings(self._record.model_settings)[0]
+
+    @property
+    def usage(self) -> RunUsage:
+        """What the conversation has used up to here."""
+        return load_usage(self._record.usage)
+
+    @property
+    def output(self) -> OutputT | None:
+        """What the turn answered with; `None` for a version that answers nothing."""
+        text = self._record.output
+        return None if text is None else self._agent.parse_output(text)
+
+    @property
+    def pending(self) -> list[PendingApproval]:
+        """What waits for a person, subagents included."""
+        return pending_approvals(self.deferred_tool_requests)
+
+    @property
+    def deferred_tool_requests(self) -> DeferredToolRequests | None:
+        """What waits, as pydantic-ai has it."""
+        return None if self._loaded.pending is None else decode_pause(self._loaded.pending)
+
+    @property
+    def todos(self) -> list[Todo]:
+        """The plan."""
+        if self._loaded.deps is None:
+            return []
+        return [Todo(**todo) for todo in json.loads(self._loaded.deps).get('todos', [])]
+
+    @property
+    def tree(self) -> str | None:
+        """The digest of its files; `None` where files are not versioned."""
+        return self._record.tree
+
+    @property
+    def message_count(self) -> int:
+        """How many messages its history has."""
+        return self._record.message_count
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was made."""
+        return datetime.fromtimestamp(self._record.created_at / 1e6, UTC)
+
+    @property
+    def backend(self) -> BackendProtocol | None:
+        """The files, if the caller has them open."""
+        return self._backend
+
+    @property
+    def record(self) -> VersionRecord:
+        """It, as the store has it."""
+        return self._record
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, AgentVersion) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        name = f' {self.name!r}' if self.name else ''
+        return (
+            f'<AgentVersion {self.id}{name}: {self.kind}, {self.state}, {self.message_count} messages, {self.branch}>'
+        )
+
+    async def advance(
+        self,
+        prompt: Prompt,
+        *,
+        deps: DepsT | None = None,
+        model: Model | str | None = None,
+        branch: str | None = None,
+        usage_limits: UsageLimits | None = None,
+        **settings: Unpack[ModelSettings],
+    ) -> AgentVersion[DepsT, OutputT]:
+        """Run a turn from here, and return the version that it ends with.
+
+        Two turns from one version are two children of it. If the directory of the files holds this version and nobody
+        works in it, the turn works there; what was edited there since becomes a version of its own, before the turn.
+        Otherwise it works on a view of the files, and `checkout` puts them into the directory.
+
+        A run that fails raises its error, and what it did until then is a version: its id is in a note of the error.
+
+        Args:
+            prompt: What the user says.
+            deps: The deps of the run instead of fresh ones. Todos, uploads and files are those of the version.
+            model: The model of this turn.
+            branch: A name for a branch that begins with this turn.
+            usage_limits: What the conversation may use, all of its turns together.
+            **settings: Settings of this turn, such as `temperature=0`; they win over those of the version.
+
+        Raises:
+            ApprovalsPendingError: The version waits for a person: `resume` it.
+            BranchExistsError: The conversation has a branch of that name.
+        """
+        return await self._agent.advance(
+            self, prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
+        )
+
+    def advance_stream(
+        self,
+        prompt: Prompt,
+        *,
+        deps: DepsT | None = None,
+        model: Model | str | None = None,
+        branch: str | None = None,
+        usage_limits: UsageLimits | None = None,
+        **settings: Unpack[ModelSettings],
+    ) -> TurnStream[DepsT, OutputT]:
+        """Run a turn from here, and yield the text of its answers as it comes.
+
+        ```python test="skip: a fragment, the guide runs it"
+        async with version.advance_stream('Add a chart') as stream:
+            async for text in stream:
+                print(text, end='')
+        after = stream.version
+        ```
+
+        Nothing of a stream is stored but whole steps; the version is made when the run ends. Leaving the `async with`
+        early stops the run, and what it did is an `interrupted` version.
+        """
+        return self._agent.advance_stream(
+            self, prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
+        )
+
+    async def resume(
+        self,
+        answers: Mapping[str, Decision] | None = None,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        deps: DepsT | None = None,
+    ) -> AgentVersion[DepsT, OutputT]:
+        """Go on with a turn that waits, with these answers and those that were given before.
+
+        Each approval is answered once, by whoever is first. What is not answered waits on.
+
+        Args:
+            answers: By the `id` of each of `pending`; without any, those that the inbox has are acted on.
+            by: Who answers.
+            reason: Why.
+            deps: The deps of the run instead of fresh ones.
+
+        Raises:
+            NothingPendingError: The version waits for nothing.
+            UnknownApprovalError: No pending call has such an id.
+            ApprovalAnsweredError: Somebody was faster, or another run acts on the answers already.
+            UnansweredApprovalError: A call that cannot wait on has no answer.
+        """
+        return await self._agent.resume(self, answers or {}, by=by, reason=reason, deps=deps)
+
+    async def messages(self, *, start: int = 0, stop: int | None = None) -> list[ModelMessage]:
+        """Return the history, or the messages of it from the `start`th to before the `stop`th."""
+        return await self._agent.messages_of(self._record, start, stop)
+
+    async def lineage(self) -> Lineage[DepsT, OutputT]:
+        """Return the versions from the root to this one, both included.
+
+        Raises:
+            VersionNotFoundError: One on the way is missing, and nobody has deleted it: the store is damaged.
+        """
+        return await self._agent.lineage_of(self._record)
+
+    async def children(self, *, steps: bool = False) -> list[AgentVersion[DepsT, OutputT]]:
+        """Return the versions that came from this one, oldest first.
+
+        Args:
+            steps: Also those in the middle of turns.
+        """
+        return await self._agent.children_of(self._record, steps=steps)
+
+    async def steps(self) -> list[AgentVersion[DepsT, OutputT]]:
+        """Return the versions in the middle of the turn that made this one, in their order."""
+        return await self._agent.steps_of(self._record)
+
+    async def clone(self) -> AgentVersion[DepsT, OutputT]:
+        """Return a new version with all that this one has and the same parent: a sibling. (Not what `git clone` does.)
+
+        What waits in it waits once more, to be answered otherwise.
+        """
+        return await self._agent.clone(self)
+
+    async def with_metadata(
+        self,
+        metadata: Mapping[str, object] | None = None,
+        *,
+        name: str | None = None,
+        model_settings: ModelSettings | None = None,
+    ) -> AgentVersion[DepsT, OutputT]:
+        """Return a child with other metadata, another name, or other default settings; what is `None` stays.
+
+        Raises:
+            InvalidSettingsError: A setting cannot be kept.
+            ValueError: The metadata are no JSON.
+        """
+        return await self._agent.edit(self, metadata=metadata, name=name, model_settings=model_settings)
+
+    async def diff(self, other: AgentVersion[DepsT, OutputT]) -> VersionDiff:
+        """Return what is different in `other`: messages, files as unified diffs, todos, usage."""
+        return await self._agent.diff(self, other)
+
+    async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
+        """Return a child with the files of both: what each changed since they parted.
+
+        Text that both changed in different places is joined line by line. The conversation is this one's.
+
+        Raises:
+            MergeConflictError: Both changed the same; it lists where. Nothing is made.
+        """
+        return await self._agent.merge(self, other)
+
+    async def checkout(self, *, force: bool = False, backend: BackendProtocol | None = None) -> None:
+        """Make the files of the directory those of this version.
+
+        Files that are ignored, or too large for a version, stay as they are. Repeat it after a crash.
+
+        Args:
+            force: Keep edits that no version has as a version of its own first, and go on.
+            backend: The directory, if it is another than the version's own.
+
+        Raises:
+            UnversionedChangesError: The directory has edits that no version has. Nothing was changed.
+        """
+        await self._agent.checkout(self, force=force, backend=backend)
+
+    async def files(self) -> BackendProtocol:
+        """Return its files, to be read; contents are fetched when they are."""
+        return await self._agent.files_of(self._record)
+
+    async def file_tree(self) -> Tree:
+        """Return the tree of its files; empty where files are not versioned."""
+        return Tree() if self.tree is None else await self._agent.tree(self.tree)
+
+    async def subagents(self) -> Sequence[SubagentThread]:
+        """Return the conversations that its turn delegated to, each with those that it delegated to in turn."""
+        return await self._agent.subagents_of(self._record)
+
+    async def replay(self) -> Replay:
+        """Run its turn again with the answers and results that were recorded: no model, no tool.
+
+        Returns whether every request was the same as then, and the first difference if one was not.
+
+        Raises:
+            ValueError: It is no end of a turn.
+        """
+        return await self._agent.replay(self)
+
+
+class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT]):
+    """Versions from the root to one of them."""
+
+    truncated_at: str | None = None
+    """The id of the deleted version at which it ends; `None` if it reaches a root."""
