@@ -98,10 +98,8 @@ def _where(filter: VersionFilter) -> tuple[list[str], list[Value]]:
     if filter.until is not None:
         where.append(f'v.created_at < {bind(filter.until)}')
     if filter.conversation_id is not None:
-        of_conversation = (
-            f'SELECT number FROM branch WHERE conversation_id = {bind(_keys.pack_id(filter.conversation_id))}'
-        )
-        where.append(f'v.branch IN ({of_conversation})')
+        id = bind(_keys.pack_id(filter.conversation_id))
+        where.append(f'v.conversation = (SELECT number FROM conversation WHERE id = {id})')
     config: list[str] = []
     if filter.name is not None:
         escaped = filter.name.casefold().replace('\\', '\\\\').replace('%', '\\%').replace('_', '\\_')
@@ -184,11 +182,24 @@ def conversations(limit: int, offset: int) -> Operation[list[ConversationRecord]
 
 def asset(digest: str) -> Operation[AssetRecord]:
     """Read an asset, and make sure that it is what its digest says."""
-    sql = 'SELECT data, media_type, size_bytes, created_at FROM asset WHERE digest = ?1'
-    rows = yield Statement(sql, (_keys.pack_digest(digest),))
-    if not rows:
+    found = yield from assets([digest])
+    if digest not in found:
         raise AssetNotFoundError(digest)
-    stored, media_type, size_bytes, created_at = rows[0]
+    return found[digest]
+
+
+def assets(digests: Collection[str]) -> Operation[dict[str, AssetRecord]]:
+    """Read those assets that are there, and make sure that they are what their digests say."""
+    rows = yield from select_in(
+        'SELECT digest, data, media_type, size_bytes, created_at FROM asset WHERE digest IN ({})',
+        map(_keys.pack_digest, set(digests)),
+    )
+    return {record.digest: record for record in map(_asset_from, rows)}
+
+
+def _asset_from(row: Row) -> AssetRecord:
+    packed, stored, media_type, size_bytes, created_at = row
+    digest = digest_from(packed)
     data = _codec.decode(stored if isinstance(stored, bytes) else b'')
     if digest_of(data) != digest:
         raise StoreUnavailableError(f'The asset {digest!r} is damaged. Restore the database from a backup.')

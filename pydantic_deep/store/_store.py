@@ -232,6 +232,10 @@ class SqlStore:
         """Return contents."""
         return await self._read(partial(reads.asset, digest), digest)
 
+    async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
+        """Return those of several contents that are there, by digest."""
+        return await self._read(partial(reads.assets, digests), *digests)
+
     async def has_assets(self, digests: Collection[str]) -> set[str]:
         """Return those of the digests that are there."""
         return await self._read(partial(reads.has_assets, digests), *digests)
