@@ -139,7 +139,7 @@ def _condemn(kind: int, now: int, grace: int) -> Operation[None]:
     )
     yield Statement(
         'INSERT INTO doomed (kind, number) SELECT kind, number FROM condemned'
-        f' WHERE kind = {kind} AND (since < ?1 OR ?2 = 0) AND since <= ?3',
+        f' WHERE kind = {kind} AND (since < ?1 OR CAST(?2 AS BIGINT) = 0) AND since <= ?3',
         (now, grace, now - grace),
     )
 

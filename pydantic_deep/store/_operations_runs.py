@@ -97,7 +97,7 @@ def approvals(
 ) -> Operation[list[ApprovalRecord]]:
     """Read approvals, oldest first."""
     values: list[Value] = [now, limit]
-    where = ['?1 = ?1']
+    where = ['CAST(?1 AS BIGINT) IS NOT NULL']
     if status == 'pending':
         where = ["status = 'pending'", f'NOT {_EXPIRED}']
     elif status == 'expired':
