@@ -32,7 +32,7 @@ except ModuleNotFoundError as error:
 
 from ._engine import Operation, Row, Statement
 from ._postgres_driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
-from ._postgres_errors import AGAIN, LOST, explained, unknown_commit
+from ._postgres_errors import AGAIN, LOST, explained, said, unknown_commit
 from ._postgres_owner import OwnerSession
 from ._postgres_url import without_password
 from ._schema import POSTGRES, migrate
@@ -155,6 +155,8 @@ class PostgresEngine:
                 await self._distrust_connections()
                 if losses > 1:
                     raise explained(error, self._url) from error
+            except asyncpg.DataError as error:
+                raise ValueError(f'PostgreSQL does not keep a value: {said(error)}.') from error
             except asyncpg.PostgresError as error:
                 raise explained(error, self._url) from error
 
