@@ -25,8 +25,8 @@ _SAMPLE_BYTES: Final = 65_536
 _DICTIONARY_LIMIT: Final = 65_536
 """Contents above this are not tried with the dictionary: it could save a thousandth of them."""
 
-_SMALLEST: Final = 24
-"""Shorter contents are not tried: the frame of zlib takes 11 bytes."""
+_SMALLEST: Final = 128
+"""Shorter contents are not tried: a page of versions has hundreds, and to inflate them would take half its time."""
 
 DICTIONARY_V1: Final = (
     b'{"type":"object","properties":{"path":{"type":"string","description":"required":["path"]'

@@ -33,6 +33,7 @@ def pack_id(id: str) -> bytes:
     return packed + _TEXT if len(packed) == 16 else packed
 
 
+@lru_cache(maxsize=4096)
 def unpack_id(packed: bytes) -> str:
     """Return what `pack_id` was given."""
     if len(packed) != 16:

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from . import _keys, _rows
-from ._engine import Operation, Row, Statement
+from ._engine import Operation, Row, Statement, Value
 from ._operations_contents import put_messages
 from ._sql import insert, insert_many, integer
 from ._types import Append, BranchRecord
 from .errors import BranchExistsError
 
 
-def append(asked: Append, bodies: Mapping[str, bytes], now: int) -> Operation[tuple[BranchRecord, int, dict[str, int]]]:
-    """Append messages; return the branch where they went, its number, and the numbers of the messages."""
+class Appended(NamedTuple):
+    """Where messages went."""
+
+    branch: BranchRecord
+    number: int
+    conversation: int
+    """The number of its conversation."""
+    messages: dict[str, int]
+    """The numbers of the messages by id."""
+
+
+def conversation_of(id: str, number: Value) -> int:
+    """Return the number of the conversation of a branch. Raises `ValueError` if it is not there."""
+    if number is None:
+        raise ValueError(f'There is no conversation {id!r}. Name it in `conversations`, with or before its versions.')
+    return integer(number)
+
+
+def append(asked: Append, bodies: Mapping[str, bytes], now: int) -> Operation[Appended]:
+    """Append messages."""
     numbers = yield from put_messages(bodies, [each.id for each in asked.messages if each.body is None])
     is_fork = asked.is_fork or asked.rewrites is not None
     moved = False
@@ -25,6 +44,7 @@ def append(asked: Append, bodies: Mapping[str, bytes], now: int) -> Operation[tu
     if not rows:
         raise ValueError(f'There is no branch {asked.branch_id!r}. Commit it first, or name it in `branches`.')
     branch, number = _rows.branch_from(rows[0]), integer(rows[0][9])
+    conversation = conversation_of(branch.conversation_id, rows[0][10])
     if not moved:
         if not 0 <= asked.at <= branch.tip_seq or not 0 <= (asked.rewrites or 0) <= branch.tip_seq:
             wanted = max(asked.at, asked.rewrites or 0)
@@ -32,7 +52,7 @@ def append(asked: Append, bodies: Mapping[str, bytes], now: int) -> Operation[tu
         branch, number = yield from _fork(asked, branch, number, now)
     entries: list[Row] = [(number, asked.at + index, numbers[each.id]) for index, each in enumerate(asked.messages)]
     yield from insert_many('entry', 'branch, seq, message', entries)
-    return branch, number, numbers
+    return Appended(branch, number, conversation, numbers)
 
 
 def _fork(asked: Append, origin: BranchRecord, number: int, now: int) -> Operation[tuple[BranchRecord, int]]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from . import _keys, _rows
 from ._engine import Operation, Row, Statement
-from ._operations_append import append
+from ._operations_append import Appended, append, conversation_of
 from ._operations_contents import put_assets, put_mentions, put_nodes
 from ._prepare import Prepared, fields_of
 from ._sql import id_from, id_or_none, insert, insert_many, integer, select_in, text_or_none
@@ -26,7 +26,7 @@ MERGED: Final = 1
 """Kinds of edges: a version has at most one of each."""
 
 _VERSION: Final = (
-    'id, parent_id, cloned_from, merged_from, kind, state, branch, message_count, run_id, config, usage, output,'
+    'id, parent_id, cloned_from, merged_from, kind, state, conversation, branch, message_count, run_id, config, usage, output,'
     ' pending, deps, tree, created_at'
 )
 _CONFIG: Final = 'digest, agent_name, name, folded_name, metadata, model, model_settings, backend'
@@ -43,8 +43,7 @@ class Writing:
     nodes: dict[str, int] = field(default_factory=dict[str, int])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
     """Of versions, those that are referred to and those that are new."""
-    branch: BranchRecord | None = None
-    branch_number: int = 0
+    appended: Appended | None = None
 
     def asset(self, digest: str | None) -> int | None:
         """Return the number of an asset."""
@@ -70,11 +69,9 @@ def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committe
     yield from _put_branches(new.branches)
     yield from _find_versions(writing)
     yield from _put_runs(writing)
-    message_numbers: dict[str, int] = {}
     if new.append is not None:
-        appended = yield from append(new.append, prepared.bodies, now)
-        writing.branch, writing.branch_number, message_numbers = appended
-    yield from put_mentions(prepared.mentions, writing.assets, message_numbers)
+        writing.appended = yield from append(new.append, prepared.bodies, now)
+    yield from put_mentions(prepared.mentions, writing.assets, writing.appended.messages if writing.appended else {})
     yield from _settle(new)
     yield from _put_versions(writing)
     yield from _put_ledger(writing)
@@ -84,7 +81,7 @@ def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committe
     yield from _put_workspaces(writing)
     conflict = yield from _move_heads(new.heads)
     numbers = {version.id: writing.numbers[version.id] for version in new.versions}
-    return Committed(branch=writing.branch, numbers=numbers), conflict
+    return Committed(branch=writing.appended.branch if writing.appended else None, numbers=numbers), conflict
 
 
 def _check_fence(run_id: str, owner: str) -> Operation[None]:
@@ -106,8 +103,8 @@ def _trees_of(new: Commit) -> set[str]:
 
 def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
     for branch in branches:
-        others = [other for other in (branch.parent_id, branch.rewrites_id) if other is not None]
-        number_by_id = yield from branch_numbers(others)
+        others = {other for other in (branch.parent_id, branch.rewrites_id) if other is not None}
+        number_by_id = {id_from(row[0]): row[1] for row in (yield from _find_branches(others))}
         row = (
             *(_keys.pack_id(branch.id), _keys.pack_id(branch.conversation_id), branch.name),
             *(None if branch.parent_id is None else number_by_id[branch.parent_id], branch.fork_seq, branch.fork_seq),
@@ -119,14 +116,16 @@ def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
             raise BranchExistsError(branch.name)
 
 
-def branch_numbers(ids: Iterable[str]) -> Operation[dict[str, int]]:
-    """Return the numbers of branches. Raises `ValueError` if there is none of an id."""
-    wanted = set(ids)
-    rows = yield from select_in('SELECT id, number FROM branch WHERE id IN ({})', map(_keys.pack_id, wanted))
-    found = {id_from(id): integer(number) for id, number in rows}
-    if missing := wanted - found.keys():
+def _find_branches(ids: set[str]) -> Operation[list[Row]]:
+    """Return (id, number, conversation_id, number of the conversation) of branches that must be there."""
+    sql = (
+        'SELECT b.id, b.number, b.conversation_id, c.number FROM branch b'
+        ' LEFT JOIN conversation c ON c.id = b.conversation_id WHERE b.id IN ({})'
+    )
+    rows = yield from select_in(sql, map(_keys.pack_id, ids))
+    if missing := ids - {id_from(row[0]) for row in rows}:
         raise ValueError(f'There is no branch {min(missing)!r}. Commit it first, or name it in `branches`.')
-    return found
+    return rows
 
 
 def _find_versions(writing: Writing) -> Operation[None]:
@@ -185,13 +184,15 @@ def _put_versions(writing: Writing) -> Operation[None]:
     yield from insert_many('edge', 'child, kind, parent', edges)
 
 
-def _branches_of(writing: Writing) -> Operation[dict[str, int]]:
-    """Return the number of the branch of each version by the id that the version says."""
-    known: dict[str, int] = {}
-    if (asked := writing.prepared.commit.append) is not None:
-        known[asked.branch_id] = writing.branch_number
-    rest = {version.branch_id for version in writing.prepared.commit.versions} - known.keys()
-    return known | (yield from branch_numbers(rest)) if rest else known
+def _branches_of(writing: Writing) -> Operation[dict[str, tuple[int, int]]]:
+    """Return the numbers of the conversation and the branch of each version, by the id of branch that it says."""
+    known: dict[str, tuple[int, int]] = {}
+    if (asked := writing.prepared.commit.append) is not None and writing.appended is not None:
+        known[asked.branch_id] = (writing.appended.conversation, writing.appended.number)
+    if rest := {version.branch_id for version in writing.prepared.commit.versions} - known.keys():
+        rows = yield from _find_branches(rest)
+        known |= {id_from(row[0]): (conversation_of(id_from(row[2]), row[3]), integer(row[1])) for row in rows}
+    return known
 
 
 def _put_configs(writing: Writing) -> Operation[dict[str, int]]:
@@ -209,10 +210,10 @@ def _put_configs(writing: Writing) -> Operation[dict[str, int]]:
     return {id: found[row[0]] for id, row in writing.prepared.configs.items()}
 
 
-def _version_row(writing: Writing, version: VersionRecord, branch: int, config: int) -> Row:
+def _version_row(writing: Writing, version: VersionRecord, branch: tuple[int, int], config: int) -> Row:
     return (
         *(_keys.pack_id(version.id), id_or_none(version.parent_id), id_or_none(version.cloned_from)),
-        *(id_or_none(version.merged_from), version.kind, version.state, branch, version.message_count),
+        *(id_or_none(version.merged_from), version.kind, version.state, *branch, version.message_count),
         *(id_or_none(version.run_id), config, text_or_none(version.usage), text_or_none(version.output)),
         *(writing.asset(version.pending), writing.asset(version.deps), writing.node(version.tree), version.created_at),
     )

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
 from pydantic_deep_backends.snapshots import digest_of, node_references
@@ -13,7 +13,7 @@ from . import _codec, _keys, _rows
 from ._engine import Operation, Row, Statement, Value
 from ._operations_commit import PARENT
 from ._prepare import canonical
-from ._sql import bytes_from, digest_from, id_from, integer, marks, select_in
+from ._sql import bytes_from, digest_from, id_from, id_or_none, integer, marks, select_in
 from ._types import AssetRecord, BranchRecord, ConversationRecord, Lineage, MessageRecord, VersionFilter, VersionRecord
 from .errors import AssetNotFoundError, StoreUnavailableError, VersionNotFoundError
 
@@ -55,9 +55,20 @@ def find_by_prefix(table: str, id: str) -> Operation[list[Row]]:
 _SELECT: Final = f'{_rows.SELECT_VERSION} FROM version v{_rows.FROM_VERSION}'
 
 
+_FEW: Final = 1000
+"""Up to as many versions are found by their configs and then sorted; of more, a page is found from the newest down."""
+
+
 def versions(filter: VersionFilter, limit: int, offset: int, before: int | None) -> Operation[list[VersionRecord]]:
     """Read a page of versions, newest first."""
-    where, values = _where(filter)
+    configs, values = _configs(filter)
+    where: list[str] = []
+    if configs:
+        probe = f'SELECT COUNT(*) FROM (SELECT 1 FROM version WHERE config IN ({configs}) LIMIT {_FEW}) found'
+        is_rare = integer((yield Statement(probe, values))[0][0]) < _FEW
+        # The plus keeps the planner from the index, on both databases: it would sort all that fit for one page.
+        where.append(f'{"" if is_rare else "+"}v.config IN ({configs})')
+    where += _conditions(filter, values)
     if before is not None:
         values.append(before)
         where.append(f'v.number < ?{len(values)}')
@@ -69,7 +80,9 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
 
 def count(filter: VersionFilter) -> Operation[int]:
     """Count versions."""
-    where, values = _where(filter)
+    configs, values = _configs(filter)
+    where = [f'v.config IN ({configs})'] if configs else []
+    where += _conditions(filter, values)
     rows = yield Statement(f'SELECT COUNT(*) FROM version v{_all(where)}', values)
     return integer(rows[0][0])
 
@@ -78,51 +91,52 @@ def _all(conditions: list[str]) -> str:
     return f' WHERE {" AND ".join(conditions)}' if conditions else ''
 
 
-def _where(filter: VersionFilter) -> tuple[list[str], list[Value]]:
-    """Return conditions on a version `v`, and their parameters: every value is bound, also the keys of metadata."""
+def _configs(filter: VersionFilter) -> tuple[str, list[Value]]:
+    """Return a query for the configs that fit, empty if all do, and its parameters: keys of metadata are bound too."""
     values: list[Value] = []
-
-    def bind(value: Value) -> str:
-        values.append(value)
-        return f'?{len(values)}'
-
     where: list[str] = []
-    if filter.kinds is not None:
-        where.append(f'v.kind IN ({", ".join(bind(kind) for kind in filter.kinds) or "NULL"})')
-    if filter.states is not None:
-        where.append(f'v.state IN ({", ".join(bind(state) for state in filter.states) or "NULL"})')
-    if filter.run_id is not None:
-        where.append(f'v.run_id = {bind(_keys.pack_id(filter.run_id))}')
-    if filter.since is not None:
-        where.append(f'v.created_at >= {bind(filter.since)}')
-    if filter.until is not None:
-        where.append(f'v.created_at < {bind(filter.until)}')
-    if filter.conversation_id is not None:
-        id = bind(_keys.pack_id(filter.conversation_id))
-        where.append(f'v.conversation = (SELECT number FROM conversation WHERE id = {id})')
-    config: list[str] = []
     if filter.name is not None:
         escaped = filter.name.casefold().replace('\\', '\\\\').replace('%', '\\%').replace('_', '\\_')
-        config.append(f"c.folded_name LIKE {bind(f'%{escaped}%')} ESCAPE '\\'")
+        values.append(f'%{escaped}%')
+        where.append(f"c.folded_name LIKE ?{len(values)} ESCAPE '\\'")
     for column, wanted in (('name', filter.exact_name), ('agent_name', filter.agent_name), ('model', filter.model)):
         if wanted is not None:
-            config.append(f'c.{column} = {bind(wanted)}')
+            values.append(wanted)
+            where.append(f'c.{column} = ?{len(values)}')
     for key, value in (filter.metadata or {}).items():
-        config.append(
+        values += [key, canonical(value)]
+        where.append(
             'EXISTS (SELECT 1 FROM config_field f WHERE f.config = c.number'
-            f' AND f.name = {bind(key)} AND f.value = {bind(canonical(value))})'
+            f' AND f.name = ?{len(values) - 1} AND f.value = ?{len(values)})'
         )
-    if config:
-        where.append(f'v.config IN (SELECT c.number FROM config c WHERE {" AND ".join(config)})')
-    return where, values
+    return f'SELECT c.number FROM config c{_all(where)}' if where else '', values
+
+
+def _conditions(filter: VersionFilter, values: list[Value]) -> list[str]:
+    """Return the other conditions on a version `v`, and add their parameters."""
+    where: list[str] = []
+    for column, wanted in (('kind', filter.kinds), ('state', filter.states)):
+        if wanted is not None:
+            where.append(f'v.{column} IN ({marks(len(wanted), len(values) + 1) or "NULL"})')
+            values += wanted
+    for condition, value in (
+        ('v.conversation = (SELECT number FROM conversation WHERE id = ?{})', id_or_none(filter.conversation_id)),
+        ('v.run_id = ?{}', id_or_none(filter.run_id)),
+        ('v.created_at >= ?{}', filter.since),
+        ('v.created_at < ?{}', filter.until),
+    ):
+        if value is not None:
+            values.append(value)
+            where.append(condition.format(len(values)))
+    return where
 
 
 _LINEAGE: Final = (
     'WITH RECURSIVE line (number, depth) AS (SELECT number, 0 FROM version WHERE number = ?1'
     f' UNION ALL SELECT e.parent, line.depth + 1 FROM line JOIN edge e ON e.child = line.number AND e.kind = {PARENT}'
     ' WHERE e.parent IS NOT NULL)'
-    f' {_rows.SELECT_VERSION}, line.number FROM line LEFT JOIN version v ON v.number = line.number'
-    f'{_rows.FROM_VERSION.replace(" JOIN", " LEFT JOIN").replace("LEFT LEFT", "LEFT")} ORDER BY line.depth DESC'
+    f' {_rows.SELECT_VERSION}, line.depth FROM line LEFT JOIN version v ON v.number = line.number'
+    f'{_rows.FROM_VERSION.replace(" JOIN", " LEFT JOIN").replace("LEFT LEFT", "LEFT")}'
 )
 
 
@@ -130,12 +144,13 @@ def lineage(id: str) -> Operation[Lineage]:
     """Read the way from the root to a version."""
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
+    rows.sort(key=lambda row: integer(row[-1]), reverse=True)
     if rows[0][0] is None:
-        child = _rows.version_from(rows[1][:-1])
+        child = _rows.version_from(rows[1])
         raise VersionNotFoundError(
             str(child.parent_id), f'The version {child.id} came from it, and it was not deleted: the store is damaged.'
         )
-    found = tuple(_rows.version_from(row[:-1]) for row in rows)
+    found = tuple(_rows.version_from(row) for row in rows)
     return Lineage(versions=found, truncated_at=found[0].parent_id)
 
 
@@ -236,8 +251,3 @@ def nodes(digest: str) -> Operation[dict[str, bytes]]:
         below = {each for data in level.values() for each in node_references(data)[0]}
         wanted = below - found.keys()
     return found
-
-
-def run_ids(ids: Sequence[str]) -> tuple[str, list[Value]]:
-    """Return a list of parameters for ids, and their values."""
-    return marks(len(ids)), [_keys.pack_id(id) for id in ids]

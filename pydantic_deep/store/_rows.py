@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from . import _codec, _keys
 from ._engine import Row
@@ -30,20 +31,45 @@ FROM_VERSION: Final = (
     ' LEFT JOIN asset p ON p.number = v.pending LEFT JOIN asset d ON d.number = v.deps'
     ' LEFT JOIN node t ON t.number = v.tree'
 )
-_VERSION_KINDS: Final[_Kinds] = (
-    *(id_from, None, id_from, id_from, id_from, None, None, id_from, id_from, None, None, id_from),
-    *(None, None, None, None, None, text_from, text_from, digest_from, digest_from, digest_from, None, None),
-)
 
 
-def version_from(row: Row) -> VersionRecord:
-    """Read a row of `SELECT_VERSION`."""
-    return VersionRecord._make(decoded(row, _VERSION_KINDS))
+def version_from(row: Sequence[Any]) -> VersionRecord:
+    """Read a row of `SELECT_VERSION`.
+
+    A lineage has thousands, so this is written out instead of a loop over kinds: it takes half the time.
+    """
+    return VersionRecord(
+        id_from(row[0]),
+        row[1],
+        row[2] and id_from(row[2]),
+        row[3] and id_from(row[3]),
+        row[4] and id_from(row[4]),
+        row[5],
+        row[6],
+        id_from(row[7]),
+        id_from(row[8]),
+        row[9],
+        row[10],
+        row[11] and id_from(row[11]),
+        row[12],
+        row[13],
+        row[14],
+        row[15],
+        row[16],
+        text_from(row[17]),
+        row[18] and text_from(row[18]),
+        row[19] and digest_from(row[19]),
+        row[20] and digest_from(row[20]),
+        row[21] and digest_from(row[21]),
+        row[22],
+        row[23],
+    )
 
 
 SELECT_BRANCH: Final = (
-    'SELECT b.id, b.conversation_id, b.name, p.id, b.fork_seq, b.tip_seq, r.id, b.rewrites_seq, b.created_at, b.number'
+    'SELECT b.id, b.conversation_id, b.name, p.id, b.fork_seq, b.tip_seq, r.id, b.rewrites_seq, b.created_at, b.number, c.number'
     ' FROM branch b LEFT JOIN branch p ON p.number = b.parent LEFT JOIN branch r ON r.number = b.rewrites'
+    ' LEFT JOIN conversation c ON c.id = b.conversation_id'
 )
 _BRANCH_KINDS: Final[_Kinds] = (id_from, id_from, None, id_from, None, None, id_from, None, None)
 

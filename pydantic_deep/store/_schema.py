@@ -66,10 +66,10 @@ _FIRST: Final = (
     'CREATE TABLE config_field (config BIGINT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,'
     ' PRIMARY KEY (config, name)){clustered}',
     'CREATE TABLE version (number {serial}, id {bytes} NOT NULL UNIQUE, parent_id {bytes}, cloned_from {bytes},'
-    ' merged_from {bytes}, kind TEXT NOT NULL, state TEXT NOT NULL, branch BIGINT NOT NULL,'
+    ' merged_from {bytes}, kind TEXT NOT NULL, state TEXT NOT NULL, conversation BIGINT NOT NULL, branch BIGINT NOT NULL,'
     ' message_count BIGINT NOT NULL, run_id {bytes}, config BIGINT NOT NULL, usage {bytes} NOT NULL, output {bytes},'
     ' pending BIGINT, deps BIGINT, tree BIGINT, created_at BIGINT NOT NULL)',
-    'CREATE INDEX version_branch ON version (branch, message_count)',
+    'CREATE INDEX version_conversation ON version (conversation, number)',
     'CREATE INDEX version_run ON version (run_id) WHERE run_id IS NOT NULL',
     'CREATE INDEX version_config ON version (config)',
     'CREATE TABLE edge (child BIGINT NOT NULL, kind BIGINT NOT NULL, parent BIGINT,'

@@ -18,28 +18,24 @@ CHUNK: Final = 500
 Kind: TypeAlias = Callable[[object], object]
 
 
-def _as_bytes(value: object) -> bytes:
-    return cast('bytes', value)
-
-
 def id_from(value: object) -> str:
     """Read an id."""
-    return _keys.unpack_id(_as_bytes(value))
+    return _keys.unpack_id(cast('bytes', value))
 
 
 def digest_from(value: object) -> str:
     """Read a digest."""
-    return _keys.unpack_digest(_as_bytes(value))
+    return _keys.unpack_digest(cast('bytes', value))
 
 
 def text_from(value: object) -> str:
     """Read encoded text."""
-    return _codec.decode_text(_as_bytes(value))
+    return _codec.decode_text(cast('bytes', value))
 
 
 def bytes_from(value: object) -> bytes:
     """Read encoded bytes."""
-    return _codec.decode(_as_bytes(value))
+    return _codec.decode(cast('bytes', value))
 
 
 def id_or_none(id: str | None) -> bytes | None:
