@@ -1,0 +1,269 @@
+"""The engine of PostgreSQL while nothing fails: turns, consistent reads, owners, what it makes of statements."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable
+from urllib.parse import quote
+
+import anyio
+import pytest
+
+from pydantic_deep.store import (
+    BranchRecord,
+    Commit,
+    ConversationRecord,
+    StoreClosedError,
+    StoreFormatError,
+    StoreUnavailableError,
+    VersionRecord,
+    new_id,
+    open_store,
+)
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store._postgres_driver import connect
+from pydantic_deep.store.postgres import PostgresEngine
+
+pytestmark = pytest.mark.anyio
+
+START = Commit(
+    conversations=[ConversationRecord('c', 'analyst', None, 1)],
+    branches=[BranchRecord('b', 'c', 'main', None, 0, 0, None, None, 1)],
+)
+BASE = VersionRecord(
+    *('', 0, None, None, None, 'step', 'complete', 'c', 'b', 'main', 0, None, 'analyst', None, '{}', None, '{}', '{}'),
+    *(None, None, None, None, None, 1),
+)
+
+OTHER_PROCESS = """
+import sys, anyio
+from pydantic_deep.store import open_store
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        print(store.owner, flush=True)
+        sys.stdin.read()
+anyio.run(main)
+"""
+
+
+@pytest.fixture
+async def engine(postgres_url: str) -> AsyncGenerator[PostgresEngine]:
+    opened = await PostgresEngine.open(postgres_url)
+    yield opened
+    await opened.aclose()
+
+
+def doing(*statements: Statement) -> Callable[[], Operation[list[list[Row]]]]:
+    """An operation of statements, which returns the rows of each."""
+
+    def operation() -> Operation[list[list[Row]]]:
+        rows: list[list[Row]] = []
+        for statement in statements:
+            rows.append((yield statement))
+        return rows
+
+    return operation
+
+
+async def until_dead(engine: PostgresEngine, owner: str) -> None:
+    """Wait until the server has noticed that a connection ended."""
+    with anyio.fail_after(60):
+        while await engine.living_owners([owner]):  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.01)
+
+
+def version() -> Commit:
+    return Commit(versions=[BASE._replace(id=new_id())])
+
+
+async def test_values_come_back_as_they_went_in(engine: PostgresEngine) -> None:
+    values: tuple[Value, ...] = ('ä', 2**62, 0.5, b'\0\xff', None)
+    await engine.write(doing(Statement('CREATE TABLE x (t TEXT, i BIGINT, f DOUBLE PRECISION, b BYTEA, n BIGINT)')))
+    insert = Statement('INSERT INTO x VALUES (?1, ?2, ?3, ?4, ?5)', values)
+    select = Statement('SELECT * FROM x WHERE i = ?2 AND t = ?1 AND i = ?2', ('ä', 2**62))
+    assert (await engine.write(doing(insert, select)))[1] == [values]
+
+
+async def test_many_runs_a_statement_for_each(engine: PostgresEngine) -> None:
+    many = Statement('INSERT INTO x VALUES (?1)', (), [(1,), (2,)])
+    rows = await engine.write(
+        doing(Statement('CREATE TABLE x (i BIGINT)'), many, Statement('SELECT i FROM x ORDER BY i'))
+    )
+    assert rows == [[], [], [(1,), (2,)]]
+
+
+async def test_a_value_that_is_too_large_is_refused(engine: PostgresEngine) -> None:
+    with pytest.raises(ValueError, match=r'PostgreSQL does not keep a value: .*out of int64 range'):
+        await engine.read(doing(Statement('SELECT CAST(?1 AS BIGINT)', (2**64,))))
+
+
+async def test_an_operation_without_statements_needs_no_server(engine: PostgresEngine) -> None:
+    assert await engine.read(doing()) == []
+    assert await engine.write(doing()) == []
+
+
+async def test_a_read_of_one_statement_needs_no_transaction(engine: PostgresEngine) -> None:
+    isolation = Statement('SHOW transaction_isolation')
+    assert await engine.read(doing(isolation)) == [[('read committed',)]]
+    assert (await engine.read(doing(isolation, isolation)))[1] == [('repeatable read',)]
+    assert await engine.read(doing(isolation)) == [[('repeatable read',)]], 'such operations have had several'
+
+
+async def test_a_read_is_of_one_state_whatever_is_written_meanwhile(engine: PostgresEngine) -> None:
+    async with open_store(engine.url) as store:
+        await store.commit(START)
+        count = Statement('SELECT COUNT(*) FROM version')
+        write = asyncio.Event()
+
+        def operation() -> Operation[tuple[list[Row], list[Row]]]:
+            before = yield count
+            write.set()
+            yield Statement('SELECT CAST(pg_advisory_lock_shared(1) AS TEXT)')
+            after = yield count
+            yield Statement('SELECT pg_advisory_unlock_shared(1)')
+            return before, after
+
+        connection = await connect(engine.url)
+        await connection.execute('SELECT pg_advisory_lock(1)')
+        read = asyncio.create_task(engine.read(operation))
+        await write.wait()
+        await store.commit(version())
+        await connection.close()
+        assert await read == ([(0,)], [(0,)])
+
+
+async def test_a_read_cannot_write(engine: PostgresEngine) -> None:
+    table = Statement('CREATE TABLE x (i BIGINT)')
+    with pytest.raises(StoreUnavailableError, match='read-only transaction'):
+        await engine.read(doing(Statement('SELECT 1'), table))
+
+
+async def test_what_an_operation_raises_undoes_what_it_did(engine: PostgresEngine) -> None:
+    def operation() -> Operation[None]:
+        yield Statement('CREATE TABLE x (i BIGINT)')
+        raise LookupError('no')
+
+    with pytest.raises(LookupError, match='no'):
+        await engine.write(operation)
+    assert await engine.read(doing(Statement("SELECT 1 FROM pg_tables WHERE tablename = 'x'"))) == [[]]
+
+
+async def test_a_write_that_nobody_waits_for_any_more_ends(postgres_url: str) -> None:
+    engine = await PostgresEngine.open(postgres_url)
+    task = asyncio.create_task(engine.write(doing(Statement('CREATE TABLE x (i BIGINT)'))))
+    refused = asyncio.create_task(engine.write(doing(Statement('SELECT no'))))
+    await asyncio.sleep(0)
+    for each in (task, refused):
+        each.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await each
+    await engine.aclose()
+    again = await PostgresEngine.open(postgres_url)
+    assert await again.read(doing(Statement('SELECT i FROM x'))) == [[]]
+    await again.aclose()
+
+
+async def test_writes_happen_in_the_order_in_which_they_were_asked_for(engine: PostgresEngine) -> None:
+    await engine.write(doing(Statement('CREATE TABLE x (number BIGSERIAL, i BIGINT)')))
+    statements = [Statement('INSERT INTO x (i) VALUES (?1)', (i,)) for i in range(40)]
+    await asyncio.gather(*(engine.write(doing(statement)) for statement in statements))
+    rows = (await engine.read(doing(Statement('SELECT i FROM x ORDER BY number'))))[0]
+    assert [row[0] for row in rows] == list(range(40))
+
+
+async def test_128_commits_at_once_from_two_stores_are_all_there(postgres_url: str) -> None:
+    async with open_store(postgres_url) as one, open_store(postgres_url) as other:
+        await one.commit(START)
+        commits = [version() for _ in range(128)]
+        done = await asyncio.gather(*((one, other)[i % 2].commit(each) for i, each in enumerate(commits)))
+        numbers = {id: number for each in done for id, number in each.numbers.items()}
+        assert {each.id: each.number for each in await one.versions(limit=200)} == numbers
+        assert sorted(numbers.values()) == list(range(1, 129))
+
+
+async def test_who_follows_numbers_misses_none(postgres_url: str) -> None:
+    async with open_store(postgres_url) as one, open_store(postgres_url) as other:
+        await one.commit(START)
+        followed: list[Value] = []
+
+        async def follow() -> None:
+            last: Value = 0
+            while len(followed) < 100:
+                select = Statement('SELECT number FROM version WHERE number > ?1 ORDER BY number', (last,))
+                new = [row[0] for row in (await one.engine.read(doing(select)))[0]]
+                followed.extend(new)
+                last = new[-1] if new else last
+
+        writes = [(one, other)[i % 2].commit(version()) for i in range(100)]
+        await asyncio.wait_for(asyncio.gather(follow(), *writes), 60)
+        assert followed == list(range(1, 101))
+
+
+async def test_stores_that_open_at_once_make_the_tables_once(postgres_url: str) -> None:
+    engines = await asyncio.gather(*(PostgresEngine.open(postgres_url) for _ in range(8)))
+    assert len({engine.owner for engine in engines}) == 8
+    await asyncio.gather(*(engine.aclose() for engine in engines))
+
+
+async def test_a_database_of_something_else_is_refused(postgres_url: str) -> None:
+    connection = await connect(postgres_url)
+    await connection.execute('CREATE TABLE guests (name TEXT)')
+    with pytest.raises(StoreFormatError, match="has a table 'guests'"):
+        await PostgresEngine.open(postgres_url)
+    await connection.execute('CREATE SCHEMA agents')
+    await connection.close()
+    engine = await PostgresEngine.open(f'{postgres_url}&search_path=agents')
+    assert engine.url == f'{postgres_url}&search_path=agents'
+    await engine.aclose()
+
+
+async def test_a_commit_is_durable_also_where_others_are_not(postgres_url: str) -> None:
+    engine = await PostgresEngine.open(f'{postgres_url}&synchronous_commit=off')
+    assert await engine.read(doing(Statement('SHOW synchronous_commit'))) == [[('on',)]]
+    await engine.aclose()
+    engine = await PostgresEngine.open(f'{postgres_url}&synchronous_commit=remote_apply')
+    assert await engine.read(doing(Statement('SHOW synchronous_commit'))) == [[('remote_apply',)]]
+    await engine.aclose()
+
+
+async def test_a_closed_store_says_so(postgres_url: str) -> None:
+    engine = await PostgresEngine.open(postgres_url)
+    await engine.aclose()
+    await engine.aclose()
+    with pytest.raises(StoreClosedError, match='was closed'):
+        await engine.read(doing())
+
+
+async def test_an_owner_lives_until_its_process_is_killed(engine: PostgresEngine) -> None:
+    async with await anyio.open_process([sys.executable, '-c', OTHER_PROCESS, engine.url]) as process:
+        assert process.stdout is not None
+        owner = (await process.stdout.receive()).decode().strip()
+        assert await engine.living_owners([owner, 'nobody', engine.owner]) == {owner, engine.owner}
+        process.kill()
+    await until_dead(engine, owner)
+    assert await engine.living_owners([owner, engine.owner]) == {engine.owner}
+
+
+async def test_an_owner_is_dead_when_its_store_is_closed(engine: PostgresEngine) -> None:
+    async with open_store(engine.url) as store:
+        assert await engine.living_owners([store.owner]) == {store.owner}
+    await until_dead(engine, store.owner)
+    assert await engine.living_owners([store.owner]) == set()
+
+
+async def test_the_password_opens_the_store_and_is_never_shown(postgres_url: str) -> None:
+    password = quote('secret/#?@', safe='')
+    connection = await connect(postgres_url)
+    await connection.execute('GRANT CREATE ON SCHEMA public TO locked')
+    await connection.close()
+    engine = await PostgresEngine.open(postgres_url.replace('postgres@', f'locked:{password}@'))
+    assert engine.url == postgres_url.replace('postgres@', 'locked@')
+    await engine.aclose()
+
+
+def test_without_its_driver_it_says_what_to_install() -> None:
+    program = "import sys; sys.modules['asyncpg'] = None; import pydantic_deep.store.postgres"
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=False)
+    assert "pip install 'pydantic-deep[postgres]'" in done.stderr
