@@ -298,6 +298,8 @@ class Query:
             cursor.execute('BEGIN TRANSACTION READ ONLY')
             cursor.execute(self._statement(cursor), self._parameters)
             return _fetched(cursor)
+        except QueryError:
+            raise
         except (duckdb.Error, ValueError, TypeError) as error:
             raise QueryError(_first_paragraph(error)) from error
         finally:

@@ -46,8 +46,8 @@ _MARKS: Final = 20_000
 _MAX_TREES: Final = 8
 """Trees that are kept: the next version is most often a child of one of the last."""
 
-_BRANCHES_AT_ONCE: Final = 100
-"""Branches whose messages are asked for in one query."""
+_AT_ONCE: Final = 50
+"""Branches, runs or deps that are asked for what they have in one query: each may have much."""
 
 _SIMPLE: Final[dict[str, tuple[ReplicaTable, Callable[[Row], Cells]]]] = {
     'tool_call': (CALLS, rows.call_cells),
@@ -100,10 +100,9 @@ class Follower:
         for numbers in chunks(stale, MAX_NUMBERS):
             await self._fetch(kind, numbers)
         after = here.last if kind != 'message' else there.last  # messages come with their branches
-        while after < there.last:
-            marks = await self._engine.read(partial(operations.marks, kind, after, there.last, MAX_NUMBERS))
-            if not marks:
-                break
+        while after < there.last and (
+            marks := await self._engine.read(partial(operations.marks, kind, after, there.last, MAX_NUMBERS))
+        ):
             await self._fetch(kind, [number for number, _ in marks])
             after = marks[-1][0]
 
@@ -145,7 +144,7 @@ class Follower:
 
     async def _apply_runs(self, keys: Sequence[Cells], runs: Sequence[Row]) -> None:
         requests: list[Row] = []
-        for ids in chunks([row[1] for row in runs], MAX_NUMBERS // 10):
+        for ids in chunks([row[1] for row in runs], _AT_ONCE):
             requests += await self._rows('request', ids)
         await self._apply(
             lambda: [
@@ -158,7 +157,7 @@ class Follower:
         files: list[Cells] = []
         for row in versions:
             before, after = rows.file_trees(row)
-            if before != after:
+            if after is not None and before != after:  # a version without a tree says nothing of files
                 files += await self._file_cells(row, before, after)
         todos = await self._todo_cells(versions)
         await self._apply(
@@ -169,7 +168,7 @@ class Follower:
             ]
         )
 
-    async def _file_cells(self, row: Row, before: str | None, after: str | None) -> list[Cells]:
+    async def _file_cells(self, row: Row, before: str | None, after: str) -> list[Cells]:
         trees = await self._tree(before), await self._tree(after)
         id = cast('str', rows.version_cells(row)[1])
         return await to_thread.run_sync(lambda: list(rows.file_cells(id, *trees)))
@@ -187,7 +186,7 @@ class Follower:
     async def _todo_cells(self, versions: Sequence[Row]) -> list[Cells]:
         packed = {digest_from(row[19]): row[19] for row in versions if row[19] is not None}
         cells: list[Cells] = []
-        for digests in chunks(await to_thread.run_sync(self._replica.unknown_deps, packed), MAX_NUMBERS // 10):
+        for digests in chunks(await to_thread.run_sync(self._replica.unknown_deps, packed), _AT_ONCE):
             assets = await self._rows('asset', [packed[digest] for digest in digests])
             cells += await to_thread.run_sync(_todos_of, assets)
         return cells
@@ -201,12 +200,12 @@ class Follower:
             for number, row in zip(numbers, branches, strict=True)
             if known.get(number) != row[6]
         ]
-        for positions in chunks(wanted, _BRANCHES_AT_ONCE):
+        for positions in chunks(wanted, _AT_ONCE):
             await self._follow_messages(positions)
         await self._apply(lambda: [Change(BRANCHES, keys, [rows.branch_cells(row) for row in branches])])
 
     async def _follow_messages(self, positions: list[Position]) -> None:
-        while positions:
+        while True:
             found = await self._engine.read(partial(operations.branch_messages, positions))
             await to_thread.run_sync(self._add_messages, found)
             if len(found) < operations.MAX_MESSAGES:
