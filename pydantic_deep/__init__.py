@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         pending_approvals,
         render_approval,
     )
+    from .models import Model
     from .skills import (
         BUNDLED_SKILLS,
         BackendSkills,
@@ -44,9 +45,13 @@ if TYPE_CHECKING:
         Skills,
         discover_skills,
     )
+    from .store import open_store
     from .subagents import Shared, Subagent, SubagentEvent, Subagents
+    from .versions import AgentVersion, ApprovalInbox, VersionedAgent
 
 _MODULE_BY_NAME = {
+    'AgentVersion': 'pydantic_deep.versions',
+    'ApprovalInbox': 'pydantic_deep.versions',
     'ApprovalRule': 'pydantic_deep.approvals',
     'Approvals': 'pydantic_deep.approvals',
     'Approve': 'pydantic_deep.approvals',
@@ -54,6 +59,7 @@ _MODULE_BY_NAME = {
     'BackendSkills': 'pydantic_deep.skills',
     'Deny': 'pydantic_deep.approvals',
     'Edit': 'pydantic_deep.approvals',
+    'Model': 'pydantic_deep.models',
     'OverlayBackend': 'pydantic_deep_backends',
     'PendingApproval': 'pydantic_deep.approvals',
     'Respond': 'pydantic_deep.approvals',
@@ -68,8 +74,10 @@ _MODULE_BY_NAME = {
     'Subagent': 'pydantic_deep.subagents',
     'SubagentEvent': 'pydantic_deep.subagents',
     'Subagents': 'pydantic_deep.subagents',
+    'VersionedAgent': 'pydantic_deep.versions',
     'answer_approvals': 'pydantic_deep.approvals',
     'discover_skills': 'pydantic_deep.skills',
+    'open_store': 'pydantic_deep.store',
     'pending_approvals': 'pydantic_deep.approvals',
     'render_approval': 'pydantic_deep.approvals',
 }
@@ -79,6 +87,8 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is logged 
 
 __all__ = (
     'BUNDLED_SKILLS',
+    'AgentVersion',
+    'ApprovalInbox',
     'ApprovalRule',
     'Approvals',
     'Approve',
@@ -92,6 +102,7 @@ __all__ = (
     'Filesystem',
     'InvalidUploadError',
     'LocalBackend',
+    'Model',
     'OverlayBackend',
     'PendingApproval',
     'ReadOnlyBackend',
@@ -112,11 +123,13 @@ __all__ = (
     'Todos',
     'ToolFailures',
     'Upload',
+    'VersionedAgent',
     'answer_approvals',
     'as_workspace',
     'create_deep_agent',
     'default_capabilities',
     'discover_skills',
+    'open_store',
     'pending_approvals',
     'render_approval',
 )

@@ -2,6 +2,7 @@
 
 from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
+from ._inbox import ApprovalInbox, InboxItem
 from ._recorder import Recorder
 from ._settings import InvalidSettingsError
 from ._stream import TurnStream
@@ -15,13 +16,17 @@ from .errors import (
     NoCommonVersionError,
     NoFilesError,
     NothingAnsweredError,
+    UnversionedBackendError,
+    UnversionedChangesError,
     WorkspaceBusyError,
 )
 
 __all__ = (
     'AgentVersion',
+    'ApprovalInbox',
     'ApprovalsPendingError',
     'FileDiff',
+    'InboxItem',
     'InvalidSettingsError',
     'Lineage',
     'MergeConflictError',
@@ -34,6 +39,8 @@ __all__ = (
     'SubagentThread',
     'ThreadEvent',
     'TurnStream',
+    'UnversionedBackendError',
+    'UnversionedChangesError',
     'UnversionedFilesWarning',
     'VersionDiff',
     'VersionedAgent',
