@@ -324,7 +324,7 @@ MACROS: Final = {
     'files_changed_most(n := 10)': """
         SELECT path, count(*) AS changes, max(size_bytes) AS max_bytes, count(DISTINCT conversation_id) AS conversations
         FROM file_changes JOIN versions ON versions.id = version_id
-        GROUP BY ALL ORDER BY changes DESC, path LIMIT n
+        WHERE versions.kind <> 'step' GROUP BY ALL ORDER BY changes DESC, path LIMIT n
     """,
 }
 """Table macros by signature: the common questions in one line each."""
