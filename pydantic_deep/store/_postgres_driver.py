@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Sequence
 from typing import Final, Protocol, cast
 
 import asyncpg
@@ -65,8 +64,12 @@ class Connection(Protocol):
 class Pool(Protocol):
     """What we use of a pool of `asyncpg`."""
 
-    def acquire(self) -> AbstractAsyncContextManager[Connection]:
+    def acquire(self) -> Awaitable[Connection]:
         """Lend a connection: one that is there, or a new one."""
+        ...
+
+    async def release(self, connection: Connection) -> None:
+        """Take a connection back; one that has ended is replaced."""
         ...
 
     async def expire_connections(self) -> None:

@@ -36,7 +36,7 @@ from ._postgres_errors import AGAIN, LOST, explained, said, unknown_commit
 from ._postgres_owner import OwnerSession
 from ._postgres_url import without_password
 from ._schema import POSTGRES, migrate
-from .errors import StoreClosedError, StoreError, StoreUnavailableError
+from .errors import StoreClosedError, StoreError
 
 T = TypeVar('T')
 
@@ -167,7 +167,7 @@ class PostgresEngine:
 
     async def _read(self, operation: Callable[[], Operation[T]]) -> T:
         """Run it without a transaction if one statement is all that such operations have: the others begin anew."""
-        async with self._pool.acquire() as connection:
+        async with self._connection() as connection:
             running = operation()
             code = cast('GeneratorType[object, object, object]', running).gi_code
             if code not in self._several:
@@ -186,7 +186,7 @@ class PostgresEngine:
         async with AsyncExitStack() as stack:
             async with self._door:
                 await self._session.hold()
-                connection = await stack.enter_async_context(self._pool.acquire())
+                connection = await stack.enter_async_context(self._connection())
                 await stack.enter_async_context(_transaction(connection, _BEGIN_WRITE))
             result = await _run_operation(connection, operation())
             await self._commit(connection)
@@ -194,18 +194,24 @@ class PostgresEngine:
 
     async def _commit(self, connection: Connection) -> None:
         try:
-            answer = await connection.execute('COMMIT')
+            await connection.execute('COMMIT')
         except LOST as error:
             await self._distrust_connections()
             raise unknown_commit(error, self._url) from error
-        if answer != 'COMMIT':
-            raise StoreUnavailableError(
-                f'The store {self._url!r} answered a commit with {answer!r}: nothing was stored.'
-            )
 
     async def _living(self, owners: Sequence[str]) -> set[str]:
-        async with self._pool.acquire() as connection:
+        async with self._connection() as connection:
             return await self._session.living(owners, connection)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[Connection]:
+        """Lend a connection; what fails when it is given back does not undo what was done with it."""
+        connection = await self._pool.acquire()
+        try:
+            yield connection
+        finally:
+            with suppress(*LOST):
+                await self._pool.release(connection)
 
 
 class _SeveralStatements(Exception):
@@ -260,7 +266,9 @@ async def _transaction(connection: Connection, begin: str) -> AsyncGenerator[Non
 
 
 async def _roll_back(connection: Connection) -> None:
+    """Roll back, or leave: the error that made us do so is the one that counts."""
     try:
         await connection.execute('ROLLBACK')
     except LOST:
-        connection.terminate()
+        with suppress(asyncpg.InterfaceError):  # it was given back when it ended
+            connection.terminate()

@@ -1,0 +1,371 @@
+"""PostgreSQL when something fails: connections, servers, passwords, disks. What was acknowledged is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Literal
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import pytest
+
+from pydantic_deep.store import (
+    Append,
+    BranchRecord,
+    Commit,
+    ConversationRecord,
+    NewMessage,
+    RunRecord,
+    RunTakenOverError,
+    StoreUnavailableError,
+    UnknownCommitError,
+    VersionRecord,
+    new_id,
+    open_store,
+)
+from pydantic_deep.store._engine import Operation, Row, Statement
+from pydantic_deep.store._postgres_driver import connect
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store.postgres import PostgresEngine
+
+pytestmark = pytest.mark.anyio
+
+Ask = Callable[[str], str]
+Moment = Literal[
+    'never', 'before COMMIT', 'after COMMIT', 'after the answer', 'at the answer', 'behind the answer', 'always'
+]
+
+COMMIT = b'Q\0\0\0\x0bCOMMIT\0'
+"""The message, as the protocol of PostgreSQL frames a query."""
+
+END_OTHERS = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()'
+BASE = VersionRecord(
+    *('', 0, None, None, None, 'step', 'complete', 'c', 'b', 'main', 0, None, 'analyst', None, '{}', None, '{}', '{}'),
+    *(None, None, None, None, None, 1),
+)
+
+
+class Proxy:
+    """A way over TCP to a server, which is cut at a chosen moment, once."""
+
+    def __init__(self, url: str) -> None:
+        self._socket = Path(parse_qs(urlsplit(url).query)['host'][0]) / '.s.PGSQL.5432'
+        self._path = urlsplit(url).path
+        self._ways: set[asyncio.StreamWriter] = set()
+        self.url = ''
+        self.cut: Moment = 'never'
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Proxy]:
+        server = await asyncio.start_server(self._connected, '127.0.0.1', 0)
+        self.url = f'postgresql://postgres@127.0.0.1:{server.sockets[0].getsockname()[1]}{self._path}'
+        async with server:
+            yield self
+            self.cut_all()
+
+    def cut_all(self) -> None:
+        """Cut all ways that are open now."""
+        for writer in self._ways:
+            writer.transport.abort()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.cut == 'always':
+            writer.transport.abort()
+            return
+        below, above = await asyncio.open_unix_connection(self._socket)
+        self._ways |= {writer, above}
+        answers = asyncio.create_task(self._pass_on(below, writer))
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if COMMIT in data and self.cut == 'before COMMIT':
+                    self.cut = 'never'
+                    break
+                if COMMIT in data and self.cut == 'after COMMIT':
+                    self.cut = 'at the answer'
+                if COMMIT in data and self.cut == 'after the answer':
+                    self.cut = 'behind the answer'
+                above.write(data)
+        above.transport.abort()
+        writer.transport.abort()
+        await asyncio.wait([answers])
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if self.cut == 'at the answer':
+                    self.cut = 'never'
+                    break
+                writer.write(data)
+                if self.cut == 'behind the answer':
+                    self.cut = 'never'
+                    writer.close()
+                    return
+        writer.transport.abort()
+
+
+@pytest.fixture
+async def proxy(postgres_url: str) -> AsyncGenerator[Proxy]:
+    async with Proxy(postgres_url).open() as proxy:
+        yield proxy
+
+
+def beginning(run_id: str = 'r') -> Commit:
+    return Commit(
+        conversations=[ConversationRecord('c', 'analyst', None, 1)],
+        branches=[BranchRecord('b', 'c', 'main', None, 0, 0, None, None, 1)],
+        runs=[run(run_id)],
+    )
+
+
+def run(id: str) -> RunRecord:
+    values = (id, 'c', None, 'analyst', None, None, 'running', None, None, '{}', '{}')
+    return RunRecord(*values, None, None, None, 1, None)
+
+
+def step(index: int) -> Commit:
+    """A commit of a version with two messages."""
+    messages = [NewMessage(id=new_id(), body=b'"ask"'), NewMessage(id=new_id(), body=b'"answer"')]
+    version = BASE._replace(id=new_id(), message_count=index * 2 + 2, run_id='r')
+    return Commit(
+        fence='r',
+        append=Append(branch_id='b', at=index * 2, messages=messages, fork_id=new_id()),
+        versions=[version],
+    )
+
+
+async def ended(url: str) -> None:
+    """Have the server end all other connections to a database, as an administrator does."""
+    connection = await connect(url)
+    await connection.fetch(f'{END_OTHERS} AND pid <> pg_backend_pid()')
+    await connection.close()
+
+
+async def test_a_commit_whose_answer_is_lost_is_no_success_and_no_failure(proxy: Proxy) -> None:
+    async with open_store(proxy.url) as store:
+        await store.commit(beginning())
+        commit = step(0)
+        proxy.cut = 'after COMMIT'
+        with pytest.raises(UnknownCommitError, match='whether it became true is not known'):
+            await store.commit(commit)
+        assert (await store.version(commit.versions[0].id)).message_count == 2, 'it did'
+        with pytest.raises(ValueError, match=f'There is a version {commit.versions[0].id!r} already'):
+            await store.commit(commit)
+        assert len(await store.messages('b', 100)) == 2
+        assert len(await store.branches('c')) == 1
+
+
+async def test_a_commit_that_never_reached_the_server_can_be_made_again(proxy: Proxy) -> None:
+    async with open_store(proxy.url) as store:
+        await store.commit(beginning())
+        commit = step(0)
+        proxy.cut = 'before COMMIT'
+        with pytest.raises(UnknownCommitError):
+            await store.commit(commit)
+        assert await store.count() == 0, 'it did not become true'
+        await store.commit(commit)
+        assert await store.count() == 1
+
+
+async def test_a_commit_that_was_acknowledged_before_the_connection_ended_is_made_once(proxy: Proxy) -> None:
+    async with open_store(proxy.url) as store:
+        await store.commit(beginning())
+        for index in range(5):
+            proxy.cut = 'after the answer'
+            await store.commit(step(index))
+        assert await store.count() == 5
+
+
+async def test_a_connection_that_is_lost_before_a_commit_is_replaced_silently(proxy: Proxy) -> None:
+    async with open_store(proxy.url) as store:
+        await store.commit(beginning())
+        for index in range(3):
+            proxy.cut_all()
+            await store.commit(step(index))
+        proxy.cut_all()
+        assert await store.count() == 3
+
+
+async def test_a_connection_that_is_lost_in_an_operation_has_it_begun_anew(postgres_url: str) -> None:
+    engine = await PostgresEngine.open(postgres_url)
+    begun: list[int] = []
+
+    def operation() -> Operation[list[Row]]:
+        begun.append(1)
+        yield Statement('CREATE TABLE x (i BIGINT)')
+        if len(begun) == 1:
+            yield Statement('SELECT pg_terminate_backend(pg_backend_pid())')
+        return (yield Statement('SELECT COUNT(*) FROM x'))
+
+    assert await engine.write(operation) == [(0,)]
+    assert len(begun) == 2
+    await engine.aclose()
+
+
+async def test_a_server_that_cannot_be_reached_is_an_error_until_it_can(proxy: Proxy) -> None:
+    async with open_store(proxy.url) as store:
+        await store.commit(beginning())
+        proxy.cut = 'always'
+        proxy.cut_all()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError, match='The next operation connects again') as caught:
+                await store.commit(step(0))
+            assert not isinstance(caught.value, UnknownCommitError)
+        with pytest.raises(StoreUnavailableError):
+            await store.count()
+        proxy.cut = 'never'
+        await store.commit(step(0))
+        assert await store.count() == 1
+
+
+@pytest.mark.parametrize(
+    ('code', 'advice'),
+    [
+        ('53100', 'Make room on the disk of the server'),
+        ('53300', 'raise `max_connections`'),
+        ('XX001', 'restore them from a backup'),
+        ('22012', 'Look into the log of the server'),
+    ],
+)
+async def test_what_the_server_says_comes_with_what_to_do(postgres_url: str, code: str, advice: str) -> None:
+    async with open_store(postgres_url) as store:
+        await store.commit(beginning())
+        connection = await connect(postgres_url)
+        await connection.execute(
+            'CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS'
+            f" $$ BEGIN RAISE EXCEPTION 'it failed' USING ERRCODE = '{code}'; END $$;"
+            'CREATE TRIGGER fail BEFORE INSERT ON version EXECUTE FUNCTION fail()'
+        )
+        with pytest.raises((StoreUnavailableError, ValueError), match='it failed') as caught:
+            await store.commit(step(0))
+        assert advice in str(caught.value) or code == '22012'
+        assert await store.messages('b', 100) == [], 'nothing of the commit is there'
+        await connection.execute('DROP TRIGGER fail ON version')
+        await connection.close()
+        await store.commit(step(0))
+
+
+async def test_a_transaction_that_met_another_is_repeated_five_times(postgres_url: str) -> None:
+    engine = await PostgresEngine.open(postgres_url)
+    begun: list[int] = []
+
+    def operation(failures: int) -> Operation[int]:
+        begun.append(1)
+        if len(begun) <= failures:
+            yield Statement("DO $$ BEGIN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END $$")
+        yield Statement('SELECT 1')
+        return len(begun)
+
+    assert await engine.write(lambda: operation(4)) == 5
+    begun.clear()
+    with pytest.raises(StoreUnavailableError, match='deadlock'):
+        await engine.write(lambda: operation(5))
+    assert len(begun) == 5
+    await engine.aclose()
+
+
+async def test_a_server_that_may_only_read_says_which_to_name(postgres_url: str) -> None:
+    async with open_store(postgres_url) as store:
+        await store.commit(beginning())
+    async with open_store(f'{postgres_url}&default_transaction_read_only=on') as store:
+        with pytest.raises(StoreUnavailableError, match='Name the primary'):
+            await store.commit(Commit(runs=[run('other')]))
+        assert await store.count() == 0
+    with pytest.raises(StoreUnavailableError, match='cannot be used'):
+        await PostgresEngine.open(f'{postgres_url}&target_session_attrs=standby')
+
+
+async def test_a_wrong_password_is_not_repeated_to_anybody(postgres_url: str) -> None:
+    with pytest.raises(StoreUnavailableError, match='password authentication failed') as caught:
+        await PostgresEngine.open(postgres_url.replace('postgres@', 'locked:not%23this@'))
+    assert 'Check the role and its password' in str(caught.value)
+    assert 'this' not in str(caught.value)
+
+
+async def test_a_role_without_rights_is_told_so(postgres_url: str) -> None:
+    with pytest.raises(StoreUnavailableError, match='Let the role create tables in the schema'):
+        await PostgresEngine.open(postgres_url.replace('postgres@', 'locked:secret%2F%23%3F%40@'))
+
+
+async def test_a_database_that_is_not_there_is_not_made(postgres_url: str) -> None:
+    with pytest.raises(StoreUnavailableError, match=r'database "nowhere" does not exist\. Create it'):
+        await PostgresEngine.open(postgres_url.replace(urlsplit(postgres_url).path, '/nowhere'))
+
+
+async def test_runs_stay_ours_when_the_server_ends_our_connections(postgres_url: str) -> None:
+    async with open_store(postgres_url) as store, open_store(postgres_url) as other:
+        await store.commit(beginning())
+        await ended(postgres_url)
+        await store.commit(step(0))
+        assert await other.orphans() == []
+        assert not await other.take_over('r')
+
+
+async def test_a_run_that_was_taken_over_while_we_were_cut_off_is_not_ours(postgres_url: str, proxy: Proxy) -> None:
+    async with open_store(postgres_url) as other, open_store(proxy.url) as store:
+        await store.commit(beginning())
+        await store.commit(Commit(runs=[run('kept')]))
+        proxy.cut = 'always'
+        proxy.cut_all()
+        with anyio.fail_after(60):
+            while not await other.take_over('r'):  # noqa: ASYNC110 - until the server has noticed
+                await asyncio.sleep(0.01)
+        proxy.cut = 'never'
+        with pytest.raises(RunTakenOverError):
+            await store.commit(step(0))
+        assert not await other.take_over('kept'), 'the write took the lock again'
+        await store.commit(Commit(fence='kept'))
+
+
+async def test_what_was_acknowledged_survives_crashes_of_the_server(ask_durable_postgres: Ask) -> None:
+    """Four writers commit while the server crashes three times; each goes on until its commits are there."""
+    url = ask_durable_postgres('database')
+    acknowledged: list[str] = []
+
+    async def write(store: SqlStore, name: str) -> None:
+        await store.commit(
+            Commit(
+                conversations=[ConversationRecord(name, 'analyst', None, 1)],
+                branches=[BranchRecord(name, name, 'main', None, 0, 0, None, None, 1)],
+            )
+        )
+        for index in range(40):
+            commit = step(index)
+            assert commit.append is not None
+            version = commit.versions[0]._replace(conversation_id=name, branch_id=name, run_id=None)
+            append = Append(
+                branch_id=name, at=commit.append.at, messages=commit.append.messages, fork_id=commit.append.fork_id
+            )
+            await until_it_is_there(store, Commit(append=append, versions=[version]))
+            acknowledged.append(version.id)
+
+    async def crash() -> None:
+        for goal in (20, 60, 100):
+            while len(acknowledged) < goal:  # noqa: ASYNC110 - in the middle of commits
+                await asyncio.sleep(0)
+            await asyncio.to_thread(ask_durable_postgres, 'stop')
+            await asyncio.to_thread(ask_durable_postgres, 'start')
+
+    async with open_store(url) as store:
+        await asyncio.gather(crash(), *(write(store, f'w{number}') for number in range(4)))
+        found = await store.versions(limit=1000)
+        assert sorted(each.id for each in found) == sorted(acknowledged)
+        for name in ('w0', 'w1', 'w2', 'w3'):
+            assert len(await store.branches(name)) == 1
+            assert [each.seq for each in await store.messages(name, 1000)] == list(range(80))
+
+
+async def until_it_is_there(store: SqlStore, commit: Commit) -> None:
+    """Commit, again with the same ids if the answer was lost or the server was away."""
+    with anyio.fail_after(60):
+        while True:
+            try:
+                await store.commit(commit)
+            except StoreUnavailableError:
+                await asyncio.sleep(0.01)
+            except ValueError:  # there is such a version already
+                return
+            else:
+                return
