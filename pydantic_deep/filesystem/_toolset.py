@@ -10,6 +10,7 @@ from math import isfinite
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
+from pydantic_deep._spans import open_span
 from pydantic_deep._text import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
@@ -143,12 +144,13 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
         )
     if ctx.deps.commands is None:
         raise ToolFailed('Commands cannot be run here.')
-    with tool_failures('the command'):
+    with tool_failures('the command'), open_span('run command', {}) as span:
         try:
             # The command is a shell's by the tool's contract; who isolates it is the backend.
             result = await ctx.deps.commands.run(command, shell=True, timeout=timeout_seconds)  # noqa: S604
         except TimeoutError as error:
             raise ToolFailed(render_timeout(error, timeout_seconds)) from error
+        span.set_attribute('process.exit.code', result.exit_code)
     return render_command(result)
 
 

@@ -10,6 +10,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from pydantic_deep._spans import VERSION_ID, open_span
+
 from . import _operations_read as reads
 from . import _operations_runs as on_runs
 from ._engine import Engine, Operation
@@ -99,7 +101,10 @@ class SqlStore:
             prepared = await asyncio.to_thread(prepare, commit, now)
         else:
             prepared = prepare(commit, now)
-        committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
+        made = commit.versions[-1] if commit.versions else None
+        about = {} if made is None else {VERSION_ID: made.id, 'pydantic_deep.version.kind': made.kind}
+        with open_span('store commit', about):
+            committed, conflict = await self._engine.write(partial(commit_operation, prepared, self.owner, now))
         if conflict is not None:
             raise conflict
         return committed

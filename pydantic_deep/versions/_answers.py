@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 
+from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approvals
 from pydantic_deep.approvals import Decision as Answer
 from pydantic_deep.store import ApprovalRecord, Decision, Store, VersionRecord, new_id
@@ -37,9 +38,11 @@ async def decide(
         answer_approvals(requests, answers)  # refuses what does not fit before anything is taken
     approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
     approval_by_pending = {each.pending_id: each for each in approvals}
-    await store.decide(
-        [encode_decision(approval_by_pending[id], answer, by=by, reason=reason) for id, answer in answers.items()]
-    )
+    decisions = [
+        encode_decision(approval_by_pending[id], answer, by=by, reason=reason) for id, answer in answers.items()
+    ]
+    with open_span('answer approvals', {VERSION_ID: record.id, 'pydantic_deep.approvals': len(decisions)}):
+        await store.decide(decisions)
 
 
 async def claim(

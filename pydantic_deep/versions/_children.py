@@ -14,6 +14,7 @@ from typing import cast
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 
+from pydantic_deep._spans import trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     Append,
@@ -80,7 +81,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         usage='{}',
         cost=None,
         error=None,
-        trace_id=None,
+        trace_id=trace_id(),
         started_at=now(),
         ended_at=None,
     )

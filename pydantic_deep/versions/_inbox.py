@@ -11,6 +11,7 @@ from typing import cast
 from pydantic_ai import DeferredToolRequests
 
 from pydantic_deep._pending import Preview
+from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import Decision, answer_approvals
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store
 
@@ -101,7 +102,8 @@ class ApprovalInbox:
         requests = await self._requests(record)
         if requests is not None:
             check_decision(requests, record.pending_id, decision)
-        decided = await self._store.decide([encode_decision(record, decision, by=by, reason=reason)])
+        with open_span('answer approvals', {VERSION_ID: record.version_id, 'pydantic_deep.approvals': 1}):
+            decided = await self._store.decide([encode_decision(record, decision, by=by, reason=reason)])
         return _item(decided[0])
 
     async def _requests(self, record: ApprovalRecord) -> DeferredToolRequests | None:

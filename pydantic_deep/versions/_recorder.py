@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
+from opentelemetry import trace
 from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition
 from pydantic_ai.agent import CallToolsNode, ModelRequestNode
 from pydantic_ai.capabilities import (
@@ -108,6 +109,9 @@ class Recorder(AbstractCapability[object]):
                 self.store, ctx, caller if self._parent is not None else None
             )
         recording = self.recording
+        if self._parent is not None:
+            link = {'pydantic_deep.sub_agent_thread_id': recording.tip.conversation_id}
+            trace.get_current_span().set_attributes(link)
         recording.deps = ctx.deps
         self._live, self._usage = ctx.messages, ctx.usage
         self._usage_before = RunUsage() + ctx.usage

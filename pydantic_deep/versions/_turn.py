@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, cast
 
 import anyio
-from opentelemetry import trace
 from pydantic import TypeAdapter
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.agent import AbstractAgent
@@ -23,6 +22,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
+from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import CallRecord, Commit, RunEnd, RunRecord, Store, VersionRecord, new_id
@@ -123,6 +123,16 @@ class OpenTurn:
 @asynccontextmanager
 async def open_turn(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     """Open the files of a version, make its deps, and record that a run begins."""
+    base = request.base
+    about = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
+    with open_span(f'turn {base.agent_name}', about) as span:
+        async with _opened(host, request) as turn:
+            yield turn
+        span.set_attributes({VERSION_ID: turn.recording.tip.id, 'pydantic_deep.version.kind': turn.recording.tip.kind})
+
+
+@asynccontextmanager
+async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     base = request.base
     opened = await _open_files(host, request)
     try:
@@ -246,7 +256,6 @@ async def open_files_of(backend: BackendProtocol) -> RunFiles | None:
 
 
 async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRecord:
-    span = trace.get_current_span().get_span_context()
     run = RunRecord(
         id=request.run_id,
         conversation_id=base.conversation_id,
@@ -268,7 +277,7 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
         usage='{}',
         cost=None,
         error=None,
-        trace_id=f'{span.trace_id:032x}' if span.is_valid else None,
+        trace_id=trace_id(),
         started_at=now(),
         ended_at=None,
     )

@@ -1,0 +1,125 @@
+"""What a trace says of versions: looked at with logfire's own exporter for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import logfire
+import pytest
+from logfire.testing import TestExporter
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from pydantic_ai.capabilities import Instrumentation
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep._spans import VERSION_ID
+from pydantic_deep.store import open_store
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import ApprovalInbox, VersionedAgent
+
+pytestmark = pytest.mark.anyio
+
+SECRET = 'sk-canary-0123456789'
+
+
+@pytest.fixture
+def exporter() -> Iterator[TestExporter]:
+    exporter = TestExporter()
+    logfire.configure(
+        send_to_logfire=False,
+        console=False,
+        additional_span_processors=[SimpleSpanProcessor(exporter)],
+        inspect_arguments=False,
+    )
+    yield exporter
+    logfire.shutdown()
+
+
+def spans_named(exporter: TestExporter, start: str) -> list[dict[str, Any]]:
+    return [span for span in exporter.exported_spans_as_dict() if span['name'].startswith(start)]
+
+
+async def test_a_trace_leads_to_the_version_and_the_version_to_the_trace(exporter: TestExporter) -> None:
+    agent = create_deep_agent(ScriptedModel('done'), name='analyst')
+    async with open_store('memory:') as store:
+        root = await VersionedAgent(agent, store).create()
+        after = await root.advance('go')
+        (turn,) = spans_named(exporter, 'turn analyst')
+        assert turn['attributes'][VERSION_ID] == after.id
+        assert turn['attributes']['pydantic_deep.version.parent.id'] == root.id
+        assert turn['attributes']['gen_ai.conversation.id'] == after.conversation_id
+        run = await store.run(after.run_id or '')
+        assert run is not None
+        assert run.trace_id == f'{turn["context"]["trace_id"]:032x}'
+
+
+async def test_a_delegation_names_the_thread_on_the_span_of_its_call(exporter: TestExporter) -> None:
+    call = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'look'}, tool_call_id='t1')
+    agent = create_deep_agent(ScriptedModel(call, 'seen', 'done'), capabilities=[Instrumentation()])
+    async with open_store('memory:') as store:
+        after = await (await VersionedAgent(agent, store).create()).advance('go')
+        (thread,) = await after.subagents()
+    linked = [
+        span for span in exporter.exported_spans_as_dict() if 'pydantic_deep.sub_agent_thread_id' in span['attributes']
+    ]
+    assert [span['attributes']['pydantic_deep.sub_agent_thread_id'] for span in linked] == [thread.conversation_id]
+    assert linked[0]['name'].startswith('invoke_agent')
+
+
+async def test_each_commit_is_a_span_with_what_it_made(exporter: TestExporter) -> None:
+    agent = create_deep_agent(ScriptedModel('done'))
+    async with open_store('memory:') as store:
+        after = await (await VersionedAgent(agent, store).create()).advance('go')
+    commits = spans_named(exporter, 'store commit')
+    assert [commit['attributes'].get(VERSION_ID) for commit in commits][-1] == after.id
+
+
+async def test_no_span_of_ours_holds_what_was_said_or_written(exporter: TestExporter) -> None:
+    call = ToolCallPart('write_file', {'path': '/key.txt', 'content': SECRET}, tool_call_id='w1')
+    agent = create_deep_agent(ScriptedModel(call, SECRET))
+    async with open_store('memory:') as store:
+        root = await VersionedAgent(agent, store).create(name='n', backend=StateBackend(), metadata={'k': SECRET})
+        after = await root.advance(SECRET)
+        await after.merge(after)
+    assert SECRET not in str(exporter.exported_spans_as_dict())
+
+
+async def test_a_failed_turn_is_an_error_of_its_span_without_the_text_of_the_error(exporter: TestExporter) -> None:
+    def fail(*_: object) -> str:
+        raise RuntimeError(SECRET)
+
+    agent = create_deep_agent(ScriptedModel(then=fail))
+    async with open_store('memory:') as store:
+        root = await VersionedAgent(agent, store).create()
+        with pytest.raises(RuntimeError):
+            await root.advance('go')
+    (turn,) = spans_named(exporter, 'turn')
+    assert turn['attributes']['error.type'] == 'RuntimeError'
+    assert SECRET not in str(exporter.exported_spans_as_dict())
+
+
+async def test_an_answer_to_approvals_is_a_span(exporter: TestExporter) -> None:
+    call = ToolCallPart('write_file', {'path': '/a.txt', 'content': 'x'}, tool_call_id='w1')
+    agent = create_deep_agent(ScriptedModel([call, call_again('w2')], 'done'), interrupt_on={'write_file': True})
+    async with open_store('memory:') as store:
+        paused = await (await VersionedAgent(agent, store).create()).advance('go')
+        one, two = await ApprovalInbox(store).list()
+        await ApprovalInbox(store).answer(one.id, Approve())
+        await paused.resume({two.pending_id: Approve()})
+    answered = spans_named(exporter, 'answer approvals')
+    assert [span['attributes'][VERSION_ID] for span in answered] == [paused.id, paused.id]
+
+
+async def test_a_command_is_a_span_with_its_exit_code_and_not_its_text(exporter: TestExporter, tmp_path: Path) -> None:
+    call = ToolCallPart('execute', {'command': f'echo {SECRET}; exit 3'}, tool_call_id='e1')
+    agent = create_deep_agent(ScriptedModel(call, 'done'))
+    await agent.run('go', deps=DeepAgentDeps(backend=LocalBackend(tmp_path, allow_commands=True)))
+    (command,) = spans_named(exporter, 'run command')
+    assert command['attributes']['process.exit.code'] == 3
+    assert SECRET not in str(command)
+
+
+def call_again(id: str) -> ToolCallPart:
+    return ToolCallPart('write_file', {'path': f'/{id}.txt', 'content': 'x'}, tool_call_id=id)
