@@ -1,7 +1,7 @@
-"""Many files at once: what stands where they are to go, and how they are put there directory by directory.
+"""Many files at once: what stands where they are to go, how they are put there, and how others are taken away.
 
-The files of one directory are written beside the old ones, made durable together, and then take their names: so a
-disk is asked to be sure a few times for each directory and not for each file.
+Files are written beside those that they replace, made durable together, and then take their names, directory by
+directory. So a disk is asked to be sure a few times for all, which is what makes thousands of files fast.
 """
 
 from __future__ import annotations
@@ -9,25 +9,30 @@ from __future__ import annotations
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ._confined import Components, OpenRoot, Place
 from ._directories import Directories
 from ._files import is_temporary, list_entries, locked, start_file
 from ._index import GONE
-from ._restore import clear_way, restored_mode
+from ._restore import clear_way, prune, restored_mode
 from ._shown import path_from
 from ._tree import Tree
 from .paths import path_parts
 from .tracking import Occupant
 
-MAX_BATCH_FILES = 128
-"""How many files are written before they take their names; each has an open descriptor until then."""
+MAX_CHUNK_FILES = 4096
+"""How many files are written before they take their names, and lie there under other names until then."""
 
-MAX_BATCH_BYTES = 67_108_864
-"""How much is written before it takes its names."""
+MAX_CHUNK_BYTES = 268_435_456
+"""How much is written before it takes its names: a quarter of a gibibyte of disk that is needed for a while."""
+
+MAX_SINGLE_FSYNCS = 128
+"""Up to how many files each is made durable by itself; for more all that the machine has not written yet is (sync(2)),
+which takes about as long as some hundred files do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,43 +45,119 @@ class NewFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch:
-    """Files of one directory that are put there together."""
+class Chunk:
+    """Files that are made durable together."""
+
+    files_by_directory: Mapping[Components, Sequence[NewFile]]
+    is_durable: bool
+
+    @property
+    def paths(self) -> list[str]:
+        """Where they go, as paths of trees."""
+        return [path_from((*at, file.name)) for at, files in self.files_by_directory.items() for file in files]
+
+    @property
+    def is_synced_whole(self) -> bool:
+        """Whether one sync stands for all files. Elsewhere than on Linux it does not wait until they are written."""
+        count = sum(map(len, self.files_by_directory.values()))
+        return self.is_durable and count > MAX_SINGLE_FSYNCS and sys.platform == 'linux'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """Files of one directory that are written under other names."""
 
     directory: Components
-    files: Sequence[NewFile]
+    name_by_temporary: dict[str, str] = field(default_factory=dict[str, str])
+    """The names that they are to take; those that have taken them are gone from here."""
 
 
-def batches_of(tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes]) -> Iterator[Batch]:
-    """Yield the files of `tree` at `paths` by directory. Raises `KeyError` if contents are missing."""
+def chunks_of(tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool) -> list[Chunk]:
+    """Return the files of `tree` at `paths`. Raises `KeyError` if contents are missing."""
+    files = [(path_parts(path), tree[path], contents[tree[path].digest]) for path in sorted(paths)]
+    chunks: list[Chunk] = []
     files_by_directory: dict[Components, list[NewFile]] = {}
+    count = size_bytes = 0
+    for (*directory, name), version, data in files:
+        if count and (count == MAX_CHUNK_FILES or size_bytes + len(data) > MAX_CHUNK_BYTES):
+            chunks.append(Chunk(files_by_directory=files_by_directory, is_durable=is_durable))
+            files_by_directory, count, size_bytes = {}, 0, 0
+        file = NewFile(name=name, data=data, is_executable=version.mode == 0o755)
+        files_by_directory.setdefault(tuple(directory), []).append(file)
+        count, size_bytes = count + 1, size_bytes + len(data)
+    if count:
+        chunks.append(Chunk(files_by_directory=files_by_directory, is_durable=is_durable))
+    return chunks
+
+
+def stage(root: OpenRoot, chunk: Chunk) -> list[Staged]:
+    """Write files under other names, and remove what stands in their way; if this fails none is left."""
+    staged: list[Staged] = []
+    is_done = False
+    try:
+        for directory, files in chunk.files_by_directory.items():
+            staged.append(Staged(directory=directory))
+            first = (*directory, files[0].name)
+            clear_way(root, first)
+            root.visit(first, _stage_here(staged[-1], files, chunk), follow='none', make_dirs=True)
+        if chunk.is_synced_whole:
+            os.sync()
+        is_done = True
+    finally:
+        if not is_done:
+            discard(root, staged)
+    return staged
+
+
+def settle(root: OpenRoot, staged: Staged, *, is_durable: bool) -> None:
+    """Let the files of one directory take their names."""
+
+    def rename(place: Place) -> None:
+        with locked(place.directory):
+            for temporary, name in list(staged.name_by_temporary.items()):
+                os.rename(temporary, name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+                del staged.name_by_temporary[temporary]
+            if is_durable:
+                os.fsync(place.directory)
+
+    root.visit((*staged.directory, '-'), rename, follow='none')
+
+
+def discard(root: OpenRoot, staged: Iterable[Staged]) -> None:
+    """Remove the files that have not taken their names."""
+
+    def unlink(place: Place) -> None:
+        for temporary in each.name_by_temporary:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=place.directory)
+
+    for each in staged:
+        with suppress(OSError):  # the directory is gone, and they with it; or the failure that led here goes on
+            root.visit((*each.directory, '-'), unlink, follow='none')
+
+
+def take_away_all(root: OpenRoot, directory: Components, names: Sequence[str], tree: Tree) -> None:
+    """Remove files of one directory, and the directories above that are empty then and not in `tree`."""
+
+    def unlink(place: Place) -> None:
+        with locked(place.directory):
+            for name in names:
+                with suppress(FileNotFoundError, IsADirectoryError):
+                    os.unlink(name, dir_fd=place.directory)
+            os.fsync(place.directory)
+
+    with suppress(FileNotFoundError, NotADirectoryError):
+        root.visit((*directory, names[0]), unlink, follow='none')
+    prune(root, directory, tree)
+
+
+def by_directory(paths: Iterable[str]) -> Iterator[tuple[Components, list[str]]]:
+    """Yield directories and the names in them."""
+    names_by_directory: dict[Components, list[str]] = {}
     for path in sorted(paths):
         *directory, name = path_parts(path)
-        version = tree[path]
-        file = NewFile(name=name, data=contents[version.digest], is_executable=version.mode == 0o755)
-        files_by_directory.setdefault(tuple(directory), []).append(file)
-    for directory, files in files_by_directory.items():
-        batch: list[NewFile] = []
-        size_bytes = 0
-        for file in files:
-            if batch and (len(batch) == MAX_BATCH_FILES or size_bytes + len(file.data) > MAX_BATCH_BYTES):
-                yield Batch(directory=directory, files=batch)
-                batch, size_bytes = [], 0
-            batch.append(file)
-            size_bytes += len(file.data)
-        yield Batch(directory=directory, files=batch)
-
-
-def put_batch(root: OpenRoot, batch: Batch, *, is_durable: bool) -> None:
-    """Write files of one directory, each atomically; what stands in their way is removed."""
-
-    def put(place: Place) -> None:
-        with locked(place.directory):
-            _put_files(place.directory, batch.files, is_durable=is_durable)
-
-    first = (*batch.directory, batch.files[0].name)
-    clear_way(root, first)
-    root.visit(first, put, follow='none', make_dirs=True)
+        names_by_directory.setdefault(tuple(directory), []).append(name)
+    yield from names_by_directory.items()
 
 
 def find_occupants(root: OpenRoot, paths: Iterable[str]) -> list[Occupant]:
@@ -116,27 +197,20 @@ def _find_below(directories: Directories, top: Components, found: dict[str, bool
                 found[path_from(below)] = entry.is_file(follow_symlinks=False)
 
 
-def _put_files(directory: int, files: Sequence[NewFile], *, is_durable: bool) -> None:
-    written: dict[str, str] = {}
-    descriptors: list[int] = []
-    try:
+def _stage_here(staged: Staged, files: Sequence[NewFile], chunk: Chunk) -> Callable[[Place], None]:
+    is_synced = chunk.is_durable and not chunk.is_synced_whole
+
+    def write(place: Place) -> None:
         for file in files:
             temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
-            written[temporary] = file.name
-            mode = restored_mode(directory, file.name, is_executable=file.is_executable)
+            staged.name_by_temporary[temporary] = file.name
+            mode = restored_mode(place.directory, file.name, is_executable=file.is_executable)
             new_mode = 0o777 if file.is_executable else 0o666
-            descriptors.append(start_file(directory, temporary, file.data, mode=mode, new_mode=new_mode))
-        if is_durable:
-            for descriptor in descriptors:
-                os.fsync(descriptor)
-        for temporary, name in list(written.items()):
-            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-            del written[temporary]
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        for temporary in written:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=directory)
-    if is_durable:
-        os.fsync(directory)
+            descriptor = start_file(place.directory, temporary, file.data, mode=mode, new_mode=new_mode)
+            try:
+                if is_synced:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    return write

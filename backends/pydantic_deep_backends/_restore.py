@@ -17,7 +17,12 @@ def take_away(root: OpenRoot, path: Components, tree: Tree) -> None:
     """Remove a file that `tree` does not have, and the directories above it that are empty then and not in `tree`."""
     with suppress(FileNotFoundError, NotADirectoryError):
         root.visit(path, _unlink, follow='none')
-    for length in range(len(path) - 1, 0, -1):
+    prune(root, path[:-1], tree)
+
+
+def prune(root: OpenRoot, path: Components, tree: Tree) -> None:
+    """Remove a directory and those above it, as far as they are empty and not in `tree`."""
+    for length in range(len(path), 0, -1):
         if tree.is_dir('/' + '/'.join(path[:length])):
             return
         with suppress(OSError):  # not empty, or gone: then the ones above it are not empty either, or the next goes

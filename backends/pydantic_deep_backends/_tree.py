@@ -77,18 +77,19 @@ class Tree:
         return tree
 
     @classmethod
-    def from_nodes(cls, digest: str, nodes: Mapping[str, bytes]) -> Tree:
+    def from_nodes(cls, digest: str, nodes: Mapping[str, bytes], known: Tree | None = None) -> Tree:
         """Return the tree with this digest from encoded nodes, as `nodes` yields them.
 
         Args:
             digest: The `digest` of the tree.
             nodes: Encoding by digest; may hold more than the tree needs.
+            known: A tree like it, whose nodes are shared instead of decoded again: `nodes` need not hold them.
 
         Raises:
             KeyError: A node is missing; its digest is the argument.
             ValueError: A node is not what its digest says.
         """
-        decoded: dict[str, Node] = {}
+        decoded = {} if known is None else known._node_by_digest()
         pending = [digest]
         while pending:
             top = pending[-1]
@@ -104,6 +105,15 @@ class Tree:
         if tree.digest != digest:
             raise ValueError(f'The nodes of {digest} are well-formed but not those of a tree. Fetch them again.')
         return tree
+
+    def _node_by_digest(self) -> dict[str, Node]:
+        found: dict[str, Node] = {}
+        pending = [self._root]
+        while pending:
+            node = pending.pop()
+            found[_node_encoding.digest(node)] = node
+            pending += _nodes.parts_of(node)
+        return found
 
     @property
     def digest(self) -> str:

@@ -43,7 +43,7 @@ from ._index import Reading, SnapshotIndex
 from ._local_commands import check_commands_possible, run_locally
 from ._local_tracking import LocalTracker
 from ._notes import Notebook
-from ._patch import Batch, batches_of, find_occupants, put_batch
+from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, settle, stage, take_away_all
 from ._restore import clear_way, put_file, take_away
 from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
@@ -363,11 +363,11 @@ class LocalBackend:
             KeyError: Contents are missing; nothing was changed.
         """
         checked = [parse_path(path) for path in paths]
-        batches = list(batches_of(tree, (path for path in checked if path in tree), contents))
-        for path in sorted(path for path in checked if path not in tree):
-            await self._take_away(path, tree)
-        for batch in batches:
-            await self._put_batch(batch, is_durable=is_durable)
+        chunks = chunks_of(tree, (path for path in checked if path in tree), contents, is_durable=is_durable)
+        for directory, names in by_directory(path for path in checked if path not in tree):
+            await self._take_away_all(directory, names, tree)
+        for chunk in chunks:
+            await self._put_chunk(chunk)
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return what is at these paths, or above or below them, and is not a directory, sorted by path."""
@@ -393,14 +393,32 @@ class LocalBackend:
 
         await self._run_locked(self._of_tree(path), take)
 
-    async def _put_batch(self, batch: Batch, *, is_durable: bool) -> None:
-        def put(root: OpenRoot, parts: Components) -> None:
+    async def _take_away_all(self, directory: Components, names: Sequence[str], tree: Tree) -> None:
+        def take(root: OpenRoot, parts: Components) -> None:
             try:
-                put_batch(root, batch, is_durable=is_durable)
+                take_away_all(root, parts, names, tree)
             finally:
-                self._notebook.add(*(path_from((*parts, file.name)) for file in batch.files))
+                self._notebook.add(*(path_from((*parts, name)) for name in names))
 
-        await self._run_locked(self._virtual(batch.directory), put)
+        await self._run_locked(self._virtual(directory), take)
+
+    async def _put_chunk(self, chunk: Chunk) -> None:
+        is_synced = chunk.is_durable and not chunk.is_synced_whole
+        try:
+            staged = await self._run_at_root(lambda root: stage(root, chunk))
+            try:
+                for each in staged:
+                    await self._run_locked(
+                        self._virtual(each.directory),
+                        lambda root, parts, each=each: settle(root, each, is_durable=is_synced),
+                    )
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._run_at_root(lambda root: discard(root, staged))
+            if chunk.is_synced_whole:
+                await run_to_end(os.sync)
+        finally:
+            self._notebook.add(*chunk.paths)
 
     async def _put(self, path: str, version: FileVersion, data: bytes) -> None:
         def put(root: OpenRoot, parts: Components) -> None:

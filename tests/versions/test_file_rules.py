@@ -1,0 +1,94 @@
+"""`.gitignore`: what versions leave out is what git would, asked file by file."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pydantic_deep.versions._file_rules import GitRules, left_out_by
+from pydantic_deep_backends import StateBackend
+
+pytestmark = pytest.mark.anyio
+
+NAMES = ('a', 'b', 'foo', 'x.log', 'y.py')
+
+PATTERNS = (
+    'foo', 'foo/', '/foo', 'a/foo', 'foo/*', 'foo/**', '**/foo', 'a/**/b', '*', '*.log', '!*.log', '!foo', '!foo/',
+    '!*/', '/*', '!/a', '# foo', '', '   ', '\\!foo', 'f?o', '[ab]', '[!a]', 'foo   ', 'x.log\r', 'a/', '!a/b', '**/',
+    '[ab', 'foo\\', '/', '!', '**', 'a/**',
+)  # fmt: skip
+
+
+async def left_out(ignore_files: Mapping[str, str], paths: list[str]) -> set[str]:
+    backend = StateBackend({f'{directory}/.gitignore': text for directory, text in ignore_files.items()})
+    return await left_out_by(await backend.snapshot(), backend.read_bytes, paths)
+
+
+def left_out_by_git(directory: Path, ignore_files: Mapping[str, str], paths: list[str]) -> set[str]:
+    """Return what `git check-ignore` says, of files that exist."""
+    for path in paths:
+        (directory / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path[1:]).touch()
+    for at, text in ignore_files.items():
+        (directory / at[1:]).mkdir(parents=True, exist_ok=True)
+        (directory / at[1:] / '.gitignore').write_bytes(text.encode())
+    environment = {'PATH': '/usr/bin:/bin', 'GIT_CONFIG_GLOBAL': '/dev/null', 'GIT_CONFIG_NOSYSTEM': '1'}
+    subprocess.run(['git', 'init', '-q'], cwd=directory, check=True, env=environment)
+    asked = '\0'.join(path[1:] for path in paths)
+    found = subprocess.run(
+        ['git', 'check-ignore', '-z', '--stdin'],
+        input=asked, capture_output=True, text=True, cwd=directory, env=environment,
+    )  # fmt: skip
+    assert found.returncode in (0, 1), found.stderr
+    return {f'/{path}' for path in found.stdout.split('\0') if path}
+
+
+PATHS = sorted(
+    {f'/{one}/{two}/{three}' for one in ('a', 'b', 'foo') for two in ('a', 'b', 'foo') for three in NAMES[3:]}
+    | {f'/{one}/{name}' for one in ('a', 'b', 'foo') for name in NAMES[3:]}
+    | {f'/{name}' for name in NAMES[3:]}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(('', '/a', '/a/foo', '/foo')), st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=5)
+    )
+)
+def test_the_same_files_are_left_out_as_by_git(
+    tmp_path_factory: pytest.TempPathFactory, patterns: dict[str, list[str]]
+) -> None:
+    ignore_files = {directory: '\n'.join(lines) for directory, lines in patterns.items()}
+    by_git = left_out_by_git(tmp_path_factory.mktemp('git'), ignore_files, PATHS)
+    assert anyio.run(left_out, ignore_files, PATHS) == by_git
+
+
+async def test_a_file_is_left_out_as_by_git_where_it_has_the_name_of_a_directory_elsewhere(tmp_path: Path) -> None:
+    ignore_files = {'': 'foo/\n*.log\n!foo', '/a': '!keep.log'}
+    paths = ['/foo', '/a/keep.log', '/a/other.log', '/b/foo/x.log']
+    assert await left_out(ignore_files, paths) == left_out_by_git(tmp_path, ignore_files, paths)
+    assert await left_out(ignore_files, paths) == {'/a/other.log', '/b/foo/x.log'}
+
+
+async def test_what_git_keeps_for_itself_is_left_out_at_every_depth() -> None:
+    assert await left_out({}, ['/.git/config', '/a/.git/config', '/a/.git', '/.gitmodules']) == {
+        '/.git/config', '/a/.git/config', '/a/.git',
+    }  # fmt: skip
+
+
+async def test_a_byte_order_mark_is_no_part_of_a_pattern() -> None:
+    rules = GitRules().with_ignore_file(b'\xef\xbb\xbffoo\n')
+    assert rules.leaves_out('foo', is_dir=False)
+
+
+async def test_rules_without_a_pattern_cost_nothing_further_down() -> None:
+    rules = GitRules()
+    assert rules.with_ignore_file(b'# nothing\n\n') is rules
+    assert rules.below('a') is rules
