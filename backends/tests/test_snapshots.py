@@ -397,6 +397,18 @@ def test_a_large_tree_comes_back_from_its_nodes(numbers: set[int]) -> None:
     assert len(back) == len(tree)
 
 
+def test_a_tree_like_a_known_one_needs_only_the_nodes_that_it_has_not() -> None:
+    before = Tree.of({f'/{i % 7}/{i}': FileVersion(digest=digest_of(str(i).encode()), size=i) for i in range(900)})
+    after = before.set('/3/new', FileVersion(digest=digest_of(b'new'), size=3)).remove('/0/0')
+    new = dict(after.nodes(known=dict(before.nodes())))
+    assert len(new) < 10
+    back = Tree.from_nodes(after.digest, new, before)
+    assert back == after
+    assert dict(back.items()) == dict(after.items())
+    with pytest.raises(KeyError):
+        Tree.from_nodes(after.digest, new)
+
+
 def test_nodes_of_equal_directories_are_yielded_once() -> None:
     assert len(list(tree_of({'/a/x': b'', '/b/x': b''}).nodes())) == 2
 
