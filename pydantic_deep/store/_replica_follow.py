@@ -17,6 +17,7 @@ from pydantic_deep_backends import Tree
 from . import _replica_operations as operations
 from . import _replica_rows as rows
 from ._engine import Engine, Row, Value
+from ._keys import pack_digest
 from ._replica import Change, Replica
 from ._replica_operations import MAX_NUMBERS, Position, Survey
 from ._replica_rows import Cells
@@ -45,6 +46,9 @@ _MARKS: Final = 20_000
 
 _MAX_TREES: Final = 8
 """Trees that are kept: the next version is most often a child of one of the last."""
+
+_MAX_NEW_NODES: Final = 16
+"""Nodes that are fetched one by one before a whole tree is: a change of one file makes one for each directory above."""
 
 _AT_ONCE: Final = 50
 """Branches, runs or deps that are asked for what they have in one query: each may have much."""
@@ -174,14 +178,30 @@ class Follower:
         return await to_thread.run_sync(lambda: list(rows.file_cells(id, *trees)))
 
     async def _tree(self, digest: str | None) -> Tree:
+        """Return a tree; of one that is like the last only the nodes that are new are read."""
         if digest is None:
             return Tree()
-        if digest not in self._trees:
+        tree = self._trees.pop(digest, None)
+        if tree is None:
+            last = next(reversed(self._trees.values()), None)
+            tree = None if last is None else await self._tree_like(digest, last)
+        if tree is None:
             nodes = await self._read_nodes(digest)
-            self._trees[digest] = await to_thread.run_sync(Tree.from_nodes, digest, nodes)
-            for oldest in list(self._trees)[:-_MAX_TREES]:
-                del self._trees[oldest]
-        return self._trees[digest]
+            tree = await to_thread.run_sync(Tree.from_nodes, digest, nodes)
+        self._trees[digest] = tree
+        for oldest in list(self._trees)[:-_MAX_TREES]:
+            del self._trees[oldest]
+        return tree
+
+    async def _tree_like(self, digest: str, last: Tree) -> Tree | None:
+        nodes: dict[str, bytes] = {}
+        for _ in range(_MAX_NEW_NODES):
+            try:
+                return await to_thread.run_sync(Tree.from_nodes, digest, nodes, last)
+            except KeyError as missing:
+                found = await self._rows('node', [pack_digest(missing.args[0])])
+                nodes |= {digest_from(packed): bytes_from(data) for packed, data in found}
+        return None
 
     async def _todo_cells(self, versions: Sequence[Row]) -> list[Cells]:
         packed = {digest_from(row[19]): row[19] for row in versions if row[19] is not None}

@@ -308,6 +308,21 @@ async def test_trees_of_a_long_line_are_not_all_kept(store: SqlStore, dialogue: 
     assert await value(store, 'SELECT sum(size_bytes) FROM file_changes') == sum(range(1, 21))
 
 
+async def test_a_tree_like_the_last_is_not_read_again(store: SqlStore, dialogue: Dialogue) -> None:
+    tree = Tree.of({f'/{number % 20}/{number}.txt': file(b'a') for number in range(2000)})
+    await dialogue.step(tree=tree)
+    for number in range(5):
+        tree = tree.set(f'/{number}/{number}.txt', file(b'bb'))
+        await dialogue.step(tree=tree)
+    other = Tree.of({f'/{number}/other.txt': file(b'c' * number) for number in range(50)})
+    await dialogue.step(tree=other)
+    counted = Counted(store)
+    async with Analytics(counted) as analytics:
+        changes = await analytics.sql('SELECT kind, count(*) FROM file_changes GROUP BY ALL ORDER BY kind')
+    assert changes.rows == (('added', 2050), ('changed', 5), ('removed', 2000))
+    assert counted.trees_read == 2
+
+
 def file(data: bytes) -> FileVersion:
     return FileVersion(digest=digest_of(data), size=len(data))
 
@@ -376,6 +391,7 @@ class Counted:
 
     def __init__(self, store: SqlStore) -> None:
         self.counting = CountingEngine(store.engine)
+        self.trees_read = 0
         self._store = store
 
     @property
@@ -385,6 +401,7 @@ class Counted:
         return engine  # pyright: ignore[reportReturnType] - the rest it has by `__getattr__`
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
+        self.trees_read += 1
         return await self._store.nodes(digest)
 
 
