@@ -11,7 +11,6 @@ it so (`RunTakenOverError`); all others it keeps.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -38,19 +37,15 @@ class OwnerSession:
     def __init__(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         self._connect = connect
         self._connection: Connection | None = None
-        self._turn = asyncio.Lock()
         self.owner = secrets.token_hex(8)
         """Names this open store."""
 
     async def hold(self) -> None:
-        """Make sure that we hold the lock, as far as we have heard."""
-        if self._connection is not None and not self._connection.is_closed():
-            return
-        async with self._turn:
-            if self._connection is None or self._connection.is_closed():
-                connection = await self._connect()
-                await connection.fetch(_HOLD, int.from_bytes(bytes.fromhex(self.owner), signed=True))
-                self._connection = connection
+        """Make sure that we hold the lock, as far as we have heard. One call at a time."""
+        if self._connection is None or self._connection.is_closed():
+            connection = await self._connect()
+            await connection.fetch(_HOLD, int.from_bytes(bytes.fromhex(self.owner), signed=True))
+            self._connection = connection
 
     def doubt(self) -> None:
         """Take the lock again when it is needed next: another connection was lost, so this one may be."""
@@ -67,4 +62,5 @@ class OwnerSession:
     async def aclose(self) -> None:
         """Be dead from now on."""
         if self._connection is not None:
+            await self._connection.execute('SELECT pg_advisory_unlock_all()')  # or it would be alive for a moment yet
             await self._connection.close(timeout=CLOSE_SECONDS)

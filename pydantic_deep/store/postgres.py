@@ -135,7 +135,7 @@ class PostgresEngine:
 
     def _forget(self, task: asyncio.Task[T]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled():
+        with suppress(asyncio.CancelledError):
             task.exception()  # seen, also if nobody waits any more
 
     async def _repeated(self, once: Callable[[], Coroutine[object, object, T]]) -> T:

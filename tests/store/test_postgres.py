@@ -249,7 +249,6 @@ async def test_an_owner_lives_until_its_process_is_killed(engine: PostgresEngine
 async def test_an_owner_is_dead_when_its_store_is_closed(engine: PostgresEngine) -> None:
     async with open_store(engine.url) as store:
         assert await engine.living_owners([store.owner]) == {store.owner}
-    await until_dead(engine, store.owner)
     assert await engine.living_owners([store.owner]) == set()
 
 
