@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import anyio
@@ -87,7 +88,7 @@ class Recorder(AbstractCapability[object]):
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
     _usage_before: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
-    _cost: list[str] = field(default_factory=list[str], init=False, repr=False)
+    _cost: Decimal | None = field(default=None, init=False, repr=False)
 
     def get_ordering(self) -> CapabilityOrdering:
         """Come before all others."""
@@ -156,6 +157,8 @@ class Recorder(AbstractCapability[object]):
             )
             recording.model = f'{request_context.model.system}:{request_context.model.model_name}'
             recording.note_request(request, response, assets)
+            if request.cost is not None:
+                self._cost = (self._cost or Decimal()) + Decimal(request.cost)
         return response
 
     async def after_tool_validate(
@@ -271,6 +274,7 @@ class Recorder(AbstractCapability[object]):
                 kind='turn',
                 state='complete',
                 run_usage=self._used(result.usage),
+                cost=self._spent,
                 output=_encode_output(result.output),
             )
         approvals: list[ApprovalRecord] = []
@@ -285,6 +289,7 @@ class Recorder(AbstractCapability[object]):
             kind='pause',
             state='awaiting_approval',
             run_usage=self._used(result.usage),
+            cost=self._spent,
             pending=encode_pause(requests),
             approvals=approvals,
             supersedes=supersedes,
@@ -302,12 +307,18 @@ class Recorder(AbstractCapability[object]):
                 kind='turn',
                 state=state,
                 run_usage=self._used(self._usage),
+                cost=self._spent,
                 error=error,
             )
         except StoreError as unsaved:
             error.add_note(f'What the run did since its last step is not in the store: {unsaved}')
         else:
             error.add_note(f'The run is kept as version {recording.tip.id}.')
+
+    @property
+    def _spent(self) -> str | None:
+        """US dollars; `None` where no request had a known price."""
+        return None if self._cost is None else str(self._cost)
 
     def _used(self, usage: RunUsage) -> RunUsage:
         """Return what this run has used of the usage of its conversation."""
