@@ -53,13 +53,10 @@ def running() -> Operation[list[RunRecord]]:
     return [_rows.run_from(row) for row in (yield Statement(sql))]
 
 
-def take_over(run_id: str, owner: str | None, now: int) -> Operation[bool]:
-    """Mark a run `interrupted` if it still runs for this owner, who is dead."""
-    sql = (
-        "UPDATE run SET state = 'interrupted', owner = NULL, ended_at = ?2 WHERE id = ?1 AND state = 'running'"
-        ' AND owner = ?3 RETURNING id'
-    )
-    return bool((yield Statement(sql, (_keys.pack_id(run_id), now, owner))))
+def take_over(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
+    """Make a run that still belongs to a dead owner that of another."""
+    sql = "UPDATE run SET owner = ?3 WHERE id = ?1 AND state = 'running' AND owner = ?2 RETURNING id"
+    return bool((yield Statement(sql, (_keys.pack_id(run_id), dead, owner))))
 
 
 def requests(run_id: str) -> Operation[list[RequestRecord]]:

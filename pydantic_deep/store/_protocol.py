@@ -131,7 +131,10 @@ class Store(Protocol):
         ...
 
     async def take_over(self, run_id: str) -> bool:
-        """Mark an orphan `interrupted`, so that nobody else recovers it; return whether we were the one."""
+        """Make an orphan ours, so that nobody else recovers it; return whether we were the one.
+
+        It stays `running` until a commit ends it: should we die before, it is an orphan again.
+        """
         ...
 
     async def requests(self, run_id: str) -> list[RequestRecord]:

@@ -173,11 +173,11 @@ class SqlStore:
         return _parents_first(orphans)[:limit]
 
     async def take_over(self, run_id: str) -> bool:
-        """Mark an orphan `interrupted`; return whether we were the one."""
+        """Make an orphan ours; return whether we were the one."""
         run = await self.run(run_id)
         if run is None or run.owner is None or await self._engine.living_owners([run.owner]):
             return False
-        return await self._engine.write(partial(on_runs.take_over, run_id, run.owner, self._clock()))
+        return await self._engine.write(partial(on_runs.take_over, run_id, run.owner, self.owner))
 
     async def requests(self, run_id: str) -> list[RequestRecord]:
         """Return the requests of a run in their order."""
