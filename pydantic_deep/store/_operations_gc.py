@@ -138,9 +138,8 @@ def _condemn(kind: int, now: int, grace: int) -> Operation[None]:
         (now,),
     )
     yield Statement(
-        'INSERT INTO doomed (kind, number) SELECT kind, number FROM condemned'
-        f' WHERE kind = {kind} AND (since < ?1 OR CAST(?2 AS BIGINT) = 0) AND since <= ?3',
-        (now, grace, now - grace),
+        f'INSERT INTO doomed (kind, number) SELECT kind, number FROM condemned WHERE kind = {kind} AND since <= ?1',
+        (now - grace,),
     )
 
 

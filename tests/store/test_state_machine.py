@@ -1,0 +1,338 @@
+"""Any order of operations: a store answers as a model in plain Python does."""
+
+# ruff: noqa: PT017 - whether an error is right depends on the model, so it is caught, not expected
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from pydantic_deep.store import (
+    Append,
+    ApprovalAnsweredError,
+    ApprovalRecord,
+    Commit,
+    Decision,
+    HeadMove,
+    NewMessage,
+    RunEnd,
+    RunRecord,
+    Store,
+    VersionConflictError,
+    VersionFilter,
+    VersionNotFoundError,
+    VersionRecord,
+    new_id,
+    open_store,
+)
+from pydantic_deep.store._samples import (
+    Dialogue,
+    sample_approval,
+    sample_asset,
+    sample_run,
+)
+
+T = TypeVar('T')
+
+_NAMES = st.sampled_from([None, 'alpha', 'Alphabet', 'b%', 'ß'])
+_BODIES = st.lists(st.binary(min_size=1, max_size=40), max_size=3)
+_INDEX = st.integers(min_value=0, max_value=10**6)
+
+
+@dataclass
+class Branch:
+    """A branch of the model: its whole history, copied."""
+
+    conversation_id: str
+    name: str
+    messages: list[bytes]
+
+
+@dataclass
+class Model:
+    """What a store should know."""
+
+    versions: dict[str, VersionRecord] = field(default_factory=dict[str, VersionRecord])
+    deleted: set[str] = field(default_factory=set[str])
+    branches: dict[str, Branch] = field(default_factory=dict[str, Branch])
+    heads: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
+    runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
+    approvals: dict[str, ApprovalRecord] = field(default_factory=dict[str, ApprovalRecord])
+
+    def lineage(self, id: str) -> tuple[list[VersionRecord], str | None]:
+        line = [self.versions[id]]
+        while (parent := line[0].parent_id) is not None and parent not in self.deleted:
+            line.insert(0, self.versions[parent])
+        return line, line[0].parent_id
+
+    def history(self, version: VersionRecord) -> list[bytes]:
+        return self.branches[version.branch_id].messages[: version.message_count]
+
+    def delete(self, id: str) -> None:
+        gone = self.versions.pop(id)
+        self.deleted.add(id)
+        parent = self.versions.get(gone.parent_id or '')
+        head = parent.id if parent is not None and parent.conversation_id == gone.conversation_id else None
+        self.heads.update({each: head for each, at in self.heads.items() if at == id})
+
+    def has_children(self, id: str) -> bool:
+        return any(id in (each.parent_id, each.merged_from) for each in self.versions.values())
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Does the same to a store and to a model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.model = Model()
+        self.opened = open_store(self.new_url())
+        self.store: Store = self.run(self.opened.__aenter__())
+
+    def new_url(self) -> str:
+        """Name a fresh store."""
+        raise NotImplementedError
+
+    def run(self, waiting: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run_until_complete(waiting)
+
+    def teardown(self) -> None:
+        self.run(self.opened.__aexit__(None, None, None))
+        self.loop.close()
+
+    def pick(self, index: int) -> VersionRecord:
+        versions = list(self.model.versions.values())
+        return versions[index % len(versions)]
+
+    @rule(name=_NAMES)
+    def begin(self, name: str | None) -> None:
+        dialogue = Dialogue(self.store)
+        root = self.run(dialogue.begin(name=name))
+        self.model.versions[root.id] = root
+        self.model.branches[root.branch_id] = Branch(dialogue.id, 'main', [])
+        self.model.heads[dialogue.id] = root.id
+
+    @precondition(lambda self: self.model.versions)
+    @rule(index=_INDEX, other=_INDEX, bodies=_BODIES, name=_NAMES, merges=st.booleans(), is_fork=st.booleans())
+    def advance(
+        self, index: int, other: int, bodies: list[bytes], name: str | None, merges: bool, is_fork: bool
+    ) -> None:
+        parent = self.pick(index)
+        history = self.model.history(parent)
+        child = Dialogue(self.store, parent.conversation_id, parent.branch_id).version(
+            parent_id=parent.id,
+            merged_from=self.pick(other).id if merges else None,
+            message_count=len(history) + len(bodies),
+            name=name,
+        )
+        append = Append(
+            branch_id=parent.branch_id,
+            at=len(history),
+            messages=[NewMessage(id=new_id(), body=body) for body in bodies],
+            fork_id=new_id(),
+            is_fork=is_fork,
+        )
+        committed = self.run(self.store.commit(Commit(append=append, versions=[child])))
+        branch = committed.branch
+        assert branch is not None
+        origin = self.model.branches[parent.branch_id]
+        stays = not is_fork and len(origin.messages) == len(history)
+        assert (branch.id == parent.branch_id) is stays
+        if stays:
+            origin.messages += bodies
+        else:
+            names = {
+                each.name for each in self.model.branches.values() if each.conversation_id == child.conversation_id
+            }
+            assert branch.name not in names
+            self.model.branches[branch.id] = Branch(child.conversation_id, branch.name, [*history, *bodies])
+        number = committed.numbers[child.id]
+        assert number > max(each.number for each in self.model.versions.values())
+        self.model.versions[child.id] = child._replace(number=number, branch_id=branch.id, branch=branch.name)
+
+    @precondition(lambda self: self.model.versions)
+    @rule(index=_INDEX, expected=_INDEX)
+    def move_head(self, index: int, expected: int) -> None:
+        version, thought = self.pick(index), self.pick(expected)
+        head = self.model.heads[version.conversation_id]
+        move = HeadMove(conversation_id=version.conversation_id, expected_id=thought.id, version_id=version.id)
+        asset = sample_asset(new_id().encode())
+        try:
+            self.run(self.store.commit(Commit(assets=[asset], heads=[move])))
+            assert head == thought.id
+            self.model.heads[version.conversation_id] = version.id
+        except VersionConflictError as error:
+            assert head != thought.id
+            assert (error.head, error.yours) == (head, version.id)
+        assert self.run(self.store.has_assets([asset.digest])) == {asset.digest}
+
+    @precondition(lambda self: self.model.versions)
+    @rule(index=_INDEX)
+    def delete(self, index: int) -> None:
+        id = self.pick(index).id
+        self.run(self.store.delete(id))
+        self.model.delete(id)
+
+    @precondition(lambda self: self.model.versions)
+    @rule(index=_INDEX)
+    def delete_line(self, index: int) -> None:
+        id: str | None = self.pick(index).id
+        running = {run.base_id for run in self.model.runs.values() if run.state == 'running'}
+        count = 0
+        head = id
+        while id is not None and id in self.model.versions:
+            if count and (self.model.has_children(id) or id in running):
+                break
+            above = self.model.versions[id].parent_id
+            self.model.delete(id)
+            id = above
+            count += 1
+        assert self.run(self.store.delete_line(str(head))) == count
+
+    @rule(grace=st.sampled_from([0.0, 0.000001, 3600.0]))
+    def gc(self, grace: float) -> None:
+        report = self.run(self.store.gc(grace))
+        if grace == 0:
+            assert report.condemned == 0
+            alive = {each.conversation_id for each in self.model.versions.values()}
+            alive |= {run.conversation_id for run in self.model.runs.values() if run.state == 'running'}
+            alive |= {each.conversation_id for each in self.model.approvals.values() if each.status == 'pending'}
+            found = self.run(self.store.conversations(limit=10**6))
+            assert {each.id for each in found} == alive & self.model.heads.keys()
+            self.forget(set(self.model.heads) - alive)
+        self.trim()
+
+    def forget(self, conversations: set[str]) -> None:
+        """Drop what went with conversations."""
+        for id in conversations:
+            del self.model.heads[id]
+        self.model.runs = {id: run for id, run in self.model.runs.items() if run.conversation_id not in conversations}
+        self.model.approvals = {
+            id: each for id, each in self.model.approvals.items() if each.conversation_id not in conversations
+        }
+
+    def trim(self) -> None:
+        """Cut histories as the store has: a message that no version reaches may be there or not."""
+        for conversation_id in {branch.conversation_id for branch in self.model.branches.values()}:
+            found = {each.id: each for each in self.run(self.store.branches(conversation_id))}
+            mine = {id for id, each in self.model.branches.items() if each.conversation_id == conversation_id}
+            assert found.keys() <= mine
+            for id in mine - found.keys():
+                assert all(version.branch_id != id for version in self.model.versions.values())
+                del self.model.branches[id]
+            for id, branch in found.items():
+                needed = [each.message_count for each in self.model.versions.values() if each.branch_id == id]
+                assert max(needed, default=0) <= branch.tip_seq <= len(self.model.branches[id].messages)
+                del self.model.branches[id].messages[branch.tip_seq :]
+
+    @precondition(lambda self: self.model.versions)
+    @rule(index=_INDEX)
+    def start_run(self, index: int) -> None:
+        base = self.pick(index)
+        run = sample_run(base.conversation_id, base_id=base.id)
+        self.run(self.store.commit(Commit(runs=[run])))
+        self.model.runs[run.id] = run._replace(owner=self.store.owner)
+
+    @precondition(lambda self: self.model.runs)
+    @rule(index=_INDEX)
+    def end_run(self, index: int) -> None:
+        runs = list(self.model.runs.values())
+        run = runs[index % len(runs)]
+        self.run(self.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='complete')])))
+        self.model.runs[run.id] = run._replace(state='complete', owner=None)
+
+    @precondition(lambda self: self.model.versions)
+    @rule(index=_INDEX)
+    def ask(self, index: int) -> None:
+        approval = sample_approval(self.pick(index))
+        self.run(self.store.commit(Commit(approvals=[approval])))
+        self.model.approvals[approval.id] = approval
+
+    @precondition(lambda self: self.model.approvals)
+    @rule(indexes=st.lists(_INDEX, min_size=1, max_size=3))
+    def decide(self, indexes: list[int]) -> None:
+        approvals = list(self.model.approvals.values())
+        chosen = [approvals[index % len(approvals)] for index in indexes]
+        decisions = [
+            Decision(approval_id=each.id, status='denied', decision='{}', arguments_digest=each.arguments_digest)
+            for each in chosen
+        ]
+        is_open = len({each.id for each in chosen}) == len(chosen) and all(each.status == 'pending' for each in chosen)
+        try:
+            self.run(self.store.decide(decisions))
+            assert is_open
+            for each in chosen:
+                self.model.approvals[each.id] = each._replace(status='denied')
+        except ApprovalAnsweredError:
+            assert not is_open
+
+    @invariant()
+    def versions_are_equal(self) -> None:
+        newest = sorted(self.model.versions.values(), key=lambda each: -each.number)
+        assert self.run(self.store.versions(limit=10**6)) == newest
+        assert self.run(self.store.count()) == len(newest)
+        named = VersionFilter(name='ALPHA')
+        assert self.run(self.store.versions(named, limit=10**6)) == [
+            each for each in newest if 'alpha' in (each.name or '').lower()
+        ]
+
+    @invariant()
+    def histories_and_lineages_are_equal(self) -> None:
+        for version in self.model.versions.values():
+            found = self.run(self.store.messages(version.branch_id, version.message_count))
+            assert [each.body for each in found] == self.model.history(version)
+            assert [each.seq for each in found] == list(range(version.message_count))
+            lineage = self.run(self.store.lineage(version.id))
+            assert (list(lineage.versions), lineage.truncated_at) == self.model.lineage(version.id)
+            children = [each for each in self.model.versions.values() if each.parent_id == version.id]
+            assert self.run(self.store.children(version.id)) == sorted(children, key=lambda each: each.number)
+
+    @invariant()
+    def what_was_deleted_is_gone(self) -> None:
+        for id in sorted(self.model.deleted)[:3]:
+            with pytest.raises(VersionNotFoundError):
+                self.run(self.store.version(id))
+
+    @invariant()
+    def heads_runs_and_approvals_are_equal(self) -> None:
+        for id, head in self.model.heads.items():
+            conversation = self.run(self.store.conversation(id))
+            assert conversation is not None
+            assert conversation.head_id == head
+        for run in self.model.runs.values():
+            found = self.run(self.store.run(run.id))
+            assert found is not None
+            assert (found.state, found.owner) == (run.state, run.owner)
+        statuses = {each.id: each.status for each in self.run(self.store.approvals(status=None, limit=10**6))}
+        assert statuses == {each.id: each.status for each in self.model.approvals.values()}
+
+
+def check_store(url: Callable[[], str], examples: int = 30, steps: int = 25) -> None:
+    """Run the machine on stores that `url` names, a fresh one at each call."""
+
+    class Machine(StoreMachine):
+        def new_url(self) -> str:
+            return url()
+
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    chosen = settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=slow)
+    run_state_machine_as_test(Machine, settings=chosen)
+
+
+def test_the_store_in_memory_answers_as_the_model() -> None:
+    check_store(lambda: 'memory:')
+
+
+def test_the_store_in_a_file_answers_as_the_model(tmp_path_factory: pytest.TempPathFactory) -> None:
+    check_store(lambda: f'sqlite:///{tmp_path_factory.mktemp("store")}/agents.db', examples=10)
+
+
+def test_the_store_in_postgresql_answers_as_the_model(ask_postgres: Callable[[str], str]) -> None:
+    check_store(lambda: ask_postgres('database'), examples=5)
