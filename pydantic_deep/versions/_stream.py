@@ -8,6 +8,9 @@ from types import TracebackType
 from typing import Any, Generic, Self
 
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.usage import RunUsage
+
+from pydantic_deep_backends import BackendProtocol
 
 from ._turn import OpenTurn
 from ._version import AgentVersion, DepsT, OutputT
@@ -28,6 +31,7 @@ class TurnStream(Generic[DepsT, OutputT]):
         self._start = start
         self._run = run
         self._version_of = version_of
+        self._turn: OpenTurn | None = None
         self._version: AgentVersion[DepsT, OutputT] | None = None
         self._events: AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]] | None = None
 
@@ -41,6 +45,26 @@ class TurnStream(Generic[DepsT, OutputT]):
         if self._version is None:
             raise RuntimeError('The turn has no version yet. Iterate over the stream to its end first.')
         return self._version
+
+    @property
+    def version_id(self) -> str | None:
+        """The newest version of the turn so far, also of one that failed or was stopped; `None` before it has begun."""
+        return None if self._turn is None else self._turn.recording.tip.id
+
+    @property
+    def usage(self) -> RunUsage | None:
+        """What the conversation has used so far: it grows while the turn runs."""
+        return None if self._turn is None else self._turn.arguments['usage']
+
+    @property
+    def deps(self) -> DepsT | None:
+        """The deps of the run, with the todos and uploads of the version: they change while the turn runs."""
+        return None if self._turn is None else self._turn.arguments['deps']
+
+    @property
+    def backend(self) -> BackendProtocol | None:
+        """Where the run works: on the files themselves or on a view of them; `None` where files are not versioned."""
+        return None if self._turn is None else self._turn.backend
 
     def __aiter__(self) -> AsyncIterator[str]:
         return self._text()
@@ -66,9 +90,11 @@ class TurnStream(Generic[DepsT, OutputT]):
         return self._events
 
     async def _tell(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
-        async with self._start() as turn, self._run(turn) as events:
-            async for event in events:
-                yield event
+        async with self._start() as turn:
+            self._turn = turn
+            async with self._run(turn) as events:
+                async for event in events:
+                    yield event
         self._version = await self._version_of(turn)
 
     async def _text(self) -> AsyncGenerator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, cast
 
-from pydantic_ai import DeferredToolRequests
+from pydantic_ai import CancellationToken, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
@@ -235,6 +235,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         model: Model | str | None = None,
         branch: str | None = None,
         usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
         **settings: Unpack[ModelSettings],
     ) -> TurnStream[DepsT, OutputT]:
         """Run a turn from here, and yield the text of its answers as it comes.
@@ -247,10 +248,18 @@ class AgentVersion(Generic[DepsT, OutputT]):
         ```
 
         Nothing of a stream is stored but whole steps; the version is made when the run ends. Leaving the `async with`
-        early stops the run, and what it did is an `interrupted` version.
+        early stops the run, and what it did is an `interrupted` version; so does cancelling `cancellation_token`, which
+        then raises `RunCancelled`.
         """
         return self._agent.advance_stream(
-            self, prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
+            self,
+            prompt,
+            deps=deps,
+            model=model,
+            branch=branch,
+            usage_limits=usage_limits,
+            cancellation_token=cancellation_token,
+            model_settings=settings,
         )
 
     async def resume(
@@ -278,6 +287,30 @@ class AgentVersion(Generic[DepsT, OutputT]):
             UnansweredApprovalError: A call that cannot wait on has no answer.
         """
         return await self._agent.resume(self, answers or {}, by=by, reason=reason, deps=deps)
+
+    def resume_stream(
+        self,
+        answers: Mapping[str, Decision] | None = None,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        deps: DepsT | None = None,
+        usage_limits: UsageLimits | None = None,
+        cancellation_token: CancellationToken | None = None,
+    ) -> TurnStream[DepsT, OutputT]:
+        """Go on as `resume` does, and yield the text of the answers as it comes, as `advance_stream` does.
+
+        The answers are given when the iteration begins, and errors of them raised there.
+        """
+        return self._agent.resume_stream(
+            self,
+            answers or {},
+            by=by,
+            reason=reason,
+            deps=deps,
+            usage_limits=usage_limits,
+            cancellation_token=cancellation_token,
+        )
 
     async def messages(self, *, start: int = 0, stop: int | None = None) -> list[ModelMessage]:
         """Return the history, or the messages of it from the `start`th to before the `stop`th."""

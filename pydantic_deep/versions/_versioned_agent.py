@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Generic, cast
 
 from pydantic import TypeAdapter
-from pydantic_ai import DeferredToolRequests
+from pydantic_ai import CancellationToken, DeferredToolRequests
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -325,19 +326,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         model: Model | str | None,
         branch: str | None,
         usage_limits: UsageLimits | None,
+        cancellation_token: CancellationToken | None,
         model_settings: ModelSettings,
     ) -> TurnStream[DepsT, OutputT]:
         """See `AgentVersion.advance_stream`."""
         request = self._turn(version, prompt, deps, model, branch, usage_limits, model_settings)
-
-        def version_of(turn: OpenTurn) -> object:
-            return self._handle(turn.recording.tip, request.backend)
-
-        return TurnStream(
-            lambda: open_turn(self, request),
-            lambda turn: self.agent.run_stream_events(**turn.arguments),
-            version_of,
-        )
+        return self._stream(partial(open_turn, self, request), version, cancellation_token)
 
     async def run_turn(self, request: TurnRequest) -> AgentVersion[DepsT, OutputT]:
         """Run a turn, and return the version that it ends with."""
@@ -355,19 +349,65 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         deps: DepsT | None,
     ) -> AgentVersion[DepsT, OutputT]:
         """See `AgentVersion.resume`."""
+        return await self.run_turn(await self._resumption(version, answers, by, reason, deps, None))
+
+    def resume_stream(
+        self,
+        version: AgentVersion[DepsT, OutputT],
+        answers: Mapping[str, Decision],
+        *,
+        by: str | None,
+        reason: str | None,
+        deps: DepsT | None,
+        usage_limits: UsageLimits | None,
+        cancellation_token: CancellationToken | None,
+    ) -> TurnStream[DepsT, OutputT]:
+        """See `AgentVersion.resume_stream`."""
+
+        @asynccontextmanager
+        async def start() -> AsyncGenerator[OpenTurn]:
+            request = await self._resumption(version, answers, by, reason, deps, usage_limits)
+            async with open_turn(self, request) as turn:
+                yield turn
+
+        return self._stream(start, version, cancellation_token)
+
+    async def _resumption(
+        self,
+        version: AgentVersion[DepsT, OutputT],
+        answers: Mapping[str, Decision],
+        by: str | None,
+        reason: str | None,
+        deps: DepsT | None,
+        usage_limits: UsageLimits | None,
+    ) -> TurnRequest:
+        """Give answers, and return what goes on with them."""
         record, requests = version.record, version.deferred_tool_requests
         if requests is None:
             raise NothingPendingError(f'The version {version.id} waits for nothing: it is {version.state}.')
         if answers:
             await _answers.decide(self.store, record, requests, answers, by=by, reason=reason)
-        return await self.run_turn(
-            TurnRequest(
-                base=record,
-                claim_results=partial(_answers.claim, self.store, record, requests),
-                backend=version.backend,
-                deps=deps,
-            )
+        return TurnRequest(
+            base=record,
+            claim_results=partial(_answers.claim, self.store, record, requests),
+            backend=version.backend,
+            deps=deps,
+            usage_limits=usage_limits,
         )
+
+    def _stream(
+        self,
+        start: Callable[[], AbstractAsyncContextManager[OpenTurn]],
+        version: AgentVersion[DepsT, OutputT],
+        cancellation_token: CancellationToken | None,
+    ) -> TurnStream[DepsT, OutputT]:
+        def run(turn: OpenTurn) -> AbstractAsyncContextManager[Any]:
+            return self.agent.run_stream_events(**turn.arguments, cancellation_token=cancellation_token)
+
+        def version_of(turn: OpenTurn) -> object:
+            return self._handle(turn.recording.tip, version.backend)
+
+        return TurnStream(start, run, version_of)
 
     async def messages_of(self, record: VersionRecord, start: int, stop: int | None) -> list[ModelMessage]:
         """Return messages of a version."""
