@@ -123,9 +123,12 @@ class DeepAgentDeps:
         Args:
             max_depth: How many levels of subagents the subagent may have below it.
         """
-        clone = dataclasses.replace(self, todos=[], subagents={}, max_depth=max_depth)
-        clone._offload = self._offload
-        return clone
+        return dataclasses.replace(self, todos=[], subagents={}, max_depth=max_depth).with_offload(self._offload)
+
+    def with_offload(self, offload: StateBackend) -> Self:
+        """Take the backend with the large results of tools, and return these deps: for what keeps or copies deps."""
+        self._offload = offload
+        return self
 
     def to_json(self) -> str:
         """Return everything except live handles as JSON: not the backend, the subagents, and offloaded results.
@@ -177,6 +180,11 @@ class DeepAgentDeps:
             raise DeepAgentError(
                 f"JSON cannot hold the field {name!r}: {error}. Mark it `field(metadata={{'live': True}})` to leave it out."
             ) from error
+
+
+def offload_of(deps: DeepAgentDeps) -> StateBackend:
+    """Return the backend with the large results of tools, which `to_json` leaves out."""
+    return deps._offload  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 
 def _parse_name(name: str) -> str:

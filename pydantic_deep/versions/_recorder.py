@@ -113,7 +113,7 @@ class Recorder(AbstractCapability[object]):
         if self._parent is not None:
             link = {'pydantic_deep.sub_agent_thread_id': recording.tip.conversation_id}
             trace.get_current_span().set_attributes(link)
-        recording.deps = ctx.deps
+        await recording.begin_with(ctx.deps)
         self._live, self._usage = ctx.messages, ctx.usage
         self._usage_before = RunUsage() + ctx.usage
         try:

@@ -21,7 +21,6 @@ from pydantic import TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     Append,
     ApprovalRecord,
@@ -41,6 +40,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import digest_of
 
+from ._deps_state import DepsState
 from ._messages import encode_message
 from ._run_files import NewFiles, TurnFiles
 
@@ -73,6 +73,8 @@ class Beginning:
     """How the branch is to be called; `None` to go on with that of the base."""
     settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
     """The calls that the run before, which this one recovers, has begun."""
+    has_loaded_deps: bool = False
+    """Whether the deps have the state of the base, and nothing besides."""
     has_files: bool = True
     """Whether the deps of the run have the files of the turn."""
 
@@ -83,10 +85,10 @@ class Recording:
 
     store: Store
     begin: Beginning
-    deps: object = None
-    """The deps of the run, if they are ours their state is part of each version."""
     model: str | None = None
     """The model that answered last."""
+    deps: object = field(default=None, init=False)
+    """The deps of the run: if they are ours their state is part of each version."""
     tip: VersionRecord = field(init=False)
     """The newest version of the run, at first its base."""
     _messages: list[ModelMessage] = field(init=False)
@@ -94,7 +96,7 @@ class Recording:
     _branch_id: str = field(init=False)
     _forks: bool = field(init=False)
     _has_prompt: bool = field(init=False)
-    _deps_digest: str | None = field(init=False)
+    _deps_state: DepsState = field(init=False)
     _ended_calls: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], init=False)
     """Those whose result no message has yet."""
     _unsent_calls: list[CallRecord] = field(default_factory=list[CallRecord], init=False)
@@ -113,12 +115,18 @@ class Recording:
         self._branch_id = begin.base.branch_id
         self._forks = begin.branch_name is not None
         self._has_prompt = begin.run_record.prompt is not None
-        self._deps_digest = begin.base.deps
+        self._deps_state = DepsState(digest=begin.base.deps)
 
     @property
     def run_id(self) -> str:
         """The run."""
         return self.begin.run_record.id
+
+    async def begin_with(self, deps: object) -> None:
+        """Take the deps of the run, as they are when it begins."""
+        self.deps = deps
+        if self.begin.has_loaded_deps:
+            await self._deps_state.begin(deps)
 
     @property
     def history(self) -> tuple[list[ModelMessage], list[str]]:
@@ -213,9 +221,7 @@ class Recording:
         end: RunEnd | None = None,
     ) -> VersionRecord:
         append, ids, assets = self._appended(messages)
-        deps = self._dump_deps()
-        if deps is not None:
-            assets.append(deps)
+        assets += await self._deps_state.dump(self.deps)
         if pending is not None:
             assets.append(NewAsset(digest=digest_of(pending), data=pending, media_type='application/json'))
         begin, files = self.begin, self.begin.files
@@ -234,7 +240,7 @@ class Recording:
             usage=dump_usage(usage),
             output=output,
             pending=None if pending is None else digest_of(pending),
-            deps=self._deps_digest,
+            deps=self._deps_state.digest,
             created_at=now(),
         )
         if files is None or not begin.has_files:
@@ -320,17 +326,6 @@ class Recording:
             rewrites=len(known) if is_new_history else None,
         )
         return append, ids, assets
-
-    def _dump_deps(self) -> NewAsset | None:
-        """Return the state of the deps if it is another than that of the version before."""
-        if not isinstance(self.deps, DeepAgentDeps):
-            return None
-        data = self.deps.to_json().encode()
-        digest = digest_of(data)
-        if digest == self._deps_digest:
-            return None
-        self._deps_digest = digest
-        return NewAsset(digest=digest, data=data, media_type='application/json')
 
 
 def _last_response(messages: Sequence[ModelMessage]) -> int:

@@ -38,13 +38,14 @@ from pydantic_deep_backends import StateBackend, Tree
 from ._answers import answers_of
 from ._changes import Replay, RequestDifference
 from ._children import load_replayed
+from ._deps_state import load_deps
 from ._ledger import replay_result
 from ._pause import decode_pause
 from ._recording import load_usage
 from ._replayed import Replayed
 from ._requests import RequestLog
 from ._settings import load_settings
-from ._turn import Prompt, load_deps
+from ._turn import Prompt
 
 if TYPE_CHECKING:
     from ._versioned_agent import VersionedAgent
@@ -140,7 +141,7 @@ async def _run(
 ) -> AgentRunResult[Any] | None:
     tree = Tree() if base.tree is None else await agent.tree(base.tree)
     view = StateBackend.of(tree, agent.read_asset)
-    deps = await load_deps(agent.store, base, agent.make_deps(), view)
+    deps = await load_deps(agent.store, base.deps, agent.make_deps(), view)
     settings, model = load_settings(base.model_settings)
     options: dict[str, Any] = json.loads(run.options)
     try:

@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 import anyio
@@ -28,6 +28,7 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import CallRecord, Commit, RunEnd, RunRecord, Store, VersionRecord, new_id
 from pydantic_deep_backends import BackendProtocol, StateBackend, Tree
 
+from ._deps_state import load_deps
 from ._file_backends import attach_backend, describe_backend, workspace_key
 from ._files import RunFiles, open_run_files, why_unversioned
 from ._messages import decode_messages
@@ -140,7 +141,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             base = opened.base
         messages, ids = await host.history(base)
         given = request.deps if request.deps is not None else host.make_deps()
-        deps = await load_deps(host.store, base, given, None if opened is None else opened.files.files.backend)
+        deps = await load_deps(host.store, base.deps, given, None if opened is None else opened.files.files.backend)
         settings, model = load_settings(base.model_settings)
         run = await _begin(host, request, base)
         results = request.results
@@ -160,6 +161,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             workspace=None if opened is None else opened.workspace,
             branch_name=request.branch,
             settled=request.settled,
+            has_loaded_deps=base.deps is not None,
         )
         recording = Recording(store=host.store, begin=begin)
         timeout = host.approval_timeout_seconds
@@ -283,19 +285,6 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
     )
     await host.store.commit(Commit(runs=[run]))
     return run
-
-
-async def load_deps(store: Store, record: VersionRecord, given: object, backend: BackendProtocol | None) -> object:
-    """Return deps with the state that a version has of them, and with its files."""
-    if not isinstance(given, DeepAgentDeps):
-        return given
-    deps = given
-    if record.deps is not None:
-        live = {
-            each.name: getattr(given, each.name) for each in fields(given) if each.init and each.metadata.get('live')
-        }
-        deps = type(given).from_json((await store.asset(record.deps)).data, **live)
-    return deps if backend is None else replace(deps, backend=backend)
 
 
 def encode_prompt(prompt: Prompt) -> bytes:

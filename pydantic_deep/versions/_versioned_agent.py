@@ -35,12 +35,13 @@ from pydantic_deep.store import (
     WorkspaceRecord,
     new_id,
 )
-from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree, digest_of
+from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree
 
 from . import _answers, _merge, _recover, _replay
 from ._changes import Replay, VersionDiff, diff_files
 from ._children import MAIN, root_version
 from ._conversation import VersionedConversation
+from ._deps_state import DepsState
 from ._file_backends import describe_backend, workspace_key
 from ._messages import decode_messages
 from ._recording import now
@@ -152,9 +153,9 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         )
         assets: list[NewAsset] = []
         if isinstance(given, DeepAgentDeps):
-            state = given.to_json().encode()
-            assets.append(NewAsset(digest=digest_of(state), data=state, media_type='application/json'))
-            root = root._replace(deps=assets[0].digest)
+            state = DepsState(digest=None)
+            assets += await state.dump(given)
+            root = root._replace(deps=state.digest)
             backend = backend or given.backend
         nodes: Mapping[str, bytes] = {}
         if backend is not None:

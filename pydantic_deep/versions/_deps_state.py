@@ -1,0 +1,86 @@
+"""The state of deps in versions: what `to_json` writes, and the large results that are offloaded in them.
+
+Each large result is an asset, stored once; a version has the names of all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from pydantic_deep.deps import DeepAgentDeps, offload_of
+from pydantic_deep.store import NewAsset, Store
+from pydantic_deep_backends import BackendProtocol, FileVersion, StateBackend, Tree, digest_of
+
+_OFFLOAD = 'offload'
+"""The key of the large results beside the fields of deps: digest and size by path."""
+
+
+@dataclass(kw_only=True)
+class DepsState:
+    """The state of the deps of one run, as the store has it."""
+
+    digest: str | None
+    """Of the asset with it; `None` before there is one."""
+    _offloaded: Tree = field(default_factory=Tree)
+    """The large results that the store has."""
+
+    async def begin(self, deps: object) -> None:
+        """Take note of what deps from `load_deps` have: the store has that."""
+        if isinstance(deps, DeepAgentDeps):
+            self._offloaded = await offload_of(deps).snapshot()
+
+    async def dump(self, deps: object) -> list[NewAsset]:
+        """Return what the store has not of the state now; `digest` is that of the state then."""
+        if not isinstance(deps, DeepAgentDeps):
+            return []
+        offload = offload_of(deps)
+        files = await offload.snapshot()
+        assets = [
+            NewAsset(digest=files[path].digest, data=await offload.read_bytes(path))
+            for path in self._offloaded.diff(files).added
+        ]
+        self._offloaded = files
+        text = deps.to_json()
+        if files:
+            named = {path: [version.digest, version.size] for path, version in files.items()}
+            text = json.dumps({**json.loads(text), _OFFLOAD: named}, ensure_ascii=False)
+        data = text.encode()
+        digest = digest_of(data)
+        if digest != self.digest:
+            self.digest = digest
+            assets.append(NewAsset(digest=digest, data=data, media_type='application/json'))
+        return assets
+
+
+async def load_deps(store: Store, digest: str | None, given: object, backend: BackendProtocol | None) -> object:
+    """Return deps with the state that a version has of them, and with its files.
+
+    Args:
+        store: The store.
+        digest: The asset with the state; `None` to take that of `given`.
+        given: Deps with the live handles. What is not `DeepAgentDeps` is returned as it is.
+        backend: The files; `None` for those of `given`.
+    """
+    if not isinstance(given, DeepAgentDeps):
+        return given
+    document: dict[str, Any] = {}
+    deps = given
+    if digest is not None:
+        document = json.loads((await store.asset(digest)).data)
+        named = document.pop(_OFFLOAD, {})
+        live = {
+            each.name: getattr(given, each.name) for each in fields(given) if each.init and each.metadata.get('live')
+        }
+        deps = type(given).from_json(json.dumps(document), **live)
+
+        async def read_blob(digest: str) -> bytes:
+            return (await store.asset(digest)).data
+
+        tree = Tree.of({path: FileVersion(digest=digest, size=size) for path, (digest, size) in named.items()})
+        offload = StateBackend.of(tree, read_blob)
+    else:
+        offload = offload_of(given)
+    loaded = deps if backend is None else replace(deps, backend=backend)
+    return loaded.with_offload(offload)
