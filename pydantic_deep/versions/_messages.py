@@ -19,6 +19,9 @@ _BINARY = b'"kind":"binary"'
 _REFERENCE = 'asset:'
 """What stands before a digest in the place of base64, which has no colon."""
 
+_LITERAL = 'literal:'
+"""What stands before data that is no base64, because it only looks like media, and would be taken for a reference."""
+
 ReadAsset = Callable[[str], Awaitable[bytes]]
 """Returns the contents of an asset by its digest."""
 
@@ -46,13 +49,25 @@ async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsse
 
 
 def _externalize(media: dict[str, JsonValue], assets: list[NewAsset]) -> dict[str, JsonValue]:
-    data = base64.urlsafe_b64decode(cast('str', media['data']))
+    text = cast('str', media['data'])
+    data = _decode(text)
+    if data is None:  # the result of a tool may have any shape
+        return {**media, 'data': _LITERAL + text} if text.startswith((_REFERENCE, _LITERAL)) else media
     media_type = media.get('media_type')
     asset = NewAsset(digest=digest_of(data), data=data)
     if isinstance(media_type, str):
         asset = NewAsset(digest=asset.digest, data=data, media_type=media_type)
     assets.append(asset)
     return {**media, 'data': _REFERENCE + asset.digest}
+
+
+def _decode(text: str) -> bytes | None:
+    """Return the bytes of base64; `None` for what is no base64, or would not be the same text again."""
+    try:
+        data = base64.urlsafe_b64decode(text)
+    except ValueError:
+        return None
+    return data if base64.urlsafe_b64encode(data).decode() == text else None
 
 
 async def _with_media(body: bytes, read_asset: ReadAsset) -> bytes:
@@ -73,7 +88,7 @@ async def _with_media(body: bytes, read_asset: ReadAsset) -> bytes:
 
     def inline(media: dict[str, JsonValue]) -> dict[str, JsonValue]:
         data = cast('str', media['data'])
-        return {**media, 'data': data_by_reference.get(data, data)}
+        return {**media, 'data': data_by_reference.get(data, data.removeprefix(_LITERAL))}
 
     return json.dumps(_map_media(document, inline), ensure_ascii=False, separators=(',', ':')).encode()
 
