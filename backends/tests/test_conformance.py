@@ -14,6 +14,7 @@ from pydantic_deep_backends import (
     BackendProtocol,
     CompositeBackend,
     FileEntry,
+    FileVersion,
     LocalBackend,
     ReadBlob,
     ReadOnlyBackend,
@@ -22,6 +23,7 @@ from pydantic_deep_backends import (
     SupportsSearch,
     SupportsSnapshots,
     Tree,
+    digest_of,
 )
 from pydantic_deep_backends._files import MAX_READ_BYTES
 from pydantic_deep_backends.conformance import BackendSuite, Seed
@@ -75,6 +77,31 @@ class TestStateBackend(BackendSuite):
     @pytest.fixture
     def backend(self) -> StateBackend:
         return StateBackend()
+
+
+class Forgetful(StateBackend):
+    """Has only the tree of its files, and fetches contents whenever they are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: dict[str, bytes] = {}
+        self._read_blob = self.fetch
+
+    async def fetch(self, digest: str) -> bytes:
+        return self.data[digest]
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        await super().write_bytes(path, data)
+        self.data[digest_of(bytes(data))] = bytes(data)
+        self._files = Tree.of(
+            {at: FileVersion(digest=each.digest, size=each.size, mode=each.mode) for at, each in self._files.items()}
+        )
+
+
+class TestFilesThatAreFetched(BackendSuite):
+    @pytest.fixture
+    def backend(self) -> Forgetful:
+        return Forgetful()
 
 
 class TestLocalBackend(BackendSuite):

@@ -1,0 +1,308 @@
+"""The files of a run: in place and in views, and which backend they belong to."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pydantic_ai.workspaces import WorkspaceRef
+
+from pydantic_deep.versions._file_backends import attach_backend, describe_backend, workspace_key
+from pydantic_deep.versions._files import OmittedFile, open_run_files, why_unversioned
+from pydantic_deep_backends import (
+    BackendProtocol,
+    CompositeBackend,
+    FileVersion,
+    LocalBackend,
+    MissingBlobError,
+    OverlayBackend,
+    ReadOnlyBackend,
+    ReadOnlyError,
+    SandboxBackend,
+    StateBackend,
+    SupportsCommands,
+    Tree,
+    digest_of,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+class Blobs:
+    """Contents by digest, as a store has them."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, bytes] = {}
+
+    async def __call__(self, digest: str) -> bytes:
+        return self.data[digest]
+
+    def tree(self, **files: str) -> Tree:
+        """Return a tree of these files, whose names have `_` for `/`."""
+        versions: dict[str, FileVersion] = {}
+        for name, text in files.items():
+            digest = digest_of(text.encode())
+            self.data[digest] = text.encode()
+            versions['/' + name.replace('_', '/')] = FileVersion(digest=digest, size=len(text))
+        return Tree.of(versions)
+
+
+@pytest.fixture
+def blobs() -> Blobs:
+    return Blobs()
+
+
+async def top_of(backend: BackendProtocol) -> str:
+    return (await backend.working_dir()).rstrip('/')
+
+
+async def test_in_place_the_run_gets_the_backend_itself(tmp_path: Path, blobs: Blobs) -> None:
+    backend = LocalBackend(tmp_path)
+    files = await open_run_files(backend, tree=Tree(), read_blob=blobs, in_place=True)
+    assert files is not None
+    assert files.backend is backend
+    await backend.write_bytes('/.gitignore', b'*.log')
+    await backend.write_bytes('/a.log', b'left out')
+    await backend.write_bytes('/a.txt', b'kept')
+    captured = await files.capture(Tree())
+    assert captured.blobs == {digest_of(b'*.log'): b'*.log', digest_of(b'kept'): b'kept'}
+    await files.aclose()
+    assert (tmp_path / 'a.log').exists()
+
+
+async def test_what_is_too_large_is_said(tmp_path: Path, blobs: Blobs) -> None:
+    backend = LocalBackend(tmp_path)
+    files = await open_run_files(backend, tree=Tree(), read_blob=blobs, in_place=True, max_file_bytes=3)
+    assert files is not None
+    await backend.write_bytes('/large', b'1234')
+    assert (await files.capture(Tree())).omitted == (OmittedFile(path='/large', reason='too large', size_bytes=4),)
+
+
+@pytest.mark.parametrize('kind', ['state', 'local', 'commands', 'sandbox', 'composite'])
+async def test_a_view_has_the_files_of_the_tree_and_changes_nothing_else(
+    tmp_path: Path, blobs: Blobs, kind: str
+) -> None:
+    (tmp_path / 'files').mkdir()
+    (tmp_path / 'scratch').mkdir()
+    (tmp_path / 'files' / 'there').write_text('of the directory')
+    backends: dict[str, BackendProtocol] = {
+        'state': StateBackend({'/there': 'of the backend'}),
+        'local': LocalBackend(tmp_path / 'files'),
+        'commands': LocalBackend(tmp_path / 'files', allow_commands=True),
+        'sandbox': SandboxBackend(tmp_path / 'files'),
+        'composite': CompositeBackend(LocalBackend(tmp_path / 'files'), {'/m': StateBackend({'/n': 'x'})}),
+    }
+    backend = backends[kind]
+    tree = blobs.tree(a='one', d_b='two', m_c='three')
+    files = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False, scratch=tmp_path / 'scratch')
+    assert files is not None
+    view, ref = files.backend, files.backend.ref
+    top = await top_of(view) if kind != 'sandbox' else '/workspace'
+    assert await view.read_bytes(f'{top}/d/b') == b'two'
+    assert not await view.exists(f'{top}/there')
+    assert (await files.capture(tree, is_full=True)).tree == tree
+    await view.write_bytes(f'{top}/d/b', b'changed')
+    await view.write_bytes(f'{top}/m/c', b'changed too')
+    captured = await files.capture(tree)
+    assert captured.tree.diff(tree).changed == ('/d/b', '/m/c')
+    assert set(captured.blobs.values()) == {b'changed', b'changed too'}
+    assert view.ref == ref != backend.ref
+    assert os.listdir(tmp_path / 'files') == ['there']
+    assert isinstance(view, SupportsCommands) == isinstance(backend, SupportsCommands)
+    await files.aclose()
+    assert os.listdir(tmp_path / 'scratch') == []
+
+
+async def test_views_of_one_tree_do_not_see_each_other(tmp_path: Path, blobs: Blobs) -> None:
+    backend = LocalBackend(tmp_path)
+    tree = blobs.tree(a='one')
+    one = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
+    two = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
+    assert one is not None
+    assert two is not None
+    await one.backend.write_bytes('/a', b'changed')
+    assert await two.backend.read_bytes('/a') == b'one'
+    assert one.backend.ref != two.backend.ref
+
+
+async def test_commands_of_a_view_run_in_it(tmp_path: Path, blobs: Blobs) -> None:
+    backend = LocalBackend(tmp_path, allow_commands=True)
+    tree = blobs.tree(a='one')
+    files = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
+    assert files is not None
+    assert isinstance(files.backend, SupportsCommands)
+    await files.backend.run(['cp', 'a', 'b'])
+    assert sorted((await files.capture(tree)).tree) == ['/a', '/b']
+    assert os.listdir(tmp_path) == []
+    await files.aclose()
+
+
+async def test_the_right_to_execute_is_in_a_view(tmp_path: Path, blobs: Blobs) -> None:
+    backend = LocalBackend(tmp_path, allow_commands=True)
+    plain = blobs.tree(a='#!/bin/sh\nexit 7\n')
+    tree = plain.set('/a', FileVersion(digest=plain['/a'].digest, size=plain['/a'].size, mode=0o755))
+    files = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
+    assert files is not None
+    assert isinstance(files.backend, SupportsCommands)
+    assert (await files.backend.run(['./a'])).exit_code == 7
+    await files.aclose()
+
+
+async def test_a_view_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path, blobs: Blobs) -> None:
+    tree = blobs.tree(a='one')
+    lacking = tree.set('/b', FileVersion(digest=digest_of(b'nowhere'), size=7))
+    commands = LocalBackend(tmp_path, allow_commands=True)
+    with pytest.raises(MissingBlobError):
+        await open_run_files(commands, tree=lacking, read_blob=blobs, in_place=False, scratch=tmp_path)
+    composite = CompositeBackend(StateBackend(), {'/m': SandboxBackend(tmp_path), '/n': SandboxBackend(tmp_path)})
+    nested = Tree().graft('/m/workspace', tree).graft('/n/workspace', lacking)
+    with pytest.raises(MissingBlobError):
+        await open_run_files(composite, tree=nested, read_blob=blobs, in_place=False, scratch=tmp_path)
+    blobs.data[digest_of(b'nowhere')] = b'something else'
+    with pytest.raises(MissingBlobError):
+        await open_run_files(commands, tree=lacking, read_blob=blobs, in_place=False, scratch=tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_large_contents_of_a_view_are_written_part_by_part(
+    tmp_path: Path, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('pydantic_deep.versions._file_views.MAX_BATCH_BYTES', 5)
+    sizes: list[int] = []
+    patch = LocalBackend.patch
+
+    async def noted(
+        self: LocalBackend, tree: Tree, paths: list[str], contents: dict[str, bytes], **options: bool
+    ) -> None:
+        sizes.append(len(paths))
+        await patch(self, tree, paths, contents, **options)
+
+    monkeypatch.setattr(LocalBackend, 'patch', noted)
+    backend = LocalBackend(tmp_path, allow_commands=True)
+    tree = blobs.tree(a='123', b='456', c='789', d='123')
+    files = await open_run_files(backend, tree=tree, read_blob=blobs, in_place=False)
+    assert files is not None
+    assert (await files.capture(tree, is_full=True)).tree == tree
+    assert sizes == [2, 2, 0]
+    await files.aclose()
+
+
+async def test_a_view_of_read_only_files_is_read_only(blobs: Blobs) -> None:
+    backend = ReadOnlyBackend(StateBackend())
+    files = await open_run_files(backend, tree=blobs.tree(a='one'), read_blob=blobs, in_place=False)
+    assert files is not None
+    assert await files.backend.read_bytes('/a') == b'one'
+    with pytest.raises(ReadOnlyError):
+        await files.backend.write_bytes('/a', b'')
+
+
+class Foreign:
+    """What is no backend of ours."""
+
+    def __init__(self) -> None:
+        self._files = StateBackend()
+        for name in (
+            'working_dir',
+            'read_bytes',
+            'write_bytes',
+            'stat',
+            'list_dir',
+            'make_dir',
+            'remove',
+            'exists',
+            'realpath',
+            'track',
+        ):
+            setattr(self, name, getattr(self._files, name))
+
+    ref: object = None
+
+
+async def test_files_that_cannot_be_versioned_are_not_opened(blobs: Blobs) -> None:
+    overlay = OverlayBackend(StateBackend())
+    assert await open_run_files(overlay, tree=Tree(), read_blob=blobs, in_place=True) is None
+    assert why_unversioned(overlay) == (
+        'The files of OverlayBackend are not versioned: it is no `SupportsTracking`. '
+        'Use LocalBackend, SandboxBackend, StateBackend, or a CompositeBackend of these.'
+    )
+    assert why_unversioned(StateBackend()) is None
+
+
+async def test_there_is_no_view_of_a_backend_that_nobody_knows(blobs: Blobs) -> None:
+    foreign = cast('BackendProtocol', Foreign())
+    assert await open_run_files(foreign, tree=Tree(), read_blob=blobs, in_place=False) is None
+    assert await open_run_files(foreign, tree=Tree(), read_blob=blobs, in_place=True) is not None
+    composite = CompositeBackend(StateBackend(), {'/m': foreign})
+    assert await open_run_files(composite, tree=Tree(), read_blob=blobs, in_place=False) is None
+
+
+# Which backend
+
+
+async def test_a_directory_is_attached_as_it_was_described(tmp_path: Path) -> None:
+    plain, commands, sandbox = (
+        describe_backend(backend)
+        for backend in (LocalBackend(tmp_path), LocalBackend(tmp_path, allow_commands=True), SandboxBackend(tmp_path))
+    )
+    assert plain == f'{{"id":"{tmp_path}","provider":"local"}}'
+    assert commands == f'{{"commands":true,"id":"{tmp_path}","provider":"local"}}'
+    assert sandbox == f'{{"id":"{tmp_path}","provider":"sandbox"}}'
+    attached = [attach_backend(description or '') for description in (plain, commands, sandbox)]
+    assert [type(backend) for backend in attached] == [LocalBackend, LocalBackend, SandboxBackend]
+    assert [isinstance(backend, SupportsCommands) for backend in attached] == [False, True, True]
+    assert {workspace_key(description) for description in (plain, commands, sandbox) if description} == {
+        f'{{"id":"{tmp_path}","provider":"directory"}}'
+    }
+
+
+async def test_files_in_memory_have_an_identity_and_are_not_attached() -> None:
+    state = StateBackend()
+    composite = CompositeBackend(state, {'/m': StateBackend()})
+    for backend in (state, composite):
+        description = describe_backend(backend)
+        assert description is not None
+        assert attach_backend(description) is None
+        assert json.loads(workspace_key(description)) == json.loads(description)
+
+
+class WithRef:
+    """A backend with a ref of somebody else."""
+
+    def __init__(self, ref: object) -> None:
+        self.ref = ref
+
+
+def test_a_workspace_of_somebody_else_is_described_by_its_ref() -> None:
+    def described(ref: object) -> str | None:
+        return describe_backend(cast('BackendProtocol', WithRef(ref)))
+
+    assert described(WorkspaceRef(provider='cloud', id='7')) == '{"id":"7","provider":"cloud"}'
+    assert described(None) is None
+    assert described(7) is None
+
+
+@pytest.mark.parametrize(
+    'description',
+    [
+        '',
+        '[]',
+        'null',
+        '{"provider":"local"}',
+        '{"provider":"local","id":7}',
+        '{"provider":"local","id":"relative"}',
+        '{"provider":"local","id":"/with\\u0000nul"}',
+        '{"provider":"os.system","id":"/"}',
+        '{"provider":["local"],"id":"/"}',
+    ],
+)
+def test_a_description_that_means_nothing_attaches_nothing(description: str) -> None:
+    assert attach_backend(description) is None
+
+
+def test_commands_are_allowed_only_by_the_word_of_a_description(tmp_path: Path) -> None:
+    for value in ('"true"', '1', '{}', 'null', 'false'):
+        backend = attach_backend(f'{{"commands":{value},"id":"{tmp_path}","provider":"local"}}')
+        assert not isinstance(backend, SupportsCommands)
