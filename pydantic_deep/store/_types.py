@@ -188,7 +188,7 @@ class CallRecord(NamedTuple):
     result: Json | None
     """What it returned, until a message has it."""
     tree: str | None
-    """The digest of the tree of files afterwards; `None` if it is that of before."""
+    """The digest of the tree of files afterwards; `None` if it is not known, as of a call that only reads."""
     error: str | None
     """The class of the error of a failed one."""
     started_at: int

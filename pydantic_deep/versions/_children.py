@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._spans import trace_id
 from pydantic_deep.deps import DeepAgentDeps
@@ -32,10 +32,10 @@ from pydantic_deep.store import (
     new_id,
 )
 
-from ._ledger import result_of
+from ._attempts import load_attempts
 from ._messages import decode_messages, encode_message
 from ._recording import Beginning, Recording, now
-from ._replayed import RecordedResponse, Replayed
+from ._replayed import Replayed
 
 MAIN = 'main'
 """The first branch of a conversation."""
@@ -65,6 +65,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
     """
     history = list(ctx.messages)
     conversation_id = ctx.conversation_id or new_id()
+    before = await _begun_before(store, caller)
     found = await _find(store, conversation_id, history) if history else None
     base, ids, commit = found or _new_conversation(ctx, conversation_id, history, caller)
     run = RunRecord(
@@ -72,7 +73,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         conversation_id=conversation_id,
         base_id=base.id,
         agent_name=base.agent_name,
-        attempt_of=None,
+        attempt_of=None if before is None else before.id,
         parent_run_id=None if caller is None else caller.recording.run_id,
         state='running',
         owner=None,
@@ -94,6 +95,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
             delegations=[_link(caller, conversation_id, base.agent_name)],
         )
     await store.commit(commit)
+    replayed, settled = (None, {}) if before is None else await load_attempts(store, before)
     files = None if caller is None else caller.recording.begin.files
     begin = Beginning(
         base=base,
@@ -102,8 +104,10 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         run_record=run,
         files=files,
         has_files=files is not None and _has_backend(ctx.deps, files.files.backend),
+        settled=settled,
+        pause_id=base.id if base.state == 'awaiting_approval' else None,
     )
-    return Recording(store=store, begin=begin), await _replayed(store, caller)
+    return Recording(store=store, begin=begin), replayed
 
 
 def _has_backend(deps: object, backend: object) -> bool:
@@ -210,8 +214,8 @@ def root_version(agent_name: str, branch: BranchRecord) -> VersionRecord:
     )
 
 
-async def _replayed(store: Store, caller: Caller | None) -> Replayed | None:
-    """Return what a dead process has done of this run, if it had begun it."""
+async def _begun_before(store: Store, caller: Caller | None) -> RunRecord | None:
+    """Return the run of a dead process that had begun on this call."""
     if caller is None or caller.recovers is None:
         return None
     run_id, response_id = caller.recovers
@@ -221,44 +225,4 @@ async def _replayed(store: Store, caller: Caller | None) -> Replayed | None:
         if (link.response_id, link.tool_call_id) == (response_id, caller.call.tool_call_id)
     ]
     runs = await store.runs(conversation_id=links[-1].child_conversation_id) if links else []
-    return await load_replayed(store, runs[0]) if runs else None
-
-
-async def load_replayed(store: Store, run: RunRecord) -> Replayed:
-    """Return the responses that a run had, and what became of their calls."""
-
-    async def read(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
-    versions = await store.versions(VersionFilter(run_id=run.id), limit=1)
-    if not versions or run.base_id is None:
-        return Replayed(run_id=run.id, responses=())
-    base = await store.version(run.base_id)
-    records = await store.messages(versions[0].branch_id, versions[0].message_count, start=base.message_count)
-    messages = await decode_messages(records, read)
-    returned = {
-        part.tool_call_id: part
-        for message in messages
-        if isinstance(message, ModelRequest)
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    }
-    calls = [_with_result(call, returned.get(call.tool_call_id)) for call in await store.calls([run.id])]
-    return Replayed(
-        run_id=run.id,
-        responses=[
-            RecordedResponse(
-                id=record.id,
-                response=message,
-                calls={call.tool_call_id: call for call in calls if call.response_id == record.id},
-            )
-            for record, message in zip(records, messages, strict=True)
-            if isinstance(message, ModelResponse)
-        ],
-    )
-
-
-def _with_result(call: CallRecord, part: ToolReturnPart | None) -> CallRecord:
-    """Return a call with its result, which the ledger forgets once a message has it."""
-    is_ended = call.status in ('done', 'failed')
-    return call._replace(result=result_of(part)) if is_ended and call.result is None and part is not None else call
+    return runs[0] if runs else None

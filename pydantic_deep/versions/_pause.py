@@ -25,9 +25,15 @@ def decode_pause(data: bytes) -> DeferredToolRequests:
 
 
 async def approvals_of(
-    store: Store, base: VersionRecord, requests: DeferredToolRequests, *, created_at: int, expires_at: int | None
+    store: Store,
+    base: VersionRecord,
+    requests: DeferredToolRequests,
+    *,
+    pause_id: str | None,
+    created_at: int,
+    expires_at: int | None,
 ) -> tuple[list[ApprovalRecord], dict[str, str]]:
-    """Return an approval for each call that waits, and which of those of `base` wait on as which.
+    """Return an approval for each call that waits, and which of those of the pause before wait on as which.
 
     The approvals have no version yet.
     """
@@ -35,11 +41,11 @@ async def approvals_of(
         _approval(base, pending, created_at=created_at, expires_at=expires_at)
         for pending in pending_approvals(requests)
     ]
-    if base.state != 'awaiting_approval':
+    if pause_id is None:
         return approvals, {}
     new_by_key = {(new.pending_id, new.arguments_digest): new for new in approvals}
     supersedes: dict[str, str] = {}
-    for old in await store.approvals(status='pending', version_id=base.id, limit=10_000):
+    for old in await store.approvals(status='pending', version_id=pause_id, limit=10_000):
         if (new := new_by_key.get((old.pending_id, old.arguments_digest))) is not None:
             supersedes[old.id] = new.id
     return approvals, supersedes

@@ -100,7 +100,7 @@ class Recorder(AbstractCapability[object]):
 
     def for_subagent(self) -> Recorder:
         """Return the recorder of a subagent's run."""
-        return Recorder(store=self.store, _parent=self.recording)
+        return Recorder(store=self.store, can_pause=self.can_pause, _parent=self.recording)
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Record the beginning of the run, and its end whatever it is."""
@@ -166,7 +166,7 @@ class Recorder(AbstractCapability[object]):
     ) -> ValidatedToolArgs:
         """Ask a person about a call of a dead process that may have run."""
         recording = self.recording
-        if recording is None or ctx.tool_call_approved:
+        if recording is None:
             return args
         known = self._known(recording, call.tool_call_id)
         if known is None or known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
@@ -218,12 +218,18 @@ class Recorder(AbstractCapability[object]):
         return await self._execute(caller, args, handler, is_delegation=is_delegation(tool_def))
 
     def _known(self, recording: Recording, tool_call_id: str) -> CallRecord | None:
-        """Return what a dead process has noted of a call of the last response."""
-        if self._replayed is not None:
-            told = self._replayed.last
-            return None if told is None else told.calls.get(tool_call_id)
-        settled = recording.begin.settled
-        return settled.get((recording.response_id, tool_call_id)) if settled else None
+        """Return what a dead process has noted of a call of the last response.
+
+        What it wrote to a view of the files that was its own is gone with it, and is written again.
+        """
+        begin = recording.begin
+        told = None if self._replayed is None else self._replayed.last
+        if told is not None:
+            known = told.calls.get(tool_call_id)
+        else:
+            known = begin.settled.get((recording.response_id, tool_call_id)) if begin.settled else None
+        is_lost = known is not None and known.effect == 'write' and begin.files is not None and not begin.has_files
+        return None if is_lost else known
 
     async def _execute(
         self,
@@ -281,7 +287,12 @@ class Recorder(AbstractCapability[object]):
         supersedes: dict[str, str] = {}
         if self._parent is None:  # those of a subagent rise to the top, and are listed there
             approvals, supersedes = await approvals_of(
-                self.store, recording.begin.base, requests, created_at=now(), expires_at=self.expires_at
+                self.store,
+                recording.begin.base,
+                requests,
+                pause_id=recording.begin.pause_id,
+                created_at=now(),
+                expires_at=self.expires_at,
             )
         return await recording.end(
             result.all_messages(),

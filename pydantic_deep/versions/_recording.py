@@ -77,6 +77,10 @@ class Beginning:
     """Whether the deps have the state of the base, and nothing besides."""
     has_files: bool = True
     """Whether the deps of the run have the files of the turn."""
+    parent_id: str | None = None
+    """The parent of the version that the run ends with, if it is not the base: that of the first attempt at it."""
+    pause_id: str | None = None
+    """The version whose answers the run acts on."""
 
 
 @dataclass(kw_only=True)
@@ -136,7 +140,7 @@ class Recording:
     @property
     def response_id(self) -> str:
         """The message whose calls run now: the last response."""
-        return self._ids[_last_response(self._messages)]
+        return self._ids[last_response(self._messages)]
 
     async def start_call(self, call: CallRecord) -> None:
         """Note durably that a call may run from now on."""
@@ -157,10 +161,11 @@ class Recording:
             await self.store.commit(Commit(fence=self.run_id, calls=[call]))
             return
         async with files.lock:
-            before = files.tree.digest
             new = await files.capture()
-            call = call._replace(tree=None if new.tree == before else new.tree)
+            ended_at = files.moment(now() if call.ended_at is None else call.ended_at)
+            call = call._replace(tree=new.tree, ended_at=ended_at)
             await self.store.commit(Commit(fence=self.run_id, calls=[call], assets=new.assets, nodes=new.nodes))
+            files.stored(new)
 
     def note_request(self, request: RequestRecord, response: ModelResponse, assets: Sequence[NewAsset]) -> None:
         """Note a request with the commit of its response."""
@@ -228,7 +233,7 @@ class Recording:
         version = begin.base._replace(
             id=new_id(),
             number=0,
-            parent_id=begin.base.id if end is not None else self.tip.id,
+            parent_id=begin.parent_id or begin.base.id if end is not None else self.tip.id,
             cloned_from=None,
             merged_from=None,
             kind=kind,
@@ -285,6 +290,9 @@ class Recording:
                 workspaces=workspaces,
             )
         )
+        if files is not None and begin.files is not None:
+            begin.files.stored(files)
+        self._deps_digest = version.deps
         self._unsent_calls, self._requests, self._request_assets = [], [], []
         if append is not None:
             self._has_prompt = False
@@ -328,10 +336,16 @@ class Recording:
         return append, ids, assets
 
 
-def _last_response(messages: Sequence[ModelMessage]) -> int:
+def last_response(messages: Sequence[ModelMessage]) -> int:
     """Return the place of the last response; -1 if there is none."""
     indexes = range(len(messages) - 1, -1, -1)
     return next((index for index in indexes if isinstance(messages[index], ModelResponse)), -1)
+
+
+def response_id_of(messages: Sequence[ModelMessage], ids: Sequence[str]) -> str | None:
+    """Return the id of the last response; `None` if there is none."""
+    place = last_response(messages)
+    return None if place < 0 else ids[place]
 
 
 def _with_responses(
@@ -340,7 +354,7 @@ def _with_responses(
     """Return requests with the id of the message that answered each; one that is gone is left out."""
     if not requests:
         return []
-    last = _last_response(messages)
+    last = last_response(messages)
     id_by_object = {id(messages[index]): ids[index] for index in range(max(0, last - 2 * len(requests)), last + 1)}
     newest = requests[-1][1]
     id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced it

@@ -1,20 +1,36 @@
-"""Runs whose process died are gone on with: what is done stays done, what is safe runs again, the rest is asked about."""
+"""Runs whose process died are gone on with: what is done stays done, what is safe runs again, the rest is asked about.
+
+A run stays `running` until the next attempt at it begins, in one commit: whoever dies while recovering leaves a run
+that can be recovered.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from pydantic_ai import DeferredToolResults, UserError
+from pydantic_ai import DeferredToolResults
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep.approvals import answer_approvals
-from pydantic_deep.store import CallRecord, RunRecord, VersionFilter, VersionRecord
+from pydantic_deep.store import (
+    ApprovalAnsweredError,
+    Commit,
+    RunEnd,
+    RunRecord,
+    RunTakenOverError,
+    Store,
+    VersionFilter,
+    VersionNotFoundError,
+    VersionRecord,
+)
 
 from ._answers import answers_of
+from ._attempts import attempts_of, left_files, settled_calls
 from ._pause import decode_pause
-from ._recording import CallKey
+from ._recording import response_id_of
 from ._turn import TurnRequest, decode_prompt
 
 if TYPE_CHECKING:
@@ -23,70 +39,105 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
+_ALL = 1_000_000
+"""As many orphans as there can be: those below a run must not be missed."""
+
 
 async def recover(agent: VersionedAgent[Any, Any]) -> list[AgentVersion[Any, Any]]:
     """Go on with the runs of an agent whose process died."""
-    orphans = await agent.store.orphans()
+    store = agent.store
     versions: list[AgentVersion[Any, Any]] = []
-    for run in orphans:
-        is_ours = run.parent_run_id is None and run.agent_name == agent.name
+    for run in await store.orphans(_ALL):
         if run.parent_run_id is not None:
-            await agent.store.take_over(run.id)  # the run that delegated to it begins it again
-        elif is_ours and await agent.store.take_over(run.id):
-            version = await _recover_run(agent, run)
+            await _end_stray(store, run, run.parent_run_id)
+        elif run.agent_name == agent.name and await store.take_over(run.id):
+            await _end_children(store, run.id)  # before anything runs twice: one of them may be alive after all
+            version = await _go_on(agent, run)
             if version is not None:
                 versions.append(version)
     return versions
 
 
-async def _recover_run(agent: VersionedAgent[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
-    newest = await agent.store.versions(VersionFilter(run_id=run.id), limit=1)
-    base_id = newest[0].id if newest else run.base_id
-    if base_id is None:
-        return None
-    base = await agent.store.version(base_id)
+async def _go_on(agent: VersionedAgent[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
+    """Recover a run that is ours, and return the version that it ends with; `None` if it fails."""
+    try:
+        return await agent.run_turn(await _request(agent, run))
+    except RunTakenOverError:
+        _LOGGER.warning('The run %s was taken over by another process while it was recovered', run.id)
+    except (ApprovalAnsweredError, VersionNotFoundError) as error:
+        _LOGGER.warning('The run %s cannot be recovered: %s', run.id, error)
+        await _end(agent.store, run, error)
+    except Exception:  # the code of tools and models is the user's; the version says what came of it
+        _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
+    return None
+
+
+async def _request(agent: VersionedAgent[Any, Any], run: RunRecord) -> TurnRequest:
+    """Return what is left to be done of a run.
+
+    Raises:
+        VersionNotFoundError: The version that it went on from was deleted.
+        ApprovalAnsweredError: Another run acts on the answers that this one had not yet taken.
+    """
+    store = agent.store
+    newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
+    base = newest[0] if newest else await store.version(run.base_id or '')
+    attempts = await attempts_of(store, run)
     options: dict[str, Any] = json.loads(run.options)
-    request = TurnRequest(
+    pause_id: str | None = options.get('resumes')
+    messages, ids = await agent.history(base)
+    return TurnRequest(
         base=base,
         prompt=None if run.prompt is None else decode_prompt(run.prompt),
-        results=await _results(agent, run, base) if options.get('resumes') and not newest else None,
+        results=None if pause_id is None or newest else await _results(agent, attempts, base, pause_id),
+        pause_id=pause_id,
         model=options.get('model'),
         model_settings=cast('ModelSettings', options.get('model_settings') or {}),
         branch=None if newest else options.get('branch'),
         attempt_of=run.id,
-        settled=await _settled(agent, run),
+        settled=await settled_calls(store, attempts),
+        parent_id=await _origin(store, attempts[0]),
+        left=await left_files(store, attempts, response_id_of(messages, ids)),
         can_pause=True,
     )
+
+
+async def _origin(store: Store, first: RunRecord) -> str | None:
+    """Return the version that the first attempt went on from, whose child the turn is; `None` if it was deleted."""
     try:
-        return await agent.run_turn(request)
-    except UserError:
-        raise
-    except Exception:  # the code of tools and models is the user's; the version says what came of it
-        _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
+        return (await store.version(first.base_id or '')).id
+    except VersionNotFoundError:
         return None
 
 
-async def _results(agent: VersionedAgent[Any, Any], run: RunRecord, base: VersionRecord) -> DeferredToolResults | None:
-    """Return the answers that a run acted on."""
+async def _results(
+    agent: VersionedAgent[Any, Any], attempts: Sequence[RunRecord], base: VersionRecord, pause_id: str
+) -> DeferredToolResults | None:
+    """Return the answers that a run acted on, or was to act on."""
     if base.pending is None:
         return None
-    approvals = await agent.store.approvals(status=None, version_id=base.id, limit=10_000)
-    if not any(each.resumed_by == run.id for each in approvals):
-        approvals = await agent.store.claim_approvals(base.id, run.id)
+    approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
+    if not any(each.resumed_by == attempt.id for each in approvals for attempt in attempts):
+        approvals = await agent.store.claim_approvals(pause_id, attempts[-1].id)
     return answer_approvals(decode_pause(await agent.read_asset(base.pending)), answers_of(approvals))
 
 
-async def _settled(agent: VersionedAgent[Any, Any], run: RunRecord) -> dict[CallKey, CallRecord]:
-    """Return what a run, and those that it went on with, has begun."""
-    run_ids = [run.id]
-    attempt = run.attempt_of
-    while attempt is not None:
-        run_ids.append(attempt)
-        before = await agent.store.run(attempt)
-        attempt = None if before is None else before.attempt_of
-    found: dict[CallKey, CallRecord] = {}
-    for call in await agent.store.calls(run_ids):
-        key = (call.response_id, call.tool_call_id)
-        if key not in found or call.status != 'started':
-            found[key] = call
-    return found
+async def _end_children(store: Store, run_id: str) -> None:
+    """End the runs below a run of a dead process: the run that goes on with it begins them again."""
+    for child in await store.runs(parent_run_id=run_id, states=['running'], limit=_ALL):
+        if await store.take_over(child.id):
+            await _end_children(store, child.id)
+            await _end(store, child)
+
+
+async def _end_stray(store: Store, run: RunRecord, parent_id: str) -> None:
+    """End a run of a dead process whose parent has ended without it, so that nobody will begin it again."""
+    parent = await store.run(parent_id)
+    if (parent is None or parent.state != 'running') and await store.take_over(run.id):
+        await _end(store, run)
+
+
+async def _end(store: Store, run: RunRecord, error: Exception | None = None) -> None:
+    said = None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)})
+    end = RunEnd(run_id=run.id, state='interrupted' if error is None else 'failed', error=said)
+    await store.commit(Commit(fence=run.id, ends=[end]))

@@ -36,8 +36,8 @@ from pydantic_deep.store import RequestRecord, RunRecord, VersionRecord
 from pydantic_deep_backends import StateBackend, Tree
 
 from ._answers import answers_of
+from ._attempts import load_replayed
 from ._changes import Replay, RequestDifference
-from ._children import load_replayed
 from ._deps_state import load_deps
 from ._ledger import replay_result
 from ._pause import decode_pause

@@ -19,6 +19,8 @@ class NewFiles:
 
     tree: str
     """Its digest."""
+    files: Tree
+    """It."""
     nodes: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     assets: tuple[NewAsset, ...] = ()
 
@@ -34,6 +36,8 @@ class TurnFiles:
     """The nodes that the store has of it, or of a tree before."""
     omitted: tuple[OmittedFile, ...] = ()
     """What the last capture left out."""
+    at: int = 0
+    """The moment of the last capture, in microseconds since 1970."""
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     def __post_init__(self) -> None:
@@ -41,13 +45,21 @@ class TurnFiles:
         self.known.update(digest for digest, _ in self.tree.nodes())
 
     async def capture(self, *, is_full: bool = False) -> NewFiles:
-        """Return the files now, with what the store does not have of them."""
+        """Return the files now, with what the store does not have of them; tell `stored` when it has."""
         captured = await self.files.capture(self.tree, is_full=is_full)
         self.omitted = tuple(captured.omitted)
         if captured.tree.digest == self.tree.digest:
-            return NewFiles(tree=self.tree.digest)
+            return NewFiles(tree=self.tree.digest, files=self.tree)
         nodes = dict(captured.tree.nodes(self.known))
-        self.known.update(nodes)
-        self.tree = captured.tree
         assets = tuple(NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items())
-        return NewFiles(tree=captured.tree.digest, nodes=nodes, assets=assets)
+        return NewFiles(tree=captured.tree.digest, files=captured.tree, nodes=nodes, assets=assets)
+
+    def stored(self, new: NewFiles) -> None:
+        """Take what a capture returned for what the store has: the commit with it is made."""
+        self.known.update(new.nodes)
+        self.tree = new.files
+
+    def moment(self, now: int) -> int:
+        """Return the moment of a capture: `now`, or later if the clock was set back, so that moments tell the order."""
+        self.at = max(now, self.at + 1)
+        return self.at

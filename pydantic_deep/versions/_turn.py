@@ -25,9 +25,10 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import CallRecord, Commit, RunEnd, RunRecord, Store, VersionRecord, new_id
+from pydantic_deep.store import CallRecord, Commit, RunEnd, RunRecord, Store, VersionRecord, WorkspaceRecord, new_id
 from pydantic_deep_backends import BackendProtocol, StateBackend, Tree
 
+from ._attempts import LeftFiles
 from ._deps_state import load_deps
 from ._file_backends import attach_backend, describe_backend, workspace_key
 from ._files import RunFiles, open_run_files, why_unversioned
@@ -101,6 +102,12 @@ class TurnRequest:
     """The run of a dead process that this one goes on with."""
     settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
     """What that one has begun."""
+    parent_id: str | None = None
+    """The parent of the version that it ends with, if that is not the base."""
+    pause_id: str | None = None
+    """The version that `results` answer, if that is not the base."""
+    left: LeftFiles | None = None
+    """The files that the dead process left, where they are not in their directory any more."""
     can_pause: bool = False
     """Whether the run must be able to wait, whatever the agent says."""
 
@@ -218,7 +225,8 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
     described = None if backend is None else describe_backend(backend)
     workspace = None if described is None else workspace_key(described)
     in_place = workspace is not None and await store.claim_workspace(workspace, request.run_id, base.id)
-    tree = await host.tree(base.tree)
+    left = request.left
+    tree = await host.tree(base.tree if left is None or in_place else left.tree)
 
     async def read_blob(digest: str) -> bytes:
         return (await store.asset(digest)).data
@@ -228,8 +236,8 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
     )
     if files is None:
         raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
-    turn_files = TurnFiles(files=files, tree=tree)
-    if not in_place:
+    turn_files = TurnFiles(files=files, tree=tree, at=0 if left is None else left.at)
+    if workspace is None or not in_place:
         return _OpenFiles(files=turn_files, workspace=None, base=base)
     new = await turn_files.capture(is_full=True)
     if new.tree != base.tree and request.attempt_of is None:
@@ -237,10 +245,12 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
             id=new_id(), number=0, parent_id=base.id, cloned_from=None, merged_from=None, kind='edit', run_id=None,
             tree=new.tree, created_at=now(),
         )  # fmt: skip
-        await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit]))
+        holds = WorkspaceRecord(workspace, edit.id, request.run_id)
+        await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit], workspaces=[holds]))
         base = edit
     elif new.tree != base.tree:
         await store.commit(Commit(assets=new.assets, nodes=new.nodes))
+    turn_files.stored(new)
     return _OpenFiles(files=turn_files, workspace=workspace, base=base)
 
 
@@ -272,7 +282,7 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
             {
                 'model': request.model if isinstance(request.model, str) else None,
                 'model_settings': _json_settings(request.model_settings),
-                'resumes': request.results is not None or request.claim_results is not None,
+                'resumes': _pause_id(request),
                 'branch': request.branch,
             }
         ),
@@ -283,8 +293,19 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
         started_at=now(),
         ended_at=None,
     )
-    await host.store.commit(Commit(runs=[run]))
+    if request.attempt_of is None:
+        await host.store.commit(Commit(runs=[run]))
+    else:  # one ends as the other begins: whoever dies in between leaves one that can be recovered
+        ended = RunEnd(run_id=request.attempt_of, state='interrupted')
+        await host.store.commit(Commit(fence=request.attempt_of, runs=[run], ends=[ended]))
     return run
+
+
+def _pause_id(request: TurnRequest) -> str | None:
+    """Return the version that the answers of a turn are for."""
+    if request.results is None and request.claim_results is None:
+        return None
+    return request.pause_id or request.base.id
 
 
 def encode_prompt(prompt: Prompt) -> bytes:
@@ -297,6 +318,7 @@ def decode_prompt(data: bytes) -> Prompt:
     return _prompts().validate_json(data)
 
 
+@cache
 def _prompts() -> TypeAdapter[Prompt]:
     return TypeAdapter(str | Sequence[UserContent])
 

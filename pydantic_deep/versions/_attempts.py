@@ -1,0 +1,150 @@
+"""What was done of a run whose process died, over all attempts at it: its calls, its answers, the files that it left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
+
+from pydantic_deep.store import CallRecord, RunRecord, Store, VersionFilter
+
+from ._ledger import result_of
+from ._messages import decode_messages
+from ._recording import CallKey
+from ._replayed import RecordedResponse, Replayed
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftFiles:
+    """The files after the last call that ended, of those that no version has."""
+
+    tree: str
+    """The digest of the tree."""
+    at: int
+    """When the call ended."""
+
+
+async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
+    """Return a run and those of dead processes that it goes on with, oldest first."""
+    found = [run]
+    while found[-1].attempt_of is not None:
+        before = await store.run(found[-1].attempt_of)
+        if before is None:
+            break
+        found.append(before)
+    return found[::-1]
+
+
+async def settled_calls(store: Store, attempts: Sequence[RunRecord]) -> dict[CallKey, CallRecord]:
+    """Return the calls that attempts have begun, each as what is known of it best.
+
+    That a call has ended counts more than that it was started; of two that were started the newer counts, because it
+    knows what became of a delegation.
+    """
+    found: dict[CallKey, CallRecord] = {}
+    for attempt in attempts:
+        for call in await store.calls([attempt.id]):
+            key = (call.response_id, call.tool_call_id)
+            found[key] = _better(found.get(key), call)
+    return found
+
+
+async def load_attempts(store: Store, run: RunRecord) -> tuple[Replayed, dict[CallKey, CallRecord]]:
+    """Return what a run and those that it went on with were answered, and the calls that they have begun.
+
+    A newer attempt begins by telling again what the older ones had; where it died before the end of that, the older
+    ones know the rest.
+    """
+    attempts = await attempts_of(store, run)
+    responses: list[RecordedResponse] = []
+    for attempt in attempts:
+        newer = (await load_replayed(store, attempt)).responses
+        both = [_joined(old, new) for old, new in zip(responses, newer, strict=False)]
+        responses = [*both, *responses[len(both) :], *newer[len(both) :]]
+    return Replayed(run_id=run.id, responses=responses), await settled_calls(store, attempts)
+
+
+async def load_replayed(store: Store, run: RunRecord) -> Replayed:
+    """Return the responses that a run had, and what became of their calls."""
+
+    async def read(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    versions = await store.versions(VersionFilter(run_id=run.id), limit=1)
+    if not versions or run.base_id is None:
+        return Replayed(run_id=run.id, responses=())
+    base = await store.version(run.base_id)
+    records = await store.messages(versions[0].branch_id, versions[0].message_count, start=base.message_count)
+    messages = await decode_messages(records, read)
+    returned = {
+        part.tool_call_id: part
+        for message in messages
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    }
+    calls = [_with_result(call, returned.get(call.tool_call_id)) for call in await store.calls([run.id])]
+    return Replayed(
+        run_id=run.id,
+        responses=[
+            RecordedResponse(
+                id=record.id,
+                response=message,
+                calls={call.tool_call_id: call for call in calls if call.response_id == record.id},
+            )
+            for record, message in zip(records, messages, strict=True)
+            if isinstance(message, ModelResponse)
+        ],
+    )
+
+
+async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> LeftFiles | None:
+    """Return the files that the calls of a response left, those of subagents included; `None` if none changed them.
+
+    Args:
+        store: The store.
+        attempts: The run, and those that it went on with.
+        response_id: The last message that asked for calls, of the version that is gone on from.
+    """
+    found: list[LeftFiles] = []
+    for attempt in attempts:
+        calls = [call for call in await store.calls([attempt.id]) if call.response_id == response_id]
+        for link in await store.delegations(parent_run_id=attempt.id):
+            if link.response_id == response_id:
+                below = await store.runs(conversation_id=link.child_conversation_id, parent_run_id=attempt.id)
+                calls += await _calls_below(store, below)
+        found += [
+            LeftFiles(tree=call.tree, at=call.ended_at)
+            for call in calls
+            if call.tree is not None and call.ended_at is not None
+        ]
+    return max(found, key=lambda left: left.at, default=None)
+
+
+async def _calls_below(store: Store, runs: Sequence[RunRecord]) -> list[CallRecord]:
+    """Return the calls of runs and of all that they delegated to."""
+    calls: list[CallRecord] = []
+    for run in runs:
+        calls += await store.calls([run.id])
+        calls += await _calls_below(store, await store.runs(parent_run_id=run.id))
+    return calls
+
+
+def _joined(old: RecordedResponse, new: RecordedResponse) -> RecordedResponse:
+    """Return a response that two attempts had, with what is known best of each call."""
+    calls: Mapping[str, CallRecord] = {
+        **old.calls,
+        **{id: _better(old.calls.get(id), call) for id, call in new.calls.items()},
+    }
+    return RecordedResponse(id=new.id, response=new.response, calls=calls)
+
+
+def _better(old: CallRecord | None, new: CallRecord) -> CallRecord:
+    return old if old is not None and old.status != 'started' and new.status == 'started' else new
+
+
+def _with_result(call: CallRecord, part: ToolReturnPart | None) -> CallRecord:
+    """Return a call with its result, which the ledger forgets once a message has it."""
+    is_ended = call.status in ('done', 'failed')
+    return call._replace(result=result_of(part)) if is_ended and call.result is None and part is not None else call
