@@ -11,6 +11,7 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, cast
 
 import anyio
@@ -318,6 +319,7 @@ def decode_prompt(data: bytes) -> Prompt:
     return _prompts().validate_json(data)
 
 
+@cache
 @cache
 def _prompts() -> TypeAdapter[Prompt]:
     return TypeAdapter(str | Sequence[UserContent])
