@@ -320,7 +320,6 @@ def decode_prompt(data: bytes) -> Prompt:
 
 
 @cache
-@cache
 def _prompts() -> TypeAdapter[Prompt]:
     return TypeAdapter(str | Sequence[UserContent])
 
