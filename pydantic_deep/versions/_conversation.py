@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Generic
 
 from pydantic_ai.messages import ModelMessage
@@ -14,6 +14,7 @@ from pydantic_deep.approvals import Decision
 from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
 
+from ._edited import with_messages
 from ._turn import Prompt
 from ._version import AgentVersion, DepsT, OutputT
 
@@ -87,6 +88,20 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         expected = None if conversation is None else conversation.head_id
         move = HeadMove(conversation_id=self.id, expected_id=expected, version_id=version.id)
         await self._agent.store.commit(Commit(heads=[move]))
+
+    async def set(self, messages: Sequence[ModelMessage]) -> AgentVersion[DepsT, OutputT]:
+        """Give the head this history, as a version of its own, and return it; the same history makes no version.
+
+        What waits at the head waits in the version before, not in the new one. Files and todos stay.
+
+        Raises:
+            VersionConflictError: Somebody else moved the head meanwhile. The version is kept as a branch.
+        """
+        head = await self.head()
+        record = await with_messages(self._agent, head.record, messages)
+        return (
+            head if record is None else await self._move(head, await self._agent.load(record.id, backend=self._backend))
+        )
 
     async def messages(self) -> list[ModelMessage]:
         """Return the history of the head."""

@@ -1,0 +1,66 @@
+"""A version with another history, written by hand instead of by a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic_ai.messages import ModelMessage
+
+from pydantic_deep.store import Append, Commit, NewAsset, NewMessage, VersionRecord, new_id
+
+from ._messages import encode_message
+from ._recording import now
+
+if TYPE_CHECKING:
+    from ._versioned_agent import VersionedAgent
+
+
+async def with_messages(
+    agent: VersionedAgent[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage]
+) -> VersionRecord | None:
+    """Store and return a child of a version with these messages; `None`, and nothing is stored, if it has just these.
+
+    What both begin with is shared. If that is not all of the old history, the child is on a branch of its own.
+    """
+    history, _ = await agent.history(record)
+    common = next(
+        (
+            index
+            for index, (old, new) in enumerate(zip(history, messages, strict=False))
+            if old is not new and old != new
+        ),
+        min(len(history), len(messages)),
+    )
+    if common == len(history) == len(messages):
+        return None
+    assets: list[NewAsset] = []
+    news: list[NewMessage] = []
+    for message in messages[common:]:
+        body, media = encode_message(message)
+        assets += media
+        news.append(NewMessage(id=new_id(), body=body))
+    child = record._replace(
+        id=new_id(),
+        number=0,
+        parent_id=record.id,
+        cloned_from=None,
+        merged_from=None,
+        kind='edit',
+        state='complete',
+        message_count=len(messages),
+        run_id=None,
+        output=None,
+        pending=None,
+        created_at=now(),
+    )
+    append = Append(
+        branch_id=record.branch_id,
+        at=common,
+        messages=news,
+        fork_id=new_id(),
+        is_fork=common < len(history),
+        rewrites=len(history) if common == 0 and history else None,
+    )
+    await agent.store.commit(Commit(assets=assets, append=append, versions=[child]))
+    return await agent.store.version(child.id)
