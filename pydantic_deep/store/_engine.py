@@ -52,6 +52,8 @@ class Engine(Protocol):
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation in a transaction of its own, and return when it is durable.
 
+        Operations that write take turns, in all processes: each sees what the one before it has done.
+
         It may be called several times, if the database asks for a transaction to be repeated. An exception that it
         raises rolls back all that it did, and nothing that others did. Once begun it ends, also if the task that
         waits is cancelled.

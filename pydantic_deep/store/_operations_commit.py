@@ -197,16 +197,14 @@ def _branches_of(writing: Writing) -> Operation[dict[str, tuple[int, int]]]:
 
 def _put_configs(writing: Writing) -> Operation[dict[str, int]]:
     row_by_digest = {row[0]: row for row in writing.prepared.configs.values()}
-    found: dict[object, int] = {}
-    while missing := [digest for digest in row_by_digest if digest not in found]:
-        rows = yield from select_in('SELECT digest, number FROM config WHERE digest IN ({})', missing)
-        found |= {digest: integer(number) for digest, number in rows}
-        new = [row for digest, row in row_by_digest.items() if digest not in found]
-        done = yield from insert('config', _CONFIG, new, 'ON CONFLICT (digest) DO NOTHING RETURNING digest, number')
-        found |= {digest: integer(number) for digest, number in done}
-        metadata_by_digest = {row[0]: str(row[4]) for row in new}
-        fields = [(integer(number), *each) for digest, number in done for each in fields_of(metadata_by_digest[digest])]
-        yield from insert_many('config_field', 'config, name, value', fields)
+    rows = yield from select_in('SELECT digest, number FROM config WHERE digest IN ({})', row_by_digest)
+    found = {digest: integer(number) for digest, number in rows}
+    new = [row for digest, row in row_by_digest.items() if digest not in found]
+    done = yield from insert('config', _CONFIG, new, 'RETURNING digest, number')
+    found |= {digest: integer(number) for digest, number in done}
+    metadata_by_digest = {row[0]: str(row[4]) for row in new}
+    fields = [(integer(number), *each) for digest, number in done for each in fields_of(metadata_by_digest[digest])]
+    yield from insert_many('config_field', 'config, name, value', fields)
     return {id: found[row[0]] for id, row in writing.prepared.configs.items()}
 
 

@@ -38,12 +38,9 @@ def put_nodes(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_Fou
 
 def _put(table: str, columns: str, kind: int, new: Mapping[str, Row], referred: set[str]) -> Operation[_Found]:
     found = yield from _find(table, kind, referred | new.keys())
-    while rows := [row for digest, row in new.items() if digest not in found]:
-        suffix = 'ON CONFLICT (digest) DO NOTHING RETURNING digest, number'
-        done = yield from insert(table, columns, rows, suffix)
-        found |= {digest_from(digest): integer(number) for digest, number in done}
-        if len(done) < len(rows):
-            found |= yield from _find(table, kind, new.keys() - found.keys())
+    rows = [row for digest, row in new.items() if digest not in found]
+    done = yield from insert(table, columns, rows, 'RETURNING digest, number')
+    found |= {digest_from(digest): integer(number) for digest, number in done}
     if missing := referred - found.keys():
         raise AssetNotFoundError(min(missing))
     return found

@@ -145,8 +145,8 @@ def lineage(id: str) -> Operation[Lineage]:
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
     rows.sort(key=lambda row: integer(row[-1]), reverse=True)
-    if rows[0][0] is None:
-        child = _rows.version_from(rows[1])
+    if missing := [place for place, row in enumerate(rows) if row[0] is None]:
+        child = _rows.version_from(rows[missing[-1] + 1])
         raise VersionNotFoundError(
             str(child.parent_id), f'The version {child.id} came from it, and it was not deleted: the store is damaged.'
         )

@@ -6,13 +6,13 @@ import asyncio
 import queue
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from ._engine import Operation, Row
 from ._sqlite_errors import translated
-from .errors import StoreError, StoreUnavailableError
 
 T = TypeVar('T')
 
@@ -68,7 +68,7 @@ class Job(Generic[T]):
             self.future.set_result(self.result)  # pyright: ignore[reportArgumentType] - `run` has set it
 
 
-class Worker:
+class Worker(ABC):
     """A thread with a connection of its own, made by `connect` when the first job comes."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], jobs: queue.SimpleQueue[Job[object] | None]) -> None:
@@ -89,9 +89,9 @@ class Worker:
                 break
         self._disconnect()
 
+    @abstractmethod
     def _work(self, job: Job[object]) -> bool:
         """Do one job, or several; return whether the end was among them."""
-        raise NotImplementedError
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -113,7 +113,7 @@ class Reader(Worker):
             connection.execute('BEGIN')
             job.run(connection)
             connection.execute('ROLLBACK')
-        except (sqlite3.Error, StoreError) as error:
+        except sqlite3.Error as error:
             job.error = job.error or error
         if isinstance(job.error, sqlite3.Error):
             job.error = translated(job.error)
@@ -133,7 +133,7 @@ class Writer(Worker):
             for each in jobs:
                 self._run_one(connection, each)
             connection.execute('COMMIT')
-        except (sqlite3.Error, StoreError) as error:
+        except sqlite3.Error as error:
             self._fail(jobs, error)
         for each in jobs:
             each.finish()
@@ -164,14 +164,9 @@ class Writer(Worker):
         connection.execute('ROLLBACK TO job')
         connection.execute('RELEASE job')
 
-    def _fail(self, jobs: list[Job[object]], error: sqlite3.Error | StoreError) -> None:
+    def _fail(self, jobs: list[Job[object]], error: sqlite3.Error) -> None:
         """Tell all that nothing was written, and begin anew: after a failed sync nothing of this connection is sure."""
         self._disconnect()
         for job in jobs:
             if job.error is None or isinstance(job.error, sqlite3.Error):
-                job.error = translated(error) if isinstance(error, sqlite3.Error) else _again(error)
-
-
-def _again(error: StoreError) -> StoreError:
-    """Return an error of the same text for each that waits: one that was raised twice would grow two tracebacks."""
-    return error if not isinstance(error, StoreUnavailableError) else StoreUnavailableError(*error.args)
+                job.error = translated(error)

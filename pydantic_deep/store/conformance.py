@@ -294,6 +294,21 @@ class StoreSuite:
             branch = BranchRecord(new_id(), dialogue.id, 'main', root.branch_id, 0, 0, None, None, 1)
             await dialogue.store.commit(Commit(branches=[branch]))
 
+    async def test_names_that_are_taken_are_not_made(self, dialogue: Dialogue) -> None:
+        root = await dialogue.begin()
+        taken = BranchRecord(new_id(), dialogue.id, 'branch-3', root.branch_id, 0, 0, root.branch_id, 0, MOMENT)
+        await dialogue.store.commit(Commit(branches=[taken]))
+        assert (await dialogue.store.branches(dialogue.id))[1] == taken
+        ids = [new_id(), new_id()]
+        for id, name in zip(ids, ('branch-4', 'branch-5'), strict=True):
+            append = Append(branch_id=root.branch_id, at=0, messages=(), fork_id=id, is_fork=True)
+            committed = await dialogue.store.commit(Commit(append=append))
+            assert committed.branch is not None
+            assert committed.branch.name == name
+        with pytest.raises(ValueError, match=ids[0]):
+            again = Append(branch_id=root.branch_id, at=0, messages=(), fork_id=ids[0], is_fork=True)
+            await dialogue.store.commit(Commit(append=again))
+
     async def test_nobody_appends_where_no_message_is(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         with pytest.raises(ValueError, match='0 messages'):

@@ -1,0 +1,78 @@
+"""How contents and ids lie in the database."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydantic_deep.store import StoreUnavailableError, new_id
+from pydantic_deep.store._codec import DICTIONARY_V1, decode, encode
+from pydantic_deep.store._keys import pack_digest, pack_id, prefix_range, unpack_digest, unpack_id
+from pydantic_deep_backends.snapshots import digest_of
+
+_TEXT = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'))
+
+
+@given(st.binary(max_size=2000))
+def test_what_is_encoded_is_decoded(data: bytes) -> None:
+    assert decode(encode(data)) == data
+    assert len(encode(data)) <= len(data) + 1
+
+
+def test_each_way_is_taken_where_it_is_shortest() -> None:
+    noise = random.Random(1).randbytes(300_000)
+    message = DICTIONARY_V1[-400:]
+    for data, way in ((b'', 0), (b'{}', 0), (noise, 0), (noise[:5000], 0), (message, 2), (b'word ' * 50_000, 1)):
+        stored = encode(data)
+        assert (stored[0], decode(stored)) == (way, data)
+    assert len(encode(message)) < 40
+
+
+@pytest.mark.parametrize(
+    'stored',
+    [b'', b'\x09data', b'\x01not zlib', b'\x02not zlib', encode(DICTIONARY_V1[-400:])[:-3], b'\x01' + zlib.compress(b'x')[:-1]],
+)  # fmt: skip
+def test_damaged_contents_are_an_error(stored: bytes) -> None:
+    with pytest.raises(StoreUnavailableError, match='damaged'):
+        decode(stored)
+
+
+def test_a_uuid_takes_sixteen_bytes_and_a_digest_one_more_than_its_own() -> None:
+    assert len(pack_id(new_id())) == 16
+    assert len(pack_digest(digest_of(b''))) == 33
+
+
+@given(_TEXT)
+def test_any_other_text_comes_back_too(text: str) -> None:
+    assert unpack_id(pack_id(text)) == text
+    assert unpack_digest(pack_digest(text)) == text
+
+
+@given(st.text('abcdef0123456789-', min_size=15, max_size=36))
+def test_text_never_looks_like_a_uuid(text: str) -> None:
+    assert unpack_id(pack_id(text)) == text
+    assert unpack_id(pack_id(new_id())) != text
+
+
+@pytest.mark.parametrize('text', ['a\0', '\ud800'])
+def test_text_that_no_database_keeps_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match='does not keep'):
+        pack_id(text)
+    with pytest.raises(ValueError, match='does not keep'):
+        pack_digest(text)
+
+
+def test_a_prefix_is_the_beginning_of_a_uuid_as_it_is_written() -> None:
+    id = '01a201af-6fb3-7cc7-ac20-66031b213132'
+    for length in range(8, 37):
+        span = prefix_range(id[:length])
+        assert span is not None
+        assert span[0] <= pack_id(id) <= span[1]
+    for text in ('01a201a', '01a201af6-', '01a201afx', id + '0', '--------'):
+        assert prefix_range(text) is None
+    undashed = prefix_range('01a201af6fb3')
+    assert undashed == prefix_range('01a201af-6fb3')

@@ -1,0 +1,105 @@
+"""What `open_store` opens, and what it refuses."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep.store import StoreFormatError, StoreUnavailableError, open_store
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    'url', ['', 'memory', 'memory:/x', 'agents.db', 'sqlite:agents.db', 'sqlite://agents.db', 'sqlite:///', 'mysql://h/d', 'sqlite:///a\0b'],
+)  # fmt: skip
+async def test_a_url_that_is_none_is_refused_with_the_three_forms(url: str) -> None:
+    with pytest.raises(ValueError, match=r'sqlite:////srv/agents\.db') as caught:
+        async with open_store(url):
+            pass
+    assert repr(url) in str(caught.value)
+
+
+async def test_a_password_is_not_shown() -> None:
+    with pytest.raises(ValueError, match=r'mysql://me:\*\*\*@host') as caught:
+        async with open_store('mysql://me:secret@host/db'):
+            pass
+    assert 'secret' not in str(caught.value)
+
+
+async def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith('pydantic_deep.store.') and 'postgres' in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, 'asyncpg', None)
+    with pytest.raises(ImportError, match='pip install asyncpg'):
+        async with open_store('postgresql://localhost/db'):
+            pass
+
+
+async def test_a_relative_path_is_one_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_store('sqlite:///agents.db') as store:
+        assert store.url == 'sqlite:///agents.db'
+    assert (tmp_path / 'agents.db').is_file()
+
+
+async def test_only_the_user_may_read_the_file(tmp_path: Path) -> None:
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        assert await store.count() == 0
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+        assert modes['agents.db'] == 0o600
+        assert modes['agents.db.owners'] == 0o700
+        assert {mode & 0o077 for mode in modes.values()} == {0}
+
+
+@pytest.mark.parametrize(
+    ('statements', 'message'),
+    [
+        ('CREATE TABLE users (id)', "a table 'users'"),
+        ("CREATE TABLE meta (key, value); INSERT INTO meta VALUES ('format', 'other')", "format is 'other'"),
+        (
+            'CREATE TABLE meta (key, value);'
+            "INSERT INTO meta VALUES ('format', 'pydantic-deep store'), ('version', '99')",
+            'version 99',
+        ),
+    ],
+)
+async def test_a_database_of_somebody_else_is_refused_and_not_changed(
+    tmp_path: Path, statements: str, message: str
+) -> None:
+    path = tmp_path / 'other.db'
+    connection = sqlite3.connect(path)
+    connection.executescript(statements)
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreFormatError, match=message):
+        async with open_store(f'sqlite:///{path}'):
+            pass
+    assert path.read_bytes() == before
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'notes.txt'
+    path.write_text('not a database, but long enough to be looked at\n' * 40)
+    with pytest.raises(StoreFormatError, match='not a SQLite database'):
+        async with open_store(f'sqlite:///{path}'):
+            pass
+
+
+async def test_a_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailableError, match=r'missing/agents\.db'):
+        async with open_store(f'sqlite:///{tmp_path}/missing/agents.db'):
+            pass
+
+
+async def test_places_in_memory_are_shared_by_name_alone() -> None:
+    async with (
+        open_store('memory:shared') as first,
+        open_store('memory:shared') as second,
+        open_store('memory:') as other,
+    ):
+        assert await first.engine.living_owners([first.owner, second.owner, other.owner]) == {first.owner, second.owner}
