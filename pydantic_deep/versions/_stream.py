@@ -34,6 +34,7 @@ class TurnStream(Generic[DepsT, OutputT]):
         self._turn: OpenTurn | None = None
         self._version: AgentVersion[DepsT, OutputT] | None = None
         self._events: AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]] | None = None
+        self._texts: AsyncGenerator[str] | None = None
 
     @property
     def version(self) -> AgentVersion[DepsT, OutputT]:
@@ -67,7 +68,8 @@ class TurnStream(Generic[DepsT, OutputT]):
         return None if self._turn is None else self._turn.backend
 
     def __aiter__(self) -> AsyncIterator[str]:
-        return self._text()
+        self._texts = self._text()  # kept: one that is dropped would be closed by the loop, while we close its events
+        return self._texts
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,8 +77,9 @@ class TurnStream(Generic[DepsT, OutputT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._events is not None:
-            await self._events.aclose()
+        for each in (self._texts, self._events):
+            if each is not None:
+                await each.aclose()
 
     def events(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
         """Return the events of the run instead of its text: tool calls, results, those of subagents.
