@@ -27,6 +27,10 @@ _READERS: Final = 2
 
 _CACHED_STATEMENTS: Final = 256
 
+_PAGE_BYTES: Final = 2048
+"""Of a new file. Measured with 200 turns and a file of 4 KB each: 1.1 MB; with SQLite's 4096 it is 1.5 MB, with 1024 a
+little more than 1.1."""
+
 
 class SqliteEngine:
     """SQLite in a file. Make it with `await SqliteEngine.open(path)`.
@@ -136,6 +140,7 @@ def prepare(path: Path) -> None:
     try:
         connection = connect(path)
         try:
+            connection.execute(f'PRAGMA page_size = {_PAGE_BYTES}')
             connection.execute('BEGIN IMMEDIATE')
             run_operation(connection, migrate(SQLITE))
             connection.execute('COMMIT')
