@@ -13,6 +13,7 @@ from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approva
 from pydantic_deep.approvals import Decision as Answer
 from pydantic_deep.store import ApprovalRecord, Decision, Store, VersionRecord, new_id
 
+from ._pause_histories import load_pause
 from .errors import NothingAnsweredError
 
 EXPIRED = 'Nobody answered in time.'
@@ -45,9 +46,7 @@ async def decide(
         await store.decide(decisions)
 
 
-async def claim(
-    store: Store, record: VersionRecord, requests: DeferredToolRequests | None, run_id: str
-) -> DeferredToolResults:
+async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToolResults:
     """Let a run act on the answers to what a version waits for, and return them as it takes them.
 
     Raises:
@@ -57,7 +56,8 @@ async def claim(
     answers = answers_of(await store.claim_approvals(record.id, run_id))
     if not answers:
         raise NothingAnsweredError(record.id)
-    return answer_approvals(requests, answers)
+    pause = (await store.asset(record.pending or '')).data
+    return answer_approvals(await load_pause(store, pause), answers)
 
 
 def answers_of(approvals: list[ApprovalRecord]) -> dict[str, Answer]:

@@ -10,7 +10,7 @@ from typing import cast
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
-from pydantic_deep.store import MessageRecord, NewAsset
+from pydantic_deep.store import MessageRecord, NewAsset, Store, VersionRecord
 from pydantic_deep_backends import digest_of
 
 _BINARY = b'"kind":"binary"'
@@ -46,6 +46,16 @@ async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsse
         await _with_media(record.body, read_asset) if _BINARY in record.body else record.body for record in records
     ]
     return ModelMessagesTypeAdapter.validate_json(b'[%b]' % b','.join(bodies))
+
+
+async def load_history(store: Store, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
+    """Return the messages of a version and their ids."""
+
+    async def read(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    records = await store.messages(record.branch_id, record.message_count)
+    return await decode_messages(records, read), [each.id for each in records]
 
 
 def _externalize(media: dict[str, JsonValue], assets: list[NewAsset]) -> dict[str, JsonValue]:

@@ -6,7 +6,7 @@ subagent inherits a recorder of its own; the link to the call that started it is
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -26,8 +26,15 @@ from pydantic_ai.capabilities import (
     WrapRunHandler,
     WrapToolExecuteHandler,
 )
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    CallDeferred,
+    ModelRetry,
+    ToolFailed,
+    ToolFailedError,
+    ToolRetryError,
+)
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ModelResponse, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
@@ -49,11 +56,14 @@ from ._ledger import (
     effect_of,
     encode_failure,
     encode_result,
+    failure_of,
     is_delegation,
     is_told_by_message,
+    parts_of,
     replay_result,
 )
-from ._pause import approvals_of, encode_pause
+from ._pause import approvals_of
+from ._pause_histories import store_pause
 from ._recording import Recording, now
 from ._replayed import Replayed
 from ._requests import RequestLog, clock_us
@@ -86,6 +96,10 @@ class Recorder(AbstractCapability[object]):
     _replayed: Replayed | None = field(default=None, init=False, repr=False)
     _requests: RequestLog = field(default_factory=RequestLog, init=False, repr=False)
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
+    _returned: dict[str, list[ModelRequestPart]] = field(
+        default_factory=dict[str, 'list[ModelRequestPart]'], init=False, repr=False
+    )
+    """What calls of the last response have returned, by their ids."""
     _usage_before: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _cost: Decimal | None = field(default=None, init=False, repr=False)
@@ -137,6 +151,7 @@ class Recorder(AbstractCapability[object]):
             and self.recording is not None
             and result.model_response.tool_calls
         ):
+            self._returned.clear()
             await self.recording.step(ctx.messages, ctx.usage)
         return result
 
@@ -148,6 +163,7 @@ class Recorder(AbstractCapability[object]):
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
         """Note what was sent in the end, and what it took."""
+        self._live = ctx.messages  # with the prompt: no node has ended yet at the first request
         started_at, begun = now(), clock_us()
         response = await handler(request_context)
         recording = self.recording
@@ -248,14 +264,21 @@ class Recorder(AbstractCapability[object]):
         except (ApprovalRequired, CallDeferred):
             recording.note_call(entry._replace(status='deferred'))
             raise
-        except (ToolFailed, ModelRetry) as error:
+        except (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError) as error:
             recording.note_told(entry)
+            told = failure_of(error)
             await self._end(
-                recording, entry._replace(status='failed', result=encode_failure(error), error=_cause_of(error))
+                recording, entry._replace(status='failed', result=encode_failure(told), error=_cause_of(told))
             )
+            raise
+        except StoreError:
+            raise
+        except Exception as error:  # of the user's code: it ends the run, and the ledger says so
+            await self._end(recording, entry._replace(status='failed', error=type(error).__name__))
             raise
         finally:
             _CALLER.reset(token)
+        self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
         if is_told_by_message(result):
             recording.note_told(entry)
         await self._end(
@@ -301,7 +324,7 @@ class Recorder(AbstractCapability[object]):
             state='awaiting_approval',
             run_usage=self._used(result.usage),
             cost=self._spent,
-            pending=encode_pause(requests),
+            pending=await store_pause(self.store, requests),
             approvals=approvals,
             supersedes=supersedes,
         )
@@ -313,7 +336,7 @@ class Recorder(AbstractCapability[object]):
         state: VersionState = 'interrupted' if is_stopped else 'failed'
         try:
             await recording.end(
-                self._live,
+                self._with_returned(recording),
                 self._usage,
                 kind='turn',
                 state=state,
@@ -325,6 +348,18 @@ class Recorder(AbstractCapability[object]):
             error.add_note(f'What the run did since its last step is not in the store: {unsaved}')
         else:
             error.add_note(f'The run is kept as version {recording.tip.id}.')
+
+    def _with_returned(self, recording: Recording) -> Sequence[ModelMessage]:
+        """Return the messages of a run that is cut off, with what is done of the last response's calls."""
+        messages = self._live
+        if not self._returned or not isinstance(messages[-1], ModelResponse):
+            return messages
+        parts = [part for call in messages[-1].tool_calls for part in self._returned.get(call.tool_call_id, ())]
+        about = recording.begin.run_record
+        return [
+            *messages,
+            ModelRequest(parts, state='interrupted', run_id=about.id, conversation_id=about.conversation_id),
+        ]
 
     @property
     def _spent(self) -> str | None:

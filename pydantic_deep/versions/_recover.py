@@ -29,7 +29,7 @@ from pydantic_deep.store import (
 
 from ._answers import answers_of
 from ._attempts import attempts_of, left_files, settled_calls
-from ._pause import decode_pause
+from ._pause_histories import load_pause
 from ._recording import response_id_of
 from ._turn import TurnRequest, decode_prompt
 
@@ -119,7 +119,7 @@ async def _results(
     approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
     if not any(each.resumed_by == attempt.id for each in approvals for attempt in attempts):
         approvals = await agent.store.claim_approvals(pause_id, attempts[-1].id)
-    return answer_approvals(decode_pause(await agent.read_asset(base.pending)), answers_of(approvals))
+    return answer_approvals(await load_pause(agent.store, await agent.read_asset(base.pending)), answers_of(approvals))
 
 
 async def _end_children(store: Store, run_id: str) -> None:

@@ -40,7 +40,7 @@ from ._attempts import load_replayed
 from ._changes import Replay, RequestDifference
 from ._deps_state import load_deps
 from ._ledger import replay_result
-from ._pause import decode_pause
+from ._pause_histories import load_pause
 from ._recording import load_usage
 from ._replayed import Replayed
 from ._requests import RequestLog
@@ -168,7 +168,7 @@ async def _results(agent: VersionedAgent[Any, Any], base: VersionRecord, run: Ru
         return None
     approvals = await agent.store.approvals(status=None, version_id=base.id, limit=10_000)
     answers = answers_of([each for each in approvals if each.resumed_by == run.id])
-    return answer_approvals(decode_pause(await agent.read_asset(base.pending)), answers)
+    return answer_approvals(await load_pause(agent.store, await agent.read_asset(base.pending)), answers)
 
 
 def _prompt_of(messages: Sequence[ModelMessage], run_id: str) -> Prompt | None:

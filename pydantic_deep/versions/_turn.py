@@ -33,7 +33,6 @@ from ._attempts import LeftFiles
 from ._deps_state import load_deps
 from ._file_backends import attach_backend, describe_backend, workspace_key
 from ._files import RunFiles, open_run_files, why_unversioned
-from ._messages import decode_messages
 from ._recorder import Recorder
 from ._recording import Beginning, CallKey, Recording, load_usage, now
 from ._run_files import TurnFiles
@@ -339,13 +338,3 @@ def _can_pause(agent: AbstractAgent[Any, Any]) -> bool:
     output = agent.output_type
     kinds = cast('Sequence[object]', output) if isinstance(output, Sequence) else [output]
     return any(kind is DeferredToolRequests or DeferredToolRequests in getattr(kind, '__args__', ()) for kind in kinds)
-
-
-async def load_history(store: Store, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
-    """Return the messages of a version and their ids."""
-
-    async def read(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
-    records = await store.messages(record.branch_id, record.message_count)
-    return await decode_messages(records, read), [each.id for each in records]

@@ -146,7 +146,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     @property
     def deferred_tool_requests(self) -> DeferredToolRequests | None:
-        """What waits, as pydantic-ai has it."""
+        """What waits, as pydantic-ai has it, without the histories of subagents: `resume` has them."""
         return None if self._loaded.pending is None else decode_pause(self._loaded.pending)
 
     @property

@@ -43,14 +43,14 @@ from ._children import MAIN, root_version
 from ._conversation import VersionedConversation
 from ._deps_state import DepsState
 from ._file_backends import describe_backend, workspace_key
-from ._messages import decode_messages
+from ._messages import decode_messages, load_history
 from ._recording import now
 from ._restore import checkout_version
 from ._run_files import TurnFiles
 from ._settings import dump_settings
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent, load_events, load_subagents, runs_of
-from ._turn import OpenTurn, Prompt, TurnRequest, load_history, open_files_of, open_turn
+from ._turn import OpenTurn, Prompt, TurnRequest, open_files_of, open_turn
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .errors import ApprovalsPendingError
 
@@ -390,7 +390,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             await _answers.decide(self.store, record, requests, answers, by=by, reason=reason)
         return TurnRequest(
             base=record,
-            claim_results=partial(_answers.claim, self.store, record, requests),
+            claim_results=partial(_answers.claim, self.store, record),
             backend=version.backend,
             deps=deps,
             usage_limits=usage_limits,

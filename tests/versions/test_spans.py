@@ -34,7 +34,7 @@ def exporter() -> Iterator[TestExporter]:
         inspect_arguments=False,
     )
     yield exporter
-    logfire.shutdown()
+    logfire.configure(send_to_logfire=False, console=False)  # tests after these send nothing anywhere
 
 
 def spans_named(exporter: TestExporter, start: str) -> list[dict[str, Any]]:

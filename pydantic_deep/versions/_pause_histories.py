@@ -1,0 +1,72 @@
+"""The histories of subagents that wait: in what is stored of a pause they are versions, not copies.
+
+What rises from a subagent that waits carries its whole history, so that it can go on from a `Conversation` alone. A
+store has that history already, as the version that the subagent paused with.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pydantic import JsonValue
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import ModelMessagesTypeAdapter
+
+from pydantic_deep._pending import KEY
+from pydantic_deep.store import Store, VersionFilter, VersionRecord
+
+from ._messages import load_history
+from ._pause import decode_pause, encode_pause
+
+_VERSION = 'version'
+"""The key of the version that stands for a history."""
+
+
+async def store_pause(store: Store, requests: DeferredToolRequests) -> bytes:
+    """Return what waits as it is stored: with versions in the place of histories."""
+    document = json.loads(encode_pause(requests))
+    for delegation in _delegations(document):
+        version = await _version_of(store, delegation)
+        if version is not None:
+            delegation['messages'] = {_VERSION: version.id}
+    return json.dumps(document, ensure_ascii=False, separators=(',', ':')).encode()
+
+
+async def load_pause(store: Store, data: bytes) -> DeferredToolRequests:
+    """Return what waits, with the histories in it again.
+
+    Raises:
+        VersionNotFoundError: The version of a subagent was deleted.
+    """
+    document = json.loads(data)
+    for delegation in _delegations(document):
+        messages: JsonValue = delegation['messages']
+        if isinstance(messages, dict):
+            delegation['messages'] = await _dump(store, await store.version(str(messages[_VERSION])))
+    return decode_pause(json.dumps(document).encode())
+
+
+def _delegations(requests: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the delegations in what waits, at any depth."""
+    for metadata in cast('dict[str, dict[str, Any]]', requests['metadata']).values():
+        carried = metadata.get(KEY)
+        if isinstance(carried, dict) and cast('dict[str, Any]', carried).get('kind') == 'delegation':
+            delegation = cast('dict[str, Any]', carried)
+            yield delegation
+            yield from _delegations(delegation['requests'])
+
+
+async def _version_of(store: Store, delegation: dict[str, Any]) -> VersionRecord | None:
+    """Return the version with exactly the history of a delegation; `None` if there is none, as without a recorder."""
+    wanted = VersionFilter(conversation_id=delegation['conversation_id'], kinds=['pause'])
+    for version in await store.versions(wanted, limit=1):
+        if await _dump(store, version) == delegation['messages']:
+            return version
+    return None
+
+
+async def _dump(store: Store, version: VersionRecord) -> list[JsonValue]:
+    messages, _ = await load_history(store, version)
+    return ModelMessagesTypeAdapter.dump_python(messages, mode='json')
