@@ -7,8 +7,14 @@ from typing import Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pydantic_ai import ToolReturn
-from pydantic_ai.exceptions import ModelRetry, ToolFailed
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.tools import ToolDefinition
 
 from pydantic_deep._pending import DELEGATES
@@ -40,8 +46,8 @@ def is_delegation(tool_def: ToolDefinition) -> bool:
     return bool((tool_def.metadata or {}).get(DELEGATES))
 
 
-def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
-    """Return the result of a call as JSON: what the model will see of it, and its metadata."""
+def parts_of(tool_name: str, tool_call_id: str, result: object) -> list[ModelRequestPart]:
+    """Return what the model will see of the result of a call."""
     returned = cast('ToolReturn[object]', result) if isinstance(result, ToolReturn) else ToolReturn(result)
     part = ToolReturnPart(
         tool_name=tool_name,
@@ -49,9 +55,26 @@ def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
         tool_call_id=tool_call_id,
         metadata=returned.metadata,
     )
-    prompts = [] if returned.content is None else [UserPromptPart(content=returned.content)]
-    message = ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=[part, *prompts])]).decode()
-    return f'{{"returned":{message},"tools":{json.dumps(returned.tools)}}}'
+    return [part] if returned.content is None else [part, UserPromptPart(content=returned.content)]
+
+
+def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
+    """Return the result of a call as JSON: what the model will see of it, and its metadata."""
+    tools = cast('ToolReturn[object]', result).tools if isinstance(result, ToolReturn) else None
+    parts = parts_of(tool_name, tool_call_id, result)
+    message = ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=parts)]).decode()
+    return f'{{"returned":{message},"tools":{json.dumps(tools)}}}'
+
+
+def failure_of(error: ToolFailed | ModelRetry | ToolFailedError | ToolRetryError) -> ToolFailed | ModelRetry:
+    """Return what a tool raised; what a hook sees of it is another exception."""
+    match error:
+        case ToolFailedError():
+            return error.__cause__ if isinstance(error.__cause__, ToolFailed) else ToolFailed(str(error))
+        case ToolRetryError():
+            return error.__cause__ if isinstance(error.__cause__, ModelRetry) else ModelRetry(str(error))
+        case _:
+            return error
 
 
 def encode_failure(error: ToolFailed | ModelRetry) -> str:
