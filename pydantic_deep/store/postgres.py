@@ -1,4 +1,4 @@
-"""The store in PostgreSQL, for many machines. It needs the extra `postgres`, and PostgreSQL 14 or later.
+"""The store in PostgreSQL, for many machines. It needs the extra `postgres`; releases 16 and 18 of the server are tested.
 
 Writers take turns, as they do in SQLite: a transaction begins by taking a lock of the schema, in the same message to
 the server as `BEGIN`, and has it until its commit is durable. So nobody ever has to repeat what met another writer,
