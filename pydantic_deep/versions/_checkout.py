@@ -90,8 +90,8 @@ async def checkout(
         if not isinstance(backend, SupportsPatch):
             raise ReadOnlyError('/')
         trees = (current or Tree(), target, *known)
-        ignored = await _ignored_before(backend, here.tree, trees, read_blob)
-        lost = [path for path in _unknown(here.tree, trees) if path not in ignored]
+        untouched = await _untouched(backend, here.tree, trees, read_blob)
+        lost = [path for path in _unknown(here.tree, trees) if path not in untouched]
         if lost and is_known is not None and await is_known(here.tree):
             lost = []
         hidden = await _hidden(backend, tracker, before, here.tree, trees)
@@ -101,10 +101,7 @@ async def checkout(
     if lost and (keep is None or hidden.has_other):
         raise UnversionedChangesError(lost, can_be_kept=not hidden.has_other)
     diff = here.tree.diff(target)
-    # What stands where a file of the target goes is no exception: it was known, or has been kept.
-    free = [path for path in diff.removed if not _is_in_way(target, path)]
-    ignored |= await _left_out_in(backend, target, read_blob, free)
-    removed = tuple(path for path in diff.removed if path not in ignored)
+    removed = tuple(path for path in diff.removed if path not in untouched)
     written = tuple(sorted((*diff.added, *diff.changed)))
     contents = await _fetch_all(target, written, read_blob)
     kept = None
@@ -158,14 +155,17 @@ def _is_in(trees: Sequence[Tree], path: str, version: FileVersion | None) -> boo
     return any(tree.get(path) == version for tree in trees)
 
 
-async def _ignored_before(backend: BackendProtocol, here: Tree, trees: Sequence[Tree], read_blob: ReadBlob) -> set[str]:
-    """Return the files that were left out by the rules of the current tree and are not by those that are there now.
+async def _untouched(backend: BackendProtocol, here: Tree, trees: Sequence[Tree], read_blob: ReadBlob) -> set[str]:
+    """Return the files that stay though the target does not have them, because rules leave them out.
 
-    They show up when a checkout that a crash interrupted has already changed a `.gitignore`.
+    Those are the rules of the target, and for files that were never in a version those of the current tree: such a file
+    shows up when a checkout that a crash interrupted has already changed a `.gitignore`. What stands where a file of
+    the target goes is no exception: it was known, or will be kept.
     """
     current, target, *_ = trees
-    added = [path for path in current.diff(here).added if path not in target and not _is_in_way(target, path)]
-    return await _left_out_in(backend, current, read_blob, added)
+    free = [path for path in here.diff(target).removed if not _is_in_way(target, path)]
+    by_target = await _left_out_in(backend, target, read_blob, free)
+    return by_target | await _left_out_in(backend, current, read_blob, [path for path in free if path not in current])
 
 
 def _is_in_way(target: Tree, path: str) -> bool:
