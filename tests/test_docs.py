@@ -107,6 +107,33 @@ SCRIPTS: dict[str, list[Step]] = {
         '42.',
     ],
     'Write a short letter to Ada.': [write('ada.md', 'Dear Ada,\n'), 'The letter is in ada.md.'],
+    'Read sales.csv and write summary.md.': [
+        ToolCallPart('read_file', {'path': 'sales.csv'}),
+        write('summary.md', 'Total: 200.\n'),
+        'The total is 200.',
+    ],
+    'Add a chart.': [write('chart.md', 'north ######\nsouth ####\n'), 'It is in chart.md.'],
+    'Add a table instead.': [write('table.md', '| north | 120 |\n'), 'It is in table.md.'],
+    'Put the year into the title.': [edit('title.md', '# Sales', '# Sales of 2026'), 'Done.'],
+    'Put the place into the title.': [edit('title.md', '# Sales', '# Sales in Graz'), 'Done.'],
+    'Send Ada the letter.': [ToolCallPart('send_letter', {'to': 'Ada'}), 'Ada has her letter.'],
+    'Write menu.md from prices.csv.': [
+        ToolCallPart('read_file', {'path': 'prices.csv'}),
+        write('menu.md', 'Cake: 3\nTea: 2\n'),
+        'The menu is in menu.md.',
+    ],
+    'Write our hours into hours.md.': [write('hours.md', 'Open from 8 to 18.\n'), 'They are in hours.md.'],
+    'Translate the menu into German.': [write('menu.de.md', 'Kuchen: 3\nTee: 2\n'), 'It is in menu.de.md.'],
+    'Add a page on allergens, and tidy up.': [
+        write('allergens.md', 'Cake: wheat, eggs, milk\n'),
+        [write('menu.md', 'TODO\n'), write('hours.md', '')],
+        ToolCallPart('execute', {'command': 'rm menu.de.md'}),
+        'The page is in allergens.md, and everything is tidy.',
+    ],
+    'Tea costs 4 now.': [
+        [edit('prices.csv', 'tea,2', 'tea,4'), edit('menu.md', 'Tea: 2', 'Tea: 4')],
+        'Tea costs 4 everywhere.',
+    ],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }
