@@ -4,7 +4,6 @@ from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
 from ._inbox import ApprovalInbox, InboxItem
 from ._recorder import Recorder
-from ._settings import InvalidSettingsError
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
 from ._turn import UnversionedFilesWarning
@@ -18,6 +17,7 @@ from .errors import (
     NothingAnsweredError,
     UnversionedBackendError,
     UnversionedChangesError,
+    ValidationError,
     WorkspaceBusyError,
 )
 
@@ -27,7 +27,6 @@ __all__ = (
     'ApprovalsPendingError',
     'FileDiff',
     'InboxItem',
-    'InvalidSettingsError',
     'Lineage',
     'MergeConflictError',
     'NoCommonVersionError',
@@ -42,6 +41,7 @@ __all__ = (
     'UnversionedBackendError',
     'UnversionedChangesError',
     'UnversionedFilesWarning',
+    'ValidationError',
     'VersionDiff',
     'VersionedAgent',
     'VersionedConversation',

@@ -9,7 +9,7 @@ from typing import cast
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import PydanticSerializationError, to_json
 
-from pydantic_deep.errors import DeepAgentError
+from .errors import ValidationError
 
 _MODEL = 'model'
 """The key of the model among stored settings. No setting has that name, and none may."""
@@ -25,36 +25,24 @@ _SENT = ('messages', 'model', 'tools', 'input', 'contents', 'system', 'instructi
 """What a request consists of on the wires of OpenAI, Anthropic and Google: no setting may replace it."""
 
 
-class InvalidSettingsError(DeepAgentError, ValueError):
-    """A setting cannot be kept in a version.
-
-    Attributes:
-        setting: Its name.
-    """
-
-    def __init__(self, setting: str, reason: str) -> None:
-        self.setting = setting
-        super().__init__(f'{setting}: {reason}')
-
-
 def dump_settings(settings: Mapping[str, object] | None, model: str | None) -> str:
     """Return settings as a version keeps them.
 
     Raises:
-        InvalidSettingsError: One is no setting of a model, would replace messages, model or tools, or is no JSON.
+        ValidationError: One is no setting of a model, would replace messages, model or tools, or is no JSON.
     """
     kept = dict(settings or {})
     for name, value in kept.items():
         if name not in ModelSettings.__annotations__ and not name.startswith(_PROVIDERS):
-            raise InvalidSettingsError(
+            raise ValidationError(
                 name, 'this is no setting of a model. A version keeps those of `pydantic_ai.ModelSettings`.'
             )
         if name == _BODY and isinstance(value, Mapping) and (sent := sorted(set(_SENT) & {str(key) for key in value})):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any mapping
-            raise InvalidSettingsError(name, f'it would replace {", ".join(sent)}. Settings cannot do that.')
+            raise ValidationError(name, f'it would replace {", ".join(sent)}. Settings cannot do that.')
     try:
         text = to_json(kept).decode()
     except PydanticSerializationError as error:
-        raise InvalidSettingsError(', '.join(kept), f'JSON cannot hold this: {error}.') from None
+        raise ValidationError(', '.join(kept), f'JSON cannot hold this: {error}.') from None
     if model is None:
         return text
     return json.dumps({**json.loads(text), _MODEL: model})

@@ -16,7 +16,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from typing_extensions import TypeVar, Unpack
 
 from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
-from pydantic_deep.store import VersionKind, VersionRecord, VersionState
+from pydantic_deep.store import RequestRecord, VersionKind, VersionRecord, VersionState
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends import BackendProtocol, Tree
 
@@ -353,8 +353,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
         """Return a child with other metadata, another name, or other default settings; what is `None` stays.
 
         Raises:
-            InvalidSettingsError: A setting cannot be kept.
-            ValueError: The metadata are no JSON.
+            ValidationError: A setting cannot be kept.
+            ValidationError: The metadata are no JSON.
         """
         return await self._agent.edit(self, metadata=metadata, name=name, model_settings=model_settings)
 
@@ -393,6 +393,10 @@ class AgentVersion(Generic[DepsT, OutputT]):
     async def file_tree(self) -> Tree:
         """Return the tree of its files; empty where files are not versioned."""
         return Tree() if self.tree is None else await self._agent.tree(self.tree)
+
+    async def requests(self) -> Sequence[RequestRecord]:
+        """Return the requests to models of its turn: model, effective settings, tokens, cost, duration of each."""
+        return await self._agent.requests_of(self._record)
 
     async def subagents(self) -> Sequence[SubagentThread]:
         """Return the conversations that its turn delegated to, each with those that it delegated to in turn."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Generic, cast
@@ -28,6 +26,7 @@ from pydantic_deep.store import (
     GarbageReport,
     HeadMove,
     NewAsset,
+    RequestRecord,
     Store,
     VersionFilter,
     VersionKind,
@@ -38,6 +37,7 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree
 
 from . import _answers, _merge, _recover, _replay
+from ._at_hand import AtHand
 from ._changes import Replay, VersionDiff, diff_files
 from ._children import MAIN, root_version
 from ._conversation import VersionedConversation
@@ -52,23 +52,10 @@ from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent, load_events, load_subagents, runs_of
 from ._turn import OpenTurn, Prompt, TurnRequest, open_files_of, open_turn
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
-from .errors import ApprovalsPendingError
-
-KEPT = 8
-"""How many histories and trees are kept at hand: the next turn from one of the last versions reads nothing again."""
+from .errors import ApprovalsPendingError, ValidationError
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""
-
-
-@dataclass(kw_only=True)
-class _AtHand:
-    """What was read or made last."""
-
-    histories: OrderedDict[str, tuple[list[ModelMessage], list[str]]] = field(
-        default_factory=OrderedDict[str, 'tuple[list[ModelMessage], list[str]]']
-    )
-    trees: OrderedDict[str, Tree] = field(default_factory=OrderedDict[str, Tree])
 
 
 class VersionedAgent(Generic[DepsT, OutputT]):
@@ -100,7 +87,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         self.approval_timeout_seconds = approval_timeout_seconds
         """After how long what waits counts as denied."""
         self._make_deps = make_deps
-        self._at_hand = _AtHand()
+        self._histories = AtHand[tuple[list[ModelMessage], list[str]]]()
+        self._trees = AtHand[Tree]()
 
     def __repr__(self) -> str:
         return f'VersionedAgent({self.agent.name!r}, {self.store.url!r})'
@@ -135,8 +123,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             conversation_id: An id of your own for the conversation.
 
         Raises:
-            InvalidSettingsError: A setting cannot be kept.
-            ValueError: The metadata are no JSON, or there is a conversation of that id.
+            ValidationError: A setting cannot be kept.
+            ValidationError: The metadata are no JSON, or there is a conversation of that id.
         """
         if conversation_id is not None and await self.store.conversation(conversation_id) is not None:
             raise ValueError(
@@ -525,6 +513,10 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """See `AgentVersion.subagents`."""
         return await load_subagents(self.store, await runs_of(self.store, record))
 
+    async def requests_of(self, record: VersionRecord) -> Sequence[RequestRecord]:
+        """See `AgentVersion.requests`."""
+        return [each for run_id in await runs_of(self.store, record) for each in await self.store.requests(run_id)]
+
     async def replay(self, version: AgentVersion[DepsT, OutputT]) -> Replay:
         """See `AgentVersion.replay`."""
         return await _replay.replay(self, version.record)
@@ -552,25 +544,25 @@ class VersionedAgent(Generic[DepsT, OutputT]):
 
     async def history(self, record: VersionRecord) -> tuple[list[ModelMessage], list[str]]:
         """Return the messages of a version and their ids."""
-        at_hand = self._at_hand.histories.get(record.id)
+        at_hand = self._histories.get(record.id)
         if at_hand is None:
             at_hand = await load_history(self.store, record)
-            _put(self._at_hand.histories, record.id, at_hand)
+            self._histories.set(record.id, at_hand)
         return at_hand
 
     async def tree(self, digest: str) -> Tree:
         """Return a tree."""
-        tree = self._at_hand.trees.get(digest)
+        tree = self._trees.get(digest)
         if tree is None:
             tree = Tree.from_nodes(digest, await self.store.nodes(digest))
-            _put(self._at_hand.trees, digest, tree)
+            self._trees.set(digest, tree)
         return tree
 
     def keep(self, record: VersionRecord, messages: list[ModelMessage], ids: list[str], tree: Tree | None) -> None:
         """Keep at hand what the next turn will ask for."""
-        _put(self._at_hand.histories, record.id, (messages, ids))
+        self._histories.set(record.id, (messages, ids))
         if tree is not None:
-            _put(self._at_hand.trees, tree.digest, tree)
+            self._trees.set(tree.digest, tree)
 
     async def read_asset(self, digest: str) -> bytes:
         """Return contents by their digest."""
@@ -646,18 +638,11 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         ]
 
 
-def _put(at_hand: OrderedDict[str, Any], key: str, value: object) -> None:
-    at_hand[key] = value
-    at_hand.move_to_end(key)
-    while len(at_hand) > KEPT:
-        at_hand.popitem(last=False)
-
-
 def _dump_metadata(metadata: Mapping[str, object] | None) -> str:
     try:
         return json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f'The metadata cannot be kept as JSON: {error}.') from None
+        raise ValidationError('metadata', f'JSON cannot hold this: {error}.') from None
 
 
 def _workspaces_of(root: VersionRecord) -> list[WorkspaceRecord]:

@@ -8,6 +8,18 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import Conflict
 
 
+class ValidationError(DeepAgentError, ValueError):
+    """Something cannot be kept in a version.
+
+    Attributes:
+        field: What: the name of a setting, or `metadata`.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        super().__init__(f'{field}: {message}')
+
+
 class ApprovalsPendingError(DeepAgentError, ValueError):
     """A version waits for a person, so no other turn can begin there.
 
