@@ -61,7 +61,7 @@ def parts_of(tool_name: str, tool_call_id: str, result: object) -> list[ModelReq
 def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
     """Return the result of a call as JSON: what the model will see of it, and its metadata."""
     tools = cast('ToolReturn[object]', result).tools if isinstance(result, ToolReturn) else None
-    parts = parts_of(tool_name, tool_call_id, result)
+    parts = parts_of(tool_name, tool_call_id, cast('object', result))
     message = ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=parts)]).decode()
     return f'{{"returned":{message},"tools":{json.dumps(tools)}}}'
 

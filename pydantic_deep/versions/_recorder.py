@@ -42,6 +42,7 @@ from pydantic_core import to_json
 from pydantic_deep._pending import CallRequest, Preview, dump
 from pydantic_deep.store import (
     ApprovalRecord,
+    BranchExistsError,
     CallRecord,
     RunTakenOverError,
     Store,
@@ -137,7 +138,13 @@ class Recorder(AbstractCapability[object]):
                 await self._fail(recording, error)
             raise
         with anyio.CancelScope(shield=True):
-            await self._finish(recording, result)
+            try:
+                await self._finish(recording, result)
+            except BranchExistsError as error:
+                recording.lose_name()
+                await self._finish(recording, result)
+                error.add_note(f'The run is kept as version {recording.tip.id}.')
+                raise
         return result
 
     async def after_node_run(
@@ -332,6 +339,8 @@ class Recorder(AbstractCapability[object]):
     async def _fail(self, recording: Recording, error: BaseException) -> None:
         if isinstance(error, RunTakenOverError):
             return
+        if isinstance(error, BranchExistsError):
+            recording.lose_name()
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         state: VersionState = 'interrupted' if is_stopped else 'failed'
         try:

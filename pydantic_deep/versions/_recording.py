@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
 from operator import is_
@@ -93,6 +93,8 @@ class Recording:
     """The model that answered last."""
     deps: object = field(default=None, init=False)
     """The deps of the run: if they are ours their state is part of each version."""
+    is_begun: bool = field(default=False, init=False)
+    """Whether the run has come as far as its recorder, which ends it."""
     tip: VersionRecord = field(init=False)
     """The newest version of the run, at first its base."""
     _messages: list[ModelMessage] = field(init=False)
@@ -128,9 +130,14 @@ class Recording:
 
     async def begin_with(self, deps: object) -> None:
         """Take the deps of the run, as they are when it begins."""
+        self.is_begun = True
         self.deps = deps
         if self.begin.has_loaded_deps:
             await self._deps_state.begin(deps)
+
+    def lose_name(self) -> None:
+        """Let the branch have any name: somebody has taken its own since the run began."""
+        self.begin = replace(self.begin, branch_name=None)
 
     @property
     def history(self) -> tuple[list[ModelMessage], list[str]]:

@@ -26,7 +26,17 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import CallRecord, Commit, RunEnd, RunRecord, Store, VersionRecord, WorkspaceRecord, new_id
+from pydantic_deep.store import (
+    BranchExistsError,
+    CallRecord,
+    Commit,
+    RunEnd,
+    RunRecord,
+    Store,
+    VersionRecord,
+    WorkspaceRecord,
+    new_id,
+)
 from pydantic_deep_backends import BackendProtocol, StateBackend, Tree
 
 from ._attempts import LeftFiles
@@ -142,6 +152,10 @@ async def open_turn(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn
 @asynccontextmanager
 async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     base = request.base
+    if request.branch is not None:  # before anything is paid for
+        taken = {branch.name for branch in await host.store.branches(base.conversation_id)}
+        if request.branch in taken:
+            raise BranchExistsError(request.branch)
     opened = await _open_files(host, request)
     try:
         if opened is not None:
@@ -156,8 +170,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             try:
                 results = await request.claim_results(run.id)
             except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+                await _end_unbegun(host, run)
                 raise
         begin = Beginning(
             base=base,
@@ -194,16 +207,28 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         }
         if request.can_pause:
             arguments['output_type'] = [host.agent.output_type, DeferredToolRequests]
-        yield OpenTurn(
+        turn = OpenTurn(
             arguments=arguments,
             recording=recording,
             backend=None if opened is None else opened.files.files.backend,
         )
+        try:
+            yield turn
+        except BaseException:
+            if not recording.is_begun:  # such as for a model that is not known: no recorder has seen it
+                await _end_unbegun(host, run)
+            raise
         host.keep(recording.tip, *recording.history, tree=None if opened is None else opened.files.tree)
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
                 await opened.files.files.aclose()
+
+
+async def _end_unbegun(host: Host, run: RunRecord) -> None:
+    """End a run that nothing has come of, so that nobody recovers it."""
+    with anyio.CancelScope(shield=True):
+        await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
 
 
 @dataclass(frozen=True, kw_only=True)
