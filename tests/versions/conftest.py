@@ -78,6 +78,7 @@ class SpyStore(SqlStore):
         self.counting = engine
         self.commits: list[Commit] = []
         self.refuse: Callable[[Commit], Exception | None] = lambda commit: None
+        self.after: Callable[[Commit], None] = lambda commit: None
 
     async def commit(self, commit: Commit) -> Committed:
         error = self.refuse(commit)
@@ -85,6 +86,7 @@ class SpyStore(SqlStore):
             raise error
         committed = await super().commit(commit)
         self.commits.append(commit)
+        self.after(commit)
         return committed
 
 

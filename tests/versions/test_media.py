@@ -1,0 +1,164 @@
+"""Media in messages: stored once, as assets, and in their places again when a history is read."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai import BinaryContent, ImageUrl, ToolReturn
+from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
+
+from pydantic_deep.testing import call
+from pydantic_deep_backends import digest_of
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+PNG = b'\x89PNG\r\n\x1a\n' + bytes(range(256)) * 40
+
+
+async def test_a_prompt_is_a_string_or_parts(make: MakeAgent):
+    """000-16a"""
+    root = await make('one').create()
+
+    turn = await root.advance(['Look', ImageUrl(url='https://example.org/a.png'), BinaryContent(PNG, media_type='image/png')])  # fmt: skip
+
+    request = (await turn.messages())[0]
+    assert isinstance(request, ModelRequest)
+    [part] = request.parts
+    assert isinstance(part, UserPromptPart)
+    text, url, image = part.content
+    assert text == 'Look'
+    assert isinstance(url, ImageUrl)
+    assert url.url == 'https://example.org/a.png'
+    assert isinstance(image, BinaryContent)
+    assert (image.data, image.media_type) == (PNG, 'image/png')
+
+
+async def test_images_are_assets_that_are_stored_once(make: MakeAgent, store: SpyStore):
+    """000-16b, C32"""
+    agent = make('one', 'two', 'three')
+    image = BinaryContent(PNG, media_type='image/png')
+    root = await agent.create()
+    first = await root.advance(['a', image])
+    second = await first.advance(['b', image, image])
+    elsewhere = await (await agent.create()).advance(['c', image])
+
+    asset = await store.asset(digest_of(PNG))
+    assert (asset.data, asset.media_type, asset.size_bytes) == (PNG, 'image/png', len(PNG))
+    for version in (second, elsewhere):
+        for record in await store.messages(version.record.branch_id, version.message_count):
+            assert len(record.body) < 1500
+            assert b'iVBOR' not in record.body
+    rows = [sql for sql in store.counting.writes if 'INSERT INTO asset' in sql]
+    assert rows  # it was written, once: the look above found one row of this digest
+    loaded = await (await agent.load(second.id)).messages()
+    assert loaded == await second.messages()
+
+
+async def test_media_are_sent_again_from_a_version_that_was_loaded(make: MakeAgent, store: SpyStore):
+    """000-16b: inlined again on load"""
+    agent = make('one')
+    first = await (await agent.create()).advance(['a', BinaryContent(PNG, media_type='image/png')])
+    later = make('two')
+
+    await (await later.load(first.id)).advance('b')
+
+    sent = later.agent.model.requests[0].messages[0].parts[0]  # type: ignore[attr-defined]
+    assert sent.content[1].data == PNG  # pyright: ignore[reportUnknownMemberType]
+
+
+async def test_media_in_the_result_of_a_tool_are_assets_too(make_plain: MakeAgent, store: SpyStore):
+    """000-16b"""
+
+    def shoot() -> BinaryContent:
+        return BinaryContent(PNG, media_type='image/png')
+
+    def both() -> ToolReturn[str]:
+        return ToolReturn('see below', content=['below', BinaryContent(PNG[::-1], media_type='image/png')])
+
+    agent = make_plain([call('shoot'), call('both')], 'done', tools=[shoot, both])
+    turn = await (await agent.create()).advance('go')
+
+    messages = await (await make_plain().load(turn.id)).messages()
+    request = messages[2]
+    assert isinstance(request, ModelRequest)
+    returned = {part.tool_name: part.content for part in request.parts if isinstance(part, ToolReturnPart)}
+    shot = returned['shoot']
+    assert isinstance(shot, BinaryContent)
+    assert shot.data == PNG
+    assert await store.has_assets([digest_of(PNG), digest_of(PNG[::-1])]) == {digest_of(PNG), digest_of(PNG[::-1])}
+    assert bool(await turn.replay())
+
+
+async def test_a_result_that_looks_like_media_comes_back_as_it_was(make_plain: MakeAgent):
+    """What a tool returns is data, whatever it is called."""
+    odd: list[object] = [
+        {'kind': 'binary', 'data': 'not base64!', 'media_type': 'x'},
+        {'kind': 'binary', 'data': 'asset:deadbeef', 'media_type': 'x'},
+        {'kind': 'binary', 'data': 'literal:asset:deadbeef', 'media_type': 'x'},
+        {'kind': 'binary', 'data': 'YQ', 'media_type': 7},
+        {'kind': 'binary', 'data': 'YWI=', 'media_type': 7},
+        {'kind': 'binary', 'data': 'a+/b'},
+        {'kind': 'binary', 'data': 'Ümlaut'},
+        {'kind': 'binary', 'data': 'YWI=', 'vendor_metadata': None},
+        {'kind': 'binary', 'data': 12},
+        {'kind': 'binary'},
+    ]
+
+    def look() -> list[object]:
+        return odd
+
+    turn = await (await make_plain(call('look'), 'done', tools=[look]).create()).advance('go')
+
+    request = (await (await make_plain().load(turn.id)).messages())[2]
+    assert isinstance(request, ModelRequest)
+    returned = request.parts[0]
+    assert isinstance(returned, ToolReturnPart)
+    assert returned.content == odd
+
+
+@pytest.mark.parametrize('text', ['nul \x00 inside', 'lone \ud800 surrogate', '\ufeffbom', 'e\u0301 \U0001f600'])
+async def test_any_text_of_a_tool_is_kept_or_refused_by_name(make_plain: MakeAgent, text: str):
+    """A result that no store can hold fails the call, and not the store."""
+
+    def say() -> str:
+        return text
+
+    agent = make_plain(call('say'), 'done', tools=[say])
+    root = await agent.create()
+    if '\ud800' in text:
+        with pytest.raises(Exception, match=r'surrogate|utf-8') as caught:
+            await root.advance('go')
+        assert 'version' in ''.join(caught.value.__notes__)
+        assert await agent.store.runs(states=['running']) == []
+        return
+    turn = await root.advance('go')
+
+    request = (await (await make_plain().load(turn.id)).messages())[2]
+    assert request.parts[0].content == text  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize('text', ['nul \x00 inside', 'lone \ud800 surrogate'])
+async def test_any_text_of_a_prompt_is_kept_or_refused(make_plain: MakeAgent, text: str):
+    agent = make_plain('one', 'two')
+    root = await agent.create()
+    if '\ud800' in text:
+        with pytest.raises(ValueError, match=r'surrogate|utf-8'):
+            await root.advance(text)
+        assert await agent.store.runs() == []
+        assert (await root.advance('fine')).output == 'one'
+        return
+    turn = await root.advance(text)
+
+    request = (await (await make_plain().load(turn.id)).messages())[0]
+    assert request.parts[0].content == text  # type: ignore[union-attr]
+
+
+async def test_a_megabyte_of_text_is_kept_as_it_was(make_plain: MakeAgent):
+    text = 'Zeile mit Umlaut ä\r\n' * 52_000
+
+    turn = await (await make_plain(text).create()).advance(text)
+
+    loaded = await make_plain().load(turn.id)
+    assert loaded.output == text
+    assert await loaded.messages() == await turn.messages()

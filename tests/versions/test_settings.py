@@ -1,0 +1,149 @@
+"""Settings of versions: defaults that are inherited, overrides of one turn, and what each request used in the end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.settings import ModelSettings
+
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import ValidationError, VersionedAgent
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+def seen(agent: VersionedAgent[Any, Any]) -> list[dict[str, Any]]:
+    model = agent.agent.model
+    assert isinstance(model, ScriptedModel)
+    return [dict(request.settings or {}) for request in model.requests]
+
+
+async def test_children_and_clones_inherit_the_defaults(make: MakeAgent):
+    """000-15a"""
+    agent = make('one', 'two', 'three')
+    root = await agent.create(model_settings={'temperature': 0, 'max_tokens': 50})
+
+    child = await root.advance('a')
+    clone = await child.clone()
+    await clone.advance('b')
+    await (await agent.load(child.id)).advance('c')
+
+    assert child.model_settings == clone.model_settings == {'temperature': 0, 'max_tokens': 50}
+    assert seen(agent) == [{'temperature': 0, 'max_tokens': 50}] * 3
+
+
+async def test_settings_of_one_turn_win_over_the_defaults(make: MakeAgent):
+    """000-15b"""
+    agent = make('one', 'two')
+    root = await agent.create(model_settings={'temperature': 0, 'max_tokens': 50})
+
+    child = await root.advance('a', temperature=0.7, top_p=0.9)
+    await child.advance('b')
+
+    assert seen(agent) == [{'temperature': 0.7, 'max_tokens': 50, 'top_p': 0.9}, {'temperature': 0, 'max_tokens': 50}]
+    assert child.model_settings == {'temperature': 0, 'max_tokens': 50}
+
+
+async def test_the_effective_settings_of_each_request_are_stored_beside_its_tokens(make: MakeAgent, store: SpyStore):
+    """000-15c, 000-21"""
+    agent = make(call('ls'), 'done', model_settings={'seed': 7})
+    root = await agent.create(model_settings={'temperature': 0})
+
+    turn = await root.advance('go', max_tokens=9)
+
+    assert turn.run_id is not None
+    requests = await store.requests(turn.run_id)
+    assert [request.number for request in requests] == [1, 2]
+    assert [json.loads(request.model_settings) for request in requests] == [
+        {'seed': 7, 'temperature': 0, 'max_tokens': 9}
+    ] * 2
+    assert [(request.input_tokens, request.output_tokens) for request in requests] == [(100, 10)] * 2
+    records = await store.messages(turn.record.branch_id, turn.message_count)
+    assert [request.response_id for request in requests] == [records[1].id, records[3].id]
+
+
+async def test_settings_that_a_capability_changes_are_stored_as_they_were_sent(make: MakeAgent, store: SpyStore):
+    """000-15c"""
+    from pydantic_ai.capabilities import AbstractCapability
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.tools import RunContext
+
+    class Cooler(AbstractCapability[object]):
+        async def before_model_request(
+            self, ctx: RunContext[object], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            request_context.model_settings = ModelSettings(temperature=0.25)
+            return request_context
+
+    turn = await (await make('one', capabilities=[Cooler()]).create()).advance('go', temperature=1)
+
+    [request] = await store.requests(turn.run_id or '')
+    assert json.loads(request.model_settings) == {'temperature': 0.25}
+
+
+@pytest.mark.parametrize(
+    ('settings', 'name'),
+    [
+        ({'messages': []}, 'messages'),
+        ({'model': 'x'}, 'model'),
+        ({'tools': []}, 'tools'),
+        ({'temprature': 1}, 'temprature'),
+        ({'extra_body': {'messages': [], 'model': 'x'}}, 'extra_body'),
+    ],
+)
+async def test_settings_cannot_set_messages_model_or_tools(make: MakeAgent, settings: Any, name: str):
+    """C34, 000-19: the error names the field first"""
+    agent = make()
+
+    with pytest.raises(ValidationError, match=f'^{name}: ') as caught:
+        await agent.create(model_settings=settings)
+
+    assert caught.value.field == name
+    assert await agent.count() == 0
+    root = await agent.create()
+    with pytest.raises(ValidationError, match=f'^{name}: '):
+        await root.with_metadata(model_settings=settings)
+
+
+async def test_settings_that_json_cannot_hold_are_refused(make: MakeAgent):
+    with pytest.raises(ValidationError, match=r'^timeout: JSON cannot hold this'):
+        await make().create(model_settings={'timeout': object()})  # type: ignore[typeddict-item]
+
+
+async def test_settings_of_one_provider_and_other_bodies_are_kept(make: MakeAgent):
+    settings: Any = {'openai_reasoning_effort': 'low', 'extra_body': {'top_k': 4}}
+
+    root = await make().create(model_settings=settings)
+
+    assert root.model_settings == settings
+
+
+async def test_the_model_of_a_conversation_is_used_for_all_its_turns(store: SpyStore):
+    house = ScriptedModel('one', 'two', model_name='house')
+    agent = VersionedAgent(Agent(ScriptedModel(), defer_model_check=True), store)
+    root = await agent.create()
+
+    child = await root.advance('a', model=house)
+
+    assert child.model == 'scripted:house'
+    [request] = await store.requests(child.run_id or '')
+    assert request.model == 'house'
+
+
+async def test_a_model_by_name_is_kept_with_the_settings(make: MakeAgent):
+    """000-04, 000-15a"""
+    agent = make()
+    root = await agent.create(model='test', model_settings={'temperature': 0})
+
+    child = await root.with_metadata(model_settings={'temperature': 1})
+    turn = await child.advance('hi')
+
+    assert root.model == child.model == 'test'
+    assert child.model_settings == {'temperature': 1}
+    assert turn.model == 'test:test'
+    assert (await turn.advance('again')).model == 'test:test'

@@ -1,0 +1,412 @@
+"""Turns: what is kept of those that succeed, fail, are cancelled, or are left while they stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from pydantic_ai import ModelRetry, UserError
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
+from pydantic_ai.usage import UsageLimits
+
+from pydantic_deep import DeepAgentDeps
+from pydantic_deep.store import BranchExistsError
+from pydantic_deep.testing import Answer, call
+from pydantic_deep.versions import AgentVersion, VersionedAgent
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+def returns(messages: list[ModelMessage]) -> list[ToolReturnPart]:
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    return [part for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
+
+
+async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
+    return (await agent.list(limit=1))[0]
+
+
+async def test_a_failing_tool_is_a_result_that_the_model_sees(make: MakeAgent, store: SpyStore):
+    """000-12, C10"""
+
+    def burn() -> str:
+        raise KeyError('fire')
+
+    turn = await (await make(call('burn'), 'I saw it', tools=[burn]).create()).advance('go')
+
+    assert (turn.state, turn.output) == ('complete', 'I saw it')
+    [returned] = returns(await turn.messages())
+    assert returned.outcome == 'failed'
+    assert 'KeyError' in returned.model_response_str()
+    [entry] = await store.calls([turn.run_id or ''])
+    assert (entry.status, entry.error) == ('failed', 'KeyError')
+
+
+async def test_a_tool_that_asks_to_be_called_again_may_be(make: MakeAgent, store: SpyStore):
+    """000-12"""
+    seen: list[int] = []
+
+    def pick(number: int) -> str:
+        """Pick.
+
+        Args:
+            number: Which.
+        """
+        seen.append(number)
+        if number < 3:
+            raise ModelRetry('more')
+        return 'enough'
+
+    agent = make_retrying(make, pick)
+    turn = await (await agent.create()).advance('go')
+
+    assert seen == [1, 3]
+    assert [part.outcome for part in returns(await turn.messages())] == ['retried', 'success']
+    assert [(entry.status, entry.error) for entry in await store.calls([turn.run_id or ''])] == [
+        ('failed', 'ModelRetry'),
+        ('done', None),
+    ]
+    assert bool(await turn.replay())
+
+
+def make_retrying(make: MakeAgent, tool: Any) -> VersionedAgent[Any, Any]:
+    return make(call('pick', number=1), call('pick', number=3), 'done', tools=[tool])
+
+
+async def test_arguments_are_kept_byte_for_byte(make_plain: MakeAgent, store: SpyStore):
+    """000-20a, C9"""
+    written = '{"b": 1.10, "a":  12345678901234567890123, "c":"\\u00e4\\/", "b2":1e400}'
+    seen: list[object] = []
+
+    def keep(**values: object) -> str:
+        seen.append(values['a'])
+        return 'ok'
+
+    agent = make_plain(ToolCallPart('keep', written, tool_call_id='c1'), 'done', tools=[keep])
+    turn = await (await agent.create()).advance('go')
+
+    response = (await (await agent.load(turn.id)).messages())[1]
+    assert isinstance(response, ModelResponse)
+    [part] = response.tool_calls
+    assert part.args == written
+    [entry] = await store.calls([turn.run_id or ''])
+    assert entry.arguments == written
+    assert seen == [12345678901234567890123]
+
+
+async def test_arguments_are_parsed_only_when_the_tool_runs(make_plain: MakeAgent):
+    """000-20b: what is no JSON is kept too, and answered"""
+    broken = '{"a": 1'
+
+    def keep(a: int) -> str:
+        return 'ok'
+
+    agent = make_plain(ToolCallPart('keep', broken, tool_call_id='c1'), 'done', tools=[keep])
+    turn = await (await agent.create()).advance('go')
+
+    messages = await (await agent.load(turn.id)).messages()
+    assert isinstance(messages[1], ModelResponse)
+    assert messages[1].tool_calls[0].args == broken
+    assert turn.output == 'done'
+    assert bool(await turn.replay())
+
+
+async def test_arguments_as_a_dictionary_are_stored_as_given(make_plain: MakeAgent, store: SpyStore):
+    """C9"""
+
+    def keep(b: int, a: int) -> str:
+        return 'ok'
+
+    agent = make_plain(ToolCallPart('keep', {'b': 2, 'a': 1}, tool_call_id='c1'), 'done', tools=[keep])
+    turn = await (await agent.create()).advance('go')
+
+    messages = await (await agent.load(turn.id)).messages()
+    assert isinstance(messages[1], ModelResponse)
+    assert json.dumps(messages[1].tool_calls[0].args) == '{"b": 2, "a": 1}'
+    assert (await store.calls([turn.run_id or '']))[0].arguments == '{"b":2,"a":1}'
+
+
+async def test_usage_is_on_messages_and_versions(make: MakeAgent, store: SpyStore):
+    """000-21"""
+    agent = make(call('ls'), 'one', 'two')
+    first = await (await agent.create()).advance('a')
+    second = await first.advance('b')
+
+    responses = [message for message in await second.messages() if isinstance(message, ModelResponse)]
+    assert [(r.usage.input_tokens, r.usage.output_tokens) for r in responses] == [(100, 10)] * 3
+    assert (first.usage.requests, first.usage.tool_calls, first.usage.input_tokens) == (2, 1, 200)
+    assert (second.usage.requests, second.usage.input_tokens, second.usage.output_tokens) == (3, 300, 30)
+    run = await store.run(second.run_id or '')
+    assert run is not None
+    assert json.loads(run.usage) == {'requests': 1, 'input_tokens': 100, 'output_tokens': 10}
+
+
+async def test_a_stream_yields_text_and_ends_with_a_version(make: MakeAgent, store: SpyStore):
+    """000-13a, 000-13b"""
+    agent = make([call('ls')], 'one two three')
+    root = await agent.create()
+
+    stream = root.advance_stream('go')
+    with pytest.raises(RuntimeError, match='no version yet'):
+        _ = stream.version
+    texts = [text async for text in stream]
+
+    assert isinstance(stream.__aiter__(), AsyncIterator)
+    assert ''.join(texts) == 'one two three'
+    assert len(texts) > 1
+    assert stream.version.output == 'one two three'
+    assert await root.children() == [stream.version]
+    with pytest.raises(RuntimeError, match='runs once'):
+        stream.events()
+
+
+async def test_a_stream_makes_the_same_history_as_a_turn(make: MakeAgent):
+    """000-13c, C33: deltas are never stored"""
+    steps = (call('ls'), 'one two three')
+    streamed, whole = make(*steps), make(*steps, name='whole')
+    stream = (await streamed.create()).advance_stream('go')
+    async with stream:
+        async for _ in stream:
+            pass
+    turn = await (await whole.create()).advance('go')
+
+    def shape(messages: list[ModelMessage]) -> list[list[str]]:
+        return [[part.part_kind for part in message.parts] for message in messages]
+
+    assert shape(await stream.version.messages()) == shape(await turn.messages())
+    assert [(v.kind, v.state) for v in await streamed.list(steps=True)] == [
+        ('turn', 'complete'),
+        ('step', 'interrupted'),
+        ('root', 'complete'),
+    ]
+    assert bool(await stream.version.replay())
+
+
+async def test_a_stream_has_events_too(make: MakeAgent):
+    """000-13b"""
+    stream = (await make(call('ls'), 'done').create()).advance_stream('go')
+
+    kinds = [event.event_kind async for event in stream.events()]
+
+    assert 'function_tool_call' in kinds
+    assert 'function_tool_result' in kinds
+    assert kinds[-1] == 'agent_run_result'
+    assert stream.version.output == 'done'
+
+
+async def test_a_stream_that_is_left_is_an_interrupted_version(make: MakeAgent, store: SpyStore):
+    """000-13c, C33, C12"""
+    agent = make(call('ls'), 'one two three four', 'later')
+    root = await agent.create()
+
+    async with root.advance_stream('go') as stream:
+        async for _ in stream:
+            break
+
+    left = await newest(agent)
+    assert (left.kind, left.state, left.parent_id) == ('turn', 'interrupted', root.id)
+    assert [part.tool_name for part in returns(await left.messages())] == ['ls']
+    assert await store.runs(states=['running']) == []
+    assert (await left.advance('go on')).output == 'later'
+
+
+async def test_a_stream_that_is_not_begun_does_nothing(make: MakeAgent, store: SpyStore):
+    root = await make('one').create()
+    store.commits.clear()
+
+    async with root.advance_stream('go'):
+        pass
+
+    assert store.commits == []
+
+
+async def test_a_model_that_fails_leaves_a_version_to_go_on_from(make: MakeAgent, store: SpyStore):
+    """000-12: what was done is not lost"""
+    agent = make(call('write_todos', todos=[]), call('ls'), RuntimeError('overloaded'), 'fine now')
+    root = await agent.create()
+
+    with pytest.raises(RuntimeError, match='overloaded') as caught:
+        await root.advance('go')
+
+    failed = await newest(agent)
+    assert caught.value.__notes__ == [f'The run is kept as version {failed.id}.']
+    assert (failed.kind, failed.state, failed.parent_id, failed.output) == ('turn', 'failed', root.id, None)
+    assert [part.tool_name for part in returns(await failed.messages())] == ['write_todos', 'ls']
+    run = await store.run(failed.run_id or '')
+    assert run is not None
+    assert (run.state, json.loads(run.error or '')) == ('failed', {'type': 'RuntimeError', 'message': 'overloaded'})
+    after = await failed.advance('again')
+    assert (after.state, after.output, after.parent_id) == ('complete', 'fine now', failed.id)
+    assert [each.id for each in await after.lineage()] == [root.id, failed.id, after.id]
+
+
+async def test_a_model_that_fails_at_once_leaves_the_prompt(make: MakeAgent, store: SpyStore):
+    agent = make(RuntimeError('overloaded'), 'fine now')
+    root = await agent.create()
+    with pytest.raises(RuntimeError, match='overloaded'):
+        await root.advance('remember this')
+
+    failed = await newest(agent)
+    assert failed.state == 'failed'
+    after = await failed.advance('again')
+
+    prompts = [part.content for message in await after.messages() for part in message.parts if part.part_kind == 'user-prompt']  # fmt: skip
+    assert prompts == ['remember this', 'again']
+
+
+async def test_a_call_that_was_cut_off_is_answered_interrupted_and_never_run_later(make: MakeAgent, store: SpyStore):
+    """C12"""
+    runs: list[str] = []
+    begun, told = asyncio.Event(), asyncio.Event()
+    store.after = lambda commit: told.set() if any(entry.status == 'done' for entry in commit.calls) else None
+
+    async def slow() -> str:
+        runs.append('slow')
+        begun.set()
+        await asyncio.Event().wait()
+        return 'never'
+
+    async def quick() -> str:
+        runs.append('quick')
+        return 'quick'
+
+    agent = make([call('quick'), call('slow')], 'after', tools=[slow, quick])
+    root = await agent.create()
+    task = asyncio.create_task(root.advance('go'))
+    await begun.wait()
+    await told.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    cut = await newest(agent)
+    assert (cut.kind, cut.state) == ('turn', 'interrupted')
+    assert await store.runs(states=['running']) == []
+    later = await cut.advance('what now?')
+    outcomes = {part.tool_name: part.outcome for part in returns(await later.messages())}
+    assert outcomes == {'quick': 'success', 'slow': 'interrupted'}
+    assert runs == ['quick', 'slow']
+    assert await later.messages() == await (await agent.load(later.id)).messages()
+
+
+async def test_a_step_can_be_gone_on_from_and_its_calls_are_not_run(make: MakeAgent):
+    """C12"""
+    runs: list[str] = []
+
+    def once() -> str:
+        runs.append('once')
+        return 'ok'
+
+    agent = make(call('once'), 'done', 'other', tools=[once])
+    turn = await (await agent.create()).advance('go')
+    [step] = await turn.steps()
+
+    other = await step.advance('do not')
+
+    assert other.output == 'other'
+    assert runs == ['once']
+    assert [part.outcome for part in returns(await other.messages())] == ['interrupted']
+    assert [part.outcome for part in returns(await turn.messages())] == ['success']
+
+
+async def test_a_run_that_cannot_begin_leaves_nothing_running(make: MakeAgent, store: SpyStore):
+    agent = make('fine')
+    root = await agent.create()
+
+    with pytest.raises(UserError):
+        await root.advance('go', model='nobody:nothing')
+
+    assert await store.runs(states=['running']) == []
+    assert (await root.advance('go')).output == 'fine'
+
+
+async def test_a_branch_can_be_named_once(make: MakeAgent, store: SpyStore):
+    agent = make('one', 'two', 'three')
+    root = await agent.create()
+
+    table = await root.advance('a table', branch='table')
+    with pytest.raises(BranchExistsError, match="'table'"):
+        await root.advance('another', branch='table')
+
+    assert (root.branch, table.branch) == ('main', 'table')
+    assert await store.runs(states=['running']) == []
+    assert {branch.name for branch in await store.branches(root.conversation_id)} == {'main', 'table'}
+
+
+@pytest.mark.parametrize('steps', [1, 2])
+async def test_a_turn_whose_branch_was_named_by_another_meanwhile_is_kept(make: MakeAgent, store: SpyStore, steps: int):
+    async def be_slower(messages: list[ModelMessage], info: object) -> Answer:
+        await (await make('mine', name='other').load(root.id)).advance('mine', branch='table')
+        return call('ls') if steps == 2 else 'yours'
+
+    agent = make(be_slower)
+    root = await agent.create()
+
+    with pytest.raises(BranchExistsError, match="'table'") as caught:
+        await root.advance('yours', branch='table')
+
+    kept = await newest(agent)
+    assert f'The run is kept as version {kept.id}.' in caught.value.__notes__
+    assert (len(await kept.messages()), kept.branch) == (2, kept.branch)
+    assert kept.branch not in ('main', 'table')
+    assert await store.runs(states=['running']) == []
+
+
+async def test_limits_stop_a_conversation(make: MakeAgent):
+    agent = make('one', 'two')
+    first = await (await agent.create()).advance('a')
+
+    with pytest.raises(Exception, match='request_limit'):
+        await first.advance('b', usage_limits=UsageLimits(request_limit=1))
+
+    assert (await newest(agent)).state == 'failed'
+
+
+async def test_limits_of_the_deps_hold(make: MakeAgent):
+    agent = make('one', 'two', make_deps=lambda: DeepAgentDeps(usage_limits=UsageLimits(request_limit=1)))
+    first = await (await agent.create()).advance('a')
+
+    with pytest.raises(Exception, match='request_limit'):
+        await first.advance('b')
+
+
+async def test_a_turn_may_have_more_than_fifty_requests(make: MakeAgent):
+    agent = make(*[call('ls')] * 51, 'done')
+
+    turn = await (await agent.create()).advance('go')
+
+    assert turn.usage.requests == 52
+
+
+async def test_a_tool_that_says_it_failed_is_final(make: MakeAgent, store: SpyStore):
+    """C10"""
+
+    def never() -> str:
+        raise ToolFailed('No such thing.')
+
+    turn = await (await make(call('never'), 'ok', tools=[never]).create()).advance('go')
+
+    [returned] = returns(await turn.messages())
+    assert (returned.outcome, returned.content) == ('failed', 'No such thing.')
+    assert (await store.calls([turn.run_id or '']))[0].error == 'ToolFailed'
+    assert bool(await turn.replay())
+
+
+async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: MakeAgent, store: SpyStore):
+    from pydantic_deep.store import StoreUnavailableError
+
+    agent = make(RuntimeError('overloaded'))
+    root = await agent.create()
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
+
+    with pytest.raises(RuntimeError, match='overloaded') as caught:
+        await root.advance('go')
+
+    [note] = caught.value.__notes__
+    assert note == 'What the run did since its last step is not in the store: The disk is full.'
