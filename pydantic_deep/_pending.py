@@ -50,6 +50,25 @@ class Preview(_Shape):
     """Whether an approval holds only as long as the files are as shown: true of what replaces whole contents."""
 
 
+MAY_HAVE_RUN = 'This call may have run before the process died. Approve it to run it (again), or deny it.'
+"""What a person is told of a call that was started and never ended."""
+
+
+def with_notice(preview: Preview | None) -> Preview:
+    """Return a preview that says first that the call may have run."""
+    if preview is None:
+        return Preview(kind='call', text=MAY_HAVE_RUN)
+    return preview.model_copy(update={'text': f'{MAY_HAVE_RUN}\n\n{preview.text}'})
+
+
+def without_notice(preview: Preview | None) -> Preview | None:
+    """Return a preview as it was before `with_notice`."""
+    if preview is None or not preview.text.startswith(MAY_HAVE_RUN):
+        return preview
+    text = preview.text.removeprefix(MAY_HAVE_RUN).removeprefix('\n\n')
+    return preview.model_copy(update={'text': text}) if text or preview.files else None
+
+
 class CallRequest(_Shape):
     """A tool call that waits."""
 

@@ -13,7 +13,16 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep._neighbours import Preapproves, Previews, Protects, neighbours
-from pydantic_deep._pending import DECISIONS, Approved, CallRequest, DecisionKind, Edited, Preview, parse_request
+from pydantic_deep._pending import (
+    DECISIONS,
+    Approved,
+    CallRequest,
+    DecisionKind,
+    Edited,
+    Preview,
+    parse_request,
+    without_notice,
+)
 from pydantic_deep_backends.paths import is_within
 
 from ._listing import digest_of
@@ -104,7 +113,7 @@ class Gate:
         shown = request if isinstance(request, CallRequest) else CallRequest()
         now = await self.preview(ctx, call) if asked is None else asked.preview
         is_as_shown = _touches_nothing_else if isinstance(answer, Edited) else _is_as_shown
-        if answer.shown == digest_of(call.call) and is_as_shown(shown.preview, now):
+        if answer.shown == digest_of(call.call) and is_as_shown(without_notice(shown.preview), now):
             return None
         edited = call.call.args_as_dict() if isinstance(answer, Edited) else None
         return shown.model_copy(update={'preview': now, 'edited': edited})

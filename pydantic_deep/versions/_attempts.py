@@ -44,9 +44,7 @@ async def settled_calls(store: Store, attempts: Sequence[RunRecord]) -> dict[Cal
     """
     found: dict[CallKey, CallRecord] = {}
     for attempt in attempts:
-        for call in await store.calls([attempt.id]):
-            key = (call.response_id, call.tool_call_id)
-            found[key] = _better(found.get(key), call)
+        _settle(found, await store.calls([attempt.id]))
     return found
 
 
@@ -56,24 +54,30 @@ async def load_attempts(store: Store, run: RunRecord) -> tuple[Replayed, dict[Ca
     A newer attempt begins by telling again what the older ones had; where it died before the end of that, the older
     ones know the rest.
     """
-    attempts = await attempts_of(store, run)
     responses: list[RecordedResponse] = []
-    for attempt in attempts:
-        newer = (await load_replayed(store, attempt)).responses
+    settled: dict[CallKey, CallRecord] = {}
+    for attempt in await attempts_of(store, run):
+        newer, calls = await _load(store, attempt)
         both = [_joined(old, new) for old, new in zip(responses, newer, strict=False)]
         responses = [*both, *responses[len(both) :], *newer[len(both) :]]
-    return Replayed(run_id=run.id, responses=responses), await settled_calls(store, attempts)
+        _settle(settled, calls)
+    return Replayed(run_id=run.id, responses=responses), settled
 
 
 async def load_replayed(store: Store, run: RunRecord) -> Replayed:
     """Return the responses that a run had, and what became of their calls."""
+    return Replayed(run_id=run.id, responses=(await _load(store, run))[0])
+
+
+async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord]]:
+    """Return the responses that a run had, and all its calls: also those of the response that it went on from."""
 
     async def read(digest: str) -> bytes:
         return (await store.asset(digest)).data
 
     versions = await store.versions(VersionFilter(run_id=run.id), limit=1)
     if not versions or run.base_id is None:
-        return Replayed(run_id=run.id, responses=())
+        return [], await store.calls([run.id])
     base = await store.version(run.base_id)
     records = await store.messages(versions[0].branch_id, versions[0].message_count, start=base.message_count)
     messages = await decode_messages(records, read)
@@ -85,18 +89,16 @@ async def load_replayed(store: Store, run: RunRecord) -> Replayed:
         if isinstance(part, ToolReturnPart)
     }
     calls = [_with_result(call, returned.get(call.tool_call_id)) for call in await store.calls([run.id])]
-    return Replayed(
-        run_id=run.id,
-        responses=[
-            RecordedResponse(
-                id=record.id,
-                response=message,
-                calls={call.tool_call_id: call for call in calls if call.response_id == record.id},
-            )
-            for record, message in zip(records, messages, strict=True)
-            if isinstance(message, ModelResponse)
-        ],
-    )
+    responses = [
+        RecordedResponse(
+            id=record.id,
+            response=message,
+            calls={call.tool_call_id: call for call in calls if call.response_id == record.id},
+        )
+        for record, message in zip(records, messages, strict=True)
+        if isinstance(message, ModelResponse)
+    ]
+    return responses, calls
 
 
 async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> LeftFiles | None:
@@ -138,6 +140,13 @@ def _joined(old: RecordedResponse, new: RecordedResponse) -> RecordedResponse:
         **{id: _better(old.calls.get(id), call) for id, call in new.calls.items()},
     }
     return RecordedResponse(id=new.id, response=new.response, calls=calls)
+
+
+def _settle(found: dict[CallKey, CallRecord], calls: Sequence[CallRecord]) -> None:
+    """Add the calls of a newer attempt."""
+    for call in calls:
+        key = (call.response_id, call.tool_call_id)
+        found[key] = _better(found.get(key), call)
 
 
 def _better(old: CallRecord | None, new: CallRecord) -> CallRecord:

@@ -22,9 +22,6 @@ from pydantic_deep._pending import DELEGATES
 Effect: TypeAlias = Literal['read', 'write', 'external']
 """What a call does: nothing, change the files of the deps, anything at all."""
 
-MAY_HAVE_RUN = 'This call may have run before the process died. Approve it to run it (again), or deny it.'
-"""What a person is told of a call that was started and never ended."""
-
 
 class _Failure(BaseModel):
     """A call that ended with an exception that the model sees."""

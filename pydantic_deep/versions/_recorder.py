@@ -6,6 +6,7 @@ subagent inherits a recorder of its own; the link to the call that started it is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,8 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
-from pydantic_deep._pending import CallRequest, Preview, dump
+from pydantic_deep._neighbours import Previews, neighbours
+from pydantic_deep._pending import MAY_HAVE_RUN, CallRequest, Edited, Preview, dump, parse_answer, with_notice
 from pydantic_deep.store import (
     ApprovalRecord,
     BranchExistsError,
@@ -53,7 +55,6 @@ from pydantic_deep.store import (
 
 from ._children import Caller, begin_run
 from ._ledger import (
-    MAY_HAVE_RUN,
     effect_of,
     encode_failure,
     encode_result,
@@ -68,6 +69,8 @@ from ._pause_histories import store_pause
 from ._recording import Recording, now
 from ._replayed import Replayed
 from ._requests import RequestLog, clock_us
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 RECORDER_ID = 'recorder'
 """The `id` of the capability."""
@@ -85,6 +88,7 @@ class Recorder(AbstractCapability[object]):
     """
 
     id: str | None = RECORDER_ID
+    """Which capability it is: one recorder replaces another."""
     store: Store
     """Where to."""
     recording: Recording | None = None
@@ -196,8 +200,13 @@ class Recorder(AbstractCapability[object]):
             return args
         if not self.can_pause:
             raise ToolFailed(MAY_HAVE_RUN)
-        preview = Preview(kind='call', text=MAY_HAVE_RUN)
-        raise ApprovalRequired(metadata=dump(CallRequest(preview=preview, decisions=('approve', 'deny'))))
+        answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
+        request = CallRequest(
+            preview=with_notice(await _preview(ctx, call, tool_def, args)),
+            decisions=('approve', 'deny'),
+            edited=answer.args if isinstance(answer, Edited) else None,
+        )
+        raise ApprovalRequired(metadata=dump(request))
 
     async def wrap_tool_execute(
         self,
@@ -386,6 +395,21 @@ class Recorder(AbstractCapability[object]):
             cache_read_tokens=usage.cache_read_tokens - before.cache_read_tokens,
             cache_write_tokens=usage.cache_write_tokens - before.cache_write_tokens,
         )
+
+
+async def _preview(
+    ctx: RunContext[object], call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+) -> Preview | None:
+    """Return what a call would do, of the first capability that knows."""
+    for each in neighbours(ctx, Previews):
+        try:
+            preview = await each.preview(ctx, call=call, tool_def=tool_def, args=args)
+        except Exception:  # it may be anybody's; a person can decide without a preview
+            _LOGGER.warning('The preview of a call of %r failed', tool_def.name, exc_info=True)
+            continue
+        if preview is not None:
+            return preview
+    return None
 
 
 def _cause_of(error: BaseException) -> str:

@@ -50,9 +50,9 @@ class Replayed:
         return _ReplayedModel(model, self)
 
     def next(self) -> ModelResponse:
-        """Return the next response."""
+        """Return the next response, as one of the run that is told."""
         self.told += 1
-        return replace(self.responses[self.told - 1].response)
+        return replace(self.responses[self.told - 1].response, run_id=None, conversation_id=None)
 
 
 class _ReplayedModel(WrapperModel):
