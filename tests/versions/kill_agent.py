@@ -1,0 +1,227 @@
+"""The agent that is killed: what each of its turns does is fixed, so what must have happened can be counted.
+
+A turn writes files, notes keys in a journal (`note` and, if a person agrees, `publish`: effects that nobody can undo),
+and delegates to two workers at once, one of which delegates in turn. What the model says depends on the messages alone:
+a process that goes on with a run of another hears the same.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import Approve, DeepAgentDeps, Deny, create_deep_agent
+from pydantic_deep.approvals import Decision as Answer
+from pydantic_deep.store import (
+    ApprovalAnsweredError,
+    ApprovalRecord,
+    Commit,
+    Committed,
+)
+from pydantic_deep.store._engine import Engine
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.subagents import Subagent
+from pydantic_deep.testing import Answer as Said
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import AgentVersion, ApprovalInbox, InboxItem, NothingAnsweredError, VersionedAgent
+
+T = TypeVar('T')
+
+Agent = VersionedAgent[DeepAgentDeps, Any]
+Version = AgentVersion[DeepAgentDeps, Any]
+
+def prompt_of(name: str, turn: int) -> str:
+    return f'turn {name}/{turn}'
+
+
+def keys_of(name: str, turn: int) -> list[str]:
+    """Return what a turn notes: each key once."""
+    places = ('t1', 't2', 'p', 'w1/j1', 'w1/j2', 'w1/h/j', 'w2/j1', 'w2/j2', 'w2/p')
+    return [f'{name}/{turn}/{place}' for place in places]
+
+
+def files_of(name: str, turn: int) -> dict[str, bytes]:
+    """Return what a turn writes."""
+    places = ('a', 'b', 'w1', 'w2')
+    return {f'/{turn}/{place}.txt': f'{name}/{turn}/{place}'.encode() for place in places}
+
+
+def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
+    """Answer by how often the model has answered since it was last told what to do."""
+    said, count = '', 0
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            count += 1
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+                said, count = part.content, 0
+    role, _, place = said.partition(' ')
+    steps = {'turn': _turn, 'worker': _worker, 'helper': _helper}[role](place)
+    return [_numbered(step, place, count) for step in steps[count]] if count < len(steps) else f'done {place}'
+
+
+def _turn(place: str) -> list[list[ToolCallPart]]:
+    return [
+        [_write(f'{place}/a'), _call('ls', path='/'), _call('note', key=f'{place}/t1')],
+        [_task('worker', f'{place}/w1'), _task('worker', f'{place}/w2'), _call('note', key=f'{place}/t2')],
+        [_call('publish', key=f'{place}/p'), _write(f'{place}/b')],
+    ]
+
+
+def _worker(place: str) -> list[list[ToolCallPart]]:
+    middle = _task('helper', f'{place}/h') if place.endswith('w1') else _call('publish', key=f'{place}/p')
+    return [[_call('note', key=f'{place}/j1'), _write(place)], [middle], [_call('note', key=f'{place}/j2')]]
+
+
+def _helper(place: str) -> list[list[ToolCallPart]]:
+    return [[_call('note', key=f'{place}/j')]]
+
+
+def _call(tool: str, **args: object) -> ToolCallPart:
+    return ToolCallPart(tool, args)
+
+
+def _write(place: str) -> ToolCallPart:
+    _, turn, name = place.split('/')
+    return _call('write_file', path=f'/{turn}/{name}.txt', content=place)
+
+
+def _task(subagent: str, place: str) -> ToolCallPart:
+    return _call('task', subagent=subagent, description=f'{subagent} {place}')
+
+
+def _numbered(call: ToolCallPart, place: str, count: int) -> ToolCallPart:
+    args = call.args_as_dict()
+    what = args.get('key') or args.get('description') or args.get('path')
+    return ToolCallPart(call.tool_name, args, tool_call_id=f'{place}:{count}:{call.tool_name}:{what}')
+
+
+class Journal:
+    """Effects that nobody can undo: lines in a file, durable one by one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def note(self, key: str) -> str:
+        """Note a key."""
+        await anyio.sleep(0.0005)  # so that parallel calls meet, and a kill finds them before and after
+        descriptor = os.open(self._path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        os.write(descriptor, f'{key}\n'.encode())
+        os.fsync(descriptor)
+        os.close(descriptor)
+        await anyio.sleep(0.0005)
+        return f'noted {key}'
+
+    async def publish(self, key: str) -> str:
+        """Publish a key."""
+        return await self.note(key)
+
+    def lines(self) -> list[str]:
+        return self._path.read_text().split('\n')[:-1] if self._path.exists() else []
+
+
+def make_agent(store: SqlStore, journal: Journal) -> Agent:
+    helper = Subagent('helper', 'Helps.', tools=[journal.note])
+    worker = Subagent('worker', 'Works.', tools=[journal.note, journal.publish], subagents=[helper])
+    agent = create_deep_agent(
+        ScriptedModel(then=plan),
+        name='killed',
+        tools=[journal.note, journal.publish],
+        subagents=[worker],
+        interrupt_on={'publish': True},
+    )
+    return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
+
+
+class MortalStore(SqlStore):
+    """A store that tells what it has acknowledged, and whose process may die before or after its nth write.
+
+    Args:
+        engine: The engine.
+        acknowledge: Told what is true from now on.
+        dies_at: The write, from 1.
+        dies_after: Whether it dies when the write is done, before anybody is told.
+        die: How.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        acknowledge: Callable[[str], None] = lambda line: None,
+        dies_at: int | None = None,
+        dies_after: bool = False,
+        die: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGKILL),
+    ) -> None:
+        super().__init__(engine)
+        self.writes = 0
+        self._acknowledge = acknowledge
+        self._dies_at = dies_at
+        self._dies_after = dies_after
+        self._die = die
+
+    async def commit(self, commit: Commit) -> Committed:
+        committed = await self._write(lambda: super(MortalStore, self).commit(commit))
+        for version in commit.versions:
+            self._acknowledge(f'version {version.id}')
+        for call in commit.calls:
+            if call.status == 'done':
+                self._acknowledge(f'call {call.run_id} {call.response_id} {call.tool_call_id}')
+        return committed
+
+    async def decide(self, decisions: Any) -> list[ApprovalRecord]:
+        return await self._write(lambda: super(MortalStore, self).decide(decisions))
+
+    async def claim_approvals(self, version_id: str, run_id: str) -> list[ApprovalRecord]:
+        return await self._write(lambda: super(MortalStore, self).claim_approvals(version_id, run_id))
+
+    async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
+        return await self._write(lambda: super(MortalStore, self).claim_workspace(backend, run_id, version_id))
+
+    async def take_over(self, run_id: str) -> bool:
+        return await self._write(lambda: super(MortalStore, self).take_over(run_id))
+
+    async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
+        self.writes += 1
+        mine = self.writes
+        if mine == self._dies_at and not self._dies_after:
+            self._die()
+        result = await write()
+        if mine == self._dies_at:
+            self._die()
+        return result
+
+
+async def answer_and_resume(agent: Agent, version: Version, journal: Journal) -> Version | None:
+    """Answer what a version waits for and go on with it; `None` if others are at it."""
+    inbox = ApprovalInbox(agent.store)
+    for item in await inbox.list(limit=10_000):
+        if item.version_id == version.id:
+            try:
+                await inbox.answer(item.id, _answer(item, journal), by='operator')
+            except ApprovalAnsweredError:
+                return None
+    try:
+        return await version.resume()
+    except (ApprovalAnsweredError, NothingAnsweredError):
+        return None
+
+
+def may_have_run(item: InboxItem) -> bool:
+    return item.preview is not None and item.preview.text.startswith('This call may have run')
+
+
+def _answer(item: InboxItem, journal: Journal) -> Answer:
+    """Answer as a person does who looks whether it has happened."""
+    if may_have_run(item) and item.arguments.get('key') in journal.lines():
+        return Deny('It has happened.')
+    return Approve()
+
+

@@ -1,0 +1,143 @@
+"""What must hold of a store after any number of kills, and recoveries, whatever was killed when."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kill_agent import Agent, Journal, files_of, keys_of, prompt_of
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
+
+from pydantic_deep.store import VersionFilter, VersionRecord
+from pydantic_deep_backends import LocalBackend, Tree, digest_of
+
+from pydantic_deep.versions._file_backends import describe_backend, workspace_key  # isort: skip
+
+
+class Checks:
+    """Looks at the conversations of a round, and lists what is wrong."""
+
+    def __init__(self, agent: Agent, journal: Journal, turns: int) -> None:
+        self._turns = turns
+        self._agent = agent
+        self._store = agent.store
+        self._journal = Counter(journal.lines())
+        self._whole_trees: dict[str, Tree] = {}
+        self.wrong: list[str] = []
+        self.versions = 0
+
+    async def check(self, directory_by_name: Mapping[str, Path | None], acknowledged: Sequence[str]) -> None:
+        running = await self._store.runs(states=['running'])
+        self._expect(not running, f'runs are left running: {[run.id for run in running]}')
+        failed = [run for run in await self._store.runs(states=['failed']) if run.error]
+        self._expect(not failed, f'runs have failed: {[(run.id, run.error) for run in failed]}')
+        twice = {key: count for key, count in self._journal.items() if count > 1}
+        self._expect(not twice, f'calls ran twice: {twice}')
+        await self._check_acknowledged(acknowledged)
+        for name, directory in directory_by_name.items():
+            if await self._store.conversation(name) is not None:
+                await self._check_conversation(name)
+                await self._check_turns(name, directory)
+
+    async def _check_acknowledged(self, acknowledged: Sequence[str]) -> None:
+        for line in acknowledged:
+            kind, *ids = line.split(' ', 3)
+            if kind == 'version':
+                found = await self._store.version(ids[0])
+                self._expect(found.id == ids[0], f'another version than {ids[0]}')
+            else:
+                calls = await self._store.calls([ids[0]])
+                known = [(call.response_id, call.tool_call_id) for call in calls if call.status == 'done']
+                self._expect((ids[1], ids[2]) in known, f'the call {line} was acknowledged and is not there')
+
+    async def _check_conversation(self, conversation_id: str) -> None:
+        """Read each version as a whole, and those of all conversations below."""
+        versions = await self._store.versions(VersionFilter(conversation_id=conversation_id), limit=100_000)
+        ordered = [version.id for version in reversed(versions)]
+        by_number = [version.id for version in sorted(versions, key=lambda each: each.number)]
+        self._expect(ordered == by_number, f'the versions of {conversation_id} are not in order')
+        for version in versions:
+            await self._check_version(version)
+        for run in await self._store.runs(conversation_id=conversation_id, limit=100_000):
+            for link in await self._store.delegations(parent_run_id=run.id):
+                if link.child_conversation_id != conversation_id:
+                    await self._check_conversation(link.child_conversation_id)
+
+    async def _check_version(self, version: VersionRecord) -> None:
+        self.versions += 1
+        handle = await self._agent.load(version.id)
+        messages = await handle.messages()
+        self._expect(len(messages) == version.message_count, f'{version.id} has {len(messages)} messages')
+        lineage = await self._store.lineage(version.id)
+        self._expect(lineage.truncated_at is None, f'the lineage of {version.id} ends at {lineage.truncated_at}')
+        self._expect(lineage.versions[0].parent_id is None, f'the lineage of {version.id} begins in the middle')
+        self._expect(lineage.versions[-1].id == version.id, f'the lineage of {version.id} ends elsewhere')
+        digests = {digest for digest in (version.deps, version.pending) if digest is not None}
+        if version.tree is not None and version.tree not in self._whole_trees:
+            tree = await self._agent.tree(version.tree)
+            digests |= {file.digest for _, file in tree.items()}
+            self._whole_trees[version.tree] = tree
+        missing = digests - await self._store.has_assets(digests)
+        self._expect(not missing, f'{version.id} lacks {missing}')
+        if version.state == 'awaiting_approval':
+            self._expect(bool(handle.pending), f'{version.id} waits for nothing')
+
+    async def _check_turns(self, name: str, directory: Path | None) -> None:
+        """Compare what was to happen in each turn with what has."""
+        newest = (await self._agent.list(conversation_id=name, limit=1))[0]
+        self._expect(newest.state == 'complete', f'{newest!r} has no end')
+        messages = await newest.messages()
+        self._check_messages(name, messages)
+        tree = await newest.file_tree()
+        prompts = [part.content for part in _parts(messages) if isinstance(part, UserPromptPart)]
+        for turn in range(self._turns):
+            is_done = prompts.count(prompt_of(name, turn)) == 1
+            for key in keys_of(name, turn):
+                count = self._journal[key]
+                self._expect(count == is_done, f'{key} was noted {count} times, in a turn that is {is_done=}')
+            for path, content in files_of(name, turn).items():
+                file = tree.get(path)
+                has = None if file is None else file.digest
+                self._expect(has == (digest_of(content) if is_done else None), f'{path} of {newest!r} is {has}')
+        if directory is not None:
+            await self._check_directory(name, directory)
+
+    def _check_messages(self, name: str, messages: Sequence[ModelMessage]) -> None:
+        calls = [part.tool_call_id for part in _parts(messages) if isinstance(part, ToolCallPart)]
+        returns = [part.tool_call_id for part in _parts(messages) if isinstance(part, ToolReturnPart)]
+        self._expect(sorted(calls) == sorted(returns), f'{name}: calls and results differ: {calls} {returns}')
+        self._expect(len(set(calls)) == len(calls), f'{name} has a call twice')
+        prompts = [str(part.content) for part in _parts(messages) if isinstance(part, UserPromptPart)]
+        self._expect(prompts == [prompt_of(name, turn) for turn in range(len(prompts))], f'{name}: {prompts}')
+        answers = [message.text for message in messages if isinstance(message, ModelResponse) and message.text]
+        wanted = [f'done {name}/{turn}' for turn in range(len(prompts))]
+        self._expect(answers == wanted, f'{name} answers {answers}')
+
+    async def _check_directory(self, name: str, directory: Path) -> None:
+        described = describe_backend(LocalBackend(directory))
+        assert described is not None
+        workspace = await self._store.workspace(workspace_key(described))
+        assert workspace is not None
+        assert workspace.version_id is not None
+        version = await self._store.version(workspace.version_id)
+        tree = Tree() if version.tree is None else await self._agent.tree(version.tree)
+        wanted = {path: file.digest for path, file in tree.items()}
+        there = {
+            f'/{path.relative_to(directory).as_posix()}': digest_of(path.read_bytes())
+            for path in directory.rglob('*')
+            if path.is_file()
+        }
+        self._expect(there == wanted, f'{name}: the directory has {sorted(there)}, {version.id} has {sorted(wanted)}')
+        newest = (await self._agent.list(conversation_id=name, limit=1))[0]
+        self._expect(newest.id == version.id, f'{name}: the directory has {version.id}, the newest is {newest.id}')
+
+    def _expect(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.wrong.append(otherwise)
+
+
+def _parts(messages: Sequence[ModelMessage]) -> list[object]:
+    return [part for message in messages if isinstance(message, ModelRequest | ModelResponse) for part in message.parts]
+
+

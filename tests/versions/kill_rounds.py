@@ -1,0 +1,262 @@
+"""A program: kills agents at random moments, has others recover what they left, and checks what is there then.
+
+    python tests/versions/kill_rounds.py URL --rounds 10 --seed 1 --files DIRECTORY
+
+Three processes run turns at once on one store, two in a directory each and one on files in memory. Each dies by SIGKILL,
+at a random moment or right before or after a random write. Then two recover at once, and may die as well; then one that
+does not. The last line of the output is a JSON object with what was counted; `wrong` says what did not hold.
+
+Processes are forked from one that has imported everything and has neither a loop nor a thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kill_agent import Agent, Journal, MortalStore, answer_and_resume, make_agent, may_have_run, prompt_of
+from kill_checks import Checks
+
+from pydantic_deep import LocalBackend, StateBackend
+from pydantic_deep.store._open import open_engine
+from pydantic_deep.versions import ApprovalInbox
+
+WORKERS = 3
+RECOVERERS = 2
+
+Program = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
+"""What a process does; it tells lines to whoever started it."""
+
+
+@dataclass(kw_only=True)
+class Process:
+    """A process that runs a program."""
+
+    pid: int
+    pipe: int
+    status: int | None = None
+
+    @classmethod
+    def start(cls, program: Program) -> Process:
+        reads, writes = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(writes)
+            return cls(pid=pid, pipe=reads)
+        status = 1
+        try:
+            os.close(reads)
+            asyncio.run(program(lambda line: _tell(writes, line)))
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> list[str]:
+        """Wait for its end, and return what it told."""
+        told = b''
+        while piece := os.read(self.pipe, 65_536):
+            told += piece
+        os.close(self.pipe)
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return told.decode().split('\n')[:-1]
+
+
+def _tell(pipe: int, line: str) -> None:
+    os.write(pipe, f'{line}\n'.encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """When a process dies."""
+
+    seconds: float | None = None
+    """After that time, by somebody else."""
+    at_write: int | None = None
+    after: bool = False
+
+    @classmethod
+    def draw(cls, dice: random.Random, seconds: float, writes: int) -> Death:
+        if dice.random() < 0.5:
+            return cls(seconds=dice.uniform(0, seconds))
+        return cls(at_write=dice.randint(1, writes), after=dice.random() < 0.5)
+
+
+NEVER = Death()
+
+
+@dataclass(kw_only=True)
+class Arena:
+    """Where it happens."""
+
+    url: str
+    files: Path
+    turns: int = 2
+    """How many turns a conversation has."""
+    counts: Counter[str] = field(default_factory=Counter[str])
+
+    def directory(self, name: str) -> Path | None:
+        """Return the directory of a conversation; `None` for one whose files are in memory."""
+        return None if name.endswith('-1') else self.files / name
+
+    async def open(self, tell: Callable[[str], None], death: Death) -> tuple[MortalStore, Agent, Journal]:
+        engine = await open_engine(self.url)
+        store = MortalStore(engine, acknowledge=tell, dies_at=death.at_write, dies_after=death.after)
+        journal = Journal(self.files / 'journal')
+        return store, make_agent(store, journal), journal
+
+    async def work(self, name: str, death: Death, tell: Callable[[str], None]) -> None:
+        """Run the turns of a conversation from its beginning to its end."""
+        store, agent, journal = await self.open(tell, death)
+        async with store:
+            directory = self.directory(name)
+            if directory is not None:
+                directory.mkdir()
+            backend = StateBackend() if directory is None else LocalBackend(directory)
+            version = await agent.create(name=name, backend=backend, conversation_id=name)
+            for turn in range(self.turns):
+                version = await version.advance(prompt_of(name, turn))
+                while version.state == 'awaiting_approval':
+                    after = await answer_and_resume(agent, version, journal)
+                    assert after is not None
+                    version = after
+                tell(f'version {version.id}')
+        tell(f'writes {store.writes}')
+
+    async def mend(self, names: list[str], death: Death, tell: Callable[[str], None]) -> None:
+        """Recover everything, and answer what waits."""
+        store, agent, journal = await self.open(tell, death)
+        async with store:
+            for _ in range(40):
+                recovered = await agent.recover()
+                tell(f'recovered {len(recovered)}')
+                asked = sum(may_have_run(item) for item in await ApprovalInbox(store).list(limit=10_000))
+                tell(f'asked {asked}')
+                is_quiet = True
+                for name in names:
+                    newest = await agent.list(conversation_id=name, limit=1)
+                    if newest and newest[0].state == 'awaiting_approval':
+                        is_quiet = False
+                        after = await answer_and_resume(agent, newest[0], journal)
+                        if after is not None:
+                            tell(f'version {after.id}')
+                if is_quiet:
+                    break
+
+    async def check(self, names: list[str], acknowledged: list[str], tell: Callable[[str], None]) -> None:
+        store, agent, journal = await self.open(lambda line: None, NEVER)
+        async with store:
+            checks = Checks(agent, journal, self.turns)
+            await checks.check({name: self.directory(name) for name in names}, acknowledged)
+            for each in checks.wrong:
+                tell(f'wrong {each}')
+            tell(f'checked {checks.versions}')
+
+    def run_round(self, number: int, dice: random.Random, scale: Scale) -> list[str]:
+        """Kill, recover, check; return what is wrong."""
+        names = [f'r{number}-{index}' for index in range(WORKERS)]
+        deaths = [Death.draw(dice, scale.seconds, scale.writes) for _ in names]
+        lines = self.run_all({death: self._worker(name, death) for name, death in zip(names, deaths, strict=True)})
+        deaths = [Death.draw(dice, scale.seconds, scale.writes) for _ in range(RECOVERERS)]
+        lines += self.run_all({death: self._mender(names, death) for death in deaths})
+        lines += self.run_all({NEVER: self._mender(names, NEVER)})
+        known = [line for line in lines if line.startswith(('version ', 'call '))]
+        lines += self.run_all({NEVER: lambda tell: self.check(names, known, tell)})
+        self.counts['acknowledged'] += len(known)
+        for line in lines:
+            kind, _, value = line.partition(' ')
+            if kind in ('recovered', 'asked', 'checked'):
+                self.counts[kind] += int(value)
+        return [line for line in lines if line.startswith('wrong ')]
+
+    def _worker(self, name: str, death: Death) -> Program:
+        return lambda tell: self.work(name, death, tell)
+
+    def _mender(self, names: list[str], death: Death) -> Program:
+        return lambda tell: self.mend(names, death, tell)
+
+    def run_all(self, programs: Mapping[Death, Program]) -> list[str]:
+        """Run programs at once, each until its death or its end, and return what they told."""
+        begun = time.monotonic()
+        processes = [(Process.start(program), death) for death, program in programs.items()]
+        for process, death in sorted(processes, key=lambda each: each[1].seconds or 0):
+            if death.seconds is not None:
+                time.sleep(max(0.0, begun + death.seconds - time.monotonic()))
+                process.kill()
+        lines: list[str] = []
+        for process, _ in processes:
+            lines += process.wait()
+            self.counts['processes'] += 1
+            self.counts['killed'] += process.status == -signal.SIGKILL
+            if process.status not in (0, -signal.SIGKILL):
+                lines.append(f'wrong a process ended with {process.status}')
+        return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """What a process takes that nobody kills: the range of random deaths."""
+
+    seconds: float
+    writes: int
+
+    @classmethod
+    def measure(cls, arena: Arena) -> Scale:
+        begun = time.monotonic()
+        programs = {Death(after=bool(index), at_write=-index): f'calm{begun}-{index}' for index in range(WORKERS)}
+        lines = arena.run_all({death: _calm(arena, name) for death, name in programs.items()})
+        seconds = time.monotonic() - begun
+        assert not [line for line in lines if line.startswith('wrong ')], lines
+        return cls(seconds=seconds, writes=max(int(line[7:]) for line in lines if line.startswith('writes ')))
+
+
+def _calm(arena: Arena, name: str) -> Program:
+    return lambda tell: arena.work(name, NEVER, tell)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description='Kill agents, recover, check.')
+    parser.add_argument('url')
+    parser.add_argument('--rounds', type=int, default=10)
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--files', type=Path, required=True)
+    options = parser.parse_args(arguments)
+    warnings.simplefilter('error')
+    arena = Arena(url=options.url, files=options.files)
+    scale = Scale.measure(arena)
+    wrong: list[str] = []
+    gc.freeze()
+    begun = time.monotonic()
+    for number in range(options.rounds):
+        dice = random.Random(f'{options.seed}/{number}')
+        found = arena.run_round(number, dice, scale)
+        wrong += [f'round {number} of seed {options.seed}: {line}' for line in found]
+        for line in found:
+            print(f'round {number}: {line}', file=sys.stderr, flush=True)
+    counts = dict(arena.counts)
+    report = {'rounds': options.rounds, 'seed': options.seed, **counts, 'wrong': wrong}
+    report |= {'seconds': round(time.monotonic() - begun, 1), 'turn_seconds': round(scale.seconds, 2)}
+    print(json.dumps(report | {'writes': scale.writes}), flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))
