@@ -262,7 +262,9 @@ class NewAsset:
     digest: str
     """`digest_of` the contents."""
     data: bytes
+    """The contents."""
     media_type: str = 'application/octet-stream'
+    """What they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,10 +272,15 @@ class AssetRecord:
     """Contents that are kept."""
 
     digest: str
+    """`digest_of` the contents."""
     data: bytes
+    """The contents."""
     media_type: str
+    """What they are, as whoever stored them first said."""
     size_bytes: int
+    """How many bytes the contents have."""
     created_at: int
+    """When they were stored first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +288,7 @@ class NewMessage:
     """A message to be appended: a new one, or one that is there already."""
 
     id: str
+    """A UUIDv7."""
     body: bytes | None
     """`None` for the message of this id that is stored."""
 
@@ -294,8 +302,11 @@ class Append:
     """
 
     branch_id: str
+    """The branch that they go on."""
     at: int
+    """How many messages of the branch they come after."""
     messages: Sequence[NewMessage]
+    """What is appended, in its order."""
     fork_id: str
     """The id of the branch that is made if one must be."""
     fork_name: str | None = None
@@ -311,10 +322,15 @@ class RunEnd:
     """How a run ended."""
 
     run_id: str
+    """The run."""
     state: RunState
+    """What became of it."""
     usage: Json = '{}'
+    """What it has used by itself, an object."""
     cost: str | None = None
+    """US dollars, as a decimal number; `None` where no price is known."""
     error: Json | None = None
+    """Why it failed: an object with `type` and `message`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,8 +338,11 @@ class HeadMove:
     """The head of a conversation moves from one version to another, if it is still where it was thought to be."""
 
     conversation_id: str
+    """The conversation."""
     expected_id: str | None
+    """Where its head is thought to be; `None` for nowhere yet."""
     version_id: str
+    """Where it goes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,6 +356,7 @@ class Commit:
     fence: str | None = None
     """A run that this store must still be working on; `RunTakenOverError` if it is not."""
     assets: Sequence[NewAsset] = ()
+    """Contents; those that are there already stay as they are."""
     nodes: Mapping[str, bytes] | None = None
     """Nodes of trees by digest, as `Tree.nodes` yields them."""
     conversations: Sequence[ConversationRecord] = ()
@@ -346,23 +366,29 @@ class Commit:
     runs: Sequence[RunRecord] = ()
     """New ones. `owner` is set by the store."""
     append: Append | None = None
+    """Messages for one branch."""
     settled_calls: Sequence[tuple[str, str, str]] = ()
     """Calls, as (run_id, response_id, tool_call_id), whose result a message of `append` has now."""
     clears_prompt_of: str | None = None
     """A run whose prompt a message of `append` has now."""
     versions: Sequence[VersionRecord] = ()
+    """New ones."""
     requests: Sequence[RequestRecord] = ()
+    """New ones."""
     calls: Sequence[CallRecord] = ()
     """New ones, or ones that are known and have another status now."""
     delegations: Sequence[DelegationRecord] = ()
     """New ones; one that is there already stays as it is."""
     approvals: Sequence[ApprovalRecord] = ()
+    """New ones."""
     supersedes: Mapping[str, str] | None = None
     """Approvals that wait on as another: old id to new id."""
     ends: Sequence[RunEnd] = ()
+    """How runs ended."""
     workspaces: Sequence[WorkspaceRecord] = ()
     """What is true of directories from now on."""
     heads: Sequence[HeadMove] = ()
+    """Heads that move; one that is elsewhere does not undo the rest of the commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,17 +406,23 @@ class VersionFilter:
     """Which versions are wanted; what is `None` does not matter."""
 
     kinds: Sequence[VersionKind] | None = None
+    """How they came to be."""
     name: str | None = None
     """A part of the name, whatever the case."""
     exact_name: str | None = None
     """The name, and the case matters."""
     agent_name: str | None = None
+    """The name of the agent."""
     model: str | None = None
+    """The model."""
     metadata: Mapping[str, str | int | float | bool | None] | None = None
     """Values that keys of the metadata have."""
     conversation_id: str | None = None
+    """The conversation."""
     run_id: str | None = None
+    """The run that made them."""
     states: Sequence[VersionState] | None = None
+    """What became of their turns."""
     since: int | None = None
     """Made at this moment or later."""
     until: int | None = None
@@ -402,12 +434,17 @@ class Decision:
     """What a person decided of one approval."""
 
     approval_id: str
+    """The approval."""
     status: Literal['approved', 'edited', 'denied', 'responded']
+    """What is decided."""
     decision: Json
+    """What goes with it, an object: other arguments, or what the model is told."""
     arguments_digest: str
     """Of what the person was shown: a decision for something else is refused."""
     by: str | None = None
+    """Who decides."""
     reason: str | None = None
+    """Why."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,9 +170,11 @@ class Export:
     """A table as a file."""
 
     table: str
+    """The table."""
     path: Path
     """A Parquet file."""
     row_count: int
+    """How many rows it has."""
 
 
 async def export_parquet(store: SupportsAnalytics, directory: str | Path) -> list[Export]:

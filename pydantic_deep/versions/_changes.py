@@ -24,6 +24,7 @@ class FileDiff:
     path: str
     """Its path in trees."""
     kind: Literal['added', 'removed', 'changed']
+    """What became of it."""
     diff: str | None
     """A unified diff; `None` for what is no text, or too large."""
     size_before: int | None
@@ -45,7 +46,9 @@ class VersionDiff:
     files: Sequence[FileDiff]
     """By path."""
     todos_before: Sequence[Todo]
+    """The plan of the first."""
     todos_after: Sequence[Todo]
+    """The plan of the second."""
     usage: RunUsage
     """What the second has used more than the first; fields may be negative."""
 

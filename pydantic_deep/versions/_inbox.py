@@ -31,22 +31,31 @@ class InboxItem:
     pending_id: str
     """The `id` of the `PendingApproval` in that version."""
     conversation_id: str
+    """The conversation of that version."""
     agent_name: str
+    """The agent that asks."""
     path: tuple[str, ...]
     """The names of the subagents that lead to the call."""
     tool: str
+    """The tool that it would call."""
     arguments: Mapping[str, FrozenJson]
+    """With what. They cannot be changed at any level."""
     preview: Preview | None
     """What the call would do, if a room could tell."""
     status: ApprovalStatus
+    """What became of it."""
     decision: Decision | None
     """What was answered; an expired one counts as denied."""
     decided_by: str | None
+    """Who answered."""
     reason: str | None
     """Why it was answered so."""
     decided_at: datetime | None
+    """When it was answered."""
     expires_at: datetime | None
+    """When it counts as denied; `None` for never."""
     created_at: datetime
+    """When it was asked."""
 
 
 class ApprovalInbox:

@@ -41,8 +41,11 @@ class ThreadEvent:
     """Something that a conversation tells of its delegations, in the order of the store."""
 
     kind: Literal['tool_call', 'tool_response']
+    """That a call delegated, or that it has ended."""
     tool_call_id: str
+    """The call."""
     tool_name: str
+    """Its tool."""
     data: FrozenJson
     """Of a `tool_call`: `intent`, `arguments`, `sub_agent_thread_id`. Of a `tool_response`: the same id and `status`."""
     at: int
