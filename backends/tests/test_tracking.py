@@ -475,6 +475,43 @@ async def test_special_files_links_and_our_unfinished_writes_are_in_no_tree(
     assert (await tracker.capture(before)).tree == before
 
 
+async def test_a_file_that_vanishes_after_it_was_listed_is_not_there(
+    local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_entries = capturing.list_entries
+
+    def vanishing(directory: int) -> list[os.DirEntry[str]]:
+        entries = list_entries(directory)
+        if any(entry.name == '1' for entry in entries):
+            (tmp_path / 'd1' / '1').unlink()
+        return entries
+
+    monkeypatch.setattr(capturing, 'list_entries', vanishing)
+    captured = await track(local).capture(Tree())
+    assert (len(captured.tree), captured.omitted) == (49, ())
+
+
+async def test_what_others_remove_is_seen_by_a_full_capture(local: LocalBackend, tmp_path: Path) -> None:
+    tracker = track(local)
+    before = (await tracker.capture(Tree())).tree
+    (tmp_path / 'd1' / '1').unlink()
+    assert before.diff((await tracker.capture(before, is_full=True)).tree).removed == ('/d1/1',)
+
+
+async def test_rules_go_with_their_directory(backend: StateBackend | LocalBackend | CompositeBackend) -> None:
+    assert isinstance(backend, SupportsTracking)
+    tracker = track(backend)
+    await backend.write_bytes('/a/d/.gitignore', b'x')
+    await backend.write_bytes('/a/d/x', b'1')
+    await backend.write_bytes('/a/y', b'1')
+    first = await tracker.capture(Tree())
+    assert sorted(first.tree) == ['/a/d/.gitignore', '/a/y']
+    await backend.remove('/a/d')
+    second = await tracker.capture(first.tree)
+    await backend.write_bytes('/a/d/x', b'2')
+    assert sorted((await tracker.capture(second.tree)).tree) == ['/a/d/x', '/a/y']
+
+
 async def test_a_file_that_changes_while_it_is_read_is_read_again(
     local: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -649,6 +686,17 @@ async def test_a_patch_puts_files_and_directories_in_the_place_of_each_other(
     wanted = await StateBackend({'/a/file/below': b'2', '/a/d': b'3', '/a/same': b'1'}).snapshot()
     data = {digest_of(text): text for text in (b'2', b'3')}
     await backend.patch(wanted, ['/a/file', '/a/file/below', '/a/d', '/a/d/x'], data, is_durable=False)
+    assert (await track(backend).capture(Tree())).tree == wanted
+
+
+async def test_what_stands_in_the_way_of_a_file_goes(
+    backend: StateBackend | LocalBackend | CompositeBackend,
+) -> None:
+    assert isinstance(backend, SupportsTracking)
+    assert isinstance(backend, SupportsPatch)
+    await backend.write_bytes('/a/d/x', b'1')
+    wanted = await StateBackend({'/a/d': b'2'}).snapshot()
+    await backend.patch(wanted, ['/a/d'], {digest_of(b'2'): b'2'})
     assert (await track(backend).capture(Tree())).tree == wanted
 
 
@@ -862,6 +910,7 @@ async def test_files_that_were_not_fetched_are_captured_without_their_contents()
     tracker = track(backend)
     captured = await tracker.capture(before)
     assert (sorted(captured.tree), captured.blobs) == (['/.gitignore', '/a'], {})
+    assert (await tracker.capture(Tree())).blobs == {}
     await backend.restore(before)
     assert (await backend.snapshot()) == before
 

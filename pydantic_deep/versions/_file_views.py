@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -60,18 +61,14 @@ async def _open_composite(
 ) -> View | None:
     parts = {'/': backend.default, **backend.mounts}
     views: dict[str, View] = {}
-    is_whole = False
-    try:
+    async with AsyncExitStack() as opened:
         for share in backend.split(tree):
             view = await open_view(parts[share.mount], share.tree, read_blob, scratch)
             if view is None:
                 return None
+            opened.push_async_callback(view.aclose)
             views[share.mount] = view
-        is_whole = True
-    finally:
-        if not is_whole:
-            for view in views.values():
-                await view.aclose()
+        opened.pop_all()
     default = views.pop('/')
     return View(
         backend=CompositeBackend(default.backend, {path: view.backend for path, view in views.items()}),

@@ -22,22 +22,25 @@ MAX_FILE_BYTES = 20
 PATHS = ('/a', '/b.log', '/d/a', '/d/b.log', '/d/e/a', '/d', '/build/x', '/m/a', '/m/d/b.log', '/.gitignore', '/d/.gitignore', '/m/.gitignore')  # fmt: skip
 TEXTS = (b'', b'1', b'2', b'x' * 21, b'*.log', b'build/', b'!b.log', b'd/', b'a')
 
-Step = tuple[str, str, bytes]
-"""What is done, where, with which contents."""
+Step = tuple[str, str, bytes, bool]
+"""What is done, where, with which contents, and whether the files are captured then."""
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(('write', 'remove', 'make_dir', 'command', 'capture', 'full')),
+        st.sampled_from(('write', 'write', 'write', 'write', 'remove', 'remove', 'make_dir', 'command')),
         st.sampled_from(PATHS),
         st.sampled_from(TEXTS),
+        st.booleans(),
     ),
-    max_size=14,
+    min_size=4,
+    max_size=25,
 )
+"""Most are noted by the backend, so that most captures look at what was touched and at nothing else."""
 
 
 async def do(backend: StateBackend | LocalBackend | CompositeBackend, directory: Path | None, step: Step) -> None:
     """Do one thing; what cannot be done is not."""
-    kind, path, data = step
+    kind, path, data, _ = step
     try:
         if kind == 'write':
             await backend.write_bytes(path, data)
@@ -78,10 +81,10 @@ async def check_captures(
     )
     assert files is not None
     tree, is_full = Tree(), False
-    for step in [*done, ('capture', '', b'')]:
+    for step in [*done, ('end', '', b'', True)]:
         await do(backend, directory, step)
-        is_full |= step[0] in ('command', 'full')
-        if step[0] in ('capture', 'full'):
+        is_full |= step[0] == 'command'
+        if step[3]:
             captured = await files.capture(tree, is_full=is_full)
             tree, is_full = captured.tree, False
             assert all(digest_of(data) == digest for digest, data in captured.blobs.items())
