@@ -14,6 +14,30 @@ DeepAgentError
 │       ├── InvalidDecisionError     the call does not take this answer
 │       ├── UnansweredApprovalError  a call that cannot wait on was left out
 │       └── MalformedApprovalError   what waits is not what this release writes
+├── in `pydantic_deep.store`
+│   └── StoreError            a store refused something; what was acknowledged before is safe
+│       ├── StoreUnavailableError   (OSError) it cannot be opened, read or written now
+│       │   └── UnknownCommitError  whether a commit became true is not known
+│       ├── StoreFormatError        (ValueError) it is no store, or of a newer release
+│       ├── StoreClosedError        (RuntimeError) it was closed
+│       ├── VersionNotFoundError    (LookupError) there is no version of that id
+│       ├── AssetNotFoundError      (LookupError) there are no contents of that digest
+│       ├── ApprovalNotFoundError   (LookupError) there is no approval of that id
+│       ├── ApprovalAnsweredError   somebody was faster, or it expired
+│       ├── VersionConflictError    somebody else moved the head first
+│       ├── BranchExistsError       (ValueError) the name of the branch is taken
+│       ├── RunTakenOverError       another process goes on with the run
+│       └── QueryError              (ValueError) a query does more than read, or fails
+├── in `pydantic_deep.versions`
+│   ├── ValidationError          (ValueError) something cannot be kept in a version
+│   ├── ApprovalsPendingError    (ValueError) the version waits for a person
+│   ├── NothingAnsweredError     (ValueError) nothing that it waits for has an answer
+│   ├── MergeConflictError       two versions changed the same
+│   ├── NoCommonVersionError     (ValueError) two versions come from nothing common
+│   ├── NoFilesError             (ValueError) its files cannot be put anywhere
+│   ├── WorkspaceBusyError       a run works in the directory
+│   ├── UnversionedBackendError  (ValueError) the files of the backend cannot be versioned
+│   └── UnversionedChangesError  a checkout would lose what no version has
 └── in `pydantic_deep.testing`
     ├── ScriptExhaustedError  (AssertionError) a scripted model was asked once more than it answers
     ├── RecordedRequestError  (AssertionError) a request differs from the recorded one
