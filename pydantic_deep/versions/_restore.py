@@ -18,6 +18,9 @@ from .errors import NoFilesError, WorkspaceBusyError
 if TYPE_CHECKING:
     from ._versioned_agent import VersionedAgent
 
+_CHECKOUT = 'checkout:'
+"""What stands before the id of a version in the claim of a directory that is to get its files."""
+
 
 async def checkout_version(
     agent: VersionedAgent[Any, Any], record: VersionRecord, backend: BackendProtocol | None, *, force: bool
@@ -38,7 +41,8 @@ async def checkout_version(
     key = None if described is None else workspace_key(described)
     workspace = None if key is None else await store.workspace(key)
     held_id = None if workspace is None else workspace.version_id
-    if key is not None and not await store.claim_workspace(key, new_id(), held_id):
+    claim = f'{_CHECKOUT}{record.id}'
+    if key is not None and not await store.claim_workspace(key, claim, held_id):
         raise WorkspaceBusyError(key)
     is_done = False
     try:
@@ -52,6 +56,7 @@ async def checkout_version(
             current=None if held is None or held.tree is None else await agent.tree(held.tree),
             target=await agent.tree(record.tree),
             read_blob=agent.read_asset,
+            known=await _begun(agent, workspace),
             is_known=lambda tree: _is_known(agent, record.conversation_id, tree),
             keep=keep if force else None,
         )
@@ -62,6 +67,15 @@ async def checkout_version(
             with anyio.CancelScope(shield=True):
                 holds = record.id if is_done else held_id
                 await store.commit(Commit(workspaces=[WorkspaceRecord(key, holds, None)]))
+
+
+async def _begun(agent: VersionedAgent[Any, Any], workspace: WorkspaceRecord | None) -> list[Tree]:
+    """Return the files that a checkout was to put there when its process died: some of them may be there already."""
+    claim = None if workspace is None else workspace.run_id
+    if claim is None or not claim.startswith(_CHECKOUT):
+        return []
+    begun = await agent.store.version(claim.removeprefix(_CHECKOUT))
+    return [] if begun.tree is None else [await agent.tree(begun.tree)]
 
 
 async def _is_known(agent: VersionedAgent[Any, Any], conversation_id: str, tree: Tree) -> bool:

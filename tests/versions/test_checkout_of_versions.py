@@ -1,0 +1,98 @@
+"""The files of a version are put into its directory, whatever happened there since."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep.store import Store, open_store
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import (
+    AgentVersion,
+    NoFilesError,
+    UnversionedChangesError,
+    VersionedAgent,
+    WorkspaceBusyError,
+)
+from pydantic_deep.versions._file_backends import describe_backend, workspace_key
+
+pytestmark = pytest.mark.anyio
+
+
+def _writes(path: str, content: str) -> ToolCallPart:
+    return ToolCallPart('write_file', {'path': path, 'content': content}, tool_call_id=f'w{path}')
+
+
+async def _three(agent: VersionedAgent[Any, Any], root: Path) -> list[AgentVersion[Any, Any]]:
+    versions = [await agent.create(backend=LocalBackend(root))]
+    for prompt in ('one', 'two'):
+        versions.append(await versions[-1].advance(prompt))
+    return versions
+
+
+def _agent(store: Store) -> VersionedAgent[Any, Any]:
+    model = ScriptedModel(_writes('/a.txt', 'one'), 'done', _writes('/b.txt', 'two'), 'done')
+    return VersionedAgent(create_deep_agent(model), store)
+
+
+async def test_a_checkout_that_died_is_known_to_the_next_one_of_another_version(tmp_path: Path) -> None:
+    root = tmp_path / 'work'
+    root.mkdir()
+    url = f'sqlite:///{tmp_path}/agents.db'
+    async with open_store(url) as store:
+        v0, _, v2 = await _three(_agent(store), root)
+        await v0.checkout()
+        assert list(root.iterdir()) == []
+        key = _workspace_key(root)
+        assert await store.claim_workspace(key, f'checkout:{v2.id}', v0.id)
+        (root / 'b.txt').write_text('two')  # as far as it came before its process died
+        v0_id, v1_id = v0.id, v2.parent_id or ''
+    async with open_store(url) as store:
+        agent = _agent(store)
+        await (await agent.load(v1_id)).checkout()
+        assert sorted(path.name for path in root.iterdir()) == ['a.txt']
+        await (await agent.load(v0_id)).checkout()
+        assert list(root.iterdir()) == []
+
+
+async def test_edits_that_no_version_has_are_refused_by_name_and_kept_by_force(tmp_path: Path) -> None:
+    async with open_store('memory:') as store:
+        v0, _, v2 = await _three(_agent(store), tmp_path)
+        (tmp_path / 'mine.txt').write_text('mine')
+        with pytest.raises(UnversionedChangesError) as caught:
+            await v0.checkout()
+        assert caught.value.paths == ('/mine.txt',)
+        assert (tmp_path / 'a.txt').exists()
+        await v0.checkout(force=True)
+        assert list(tmp_path.iterdir()) == []
+        (kept,) = [child for child in await v2.children() if child.kind == 'edit']
+        assert await (await kept.files()).read_bytes('/mine.txt') == b'mine'
+        await kept.checkout()
+        assert (tmp_path / 'mine.txt').read_text() == 'mine'
+
+
+async def test_a_directory_in_which_a_run_works_is_left_alone(tmp_path: Path) -> None:
+    async with open_store('memory:') as store:
+        v0, _, v2 = await _three(_agent(store), tmp_path)
+        assert await store.claim_workspace(_workspace_key(tmp_path), 'some run', v2.id)
+        with pytest.raises(WorkspaceBusyError):
+            await v0.checkout()
+
+
+async def test_files_that_go_nowhere_say_so() -> None:
+    async with open_store('memory:') as store:
+        agent = _agent(store)
+        in_memory = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
+        with pytest.raises(NoFilesError, match='Pass `backend=`'):
+            await (await agent.load(in_memory.id)).checkout()
+        other = StateBackend()
+        await (await agent.load(in_memory.id)).checkout(backend=other)
+        assert await other.read_bytes('/a.txt') == b'a'
+
+
+def _workspace_key(root: Path) -> str:
+    return workspace_key(describe_backend(LocalBackend(root)) or '')
