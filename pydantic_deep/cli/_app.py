@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -22,19 +23,21 @@ from pydantic_deep_backends import BackendUnavailableError
 from ._approvals import ApprovalMode, ChatApprovalMode
 from ._ask import Asker
 from ._chat import chat
+from ._conversation import Conversation, ForeignVersionError, WaitingVersionError, open_conversation
 from ._events import ResultEvent, Usage, render_json
 from ._failures import EXIT_CODES
 from ._listing import render_provider_table, render_providers_json, select_providers
 from ._models import UnusableModelError, choose_model
-from ._paused import UnusablePauseError
+from ._names import HEAD, Names, UnknownVersionError
 from ._present import decide_by, present_to_person, present_to_program
 from ._printable import printable
 from ._providers import list_providers
-from ._resume import Present, Resumption, keep_in
+from ._resume import NotWaitingError, Present, Resumption, find_waiting
 from ._run import run_turn
 from ._skills import skills_app
+from ._store import NO_STORE, UnusableStoreError, choose_store, open_kept
 from ._surroundings import Surroundings
-from ._worker import MAX_TOKENS, Settings, check_worker, open_worker
+from ._worker import MAX_TOKENS, Settings, Worker, check_worker, open_worker
 
 EXIT_CODE_HELP = (
     'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model (none named, unknown, or its key or '
@@ -55,6 +58,16 @@ MODEL_HELP = (
 
 WRONG_USAGE = 2
 """The exit code of what cannot be done as it was asked for, whatever the agent would do."""
+
+WRONGLY_USED = (
+    BackendUnavailableError,
+    ForeignVersionError,
+    NotWaitingError,
+    UnknownVersionError,
+    UnusableStoreError,
+    WaitingVersionError,
+)
+"""What says so."""
 
 app = typer.Typer(
     name='pydantic-deep',
@@ -101,6 +114,26 @@ ApprovalsOption = Annotated[
         'Scripts that change files need `allow`: where nobody can be asked, `ask` denies.',
     ),
 ]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        '--store',
+        metavar='URL',
+        help='Where versions are, such as sqlite:///agents.db. Else PYDANTIC_DEEP_STORE, else your own store.',
+    ),
+]
+NoStoreOption = Annotated[bool, typer.Option('--no-store', help='Keep nothing.')]
+ContinueOption = Annotated[
+    bool, typer.Option('--continue', '-c', help='Go on from the version that the directory has.')
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        '--from',
+        metavar='VERSION',
+        help='Go on from this version. Unless the directory has its files, the agent works on a copy of them.',
+    ),
+]
 JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')]
 
 
@@ -143,7 +176,7 @@ def _root(
     'The answer goes to standard output, what happens meanwhile to standard error.\n\n'
     'With --json, standard output is one JSON object a line; its "type" is start, text, tool_call, tool_result, '
     'approval, approval_answer, todos, file, usage, and at last result with status, output, error, usage, files, '
-    'todos, pending, paused_file and seconds.\n\n' + APPROVALS_HELP + '\n\n' + EXIT_CODE_HELP,
+    'todos, pending, version, store and seconds.\n\n' + APPROVALS_HELP + '\n\n' + EXIT_CODE_HELP,
 )
 def _run(
     context: typer.Context,
@@ -154,6 +187,10 @@ def _run(
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
+    continues: ContinueOption = False,
+    base: FromOption = None,
+    store: StoreOption = None,
+    no_store: NoStoreOption = False,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
 ) -> None:
@@ -162,6 +199,9 @@ def _run(
     text = sys.stdin.read() if task == '-' else task
     if not text.strip():
         raise typer.BadParameter('it is empty. Say what the agent shall do.', param_hint="'TASK'")
+    start = _Start(surroundings, store, no_store=no_store, continues=continues, base=base)
+    if no_store and approvals is ApprovalMode.pause:
+        raise typer.BadParameter('a turn can wait only where it is kept. Leave out --no-store.')
     with _failing(json=json):
         settings = Settings(
             directory=str(directory),
@@ -174,13 +214,12 @@ def _run(
         worker = open_worker(surroundings, settings, approvals=approvals)
 
         async def work() -> int:
-            await check_worker(worker)
-            turn = await _presenting(json=json)(
-                worker,
-                partial(run_turn, worker, text),
-                decide_on=decide_by(approvals, Asker(surroundings=surroundings)),
-                keep=keep_in(surroundings, settings, worker, text),
-            )
+            async with start.open(worker, settings) as conversation:
+                turn = await _presenting(json=json)(
+                    worker,
+                    partial(run_turn, conversation, text),
+                    decide_on=decide_by(approvals, Asker(surroundings=surroundings)),
+                )
             return EXIT_CODES[turn.result.status]
 
         raise typer.Exit(anyio.run(work))
@@ -188,26 +227,37 @@ def _run(
 
 @app.command(
     'resume',
-    epilog='A file is answered once: whoever resumes it takes it, and when its turn is done it is removed. If nothing '
-    'was answered it stays. The agent goes on in the same directory, with the same model and what is left of the '
-    'budget.\n\n' + APPROVALS_HELP + '\n\n' + EXIT_CODE_HELP,
+    epilog='A version is answered once, by whoever is first. If nothing was answered it waits on. The agent goes on in '
+    'the same directory, with the same model and what is left of the budget. What `approvals answer` has answered is '
+    'not asked again.\n\n' + APPROVALS_HELP + '\n\n' + EXIT_CODE_HELP,
 )
 def _resume(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help='The file that `--approvals=pause` has named.')],
+    version: Annotated[
+        str | None, typer.Argument(help='The version; without one, the newest of the directory that waits.')
+    ] = None,
+    directory: DirectoryOption = Path(),
     model: ModelOption = None,
     approvals: ApprovalsOption = ApprovalMode.ask,
+    store: StoreOption = None,
     json: JsonOption = False,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, metavar='N', help='Another budget for the turn, what it has used included.')
     ] = None,
 ) -> None:
-    """Answer the approvals that a paused run waits for, and let it go on."""
+    """Answer the approvals that a version waits for, and let the agent go on."""
     surroundings = context.find_object(Surroundings) or Surroundings()
-    resumption = Resumption(path=file, approvals=approvals, model=model, max_tokens=max_tokens)
-    notify = partial(typer.echo, err=True)
+    resumption = Resumption(approvals=approvals, model=model, max_tokens=max_tokens)
+
+    async def work() -> int:
+        async with open_kept(choose_store(store, surroundings), surroundings, must_exist=True) as opened:
+            names = Names(store=opened, directory=str(directory.resolve()))
+            record = await find_waiting(names) if version is None else await names.find(version)
+            notify = partial(typer.echo, err=True)
+            return await resumption.run(record, opened, surroundings, _presenting(json=json), notify=notify)
+
     with _failing(json=json):
-        raise typer.Exit(anyio.run(partial(resumption.run, surroundings, _presenting(json=json), notify=notify)))
+        raise typer.Exit(anyio.run(work))
 
 
 @app.command(
@@ -232,10 +282,15 @@ def _chat(
     sandbox: SandboxOption = False,
     skills: SkillsOption = None,
     no_user_skills: NoUserSkillsOption = False,
+    continues: ContinueOption = False,
+    base: FromOption = None,
+    store: StoreOption = None,
+    no_store: NoStoreOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
 ) -> None:
     """Work with the agent turn by turn."""
     surroundings = context.find_object(Surroundings) or Surroundings()
+    start = _Start(surroundings, store, no_store=no_store, continues=continues, base=base)
     with _failing(json=False):
         settings = Settings(
             directory=str(directory),
@@ -249,8 +304,8 @@ def _chat(
         worker = open_worker(surroundings, settings, approvals=mode)
 
         async def work() -> int:
-            await check_worker(worker)
-            return await chat(worker, surroundings, mode)
+            async with start.open(worker, settings) as conversation:
+                return await chat(conversation, surroundings, mode)
 
         raise typer.Exit(anyio.run(work))
 
@@ -284,6 +339,34 @@ def _models(
         Console().print(render_provider_table(chosen))
 
 
+@dataclass(frozen=True)
+class _Start:
+    """Where a conversation is kept, and what it begins with."""
+
+    surroundings: Surroundings
+    store: str | None
+    no_store: bool = field(kw_only=True)
+    continues: bool = field(kw_only=True)
+    base: str | None = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.continues and self.base is not None:
+            raise typer.BadParameter('--continue is --from HEAD. Choose one of both.')
+        if self.no_store and self.store is not None:
+            raise typer.BadParameter('--no-store keeps nothing. Choose one of --store and --no-store.')
+
+    @asynccontextmanager
+    async def open(self, worker: Worker, settings: Settings) -> AsyncGenerator[Conversation]:
+        """Open the store, and yield the conversation that goes on."""
+        await check_worker(worker)
+        url = NO_STORE if self.no_store else choose_store(self.store, self.surroundings)
+        async with open_kept(url, self.surroundings) as store:
+            conversation = open_conversation(worker, settings, store, is_kept=url != NO_STORE)
+            if self.continues or self.base is not None:
+                await conversation.go_on_from(self.base or HEAD)
+            yield conversation
+
+
 def _presenting(*, json: bool) -> Present:
     return present_to_program if json else present_to_person
 
@@ -297,7 +380,7 @@ def _failing(*, json: bool) -> Generator[None]:
         if json:
             typer.echo(render_json(_no_model(str(error))))
         raise _fail(str(error), EXIT_CODES['no_model']) from None
-    except (UnusablePauseError, BackendUnavailableError) as error:
+    except WRONGLY_USED as error:
         raise _fail(str(error), WRONG_USAGE) from None
 
 

@@ -11,7 +11,6 @@ import anyio.to_thread
 from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from pydantic_ai import UserError
-from pydantic_ai.messages import ModelMessage
 from rich.console import Console
 from rich.text import Text
 
@@ -20,12 +19,14 @@ from pydantic_deep.skills import SkillNotFoundError
 from ._answer import print_answer
 from ._approvals import ApprovalMode
 from ._ask import Asker
+from ._conversation import Conversation
 from ._failures import EXIT_CODES
 from ._present import DecideOn, decide_by, show_progress
 from ._printable import printable
 from ._progress import Progress
 from ._render import NOT_ALL_FILES, render_file, render_skills, render_todos
-from ._run import Worker, run_turn
+from ._run import run_turn
+from ._store import shown_store
 from ._surroundings import Surroundings
 
 HELP = """\
@@ -42,38 +43,40 @@ Ask: TypeAlias = Callable[[], Awaitable[str]]
 """Returns what the person says next; raises `EOFError` when there is nothing more."""
 
 
-async def chat(worker: Worker, surroundings: Surroundings, approvals: ApprovalMode) -> int:
+async def chat(conversation: Conversation, surroundings: Surroundings, approvals: ApprovalMode) -> int:
     """Talk until the person leaves, and return the exit code.
 
     Args:
-        worker: The agent and its directory.
+        conversation: The agent and its directory, and what was said before.
         surroundings: Where the lines of earlier chats are kept, and where questions are asked.
         approvals: What happens to calls that need an approval; they never wait here.
     """
     asker = Asker(surroundings=surroundings)
     decide_on = decide_by(approvals, asker)
     if not sys.stdin.isatty():
-        return await Chat(worker, Console(stderr=True), asker, decide_on, prints_answers=True).talk(_read_line)
-    console = Console()
+        return await Chat(conversation, Console(stderr=True), asker, decide_on, prints_answers=True).talk(_read_line)
+    console, worker = Console(), conversation.worker
     console.print(Text(printable(f'{worker.model} in {worker.directory}'), 'dim'))
+    if conversation.is_kept:
+        console.print(Text(printable(f'versions in {shown_store(conversation.store.url, surroundings)}'), 'dim'))
     console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.', 'dim'))
     session = PromptSession[str](history=open_history(surroundings, console))
-    return await Chat(worker, console, asker, decide_on, prints_answers=False).talk(lambda: _prompt(session))
+    return await Chat(conversation, console, asker, decide_on, prints_answers=False).talk(lambda: _prompt(session))
 
 
 class Chat:
     """The state of a dialogue."""
 
     def __init__(
-        self, worker: Worker, console: Console, asker: Asker, decide_on: DecideOn, *, prints_answers: bool
+        self, conversation: Conversation, console: Console, asker: Asker, decide_on: DecideOn, *, prints_answers: bool
     ) -> None:
         self._asker = asker
         self._decide_on = decide_on
         self._loaded: list[str] = []
-        self._worker = worker
+        self._conversation = conversation
+        self._worker = conversation.worker
         self._console = console
         self._prints_answers = prints_answers
-        self._messages: list[ModelMessage] = []
         self._exit_code = 0
 
     async def talk(self, ask: Ask) -> int:
@@ -94,10 +97,12 @@ class Chat:
 
     async def _turn(self, task: str) -> None:
         progress = Progress(self._console, clock=self._worker.clock, keeps_answer=not self._prints_answers)
-        work = partial(run_turn, self._worker, '\n\n'.join([*self._loaded, task]), history=self._messages)
+        tip = self._conversation.tip
+        if tip is not None and tip.state == 'awaiting_approval':  # the person stopped the turn at a question
+            await self._conversation.abandon(tip)
+        work = partial(run_turn, self._conversation, '\n\n'.join([*self._loaded, task]))
         self._loaded = []
         turn = await show_progress(progress, work, decide_on=self._decide_on)
-        self._messages = turn.messages
         self._exit_code = EXIT_CODES[turn.result.status]
         if self._prints_answers and turn.result.output is not None:
             print_answer(turn.result.output)
@@ -116,7 +121,7 @@ class Chat:
             case '/skills':
                 await self._list_skills()
             case '/new':
-                self._messages = []
+                self._conversation.forget()
                 self._worker.deps.todos.clear()
                 self._asker.forget()
                 self._loaded = []

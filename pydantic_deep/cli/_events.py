@@ -210,8 +210,14 @@ class ResultEvent:
     """How long the turn took."""
     pending: list[Approval] = field(default_factory=list[Approval])
     """The calls that wait for a person, if the status is `paused`."""
-    paused_file: str | None = None
-    """The file for `pydantic-deep resume`, if the status is `paused`."""
+    version: str | None = None
+    """The version that the turn ended with, to go on from: `None` if nothing is kept."""
+    store: str | None = None
+    """The URL of the store that has it."""
+    is_in_directory: bool = True
+    """Whether the agent worked in the directory; `false` if it worked on a copy, which `checkout` puts there."""
+    has_files: bool = True
+    """Whether the version has the files; `false` if the directory is too large for that."""
 
 
 Event: TypeAlias = Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import cast
 
@@ -20,6 +19,7 @@ from pydantic_ai.exceptions import (
 )
 
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep_backends import BackendUnavailableError
 
 from ._events import Status
 from ._printable import first_line
@@ -27,7 +27,7 @@ from ._printable import first_line
 EXIT_CODES: dict[Status, int] = {'done': 0, 'failed': 1, 'no_model': 3, 'limit': 4, 'paused': 5, 'interrupted': 130}
 """By status. 2, wrong usage, is said before a turn begins; 130 is what shells give for SIGINT (128 + 2)."""
 
-FORESEEN = (AgentRunError, UserError, DeepAgentError)
+FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError)
 """What can end a turn without a defect in this program: a sentence tells more than a traceback. All else is raised."""
 
 MAX_CHARS = 500
@@ -60,10 +60,10 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
             return 'failed', said
 
 
-def describe_pause(count: int, file: str | None) -> str:
+def describe_pause(count: int, version: str) -> str:
     """Return what a person is told of a turn that waits, and what to do."""
     calls = '1 call waits' if count == 1 else f'{count} calls wait'
-    return f'Paused: {calls} for an approval. Answer with: pydantic-deep resume {shlex.quote(file or "")}'
+    return f'Paused: {calls} for an approval. Answer with: pydantic-deep resume {version}'
 
 
 def _message_of(error: Exception) -> str:

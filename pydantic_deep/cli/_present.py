@@ -17,7 +17,8 @@ from ._ask import Asker, Stage
 from ._events import render_json
 from ._interrupts import Interrupts, stop_on_interrupt
 from ._progress import Progress
-from ._run import Keep, Show, Turn, Watcher, Worker, keep_nowhere
+from ._run import Show, Turn, Watcher
+from ._worker import Worker
 
 
 class Work(Protocol):
@@ -32,30 +33,30 @@ DecideOn: TypeAlias = Callable[[Stage], Decide]
 """Makes who decides, once it is known where questions are asked."""
 
 
-async def present_to_person(worker: Worker, work: Work, *, decide_on: DecideOn, keep: Keep) -> Turn:
+async def present_to_person(worker: Worker, work: Work, *, decide_on: DecideOn) -> Turn:
     """Do a turn with progress on standard error and the answer on standard output."""
     progress = Progress(Console(stderr=True), clock=worker.clock, keeps_answer=False)
     async with worker.agent:
-        turn = await show_progress(progress, work, decide_on=decide_on, keep=keep)
+        turn = await show_progress(progress, work, decide_on=decide_on)
     if turn.result.output is not None:
         print_answer(turn.result.output)
     return turn
 
 
-async def present_to_program(worker: Worker, work: Work, *, decide_on: DecideOn, keep: Keep) -> Turn:
+async def present_to_program(worker: Worker, work: Work, *, decide_on: DecideOn) -> Turn:
     """Do a turn with one JSON object a line on standard output, each as soon as it is known."""
     show: Show = lambda event: print(render_json(event), flush=True)  # noqa: E731, T201
     with stop_on_interrupt() as interrupts:
         stage = Stage(suspended=interrupts.given_away, notify=partial(typer.echo, err=True))
         async with worker.agent:
-            return await work(stop=interrupts.stop, watcher=Watcher(show=show, decide=decide_on(stage), keep=keep))
+            return await work(stop=interrupts.stop, watcher=Watcher(show=show, decide=decide_on(stage)))
 
 
-async def show_progress(progress: Progress, work: Work, *, decide_on: DecideOn, keep: Keep = keep_nowhere) -> Turn:
+async def show_progress(progress: Progress, work: Work, *, decide_on: DecideOn) -> Turn:
     """Do a turn with progress on the screen; questions take its place as long as they are asked."""
     with stop_on_interrupt() as interrupts, progress:
         stage = Stage(suspended=partial(_suspended, progress, interrupts), notify=progress.notify)
-        watcher = Watcher(show=progress.show, decide=decide_on(stage), keep=keep)
+        watcher = Watcher(show=progress.show, decide=decide_on(stage))
         return await work(stop=interrupts.stop, watcher=watcher)
 
 

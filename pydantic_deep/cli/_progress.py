@@ -149,7 +149,7 @@ class Progress:
             self._call_line(call)
         if self._is_live and result.todos:
             self._line(render_todos(result.todos))
-        self._line(render_result(result))
+        self._line(render_result(result, names_store=not self._keeps_answer))
         error = render_error(result)
         if error is not None:
             # A terminal folds it itself, so that a command in it can be copied.

@@ -15,6 +15,7 @@ from pydantic_deep.skills import SkillCatalog
 from pydantic_deep.todos import Todo, TodoStatus
 
 from ._events import FileChange, Outcome, ResultEvent, ToolCallEvent, ToolResultEvent, Usage
+from ._names import shown_id
 from ._printable import first_line, printable
 
 TOLD_APART_CHARS = 200
@@ -37,6 +38,12 @@ _MARKS: Mapping[Outcome, tuple[str, str]] = {
 
 NOT_ALL_FILES = 'Commands may have changed more files: the directory is too large to look through after each of them.'
 """What is said where the list of files has holes."""
+
+NO_FILES = 'The directory is too large to keep its files in versions: only the conversation is kept.'
+"""What is said where a version has no files."""
+
+ON_A_COPY = 'The agent worked on a copy, and the directory is as it was. To put the files there:'
+"""What is said of a turn from another version than the directory has."""
 
 _TODO_STYLES: Mapping[TodoStatus, tuple[str, str]] = {
     'pending': ('○', ''),
@@ -108,13 +115,24 @@ def render_usage(usage: Usage, seconds: float) -> Text:
     )
 
 
-def render_result(result: ResultEvent) -> Text:
-    """Return the end of a turn: the files, and what was used."""
+def render_result(result: ResultEvent, *, names_store: bool = True) -> Text:
+    """Return the end of a turn: the files, what was used, and the version that has it all."""
     lines = [render_file(change) for change in result.files]
     if not result.has_all_files:
         lines.append(Text(NOT_ALL_FILES, 'yellow'))
+    if not result.has_files:
+        lines.append(Text(NO_FILES, 'yellow'))
     lines.append(render_usage(result.usage, result.seconds))
+    if result.version is not None:
+        lines.append(_render_version(result.version, result.store if names_store else None))
+        if not result.is_in_directory:
+            lines.append(Text(f'{ON_A_COPY} pydantic-deep checkout {shown_id(result.version)}', 'yellow'))
     return Text('\n').join(lines)
+
+
+def _render_version(version: str, store: str | None) -> Text:
+    where = '' if store is None else f' in {printable(store.removeprefix("sqlite:///"))}'
+    return Text(f'version {shown_id(version)}{where}', 'dim')
 
 
 def render_error(result: ResultEvent) -> Text | None:

@@ -1,113 +1,132 @@
-"""Going on with a turn that waits in a file, in whatever process; and how a turn comes into one."""
+"""Going on with a version that waits for a person, in whatever process."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias
 
-from pydantic_ai import Conversation
-
 from pydantic_deep.approvals import PendingApproval
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import ApprovalRecord, Store, VersionFilter, VersionRecord
 
 from ._approvals import Answer, ApprovalMode, Decide
 from ._ask import Asker, Stage
+from ._conversation import open_conversation, settings_of
 from ._failures import EXIT_CODES
-from ._paused import Claim, PausedTurn, UnusablePauseError
+from ._names import DIRECTORY, Names, shown_id
 from ._present import DecideOn, decide_by
-from ._run import Keep, Turn, Worker, resume_turn
+from ._prompts import last_prompt
+from ._run import Turn, resume_turn
 from ._surroundings import Surroundings
-from ._worker import Settings, check_worker, open_worker
+from ._worker import check_worker, open_worker
 
 Present: TypeAlias = Callable[..., Awaitable[Turn]]
 """`present_to_person` or `present_to_program`."""
 
 
-def keep_in(surroundings: Surroundings, settings: Settings, worker: Worker, task: str) -> Keep:
-    """Return what keeps a turn that waits, in a file below the state directory."""
-
-    def keep(conversation: Conversation) -> str:
-        deps = worker.deps.to_json()
-        turn = PausedTurn(task=task, settings=settings.absolute(), conversation=conversation, deps=deps)
-        return str(turn.write(surroundings.state_directory / 'paused'))
-
-    return keep
+class NotWaitingError(DeepAgentError):
+    """A version waits for nothing, or somebody was faster, or nobody can be asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
     """What a person wants of a turn that waits."""
 
-    path: Path
-    """The file."""
     approvals: ApprovalMode
-    """What happens to calls that wait. Under `pause` those in the file are asked, and later ones wait again."""
+    """What happens to calls that wait. Under `pause` those of the version are asked, and later ones wait again."""
     model: str | None
     """Another model than before."""
     max_tokens: int | None
     """Another budget than before, for what was used already and what comes."""
 
-    async def run(self, surroundings: Surroundings, present: Present, *, notify: Callable[[str], None]) -> int:
+    async def run(
+        self,
+        record: VersionRecord,
+        store: Store,
+        surroundings: Surroundings,
+        present: Present,
+        *,
+        notify: Callable[[str], None],
+    ) -> int:
         """Ask what waits, go on, and return the exit code.
 
         Raises:
-            UnusablePauseError: The file cannot be resumed; it is as it was.
-            UnusableModelError: There is no model to work with; likewise.
-            BackendError: Commands cannot be isolated, or the directory is gone; likewise.
+            NotWaitingError: There is nothing to answer, or nobody to ask.
+            ForeignVersionError: Another program made the version.
+            UnusableModelError: There is no model to work with.
+            BackendError: Commands cannot be isolated, or the directory is gone.
         """
-        claim = Claim.take(self.path)
-        try:
-            return await self._run_claimed(claim, surroundings, present, notify)
-        finally:
-            claim.release()
-
-    async def _run_claimed(
-        self, claim: Claim, surroundings: Surroundings, present: Present, notify: Callable[[str], None]
-    ) -> int:
-        paused = PausedTurn.parse(claim.held.read_bytes(), str(self.path))
-        self._check_terminal(surroundings)
+        approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
+        self._check(record, approvals, surroundings)
         chosen = {'model': self.model, 'max_tokens': self.max_tokens}
-        settings = paused.settings.model_copy(update={name: value for name, value in chosen.items() if value})
-        worker = open_worker(surroundings, settings, approvals=self.approvals, deps=paused.load_deps())
+        settings = settings_of(record).model_copy(update={name: value for name, value in chosen.items() if value})
+        worker = open_worker(surroundings, settings, approvals=self.approvals)
         await check_worker(worker)
+        conversation = open_conversation(worker, settings, store)
+        await conversation.go_on_with(record)
+        task = last_prompt(await conversation.versions.messages_of(record, 0, None))
         turn = await present(
             worker,
-            partial(resume_turn, worker, paused.task, conversation=paused.conversation),
-            decide_on=self._decide_on(claim, surroundings),
-            keep=keep_in(surroundings, settings, worker, paused.task),
+            partial(resume_turn, conversation, task),
+            decide_on=self._decide_on(surroundings, is_asked=_is_asked(approvals)),
         )
-        if turn.result.status in ('done', 'paused'):
-            claim.finish()
-        elif claim.has_begun:
-            notify(f'What was answered may have run. The turn as it was before is in {claim.held}')
-        else:
-            notify(f'Nothing was answered. {self.path} waits on.')
+        if turn.result.status not in ('done', 'paused'):
+            if turn.has_answered:
+                notify('What was answered may have run. Go on from there with: pydantic-deep run --continue')
+            else:
+                notify(f'Nothing was answered. {shown_id(record.id)} waits on.')
         return EXIT_CODES[turn.result.status]
 
-    def _check_terminal(self, surroundings: Surroundings) -> None:
-        if self.approvals in (ApprovalMode.ask, ApprovalMode.pause):
+    def _check(self, record: VersionRecord, approvals: Sequence[ApprovalRecord], surroundings: Surroundings) -> None:
+        """Refuse to begin where nothing can be answered."""
+        name = shown_id(record.id)
+        if record.state != 'awaiting_approval':
+            raise NotWaitingError(f'The version {name} waits for nothing: it is {record.state}.')
+        done = next((each for each in approvals if each.resumed_by is not None), None)
+        if done is not None:
+            by = f' by {done.decided_by}' if done.decided_by else ''
+            raise NotWaitingError(f'The version {name} was answered{by}, and a run has gone on with it.')
+        if _is_asked(approvals) and self.approvals in (ApprovalMode.ask, ApprovalMode.pause):
             with surroundings.open_terminal() as terminal:
                 if terminal is None:
-                    raise UnusablePauseError(
-                        'There is no terminal to ask at. Resume at a terminal, or with --approvals=allow or '
-                        f'--approvals=deny. {self.path} waits on.'
+                    raise NotWaitingError(
+                        'There is no terminal to ask at. Resume at a terminal, with --approvals=allow or '
+                        f'--approvals=deny, or answer with `pydantic-deep approvals answer`. {name} waits on.'
                     )
 
-    def _decide_on(self, claim: Claim, surroundings: Surroundings) -> DecideOn:
+    def _decide_on(self, surroundings: Surroundings, *, is_asked: bool) -> DecideOn:
         asker = Asker(surroundings=surroundings)
         first = decide_by(ApprovalMode.ask if self.approvals is ApprovalMode.pause else self.approvals, asker)
         later = decide_by(self.approvals, asker)
+        is_first = is_asked
 
         def decide_on(stage: Stage) -> Decide:
             async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, Answer] | None:
-                if claim.has_begun:
-                    return await later(stage)(pending)
-                answers = await first(stage)(pending)
-                claim.begin()
-                return answers
+                nonlocal is_first
+                decide_now, is_first = (first if is_first else later), False
+                return await decide_now(stage)(pending)
 
             return decide
 
         return decide_on
+
+
+def _is_asked(approvals: Sequence[ApprovalRecord]) -> bool:
+    """Return whether something has no answer yet."""
+    return any(each.status == 'pending' for each in approvals)
+
+
+async def find_waiting(names: Names) -> VersionRecord:
+    """Return the newest version of a directory that waits for a person.
+
+    Raises:
+        NotWaitingError: There is none.
+    """
+    waiting = names.walk(VersionFilter(metadata={DIRECTORY: names.directory}, states=['awaiting_approval']))
+    async for record in waiting:
+        approvals = await names.store.approvals(status=None, version_id=record.id, limit=10_000)
+        if any(each.resumed_by is None and each.status != 'superseded' for each in approvals):
+            return record
+    raise NotWaitingError(f'Nothing that ran in {names.directory} waits for an approval.')

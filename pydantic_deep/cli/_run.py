@@ -5,18 +5,15 @@ A turn is one run of the agent, and one more after each pause for approvals: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import anyio
 from pydantic_ai import (
-    Agent,
     AgentRunResultEvent,
     AgentStreamEvent,
     CancellationToken,
-    Conversation,
-    DeferredToolRequests,
-    DeferredToolResults,
     FunctionToolCallEvent,
     FunctionToolResultEvent,
     PartDeltaEvent,
@@ -24,24 +21,20 @@ from pydantic_ai import (
     RunCancelled,
     TextPart,
     TextPartDelta,
-    UserError,
 )
-from pydantic_ai.agent import AgentRunEvents
-from pydantic_ai.messages import ModelMessage, repair_messages
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.approvals import answer_approvals, pending_approvals
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.skills import Skills
 from pydantic_deep.subagents import SubagentEvent
-from pydantic_deep.todos import Todo
+from pydantic_deep.versions import TurnStream
 
-from ._approvals import Decide, approval_of, describe_answer
+from ._approvals import Answer, Decide, approval_of, describe_answer
+from ._conversation import Conversation, Version
 from ._events import (
     Approval,
     ApprovalEvent,
     Event,
+    FileChange,
     FileEvent,
     ResultEvent,
     StartEvent,
@@ -53,39 +46,11 @@ from ._events import (
     UsageEvent,
 )
 from ._failures import FORESEEN, describe_failure, describe_pause
-from ._watched import WatchedBackend
-
-Output: TypeAlias = str | DeferredToolRequests
-"""What a run ends with: an answer, or calls that wait."""
+from ._names import shown_id
+from ._worker import Output
 
 Show: TypeAlias = Callable[[Event], None]
 """Takes each event as it happens."""
-
-Keep: TypeAlias = Callable[[Conversation], str]
-"""Keeps a conversation that waits, and returns the file to resume it from; raises `OSError`."""
-
-
-def keep_nowhere(conversation: Conversation) -> str:
-    """Refuse: there is no place for a turn that waits."""
-    raise OSError('there is no place for it')
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worker:
-    """An agent in a directory: what a turn needs besides its task."""
-
-    agent: Agent[DeepAgentDeps, Output]
-    backend: WatchedBackend
-    deps: DeepAgentDeps
-    """Its backend is `backend`."""
-    skills: Skills
-    """The skills that the agent has."""
-    directory: str
-    """The directory, as the person wrote it."""
-    model: str
-    """The name of the model, as the person wrote it."""
-    clock: Callable[[], float]
-    """Seconds that never go back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,8 +61,6 @@ class Watcher:
     """Is handed every event, the first `start`, the last `result`."""
     decide: Decide
     """Answers the calls that wait."""
-    keep: Keep = keep_nowhere
-    """Keeps the conversation where nobody answers now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,134 +69,143 @@ class Turn:
 
     result: ResultEvent
     """The last event."""
-    messages: list[ModelMessage]
-    """The conversation: the history of the next turn, whatever way this one ended."""
+    has_answered: bool
+    """Whether calls that waited were answered, so that they may have run."""
 
 
 async def run_turn(
-    worker: Worker, task: str, *, history: Sequence[ModelMessage] = (), stop: CancellationToken, watcher: Watcher
+    conversation: Conversation, task: str, *, branch: str | None = None, stop: CancellationToken, watcher: Watcher
 ) -> Turn:
     """Let the agent work on a task until it answers, waits for approvals, fails or is stopped.
 
     Args:
-        worker: The agent and its directory.
+        conversation: The agent and its directory, and what was said before. It goes on from this turn afterwards.
         task: What the person wants.
-        history: The conversation before.
+        branch: The name of a branch that begins with this turn.
         stop: Cancel it to stop the turn.
         watcher: Who looks on and decides.
     """
-    return await _Running(worker, watcher, stop, messages=list(history), usage=RunUsage()).run(task)
+    return await _Running(conversation, watcher, stop).run(task, branch=branch)
 
 
-async def resume_turn(
-    worker: Worker, task: str, *, conversation: Conversation, stop: CancellationToken, watcher: Watcher
-) -> Turn:
-    """Go on with a turn that waits for approvals: they are answered first.
+async def resume_turn(conversation: Conversation, task: str, *, stop: CancellationToken, watcher: Watcher) -> Turn:
+    """Go on with a turn that waits for approvals: what has no answer yet is asked first.
 
     Args:
-        worker: The agent and its directory.
+        conversation: One whose `tip` waits.
         task: What the person had wanted.
-        conversation: The conversation as it was kept.
         stop: Cancel it to stop the turn.
         watcher: Who looks on and decides.
     """
-    running = _Running(worker, watcher, stop, messages=conversation.messages, usage=conversation.usage)
-    return await running.run(task, conversation)
+    return await _Running(conversation, watcher, stop).run(task, waiting=conversation.tip)
 
 
 class _Running:
     """The state of one turn."""
 
-    def __init__(
-        self,
-        worker: Worker,
-        watcher: Watcher,
-        stop: CancellationToken,
-        *,
-        messages: list[ModelMessage],
-        usage: RunUsage,
-    ) -> None:
+    def __init__(self, conversation: Conversation, watcher: Watcher, stop: CancellationToken) -> None:
+        worker = conversation.worker
+        self._conversation = conversation
         self._worker = worker
         self._watcher = watcher
         self._show = watcher.show
         self._stop = stop
-        self._messages = messages
-        self._run_usage = usage
-        self._usage = _sums(usage)
+        self._base: Version | None = None
+        self._version: Version | None = None
+        self._stream: TurnStream[DeepAgentDeps, Output] | None = None
+        self._is_in_directory = conversation.is_in_directory
+        self._used_before = RunUsage()
+        self._usage = Usage()
         self._started = worker.clock()
         self._todos = list(worker.deps.todos)
         self._announced: set[str] = set()
         self._output: str | None = None
         self._pending: list[Approval] = []
-        self._paused_file: str | None = None
+        self._has_answered = False
 
-    async def run(self, task: str, conversation: Conversation | None = None) -> Turn:
+    async def run(self, task: str, *, branch: str | None = None, waiting: Version | None = None) -> Turn:
         worker = self._worker
         self._show(StartEvent(task=task, directory=worker.directory, model=worker.model))
         error: Exception | None = None
         try:
-            await self._work(task, conversation)
-        except RunCancelled as caught:
-            self._messages = caught.all_messages() or self._messages
-            error = caught
+            await self._work(task, branch, waiting)
         except FORESEEN as caught:
             error = caught
         except Exception as caught:
             # A defect: readers of the events get their last one, then the traceback comes.
             await self._end(caught)
             raise
-        result = await self._end(error)
-        return Turn(result=result, messages=repair_messages(self._messages))
+        return Turn(result=await self._end(error), has_answered=self._has_answered)
 
-    async def _work(self, task: str, conversation: Conversation | None) -> None:
+    async def _work(self, task: str, branch: str | None, version: Version | None) -> None:
         """Run the agent until it answers, or until nobody answers it."""
-        if conversation is None:
-            conversation = await self._stream(task, None)
-        while conversation.deferred_tool_requests is not None:
-            results = await self._answer(conversation.deferred_tool_requests)
-            if results is None:
-                self._paused_file = self._keep(conversation)
+        conversation = self._conversation
+        if version is None:
+            self._base = await conversation.begin()
+            self._used_before = self._base.usage
+            limits = conversation.limits(self._used_before)
+            version = await self._run(
+                self._base.advance_stream(
+                    task,
+                    deps=self._worker.deps,
+                    branch=branch,
+                    usage_limits=limits,
+                    cancellation_token=self._stop,
+                )
+            )
+        else:
+            self._base = version
+            self._used_before = await conversation.used_before(version)
+            self._usage = self._sums(version.usage)
+            limits = conversation.limits(self._used_before)
+        while version.state == 'awaiting_approval':
+            self._version = version
+            answers = await self._answer(version)
+            if answers is None:
                 return
-            conversation = await self._stream(None, results)
+            by = self._worker.person if any(each.by == 'person' for each in answers.values()) else 'option'
+            version = await self._run(
+                version.resume_stream(
+                    {id: each.decision for id, each in answers.items()},
+                    by=by,
+                    deps=self._worker.deps,
+                    usage_limits=limits,
+                    cancellation_token=self._stop,
+                )
+            )
+        if isinstance(version.output, str):
+            self._output = version.output
 
-    async def _stream(self, prompt: str | None, results: DeferredToolResults | None) -> Conversation:
-        """Run the agent once, and return the conversation then."""
-        worker = self._worker
-        async with worker.agent.run_stream_events(
-            prompt,
-            message_history=self._messages,
-            deferred_tool_results=results,
-            deps=worker.deps,
-            usage=self._run_usage,
-            usage_limits=worker.deps.usage_limits,
-            cancellation_token=self._stop,
-        ) as events:
-            try:
-                async for event in events:
-                    await self._take(event)
-            finally:
-                self._settle(events)
-        result = events.result
-        assert result is not None  # noqa: S101 - else the events had ended by an exception
-        if isinstance(result.output, str):
-            self._output = result.output
-        return result.conversation
-
-    def _keep(self, conversation: Conversation) -> str:
+    async def _run(self, stream: TurnStream[DeepAgentDeps, Output]) -> Version:
+        """Run the agent once, and return the version then."""
+        self._stream = stream
         try:
-            return self._watcher.keep(conversation)
-        except OSError as error:
-            raise DeepAgentError(
-                f'The turn cannot be kept to be resumed: {error}. Nothing that waits has run.'
-            ) from error
+            async with stream:
+                async for event in stream.events():
+                    await self._take(event)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._settle(stream)
+        return stream.version
 
-    async def _answer(self, waiting: DeferredToolRequests) -> DeferredToolResults | None:
-        """Have the calls answered that wait; `None` if they are to wait on."""
-        pending = pending_approvals(waiting)
+    async def _settle(self, stream: TurnStream[DeepAgentDeps, Output]) -> None:
+        """Take the version, the todos and the usage as far as they got."""
+        self._report_usage()
+        if stream.deps is not None:
+            self._worker.deps.todos = list(stream.deps.todos)
+        if stream.version_id is not None:
+            self._is_in_directory = stream.backend in (None, self._worker.backend)
+            self._version = await self._conversation.settle(stream.version_id, is_in_directory=self._is_in_directory)
+        self._stream = None
+
+    async def _answer(self, version: Version) -> dict[str, Answer] | None:
+        """Have the calls answered that wait and have no answer yet; `None` if they are to wait on."""
+        open_ids = {each.pending_id for each in await self._conversation.store.approvals(version_id=version.id)}
+        pending = [call for call in version.pending if call.id in open_ids]
         self._pending = [approval_of(call) for call in pending]
         for approval in self._pending:
             self._show(ApprovalEvent(approval=approval))
-        answers = await self._watcher.decide(pending)
+        answers: Mapping[str, Answer] | None = await self._watcher.decide(pending) if pending else {}
         if answers is None:
             return None
         if self._stop.cancelled:
@@ -241,39 +213,42 @@ class _Running:
         for id, answer in answers.items():
             self._show(describe_answer(id, answer))
         self._pending = []
-        return answer_approvals(waiting, {id: answer.decision for id, answer in answers.items()})
-
-    def _settle(self, events: AgentRunEvents[Output]) -> None:
-        """Take the conversation and the usage as far as they got."""
-        try:
-            self._messages = events.all_messages()
-            self._report_usage()
-        except UserError:
-            pass  # the run was over before its first event, and there is nothing to take
+        self._has_answered = True
+        return dict(answers)
 
     async def _end(self, error: Exception | None) -> ResultEvent:
         await self._report_files()
-        worker = self._worker
+        worker, version = self._worker, self._version if self._conversation.is_kept else None
+        status, sentence = 'done', None
         if error is not None:
             status, sentence = describe_failure(error)
         elif self._pending:
-            status, sentence = 'paused', describe_pause(len(self._pending), self._paused_file)
-        else:
-            status, sentence = 'done', None
+            status, sentence = 'paused', describe_pause(len(self._pending), self._shown_version())
         result = ResultEvent(
             status=status,
             output=self._output,
             error=sentence,
             usage=self._usage,
-            files=await worker.backend.all_changes(),
+            files=await self._files(),
             has_all_files=worker.backend.has_seen_all,
             todos=list(worker.deps.todos),
             seconds=round(worker.clock() - self._started, 3),
             pending=self._pending if status == 'paused' else [],
-            paused_file=self._paused_file,
+            version=None if version is None else version.id,
+            store=None if version is None else self._conversation.store.url,
+            is_in_directory=self._is_in_directory,
+            has_files=version is None or version.tree is not None,
         )
         self._show(result)
         return result
+
+    async def _files(self) -> list[FileChange]:
+        if self._is_in_directory or self._base is None or self._version is None:
+            return await self._worker.backend.all_changes()
+        return await self._conversation.changes(self._base, self._version)
+
+    def _shown_version(self) -> str:
+        return '' if self._version is None else shown_id(self._version.id)
 
     async def _take(self, event: AgentStreamEvent | AgentRunResultEvent[Output]) -> None:
         """Turn an event of the run into events of the turn. Kinds that are not known here are no news to a person."""
@@ -309,7 +284,7 @@ class _Running:
                         text=part.model_response_str(wrap_if_error=False),
                     )
                 )
-                self._report_todos(self._worker.deps.todos)
+                self._report_todos()
                 await self._report_files()
                 self._report_usage()
             case _:
@@ -319,27 +294,30 @@ class _Running:
         for change in await self._worker.backend.take_changes():
             self._show(FileEvent(file=change))
 
-    def _report_todos(self, todos: Sequence[Todo]) -> None:
-        if list(todos) != self._todos:
-            self._todos = list(todos)
+    def _report_todos(self) -> None:
+        deps = None if self._stream is None else self._stream.deps
+        if deps is not None and list(deps.todos) != self._todos:
+            self._todos = list(deps.todos)
             self._show(TodosEvent(todos=self._todos))
 
     def _report_usage(self) -> None:
-        usage = _sums(self._run_usage)
+        run = None if self._stream is None else self._stream.usage
+        usage = self._usage if run is None else self._sums(run)
         if usage != self._usage:
             self._usage = usage
             self._show(UsageEvent(usage=usage))
+
+    def _sums(self, run: RunUsage) -> Usage:
+        """Return what the turn has used when its conversation has used so much."""
+        before = self._used_before
+        return Usage(
+            requests=run.requests - before.requests,
+            tool_calls=run.tool_calls - before.tool_calls,
+            input_tokens=run.input_tokens - before.input_tokens,
+            output_tokens=run.output_tokens - before.output_tokens,
+        )
 
 
 def _part_of_id(tool_call_id: str) -> str:
     """Return an id as it stands in that of a `PendingApproval`, where slashes part the ids on the way."""
     return tool_call_id.replace('%', '%25').replace('/', '%2F')
-
-
-def _sums(run: RunUsage) -> Usage:
-    return Usage(
-        requests=run.requests,
-        tool_calls=run.tool_calls,
-        input_tokens=run.input_tokens,
-        output_tokens=run.output_tokens,
-    )

@@ -33,6 +33,11 @@ class Surroundings:
     """Yields the terminal that a person can be asked at, if there is one."""
 
     @property
+    def person(self) -> str:
+        """Who uses the command line."""
+        return self.environment.get('USER') or self.environment.get('LOGNAME') or 'person'
+
+    @property
     def skills_directory(self) -> Path:
         """Where the person's own skills are."""
         return Path(self.environment.get('HOME') or '~').expanduser() / '.agents' / 'skills'

@@ -76,6 +76,10 @@ class WatchedBackend(LocalBackend):
         """Return every file that differs from what it was at the beginning, by path."""
         return [change for path in sorted(self._before) if (change := await self._change(path))]
 
+    def leave_unversioned(self) -> None:
+        """Let no version have the files."""
+        vars(self).update(track=None)  # on the instance: `isinstance(…, SupportsTracking)` looks for it by name
+
     def _begin(self) -> None:
         self._before: dict[str, Contents] = {}
         self._unreported: set[str] = set()

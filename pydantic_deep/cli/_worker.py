@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from pydantic import BaseModel, ConfigDict
-from pydantic_ai.usage import UsageLimits
+from pydantic_ai import Agent, DeferredToolRequests
 
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
@@ -14,7 +16,6 @@ from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 
 from ._approvals import ApprovalMode, interrupt_on
 from ._models import open_model
-from ._run import Worker
 from ._surroundings import Surroundings
 from ._watched import WatchedBackend, WatchedSandbox
 
@@ -33,8 +34,15 @@ SKILLS_MOUNT = '/skills'
 """Where commands in a sandbox see the directories of skills, numbered."""
 
 
+AGENT_NAME = 'command-line'
+"""The name of the agent, which its versions have."""
+
+Output: TypeAlias = str | DeferredToolRequests
+"""What a run ends with: an answer, or calls that wait."""
+
+
 class Settings(BaseModel):
-    """What the agent works with: what a person chose, and what a paused turn is resumed with."""
+    """What the agent works with: what a person chose, and what each version keeps to go on with."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -57,16 +65,35 @@ class Settings(BaseModel):
         return self.model_copy(update={'directory': directory, 'skills': tuple(skills)})
 
 
-def open_worker(
-    surroundings: Surroundings, settings: Settings, *, approvals: ApprovalMode, deps: DeepAgentDeps | None = None
-) -> Worker:
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """An agent in a directory: what a turn needs besides its task."""
+
+    agent: Agent[DeepAgentDeps, Output]
+    backend: WatchedBackend
+    deps: DeepAgentDeps
+    """Its backend is `backend`. Its todos are those of the last turn."""
+    skills: Skills
+    """The skills that the agent has."""
+    directory: str
+    """The directory, as the person wrote it."""
+    model: str
+    """The name of the model, as the person wrote it."""
+    max_tokens: int
+    """The budget of a turn."""
+    person: str
+    """Who answers where a person is asked."""
+    clock: Callable[[], float]
+    """Seconds that never go back."""
+
+
+def open_worker(surroundings: Surroundings, settings: Settings, *, approvals: ApprovalMode) -> Worker:
     """Return the agent in a directory.
 
     Args:
         surroundings: What it is given from outside.
         settings: What it works with.
         approvals: Whether calls wait.
-        deps: Those of a turn that is resumed.
 
     Raises:
         UnusableModelError: There is no model to work with.
@@ -77,22 +104,22 @@ def open_worker(
         backend = WatchedSandbox(settings.directory, read_only=_mounts(sources))
     else:
         backend = WatchedBackend(settings.directory)
-    limits = UsageLimits(request_limit=None, total_tokens_limit=settings.max_tokens)
-    deps = deps or DeepAgentDeps()
-    deps.backend, deps.usage_limits = backend, limits
     skills = Skills(sources)
     return Worker(
         agent=create_deep_agent(
             opened,
+            name=AGENT_NAME,
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
             capabilities=[skills],
         ),
         backend=backend,
-        deps=deps,
+        deps=DeepAgentDeps(backend=backend),
         skills=skills,
         directory=settings.directory,
         model=settings.model,
+        max_tokens=settings.max_tokens,
+        person=surroundings.person,
         clock=surroundings.clock,
     )
 

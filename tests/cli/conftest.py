@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from pydantic_ai.models import Model
@@ -15,14 +16,17 @@ from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._app import app
 from pydantic_deep.cli._approvals import ApprovalMode
-from pydantic_deep.cli._run import Worker
+from pydantic_deep.cli._conversation import Conversation, open_conversation
 from pydantic_deep.cli._surroundings import Surroundings
 from pydantic_deep.cli._terminal import Terminal
-from pydantic_deep.cli._worker import MAX_TOKENS, Settings, open_worker
+from pydantic_deep.cli._worker import MAX_TOKENS, Settings, Worker, open_worker
+from pydantic_deep.store import Store, open_store
 from pydantic_deep.testing import FakeClock
 
+Steady: TypeAlias = Callable[[str], str]
 Invoke: TypeAlias = Callable[..., Result]
 MakeWorker: TypeAlias = Callable[..., Worker]
+MakeConversation: TypeAlias = Callable[..., Conversation]
 
 
 @pytest.fixture
@@ -70,6 +74,18 @@ def make_terminal() -> type[ScriptedTerminal]:
 
 
 @pytest.fixture
+def steady(tmp_path: Path) -> Steady:
+    """Replace what is another with each run: ids of versions, and the directories of the test."""
+
+    def replace(text: str) -> str:
+        return re.sub(r'\b(version|resume|checkout|show|from) [0-9a-f]{8}\b', r'\1 01234567', text).replace(
+            str(tmp_path), '/tmp'
+        )
+
+    return replace
+
+
+@pytest.fixture
 def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Invoke:
     """Run the command line in the directory; standard streams are no terminal."""
     monkeypatch.chdir(work)
@@ -113,5 +129,24 @@ def make_worker(work: Path, clock: FakeClock) -> MakeWorker:
         surroundings = Surroundings(models={'given': model}, environment={'HOME': '/nowhere'}, clock=clock.monotonic)
         settings = Settings(directory=str(work), model='given', max_tokens=max_tokens, sandbox=sandbox)
         return open_worker(surroundings, settings, approvals=approvals)
+
+    return make
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[Store]:
+    """A store in memory."""
+    async with open_store('memory:') as store:
+        yield store
+
+
+@pytest.fixture
+def make_conversation(make_worker: MakeWorker, store: Store) -> MakeConversation:
+    """Make a conversation in the directory that begins with its next turn."""
+
+    def make(model: Model, *, max_tokens: int = MAX_TOKENS, **options: Any) -> Conversation:
+        worker = make_worker(model, max_tokens=max_tokens, **options)
+        settings = Settings(directory=worker.directory, model=worker.model, max_tokens=max_tokens)
+        return open_conversation(worker, settings, store)
 
     return make

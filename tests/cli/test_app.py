@@ -14,11 +14,14 @@ from typer.testing import Result
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
+Steady = Callable[[str], str]
 
 PLAN = [{'content': 'Write it', 'status': 'in_progress'}, {'content': 'Read it', 'status': 'pending'}]
 
 
-def test_the_answer_goes_to_standard_output_and_the_work_to_standard_error(invoke: Invoke, work: Path) -> None:
+def test_the_answer_goes_to_standard_output_and_the_work_to_standard_error(
+    invoke: Invoke, work: Path, steady: Steady
+) -> None:
     model = ScriptedModel(
         ['I plan.', call('write_todos', todos=PLAN)],
         call('write_file', path='/note.md', content='# One\n\ntwo\n'),
@@ -29,7 +32,7 @@ def test_the_answer_goes_to_standard_output_and_the_work_to_standard_error(invok
     result = invoke('run', 'Write a note', '--approvals=allow', model=model)
     assert result.exit_code == 0
     assert result.stdout == '**Done.**\n'
-    assert result.stderr == snapshot("""\
+    assert steady(result.stderr) == snapshot("""\
 given in .
 I plan.
 ✓ write_todos  2 todos, 0 completed
@@ -40,6 +43,7 @@ I plan.
 ↻ read_file /nothing.md  /nothing.md does not exist. Similar: /note.md
 created /note.md +3 -0
 5 requests, 3 tool calls, 500 tokens in, 50 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
 """)
     assert (work / 'note.md').read_text() == '# One\n\ntwo\n'
 
@@ -93,6 +97,8 @@ def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
     assert [event['type'] for event in events] == snapshot(
         ['start', 'usage', 'tool_call', 'tool_result', 'usage', 'text', 'usage', 'result']
     )
+    assert len(events[-1].pop('version')) == 36
+    assert events[-1].pop('store').endswith('/state/pydantic-deep/agents.db')
     assert events[-1] == snapshot(
         {
             'type': 'result',
@@ -105,7 +111,8 @@ def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
             'todos': [],
             'seconds': 0.0,
             'pending': [],
-            'paused_file': None,
+            'is_in_directory': True,
+            'has_files': True,
         }
     )
 

@@ -19,6 +19,7 @@ from pydantic_deep.cli._editor import EditingFailedError
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
+Steady = Callable[[str], str]
 MakeTerminal = Callable[..., Any]
 
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
@@ -36,7 +37,7 @@ def events(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-def test_yes_lets_the_call_run(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+def test_yes_lets_the_call_run(invoke: Invoke, make_terminal: MakeTerminal, work: Path, steady: Steady) -> None:
     terminal = make_terminal('y')
     result = invoke('run', 'Go', model=ScriptedModel(EDIT, told), terminal=terminal)
     assert (result.exit_code, result.stdout) == (0, 'edit_file: Replaced 1 match at line 2.\n')
@@ -55,11 +56,12 @@ def test_yes_lets_the_call_run(invoke: Invoke, make_terminal: MakeTerminal, work
   │ +lily
 [y]es  [n]o  [e]dit  [a]lways edit_file in this conversation  [?]
 """)
-    assert result.stderr == snapshot("""\
+    assert steady(result.stderr) == snapshot("""\
 given in .
 ✓ edit_file /poem.txt  Replaced 1 match at line 2.
 changed /poem.txt +1 -1
 2 requests, 1 tool call, 200 tokens in, 20 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
 """)
 
 
@@ -188,7 +190,7 @@ def test_arguments_that_the_tool_refuses_are_a_failed_call(invoke: Invoke, make_
 
 
 def test_a_subagents_call_is_asked_with_its_way_and_shown_below_its_task(
-    invoke: Invoke, make_terminal: MakeTerminal, work: Path
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path, steady: Steady
 ) -> None:
     task = call('task', subagent='general-purpose', description='Fix it')
     model = ScriptedModel(task, call('read_file', path='/poem.txt'), [EDIT, 'Working.'], 'Fixed.', told)
@@ -197,7 +199,7 @@ def test_a_subagents_call_is_asked_with_its_way_and_shown_below_its_task(
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
     assert '  subagent: general-purpose\n' in terminal.shown
     assert result.stdout == 'task: Fixed.\n'
-    assert result.stderr == snapshot("""\
+    assert steady(result.stderr) == snapshot("""\
 given in .
 · task general-purpose Fix it
   ✓ read_file /poem.txt  2 lines
@@ -205,6 +207,7 @@ given in .
 ✓ task general-purpose Fix it  Fixed.
 changed /poem.txt +1 -1
 5 requests, 3 tool calls, 500 tokens in, 50 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
 """)
 
 

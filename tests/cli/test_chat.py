@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
-import anyio
 import pytest
 from prompt_toolkit.history import InMemoryHistory
 from pydantic_ai.exceptions import ModelConnectionError
@@ -19,15 +19,15 @@ from typer.testing import Result
 from pydantic_deep.cli._approvals import ApprovalMode
 from pydantic_deep.cli._ask import Asker
 from pydantic_deep.cli._chat import Chat, open_history
+from pydantic_deep.cli._conversation import Conversation
 from pydantic_deep.cli._present import decide_by
-from pydantic_deep.cli._run import Worker
 from pydantic_deep.cli._surroundings import Surroundings
 from pydantic_deep.cli._watched import WatchedBackend
 from pydantic_deep.skills import Skills
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
-MakeWorker = Callable[..., Worker]
+MakeConversation = Callable[..., Conversation]
 
 PLAN = [{'content': 'Write it', 'status': 'in_progress'}]
 
@@ -156,9 +156,10 @@ def test_a_skill_that_cannot_be_read_any_more_is_said(invoke: Invoke, haiku: Pat
     assert 'SKILL.md' in result.stderr.splitlines()[-1]
 
 
-def test_skills_of_a_directory_that_is_gone_are_said(make_worker: MakeWorker, tmp_path: Path) -> None:
-    worker = make_worker(ScriptedModel())
-    worker = replace(worker, skills=Skills([tmp_path / 'gone']))
+@pytest.mark.anyio
+async def test_skills_of_a_directory_that_is_gone_are_said(make_conversation: MakeConversation, tmp_path: Path) -> None:
+    conversation = make_conversation(ScriptedModel())
+    conversation.worker = replace(conversation.worker, skills=Skills([tmp_path / 'gone']))
     console = Console(file=StringIO())
     lines = iter(['/skills', '/haiku', '/quit'])
 
@@ -166,8 +167,8 @@ def test_skills_of_a_directory_that_is_gone_are_said(make_worker: MakeWorker, tm
         return next(lines)
 
     asker = Asker(surroundings=Surroundings(environment={}))
-    chat = Chat(worker, console, asker, decide_by(ApprovalMode.allow, asker), prints_answers=True)
-    assert anyio.run(chat.talk, ask) == 0
+    chat = Chat(conversation, console, asker, decide_by(ApprovalMode.allow, asker), prints_answers=True)
+    assert await chat.talk(ask) == 0
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count('gone') == 2
 
@@ -176,3 +177,25 @@ def test_a_list_of_files_with_holes_says_so(invoke: Invoke, monkeypatch: pytest.
     monkeypatch.setattr(WatchedBackend, 'has_seen_all', False)
     result = invoke('chat', model=ScriptedModel(), stdin='/files\n')
     assert 'Commands may have changed more files' in result.stderr
+
+
+def test_who_stops_at_a_question_goes_on_and_nothing_waits(
+    invoke: Invoke, make_terminal: Callable[..., Any], work: Path
+) -> None:
+    write = call('write_file', path='/a.txt', content='a\n')
+    model = ScriptedModel(write, 'Second.')
+    result = invoke('chat', model=model, stdin='One\nTwo\n', terminal=make_terminal(KeyboardInterrupt()))
+    assert (result.exit_code, result.stdout) == (0, 'Second.\n')
+    assert not (work / 'a.txt').exists()
+    assert 'One' in str(model.requests[1].messages)
+    waiting = invoke('resume')
+    assert waiting.stderr == f'Nothing that ran in {work} waits for an approval.\n'
+
+
+def test_it_goes_on_from_an_earlier_one(invoke: Invoke) -> None:
+    invoke('chat', model=ScriptedModel(call('write_todos', todos=PLAN), 'First.'), stdin='One\n')
+    model = ScriptedModel('Second.')
+    result = invoke('chat', '--continue', model=model, stdin='/todos\nTwo\n')
+    assert (result.exit_code, result.stdout) == (0, 'Second.\n')
+    assert '▸ Write it' in result.stderr
+    assert 'One' in str(model.requests[0].messages)

@@ -11,17 +11,17 @@ import anyio
 import pytest
 from inline_snapshot import snapshot
 from pydantic_ai import CancellationToken
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
-from pydantic_ai.workspaces import WorkspaceRef
 
 from pydantic_deep.approvals import PendingApproval
 from pydantic_deep.cli._approvals import Answer, ApprovalMode, Decide, allow_all, pause_all
+from pydantic_deep.cli._conversation import Conversation
 from pydantic_deep.cli._events import EVENTS, Event, ResultEvent, TextEvent, ToolCallEvent, ToolResultEvent, render_json
-from pydantic_deep.cli._run import Show, Turn, Watcher, Worker, run_turn
+from pydantic_deep.cli._run import Show, Turn, Watcher, run_turn
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
 
-MakeWorker = Callable[..., Worker]
+MakeConversation = Callable[..., Conversation]
 
 pytestmark = pytest.mark.anyio
 
@@ -29,17 +29,17 @@ PLAN = [{'content': 'Add a line', 'status': 'completed'}]
 
 
 def watch(show: Show, decide: Decide = allow_all) -> Watcher:
-    return Watcher(show=show, decide=decide, keep=lambda conversation: 'kept')
+    return Watcher(show=show, decide=decide)
 
 
-async def run(worker: Worker, task: str = 'Go', history: list[ModelMessage] | None = None) -> tuple[list[Event], Turn]:
+async def run(conversation: Conversation, task: str = 'Go') -> tuple[list[Event], Turn]:
     events: list[Event] = []
     watcher = watch(events.append)
-    turn = await run_turn(worker, task, history=history or [], stop=CancellationToken(), watcher=watcher)
+    turn = await run_turn(conversation, task, stop=CancellationToken(), watcher=watcher)
     return events, turn
 
 
-async def test_the_events_of_a_turn(make_worker: MakeWorker, work: Path, clock: FakeClock) -> None:
+async def test_the_events_of_a_turn(make_conversation: MakeConversation, work: Path, clock: FakeClock) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> str:
         clock.advance(2.5)
         return 'Done.'
@@ -53,9 +53,12 @@ async def test_the_events_of_a_turn(make_worker: MakeWorker, work: Path, clock: 
         call('read_file', path='/nothing.txt'),
         answer,
     )
-    worker = make_worker(model)
-    events, turn = await run(worker)
+    conversation = make_conversation(model)
+    events, turn = await run(conversation)
     dumped = [EVENTS.dump_python(event) for event in events]
+    version = dumped[-1].pop('version')
+    assert conversation.tip is not None
+    assert version == conversation.tip.id
     assert [e['tool'] for e in dumped if e['type'] == 'tool_result'] == ['edit_file', 'write_todos', 'read_file']
     assert [e for e in dumped if e['type'] not in ('tool_call', 'tool_result', 'usage', 'start')] == snapshot(
         [
@@ -94,59 +97,64 @@ async def test_the_events_of_a_turn(make_worker: MakeWorker, work: Path, clock: 
                 'todos': [{'content': 'Add a line', 'status': 'completed'}],
                 'seconds': 2.5,
                 'pending': [],
-                'paused_file': None,
+                'store': 'memory:',
+                'is_in_directory': True,
+                'has_files': True,
             },
         ]
     )
     assert dumped[0] == {'type': 'start', 'task': 'Go', 'directory': str(work), 'model': 'given'}
-    assert dumped[-1] == EVENTS.dump_python(turn.result)
+    assert dumped[-1] | {'version': version} == EVENTS.dump_python(turn.result)
     assert [e['usage']['requests'] for e in dumped if e['type'] == 'usage'][-1] == 3
     assert (work / 'poem.txt').read_text() == 'rose\nlily\noak\n'
 
 
-async def test_a_failed_call_is_told_as_failed(make_worker: MakeWorker) -> None:
-    events, _ = await run(make_worker(ScriptedModel(call('read_file', path='/nothing.txt'), 'No.')))
+async def test_a_failed_call_is_told_as_failed(make_conversation: MakeConversation) -> None:
+    events, _ = await run(make_conversation(ScriptedModel(call('read_file', path='/nothing.txt'), 'No.')))
     (result,) = [event for event in events if isinstance(event, ToolResultEvent)]
     assert (result.tool, result.outcome) == ('read_file', 'failed')
     assert '/nothing.txt does not exist' in result.text
 
 
-async def test_arguments_that_are_no_json_are_shown_as_they_are(make_worker: MakeWorker) -> None:
+async def test_arguments_that_are_no_json_are_shown_as_they_are(make_conversation: MakeConversation) -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
         if len(messages) == 1:
             yield {0: DeltaToolCall(name='ls', json_args='{"path": ', tool_call_id='x')}
         else:
             yield 'Done.'
 
-    events, _ = await run(make_worker(FunctionModel(stream_function=stream)))
+    events, _ = await run(make_conversation(FunctionModel(stream_function=stream)))
     (asked,) = [event for event in events if isinstance(event, ToolCallEvent)]
     assert asked.args == {'INVALID_JSON': '{"path": '}
 
 
-async def test_the_next_turn_knows_the_one_before(make_worker: MakeWorker) -> None:
+async def test_the_next_turn_knows_the_one_before(make_conversation: MakeConversation) -> None:
     model = ScriptedModel('First.', 'Second.')
-    worker = make_worker(model)
-    _, first = await run(worker, 'One')
-    _, second = await run(worker, 'Two', first.messages)
+    conversation = make_conversation(model)
+    await run(conversation, 'One')
+    await run(conversation, 'Two')
     assert len(model.requests[1].messages) == 3
-    assert len(second.messages) == 4
+    assert conversation.tip is not None
+    assert conversation.tip.message_count == 4
 
 
-async def test_a_turn_runs_as_long_as_its_budget_and_not_fifty_requests(make_worker: MakeWorker) -> None:
+async def test_a_turn_runs_as_long_as_its_budget_and_not_fifty_requests(make_conversation: MakeConversation) -> None:
     model = ScriptedModel(*[call('ls')] * 60, 'Done.')
-    _, turn = await run(make_worker(model))
+    _, turn = await run(make_conversation(model))
     assert (turn.result.status, turn.result.usage.requests) == ('done', 61)
 
 
-async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(make_worker: MakeWorker, work: Path) -> None:
+async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(
+    make_conversation: MakeConversation, work: Path
+) -> None:
     model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), then=lambda messages, info: call('ls'))
-    _, turn = await run(make_worker(model, max_tokens=250))
+    _, turn = await run(make_conversation(model, max_tokens=250))
     assert (turn.result.status, turn.result.output) == ('limit', None)
     assert turn.result.usage.requests == 3
     assert [file.path for file in turn.result.files] == ['/a.txt']
 
 
-async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_worker: MakeWorker) -> None:
+async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversation: MakeConversation) -> None:
     stop = CancellationToken()
 
     async def wait_until_stopped(messages: list[ModelMessage], info: AgentInfo) -> str:
@@ -154,17 +162,21 @@ async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_worker: Ma
         await anyio.sleep_forever()
         raise AssertionError('unreachable')
 
-    worker = make_worker(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
-    turn = await run_turn(worker, 'Look', stop=stop, watcher=watch(lambda event: None))
+    conversation = make_conversation(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
+    turn = await run_turn(conversation, 'Look', stop=stop, watcher=watch(lambda event: None))
     assert (turn.result.status, turn.result.error) == ('interrupted', 'Interrupted. What was done stays done.')
-    requests = [message for message in turn.messages if isinstance(message, ModelRequest)]
+    assert conversation.tip is not None
+    assert conversation.tip.state == 'interrupted'
+    requests = [message for message in await conversation.tip.messages() if isinstance(message, ModelRequest)]
     returns = [part.content for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
     assert returns == ['poem.txt (12 bytes)']
-    _, second = await run(worker, 'And?', turn.messages)
+    _, second = await run(conversation, 'And?')
     assert second.result.output == 'Here I am.'
 
 
-async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(make_worker: MakeWorker) -> None:
+async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
+    make_conversation: MakeConversation,
+) -> None:
     stop = CancellationToken()
 
     def stop_at_the_call(event: Event) -> None:
@@ -172,57 +184,71 @@ async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(mak
             stop.cancel()
 
     model = ScriptedModel(call('ls'), 'Here I am.')
-    worker = make_worker(model)
-    turn = await run_turn(worker, 'Look', stop=stop, watcher=watch(stop_at_the_call))
-    _, second = await run(worker, 'And?', turn.messages)
+    conversation = make_conversation(model)
+    await run_turn(conversation, 'Look', stop=stop, watcher=watch(stop_at_the_call))
+    _, second = await run(conversation, 'And?')
     assert second.result.output == 'Here I am.'
     assert [(part.tool_name, part.outcome) for part in model.requests[1].tool_returns] == [('ls', 'interrupted')]
 
 
-async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_worker: MakeWorker) -> None:
-    worker = make_worker(ScriptedModel('First.'))
-    _, first = await run(worker)
+async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_conversation: MakeConversation) -> None:
+    conversation = make_conversation(ScriptedModel('First.'))
+    await run(conversation)
+    assert conversation.tip is not None
+    history = await conversation.tip.messages()
     stop = CancellationToken()
     stop.cancel()
-    turn = await run_turn(worker, 'Two', history=first.messages, stop=stop, watcher=watch(lambda event: None))
+    turn = await run_turn(conversation, 'Two', stop=stop, watcher=watch(lambda event: None))
     assert turn.result.status == 'interrupted'
-    assert turn.messages[: len(first.messages)] == first.messages
+    assert (await conversation.tip.messages())[: len(history)] == history
 
 
-async def test_a_turn_that_cannot_begin_keeps_the_history(make_worker: MakeWorker) -> None:
-    elsewhere = ModelResponse(parts=[TextPart('Hi.')], workspace_ref=WorkspaceRef(provider='other', id='x'))
-    history: list[ModelMessage] = [ModelRequest.user_text_prompt('Hello'), elsewhere]
-    _, turn = await run(make_worker(ScriptedModel()), 'Go', history)
+async def test_a_turn_that_cannot_be_kept_fails_and_the_conversation_goes_on(
+    make_conversation: MakeConversation,
+) -> None:
+    conversation = make_conversation(ScriptedModel('First.', 'Third.'))
+    await run(conversation)
+    before = conversation.tip
+    watcher = watch(lambda event: None)
+    turn = await run_turn(conversation, 'Two', branch='main', stop=CancellationToken(), watcher=watcher)
     assert turn.result.status == 'failed'
-    assert turn.messages == history
+    assert turn.result.error == "The conversation has a branch 'main' already. Choose another name."
+    assert conversation.tip == before
+    _, third = await run(conversation, 'Three')
+    assert third.result.output == 'Third.'
 
 
-async def test_pieces_without_text_are_no_news(make_worker: MakeWorker) -> None:
+async def test_pieces_without_text_are_no_news(make_conversation: MakeConversation) -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         for piece in ('', 'Do', '', 'ne.'):
             yield piece
 
-    events, _ = await run(make_worker(FunctionModel(stream_function=stream)))
+    events, _ = await run(make_conversation(FunctionModel(stream_function=stream)))
     assert [event.text for event in events if isinstance(event, TextEvent)] == ['Do', 'ne.']
 
 
-async def test_a_defect_ends_the_events_and_is_raised(make_worker: MakeWorker) -> None:
+async def test_a_defect_ends_the_events_and_is_raised(make_conversation: MakeConversation) -> None:
     events: list[Event] = []
-    worker = make_worker(ScriptedModel(ZeroDivisionError('a defect')))
+    conversation = make_conversation(ScriptedModel(ZeroDivisionError('a defect')))
     with pytest.raises(ZeroDivisionError):
-        await run_turn(worker, 'Go', stop=CancellationToken(), watcher=watch(events.append))
+        await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watch(events.append))
     assert isinstance(events[-1], ResultEvent)
     assert (events[-1].status, events[-1].error) == ('failed', 'a defect')
 
 
-async def test_files_of_a_directory_that_is_gone_are_removed(make_worker: MakeWorker, work: Path) -> None:
+async def test_a_directory_that_is_gone_is_a_failure_and_its_files_are_removed(
+    make_conversation: MakeConversation, work: Path
+) -> None:
     def remove(messages: list[ModelMessage], info: AgentInfo) -> str:
         shutil.rmtree(work)
         return 'Done.'
 
     _, turn = await run(
-        make_worker(ScriptedModel(call('edit_file', path='/poem.txt', old_string='rose', new_string='oak'), remove))
+        make_conversation(
+            ScriptedModel(call('edit_file', path='/poem.txt', old_string='rose', new_string='oak'), remove)
+        )
     )
+    assert turn.result.status == 'failed'
     assert [(file.change, file.removed_lines) for file in turn.result.files] == [('removed', 2)]
 
 
@@ -234,26 +260,30 @@ def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
     assert EVENTS.validate_python(json.loads(line)) == event
 
 
-async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(make_worker: MakeWorker, work: Path) -> None:
+async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
+    make_conversation: MakeConversation, work: Path
+) -> None:
     stop = CancellationToken()
 
     async def stop_and_allow(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
         stop.cancel()
         return await allow_all(pending)
 
-    worker = make_worker(ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask)
+    conversation = make_conversation(
+        ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask
+    )
     events: list[Event] = []
-    turn = await run_turn(worker, 'Go', stop=stop, watcher=watch(events.append, stop_and_allow))
+    turn = await run_turn(conversation, 'Go', stop=stop, watcher=watch(events.append, stop_and_allow))
     assert (turn.result.status, turn.result.pending) == ('interrupted', [])
     assert not (work / 'a.txt').exists()
     assert [event.type for event in events if event.type.startswith('approval')] == ['approval']
 
 
-async def test_a_turn_that_waits_and_has_no_place_to_be_kept_fails(make_worker: MakeWorker, work: Path) -> None:
-    worker = make_worker(ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask)
+async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: MakeConversation) -> None:
+    write = call('write_file', path='/a.txt', content='a\n')
+    conversation = make_conversation(ScriptedModel(write), approvals=ApprovalMode.ask)
     watcher = Watcher(show=lambda event: None, decide=pause_all)
-    turn = await run_turn(worker, 'Go', stop=CancellationToken(), watcher=watcher)
-    assert turn.result.status == 'failed'
-    assert turn.result.error == (
-        'The turn cannot be kept to be resumed: there is no place for it. Nothing that waits has run.'
-    )
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    assert conversation.tip is not None
+    assert (turn.result.status, turn.result.version) == ('paused', conversation.tip.id)
+    assert [pending.tool for pending in conversation.tip.pending] == ['write_file']

@@ -29,8 +29,8 @@ from typer.testing import Result
 from pydantic_deep.cli import _terminal
 from pydantic_deep.cli._approvals import ApprovalMode
 from pydantic_deep.cli._chat import chat
+from pydantic_deep.cli._conversation import Conversation
 from pydantic_deep.cli._interrupts import SHOW_CURSOR, stop_on_interrupt
-from pydantic_deep.cli._run import Worker
 from pydantic_deep.cli._surroundings import Surroundings
 from pydantic_deep.cli._terminal import Terminal, open_terminal
 from pydantic_deep.testing import ScriptedModel
@@ -38,7 +38,7 @@ from pydantic_deep.testing import ScriptedModel
 pytestmark = pytest.mark.anyio
 
 Invoke = Callable[..., Result]
-MakeWorker = Callable[..., Worker]
+MakeConversation = Callable[..., Conversation]
 
 COLUMNS = 61
 
@@ -108,14 +108,17 @@ def test_there_may_be_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 async def test_a_chat_at_a_terminal_goes_on_after_ctrl_c_at_the_prompt(
-    make_worker: MakeWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, 'stdin', Screen())
     model = ScriptedModel('There are two.')
     surroundings = Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)})
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text('Never mi\x03How many?\r\x04')
-        assert await chat(make_worker(model), surroundings, ApprovalMode.allow) == 0
+        assert await chat(make_conversation(model), surroundings, ApprovalMode.allow) == 0
     assert [message for message in model.requests[0].messages if 'Never' in str(message)] == []
     shown = capsys.readouterr().out
     assert 'Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.' in shown.splitlines()

@@ -11,9 +11,8 @@ import pytest
 
 from pydantic_deep.cli import _watched
 from pydantic_deep.cli._events import FileChange
-from pydantic_deep.cli._run import Worker
 from pydantic_deep.cli._watched import WatchedBackend, WatchedSandbox, describe_change
-from pydantic_deep.cli._worker import check_worker
+from pydantic_deep.cli._worker import Worker, check_worker
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep_backends import (
     BackendUnavailableError,

@@ -1,0 +1,219 @@
+"""One conversation in a directory: the version that its next turn begins from, and where its head goes.
+
+A turn works in the directory itself if that has the files of the version, and the head of the conversation follows. A
+turn from another version works on a copy of its files; the directory and the head stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from pydantic_deep.approvals import Deny
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, WorkspaceRecord, new_id
+from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
+
+from ._events import FileChange
+from ._measure import is_small
+from ._names import DIRECTORY, Names, shown_id
+from ._worker import Output, Settings, Worker
+
+Version = AgentVersion[DeepAgentDeps, Output]
+"""A version that the command line made."""
+
+WENT_ON = 'The turn was stopped, and the person went on without this call.'
+"""What is kept of calls that wait when a person stops the turn and says something else."""
+
+
+SETTINGS = 'settings'
+"""The key in the metadata of a version under which what its agent works with is."""
+
+
+class WaitingVersionError(DeepAgentError):
+    """A turn cannot begin from a version that waits for a person."""
+
+
+class ForeignVersionError(DeepAgentError):
+    """A version of another program: its agent is not known here."""
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """A conversation that goes on."""
+
+    worker: Worker
+    store: Store
+    versions: VersionedAgent[DeepAgentDeps, Output]
+    """The agent of the worker, on the store."""
+    names: Names
+    """What versions are called in the directory."""
+    metadata: Mapping[str, object]
+    """What is kept with each version: the settings of the worker among them."""
+    tip: Version | None = None
+    """The version that the next turn goes on from; `None` before the first turn."""
+    is_in_directory: bool = True
+    """Whether the next turn belongs in the directory, however it was changed since."""
+    is_kept: bool = True
+    """Whether the store outlives this process."""
+
+    async def go_on_from(self, name: str) -> None:
+        """Let the next turn go on from a version.
+
+        Args:
+            name: Its name. Unless the directory has its files, the turn works on a copy of them.
+
+        Raises:
+            UnknownVersionError: The name means none.
+            WaitingVersionError: It waits for a person.
+        """
+        record, head = await self.names.find(name), await self.names.find_head()
+        if record.state == 'awaiting_approval':
+            shown = shown_id(record.id)
+            raise WaitingVersionError(
+                f'The version {shown} waits for an approval. Answer it with `pydantic-deep resume {shown}`, or go on '
+                f'before it with `--from {shown}~`.'
+            )
+        self.tip = await self.versions.load(record.id, backend=self.worker.backend)
+        self.is_in_directory = head is not None and head.id == record.id
+        self.worker.deps.todos = self.tip.todos
+
+    async def go_on_with(self, record: VersionRecord) -> None:
+        """Let the turn go on that ends with a version which waits: in the directory if it was there."""
+        self.tip = await self.versions.load(record.id, backend=self.worker.backend)
+        self.worker.deps.todos = self.tip.todos
+        kept = await self.store.conversation(record.conversation_id)
+        self.is_in_directory = kept is not None and kept.head_id == record.id  # it does not follow turns on copies
+        if self.is_in_directory:
+            await self._hold(self.tip)
+
+    async def begin(self) -> Version:
+        """Return the version that the next turn goes on from."""
+        if self.tip is None:
+            self.tip = await self._create()
+        if self.is_in_directory:
+            await self._hold(self.tip)
+        known: dict[str, object] = json.loads(self.tip.record.metadata)
+        if known != (wanted := {**known, **self.metadata}):
+            self.tip = await self.tip.with_metadata(wanted)
+            if self.is_in_directory:
+                await self._hold(self.tip)
+        return self.tip
+
+    async def settle(self, version_id: str, *, is_in_directory: bool) -> Version:
+        """Go on from a version from now on; the head of the conversation follows if the directory has its files."""
+        self.tip = await self.versions.load(version_id, backend=self.worker.backend)
+        self.is_in_directory = is_in_directory
+        if is_in_directory:
+            await self.versions.conversation(self.tip.conversation_id).move_to(self.tip)
+        return self.tip
+
+    async def abandon(self, version: Version) -> None:
+        """Go on before the calls that a version waits for, which never run: a person has stopped the turn."""
+        inbox = ApprovalInbox(self.store)
+        for item in await self.store.approvals(version_id=version.id):
+            await inbox.answer(item.id, Deny(WENT_ON), reason=WENT_ON)
+        await self.store.claim_approvals(version.id, new_id())  # nobody resumes it any more
+        steps = await version.steps()
+        if steps:
+            self.tip = await self.versions.load(steps[-1].id, backend=self.worker.backend)
+
+    async def used_before(self, version: Version) -> RunUsage:
+        """Return what the conversation had used before the turn that a version is part of."""
+        while version.state == 'awaiting_approval' and version.parent_id is not None:
+            try:
+                version = await self.versions.load(version.parent_id)
+            except VersionNotFoundError:
+                return RunUsage()
+        return version.usage
+
+    def limits(self, before: RunUsage) -> UsageLimits:
+        """Return what a turn may use that begins when so much is used."""
+        return UsageLimits(request_limit=None, total_tokens_limit=before.total_tokens + self.worker.max_tokens)
+
+    async def changes(self, before: Version, after: Version) -> list[FileChange]:
+        """Return the files that a turn on a copy changed, by path."""
+        top = (await self.worker.backend.working_dir()).rstrip('/')
+        kinds = {'added': 'created', 'changed': 'changed', 'removed': 'removed'}
+        diff = await before.diff(after)
+        return [
+            FileChange(
+                path=f'{top}{file.path}',
+                change=kinds[file.kind],  # pyright: ignore[reportArgumentType] - all of them
+                added_lines=count_lines(file.diff, '+'),
+                removed_lines=count_lines(file.diff, '-'),
+            )
+            for file in diff.files
+        ]
+
+    def forget(self) -> None:
+        """Begin another conversation with the next turn."""
+        self.tip, self.is_in_directory = None, True
+
+    async def _create(self) -> Version:
+        backend = self.worker.backend
+        if self.is_kept and not await is_small(backend):
+            backend.leave_unversioned()
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', UnversionedFilesWarning)  # the result says it
+            return await self.versions.create(metadata=self.metadata, backend=backend, deps=self.worker.deps)
+
+    async def _hold(self, version: Version) -> None:
+        """Let the directory count as that of a version, with what was changed in it since as an edit of that."""
+        workspace = self.names.workspace
+        held = await self.store.workspace(workspace)
+        if held is None or held.version_id == version.id or version.tree is None:
+            return
+        if await self.store.claim_workspace(workspace, new_id(), held.version_id):
+            await self.store.commit(Commit(workspaces=[WorkspaceRecord(workspace, version.id, None)]))
+
+
+def open_conversation(worker: Worker, settings: Settings, store: Store, *, is_kept: bool = True) -> Conversation:
+    """Return a conversation that begins with its next turn.
+
+    Args:
+        worker: The agent and its directory.
+        settings: What it was made of.
+        store: Where its versions go.
+        is_kept: Whether they stay there. If not, files are in none of them.
+    """
+    if not is_kept:
+        worker.backend.leave_unversioned()
+    kept = settings.absolute()
+    return Conversation(
+        worker=worker,
+        store=store,
+        versions=VersionedAgent(worker.agent, store),
+        names=Names(store=store, directory=kept.directory),
+        metadata={DIRECTORY: kept.directory, SETTINGS: kept.model_dump(mode='json')},
+        is_kept=is_kept,
+    )
+
+
+def settings_of(record: VersionRecord) -> Settings:
+    """Return what the agent of a version works with.
+
+    Raises:
+        ForeignVersionError: Another program made it.
+    """
+    found: object = json.loads(record.metadata).get(SETTINGS)
+    try:
+        return Settings.model_validate(found)
+    except ValidationError:
+        raise ForeignVersionError(
+            f'The version {shown_id(record.id)} was made by another program, with the agent {record.agent_name!r}. '
+            'Only that can go on with it.'
+        ) from None
+
+
+def count_lines(diff: str | None, sign: str) -> int | None:
+    """Return how many lines a unified diff adds or removes; `None` where there is none."""
+    if diff is None:
+        return None
+    return sum(line.startswith(sign) for line in diff.split('\n')[2:])

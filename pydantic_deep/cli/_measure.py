@@ -1,0 +1,53 @@
+"""Whether a directory is small enough to keep its files in versions: all that no `.gitignore` names are read for one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio.to_thread
+
+from pydantic_deep.versions._file_rules import GitRules
+from pydantic_deep_backends import LocalBackend
+from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
+
+MAX_FILES = 50_000
+"""How many files a directory may have: some seconds at the beginning of a conversation."""
+
+MAX_BYTES = 500_000_000
+"""How much may be in them: the first version has them all in memory at once."""
+
+
+async def is_small(backend: LocalBackend, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES) -> bool:
+    """Return whether the files of a directory that no `.gitignore` names are within both bounds; nothing is read."""
+    root = Path(backend.ref.id)
+    return await anyio.to_thread.run_sync(_is_small, root, max_files, max_bytes)
+
+
+def _is_small(root: Path, max_files: int, max_bytes: int) -> bool:
+    size_bytes = 0
+    for count, entry in enumerate(_files(root, GitRules()), start=1):
+        size_bytes += entry.stat(follow_symlinks=False).st_size
+        if count > max_files or size_bytes > max_bytes:
+            return False
+    return True
+
+
+def _files(directory: Path, rules: DirectoryRules) -> Iterator[os.DirEntry[str]]:
+    """Yield the regular files below a directory; what cannot be read is left out, as versions leave it out."""
+    try:
+        with os.scandir(directory) as found:
+            entries = list(found)
+    except OSError:
+        return
+    if any(entry.name == IGNORE_FILE and entry.is_file(follow_symlinks=False) for entry in entries):
+        rules = rules.with_ignore_file((directory / IGNORE_FILE).read_bytes())
+    for entry in entries:
+        is_dir = entry.is_dir(follow_symlinks=False)
+        if rules.leaves_out(entry.name, is_dir=is_dir):
+            continue
+        if is_dir:
+            yield from _files(directory / entry.name, rules.below(entry.name))
+        elif entry.is_file(follow_symlinks=False):
+            yield entry

@@ -1,0 +1,75 @@
+"""Which store the versions of the command line are in, and how it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import Store, StoreError, open_store
+
+from ._surroundings import Surroundings
+
+STORE_VARIABLE = 'PYDANTIC_DEEP_STORE'
+"""Names the store where `--store` does not."""
+
+NO_STORE = 'memory:'
+"""Where versions are kept that nobody wants to keep."""
+
+_SQLITE = 'sqlite:///'
+
+
+class UnusableStoreError(DeepAgentError):
+    """There is no store at a URL, or what it needs is not installed."""
+
+
+def choose_store(named: str | None, surroundings: Surroundings) -> str:
+    """Return the URL of the store: what was named, what the environment names, or the person's own."""
+    return named or surroundings.environment.get(STORE_VARIABLE) or default_store(surroundings)
+
+
+def default_store(surroundings: Surroundings) -> str:
+    """Return the URL of the person's own store."""
+    return f'{_SQLITE}{surroundings.state_directory.absolute() / "agents.db"}'
+
+
+def shown_store(url: str, surroundings: Surroundings) -> str:
+    """Return how a store is named to a person: a file by its path, with `~` for the home directory."""
+    if not url.startswith(_SQLITE):
+        return url
+    path = url.removeprefix(_SQLITE)
+    home = surroundings.environment.get('HOME') or str(Path.home())
+    return f'~{path.removeprefix(home)}' if path.startswith(f'{home}/') else path
+
+
+def _is_missing(url: str) -> bool:
+    """Return whether a URL names a file that is not there."""
+    return url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists()
+
+
+@asynccontextmanager
+async def open_kept(url: str, surroundings: Surroundings, *, must_exist: bool = False) -> AsyncGenerator[Store]:
+    """Open a store; the directory of the person's own is made if need be, for this user alone.
+
+    Args:
+        url: Where it is.
+        surroundings: Where the person's own would be.
+        must_exist: Whether a file that is not there is an error, instead of a new store.
+
+    Raises:
+        UnusableStoreError: There is none, or it cannot be opened.
+    """
+    if must_exist and _is_missing(url):
+        raise UnusableStoreError(
+            f'There is no store {shown_store(url, surroundings)} yet. `pydantic-deep run` and `chat` make one; --store '
+            f'or {STORE_VARIABLE} names another.'
+        )
+    async with AsyncExitStack() as stack:
+        try:
+            if url == default_store(surroundings):
+                surroundings.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            store = await stack.enter_async_context(open_store(url))
+        except (ImportError, OSError, StoreError, ValueError) as error:
+            raise UnusableStoreError(f'The store cannot be opened: {error}') from error
+        yield store
