@@ -14,6 +14,9 @@ from ._messages import decode_messages
 from ._recording import CallKey
 from ._replayed import RecordedResponse, Replayed
 
+_BASE = ''
+"""Stands for the response that a run goes on from."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeftFiles:
@@ -64,9 +67,12 @@ async def load_attempts(store: Store, run: RunRecord) -> tuple[Replayed, dict[Ca
     return Replayed(run_id=run.id, responses=responses), settled
 
 
-async def load_replayed(store: Store, run: RunRecord) -> Replayed:
-    """Return the responses that a run had, and what became of their calls."""
-    return Replayed(run_id=run.id, responses=(await _load(store, run))[0])
+async def load_replayed(store: Store, run: RunRecord) -> tuple[Replayed, dict[str, CallRecord]]:
+    """Return the responses that a run had, and by their ids the calls of the response that it went on from."""
+    responses, calls = await _load(store, run)
+    own = {response.id for response in responses}
+    before = {call.tool_call_id: call for call in calls if call.response_id not in own}
+    return Replayed(run_id=run.id, responses=responses), before
 
 
 async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord]]:
@@ -79,16 +85,23 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
     if not versions or run.base_id is None:
         return [], await store.calls([run.id])
     base = await store.version(run.base_id)
-    records = await store.messages(versions[0].branch_id, versions[0].message_count, start=base.message_count)
+    known = {record.id for record in await store.messages(base.branch_id, base.message_count)}
+    found = await store.messages(versions[0].branch_id, versions[0].message_count)
+    records = [record for record in found if record.id not in known]  # a run may also change what was there
     messages = await decode_messages(records, read)
-    returned = {
-        part.tool_call_id: part
-        for message in messages
-        if isinstance(message, ModelRequest)
-        for part in message.parts
-        if isinstance(part, ToolReturnPart)
-    }
-    calls = [_with_result(call, returned.get(call.tool_call_id)) for call in await store.calls([run.id])]
+    own = {record.id for record, message in zip(records, messages, strict=True) if isinstance(message, ModelResponse)}
+    returned: dict[tuple[str, str], ToolReturnPart] = {}  # ids of calls repeat from response to response
+    asked_by = _BASE
+    for record, message in zip(records, messages, strict=True):
+        if isinstance(message, ModelRequest):
+            parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
+            returned |= {(asked_by, part.tool_call_id): part for part in parts}
+        else:
+            asked_by = record.id
+    calls = [
+        _with_result(call, returned.get((call.response_id if call.response_id in own else _BASE, call.tool_call_id)))
+        for call in await store.calls([run.id])
+    ]
     responses = [
         RecordedResponse(
             id=record.id,

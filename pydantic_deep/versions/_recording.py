@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
-from operator import is_
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -315,7 +314,7 @@ class Recording:
     def _appended(self, messages: Sequence[ModelMessage]) -> tuple[Append | None, list[str], list[NewAsset]]:
         """Return what is to be appended, the ids of all messages, and the media in what is new."""
         known = self._messages
-        same = sum(1 for _ in takewhile(bool, map(is_, known, messages)))
+        same = sum(1 for _ in takewhile(bool, map(_is_same, known, messages)))
         if same == len(known) == len(messages):
             return None, self._ids, []
         id_by_object = {} if same == len(known) else dict(zip(map(id, known[same:]), self._ids[same:], strict=True))
@@ -370,6 +369,11 @@ def _with_responses(
         for request, response in requests
         if id(response) in id_by_object
     ]
+
+
+def _is_same(known: ModelMessage, message: ModelMessage) -> bool:
+    """Return whether a message is one that is known; a run that is resumed has an equal copy of its last response."""
+    return known is message or known == message
 
 
 def dump_usage(usage: RunUsage) -> str:

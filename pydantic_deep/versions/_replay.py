@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
-from pydantic_ai import AgentRunResult, DeferredToolResults, RunContext, ToolDefinition
+from pydantic_ai import AgentRunResult, DeferredToolRequests, DeferredToolResults, RunContext, ToolDefinition
 from pydantic_ai.capabilities import (
     AbstractCapability,
     CapabilityOrdering,
@@ -17,7 +17,7 @@ from pydantic_ai.capabilities import (
     WrapModelRequestHandler,
     WrapToolExecuteHandler,
 )
-from pydantic_ai.exceptions import ToolFailed, UserError
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed, UserError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -32,7 +32,7 @@ from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._canonical import canonical_message
 from pydantic_deep.approvals import answer_approvals
-from pydantic_deep.store import RequestRecord, RunRecord, VersionRecord
+from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, RunState, VersionRecord
 from pydantic_deep_backends import StateBackend, Tree
 
 from ._answers import answers_of
@@ -62,8 +62,14 @@ class _Replayer(AbstractCapability[object]):
     id: str | None = 'recorder'
     replayed: Replayed
     recorded: Sequence[RequestRecord]
+    calls_before: Mapping[str, CallRecord]
+    """The calls of the response that the turn goes on from, by their ids."""
+    waits: DeferredToolRequests | None
+    """What the turn waited for in the end."""
     difference: tuple[int, ModelRequestContext] | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
+    is_over: bool = field(default=False, init=False)
+    """Whether one request more was made than was answered then."""
     _log: RequestLog = field(default_factory=RequestLog, init=False)
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -74,17 +80,18 @@ class _Replayer(AbstractCapability[object]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         wrapper = self.replayed.before(model)
-        if wrapper is None:
+        if wrapper is None or self.number == len(self.recorded):
+            self.is_over = True
             raise _ReplayEndedError
         return wrapper
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        self.number += 1
         response = await handler(request_context)
+        self.number += 1
         request, _ = self._log.note('', request_context, response, started_at=0, duration_us=0)
-        if self.number > len(self.recorded) or request.digest != self.recorded[self.number - 1].digest:
+        if request.digest != self.recorded[self.number - 1].digest:
             self.difference = (self.number, request_context)
             raise _ReplayEndedError
         return response
@@ -99,7 +106,11 @@ class _Replayer(AbstractCapability[object]):
         handler: WrapToolExecuteHandler,
     ) -> Any:
         told = self.replayed.last
-        known = None if told is None else told.calls.get(call.tool_call_id)
+        known = (self.calls_before if told is None else told.calls).get(call.tool_call_id)
+        if known is not None and known.status == 'deferred' and self.waits is not None:
+            metadata = self.waits.metadata.get(call.tool_call_id)
+            is_external = any(each.tool_call_id == call.tool_call_id for each in self.waits.calls)
+            raise CallDeferred(metadata) if is_external else ApprovalRequired(metadata)
         if known is None or known.result is None:
             raise ToolFailed('The result of this call was not recorded.')
         return replay_result(known.result)
@@ -115,14 +126,15 @@ async def replay(agent: VersionedAgent[Any, Any], record: VersionRecord) -> Repl
     if run is None or run.base_id is None or record.kind not in ('turn', 'pause'):
         raise ValueError(f'The version {record.id} is no end of a turn, but {record.kind}. Replay one that is.')
     base = await agent.store.version(run.base_id)
-    replayed = await load_replayed(agent.store, run)
+    replayed, calls_before = await load_replayed(agent.store, run)
     recorded = await agent.store.requests(run.id)
-    replayer = _Replayer(replayed=replayed, recorded=recorded)
+    waits = None if record.pending is None else await load_pause(agent.store, await agent.read_asset(record.pending))
+    replayer = _Replayer(replayed=replayed, recorded=recorded, calls_before=calls_before, waits=waits)
     history, _ = await agent.history(base)
     stored, _ = await agent.history(record)
     prompt = _prompt_of(stored[len(history) :], run.id)
     result = await _run(agent, base, run, replayer, history, prompt)
-    difference = await _difference(agent, replayer, stored, run)
+    difference = await _difference(agent, replayer, stored, run.state)
     return Replay(
         requests=replayer.number,
         difference=difference,
@@ -181,25 +193,28 @@ def _prompt_of(messages: Sequence[ModelMessage], run_id: str) -> Prompt | None:
 
 
 async def _difference(
-    agent: VersionedAgent[Any, Any], replayer: _Replayer, stored: Sequence[ModelMessage], run: RunRecord
+    agent: VersionedAgent[Any, Any], replayer: _Replayer, stored: Sequence[ModelMessage], state: RunState
 ) -> RequestDifference | None:
     if replayer.difference is None:
-        if replayer.number == len(replayer.recorded):
+        was_cut_off = state in ('failed', 'interrupted')  # its last request had no answer
+        if replayer.number == len(replayer.recorded) and (was_cut_off or not replayer.is_over):
             return None
+        if replayer.is_over:
+            detail = f'{len(replayer.recorded)} requests were recorded, and the replay made one more.'
+            return RequestDifference(number=len(replayer.recorded) + 1, part='count', detail=detail)
         return RequestDifference(
-            number=min(replayer.number, len(replayer.recorded)) + 1,
+            number=replayer.number + 1,
             part='count',
             detail=f'{len(replayer.recorded)} requests were recorded, and the replay made {replayer.number}.',
         )
     number, context = replayer.difference
-    if number > len(replayer.recorded):
-        detail = f'{len(replayer.recorded)} requests were recorded, and the replay made one more.'
-        return RequestDifference(number=number, part='count', detail=detail)
     recorded = replayer.recorded[number - 1]
     if recorded.parameters is not None:
         before: dict[str, JsonValue] = json.loads(await agent.read_asset(recorded.parameters))
         after = RequestLog.parameters_of(context)
-        for part in ('instructions', 'tools', 'options'):
+        for each in (before, after):
+            each['settings'] = cast('dict[str, JsonValue]', each['options']).pop('settings', None)
+        for part in ('instructions', 'tools', 'settings', 'options'):
             if before.get(part) != after.get(part):
                 return RequestDifference(number=number, part=part, detail=_unified(before.get(part), after.get(part)))
     sent = [canonical_message(message) for message in context.messages]
