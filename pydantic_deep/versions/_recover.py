@@ -64,7 +64,10 @@ async def _go_on(agent: VersionedAgent[Any, Any], run: RunRecord) -> AgentVersio
         return await agent.run_turn(await _request(agent, run))
     except RunTakenOverError:
         _LOGGER.warning('The run %s was taken over by another process while it was recovered', run.id)
-    except (ApprovalAnsweredError, VersionNotFoundError) as error:
+    except ApprovalAnsweredError:
+        _LOGGER.info('The run %s ends here: another acts on the answers that it was to act on', run.id)
+        await _end(agent.store, run)
+    except VersionNotFoundError as error:
         _LOGGER.warning('The run %s cannot be recovered: %s', run.id, error)
         await _end(agent.store, run, error)
     except Exception:  # the code of tools and models is the user's; the version says what came of it

@@ -27,6 +27,7 @@ from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import (
+    ApprovalAnsweredError,
     BranchExistsError,
     CallRecord,
     Commit,
@@ -156,6 +157,8 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         taken = {branch.name for branch in await host.store.branches(base.conversation_id)}
         if request.branch in taken:
             raise BranchExistsError(request.branch)
+    if request.claim_results is not None:
+        await _refuse_if_taken(host.store, base.id)
     opened = await _open_files(host, request)
     try:
         if opened is not None:
@@ -181,6 +184,8 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             workspace=None if opened is None else opened.workspace,
             branch_name=request.branch,
             settled=request.settled,
+            parent_id=request.parent_id,
+            pause_id=_pause_id(request),
             has_loaded_deps=base.deps is not None,
         )
         recording = Recording(store=host.store, begin=begin)
@@ -324,6 +329,14 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
         ended = RunEnd(run_id=request.attempt_of, state='interrupted')
         await host.store.commit(Commit(fence=request.attempt_of, runs=[run], ends=[ended]))
     return run
+
+
+async def _refuse_if_taken(store: Store, version_id: str) -> None:
+    """Refuse to act on answers that another run acts on, before that run finds its directory claimed by this one."""
+    for each in await store.approvals(status=None, version_id=version_id, limit=10_000):
+        if each.resumed_by is not None:
+            detail = f'The run {each.resumed_by} has acted on it already.'
+            raise ApprovalAnsweredError(each.id, each.status, each.decided_by, each.decided_at, detail)
 
 
 def _pause_id(request: TurnRequest) -> str | None:
