@@ -37,6 +37,7 @@ T = TypeVar('T')
 Agent = VersionedAgent[DeepAgentDeps, Any]
 Version = AgentVersion[DeepAgentDeps, Any]
 
+
 def prompt_of(name: str, turn: int) -> str:
     return f'turn {name}/{turn}'
 
@@ -223,5 +224,3 @@ def _answer(item: InboxItem, journal: Journal) -> Answer:
     if may_have_run(item) and item.arguments.get('key') in journal.lines():
         return Deny('It has happened.')
     return Approve()
-
-

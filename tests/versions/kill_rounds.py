@@ -158,6 +158,8 @@ class Arena:
                         after = await answer_and_resume(agent, newest[0], journal)
                         if after is not None:
                             tell(f'version {after.id}')
+                        else:
+                            await asyncio.sleep(0.01)  # others are at it
                 if is_quiet:
                     break
 
@@ -169,6 +171,7 @@ class Arena:
             for each in checks.wrong:
                 tell(f'wrong {each}')
             tell(f'checked {checks.versions}')
+            tell(f'apart {checks.apart}')
 
     def run_round(self, number: int, dice: random.Random, scale: Scale) -> list[str]:
         """Kill, recover, check; return what is wrong."""
@@ -183,7 +186,7 @@ class Arena:
         self.counts['acknowledged'] += len(known)
         for line in lines:
             kind, _, value = line.partition(' ')
-            if kind in ('recovered', 'asked', 'checked'):
+            if kind in ('recovered', 'asked', 'checked', 'apart'):
                 self.counts[kind] += int(value)
         return [line for line in lines if line.startswith('wrong ')]
 
@@ -243,11 +246,13 @@ def main(arguments: list[str]) -> int:
     arena = Arena(url=options.url, files=options.files)
     scale = Scale.measure(arena)
     wrong: list[str] = []
+    known: set[str] = set()
     gc.freeze()
     begun = time.monotonic()
     for number in range(options.rounds):
         dice = random.Random(f'{options.seed}/{number}')
-        found = arena.run_round(number, dice, scale)
+        found = [line for line in arena.run_round(number, dice, scale) if line not in known]
+        known.update(found)
         wrong += [f'round {number} of seed {options.seed}: {line}' for line in found]
         for line in found:
             print(f'round {number}: {line}', file=sys.stderr, flush=True)
