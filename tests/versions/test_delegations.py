@@ -1,0 +1,280 @@
+"""Subagents' threads: each delegation is linked, stored step by step, and found from its parent at any depth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
+
+from pydantic_deep import DeepAgentDeps, Subagent
+from pydantic_deep.store import Commit
+from pydantic_deep.testing import Answer, call
+from pydantic_deep.versions import SubagentThread, ThreadEvent
+from pydantic_deep.versions._frozen import thaw
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+def returned(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    return [part for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
+
+
+def texts(messages: Sequence[ModelMessage]) -> list[str]:
+    """The words of a thread: what was asked, and what was answered."""
+    said = [part for message in messages for part in message.parts if isinstance(part, UserPromptPart | TextPart)]
+    return [str(part.content) for part in said]
+
+
+def data_of(event: ThreadEvent) -> dict[str, Any]:
+    return cast('dict[str, Any]', thaw(event.data))
+
+
+def told(commit: Commit) -> list[str]:
+    """Name what a commit makes true."""
+    words = [f'conversation {each.agent_name}' for each in commit.conversations]
+    words += [f'link {each.intent!r}' for each in commit.delegations]
+    words += [f'{each.kind} {each.agent_name} {each.state}' for each in commit.versions]
+    words += [f'{each.status} {each.tool_name}' for each in commit.calls]
+    return words + [f'end {each.state}' for each in commit.ends]
+
+
+def researcher(**options: Any) -> Subagent:
+    return Subagent('researcher', 'Looks things up.', **options)
+
+
+async def test_a_delegation_is_stored_in_eleven_steps(make: MakeAgent, store: SpyStore):
+    """002-06 to 002-08, 002-10 to 002-16, 002-18 to 002-20, C14: no step is visible before the one before it"""
+    agent = make(
+        call('task', subagent='researcher', description='look up'),  # (1)
+        call('ls'),
+        'found it',
+        'done',
+        subagents=[researcher()],
+        name='main',
+    )
+    root = await agent.create()
+    store.commits.clear()
+
+    turn = await root.advance('go')
+
+    assert [told(commit) for commit in store.commits] == [
+        [],  # the run of the parent begins
+        ['step main interrupted'],  # (5)(6) the parent is saved before the subagent works
+        ['conversation researcher', "link 'look up'", 'root researcher complete', 'started task'],  # (2)(3)(4)
+        ['step researcher interrupted'],  # (7)(8) again and again
+        ['turn researcher complete', 'done ls', 'end complete'],
+        ['done task'],  # (9)(10)
+        ['turn main complete', 'end complete'],  # (11)
+    ]
+    empty = store.commits[2].versions[0]
+    assert empty.message_count == 0
+    assert turn.output == 'done'
+
+
+async def test_the_link_is_data_of_the_tool_call_event(make: MakeAgent):
+    """002-08, 002-09, 002-19, 002-23, C15"""
+    agent = make(call('task', subagent='researcher', description='look up'), 'found it', 'done', subagents=[researcher()])  # fmt: skip
+    turn = await (await agent.create()).advance('go')
+
+    called, responded = await agent.events(turn.conversation_id)
+
+    assert (called.kind, called.tool_name) == ('tool_call', 'task')
+    data = data_of(called)
+    assert set(data) == {'intent', 'arguments', 'sub_agent_thread_id'}
+    assert data['intent'] == 'look up'
+    assert data['arguments'] == {'subagent': 'researcher', 'description': 'look up'}
+    assert (responded.kind, responded.tool_call_id) == ('tool_response', called.tool_call_id)
+    assert data_of(responded) == {'sub_agent_thread_id': data['sub_agent_thread_id'], 'status': 'done'}
+    assert called.at <= responded.at
+    [part] = returned(await turn.messages())
+    assert part.metadata is not None
+    assert data['sub_agent_thread_id'] in json.dumps(part.metadata)
+    assert not turn.metadata  # 002-09: not in the metadata of the thread
+
+
+async def test_both_conversations_are_fetched_by_their_ids(make: MakeAgent):
+    """002-01, 002-05, 002-23, 002-24"""
+    agent = make(call('task', subagent='researcher', description='look up'), call('ls'), 'found it', 'done', subagents=[researcher()])  # fmt: skip
+    turn = await (await agent.create()).advance('go')
+
+    event = (await agent.events(turn.conversation_id))[0]
+    child = await agent.thread(data_of(event)['sub_agent_thread_id'])
+    main = await agent.thread(turn.conversation_id)
+
+    assert texts(main) == ['go', 'done']
+    assert texts(child) == ['look up', 'found it']
+    assert [part.tool_name for part in returned(child)] == ['ls']
+    with pytest.raises(LookupError, match="'nobody'"):
+        await agent.thread('nobody')
+
+
+async def test_the_threads_of_a_turn_are_listed(make: MakeAgent, store: SpyStore):
+    """002-01, 002-03"""
+    agent = make(
+        call('task', subagent='researcher', description='a'), 'A', call('task', subagent='writer', description='b'),
+        'B', 'done', 'nothing', subagents=[researcher(), Subagent('writer', 'Writes.')],
+    )  # fmt: skip
+    turn = await (await agent.create()).advance('go')
+    after = await turn.advance('and now')
+
+    threads = await turn.subagents()
+
+    assert [(t.subagent, t.intent, t.state, t.run_id) for t in threads] == [
+        ('researcher', 'a', 'complete', turn.run_id),
+        ('writer', 'b', 'complete', turn.run_id),
+    ]
+    assert [texts(await agent.thread(t.conversation_id)) for t in threads] == [['a', 'A'], ['b', 'B']]
+    assert len({t.conversation_id for t in threads}) == 2
+    assert [(await store.version(t.version_id or '')).kind for t in threads] == ['turn', 'turn']
+    assert await after.subagents() == []
+
+
+async def test_parallel_delegations_are_told_apart(make: MakeAgent, store: SpyStore):
+    """002-03, 002-09"""
+
+    def script(messages: list[ModelMessage], info: object) -> Answer:
+        asked = texts(messages)[0]
+        if asked != 'go':
+            return f'did {asked}'
+        if len(messages) > 1:
+            return 'done'
+        return [call('task', subagent='researcher', description=f'part {index}') for index in range(5)]
+
+    agent = make(then=script, subagents=[researcher()])
+    turn = await (await agent.create()).advance('go')
+
+    threads = await turn.subagents()
+    assert sorted(t.intent for t in threads) == [f'part {index}' for index in range(5)]
+    for thread in threads:
+        assert texts(await agent.thread(thread.conversation_id)) == [thread.intent, f'did {thread.intent}']
+    by_call = {part.tool_call_id: part.content for part in returned(await turn.messages())}
+    assert {t.tool_call_id: f'did {t.intent}' for t in threads} == by_call
+    events = await agent.events(turn.conversation_id)
+    assert [event.kind for event in events].count('tool_call') == 5
+    assert [event.kind for event in events].count('tool_response') == 5
+    assert bool(await turn.replay())
+
+
+def nested(depth: int) -> Subagent:
+    below = [nested(depth - 1)] if depth > 1 else []
+    return Subagent(f'level{depth}', 'Delegates.', subagents=below)
+
+
+async def test_delegations_nest_as_deep_as_is_allowed(make: MakeAgent):
+    """002-04, C1"""
+    agent = make(
+        call('task', subagent='level3', description='to 3'),
+        call('task', subagent='level2', description='to 2'),
+        call('task', subagent='level1', description='to 1'),
+        'one',
+        'two',
+        'three',
+        'done',
+        subagents=[nested(3)],
+        make_deps=lambda: DeepAgentDeps(max_depth=3),
+    )
+    turn = await (await agent.create()).advance('go')
+
+    def chain(threads: Sequence[SubagentThread]) -> list[tuple[str, str]]:
+        return [each for t in threads for each in ((t.subagent, t.intent), *chain(t.subagents))]
+
+    threads = await turn.subagents()
+    assert chain(threads) == [('level3', 'to 3'), ('level2', 'to 2'), ('level1', 'to 1')]
+    deepest = threads[0].subagents[0].subagents[0]
+    assert texts(await agent.thread(deepest.conversation_id)) == ['to 1', 'one']
+    [link, _] = await agent.events(threads[0].subagents[0].conversation_id)
+    assert data_of(link)['sub_agent_thread_id'] == deepest.conversation_id
+    assert bool(await turn.replay())
+
+
+async def test_a_subagent_cannot_delegate_by_default(make: MakeAgent):
+    """C1"""
+    agent = make(call('task', subagent='level2', description='x'), 'alone', 'done', subagents=[nested(2)])
+
+    await (await agent.create()).advance('go')
+
+    model: Any = agent.agent.model
+    assert ['task' in request.tool_names for request in model.requests] == [True, False, True]
+
+
+async def test_a_child_begins_with_no_history_and_can_be_gone_on_with(make: MakeAgent):
+    """C16"""
+    agent = make(call('task', subagent='researcher', description='look up'), 'found it', 'done', 'more', subagents=[researcher()])  # fmt: skip
+    turn = await (await agent.create()).advance('secret of the parent')
+
+    [thread] = await turn.subagents()
+    child = await agent.load(thread.version_id or '')
+    assert 'secret' not in str(await child.messages())
+    later = await child.advance('tell me more')
+    assert texts(await later.messages()) == ['look up', 'found it', 'tell me more', 'more']
+    assert later.conversation_id == thread.conversation_id
+
+
+async def test_threads_do_not_fill_the_list_of_the_parent(make: MakeAgent):
+    agent = make(call('task', subagent='researcher', description='look up'), 'found it', 'done', subagents=[researcher()])  # fmt: skip
+    turn = await (await agent.create()).advance('go')
+
+    assert [version.kind for version in await agent.list()] == ['turn', 'root']
+    assert await turn.children() == []
+
+
+async def test_a_failed_child_keeps_its_thread(make: MakeAgent):
+    """002-02"""
+    agent = make(call('task', subagent='researcher', description='look up'), call('ls'), RuntimeError('overloaded'), 'I see', subagents=[researcher()])  # fmt: skip
+    turn = await (await agent.create()).advance('go')
+
+    [thread] = await turn.subagents()
+    assert thread.state == 'failed'
+    assert texts(await agent.thread(thread.conversation_id)) == ['look up']
+    assert [part.tool_name for part in returned(await agent.thread(thread.conversation_id))] == ['ls']
+    assert turn.output == 'I see'
+    assert [part.outcome for part in returned(await turn.messages())] == ['failed']
+    assert bool(await turn.replay())
+
+
+async def test_todos_of_a_subagent_do_not_leak(make: MakeAgent):
+    agent = make(
+        call('write_todos', todos=[{'content': 'of the parent', 'status': 'pending'}]),
+        call('task', subagent='researcher', description='plan'),
+        call('write_todos', todos=[{'content': 'of the child', 'status': 'in_progress'}]),
+        'planned',
+        'done',
+        subagents=[researcher()],
+    )
+    turn = await (await agent.create()).advance('go')
+
+    [thread] = await turn.subagents()
+    child = await agent.load(thread.version_id or '')
+    assert [todo.content for todo in turn.todos] == ['of the parent']
+    assert [todo.content for todo in child.todos] == ['of the child']
+
+
+async def test_a_response_of_a_child_is_durable_before_its_tool_runs(make: MakeAgent, store: SpyStore):
+    """002-20"""
+    seen: list[int] = []
+
+    async def peek() -> str:
+        versions = await store.versions(limit=1)
+        seen.append(versions[0].message_count)
+        return 'ok'
+
+    agent = make(call('task', subagent='researcher', description='look'), call('peek'), 'found', 'done', subagents=[researcher(tools=[peek])])  # fmt: skip
+    await (await agent.create()).advance('go')
+
+    assert seen == [2]
+
+
+async def test_an_answer_without_calls_is_one_message(make: MakeAgent):
+    """002-16"""
+    agent = make('done')
+    turn = await (await agent.create()).advance('go')
+
+    assert await agent.events(turn.conversation_id) == []
+    assert await turn.subagents() == []
+    assert [type(message) for message in await turn.messages()] == [ModelRequest, ModelResponse]

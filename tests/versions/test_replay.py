@@ -1,0 +1,270 @@
+"""Replays: a turn once more without model and tools, every request compared with what it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic_ai import ModelRetry
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.tools import RunContext
+from pydantic_core import to_json
+
+from pydantic_deep import Approve, Subagent
+from pydantic_deep.testing import Step, call
+from pydantic_deep.versions import AgentVersion
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+Version = AgentVersion[Any, Any]
+
+
+def add(a: int, b: int) -> int:
+    """Add.
+
+    Args:
+        a: One.
+        b: Another.
+    """
+    return a + b
+
+
+STEPS: tuple[Step, ...] = (call('add', a=1, b=2), [call('add', a=3, b=4), call('ls')], 'It is 7.')
+
+
+def said(messages: Sequence[ModelMessage]) -> list[Sequence[object]]:
+    return [message.parts for message in messages if isinstance(message, ModelResponse)]
+
+
+async def test_a_replay_is_exact(make: MakeAgent, store: SpyStore):
+    agent = make(*STEPS, tools=[add])
+    turn = await (await agent.create()).advance('go', temperature=0.5)
+
+    replay = await turn.replay()
+
+    assert bool(replay)
+    assert (replay.requests, replay.difference, replay.output) == (3, None, 'It is 7.')
+    assert said(replay.messages) == said(await turn.messages())
+
+
+async def test_a_replay_calls_no_model_and_no_tool_and_writes_nothing(make: MakeAgent, store: SpyStore):
+    calls: list[str] = []
+
+    def note(text: str) -> str:
+        calls.append(text)
+        return text
+
+    agent = make(call('note', text='a'), call('write_file', path='/a.txt', content='a'), 'done', tools=[note])
+    turn = await (await agent.create()).advance('go')
+    model: Any = agent.agent.model
+    asked, calls[:] = len(model.requests), []
+    store.commits.clear()
+    store.counting.writes.clear()
+
+    assert bool(await turn.replay())
+
+    assert (len(model.requests), calls, store.commits, store.counting.writes) == (asked, [], [], [])
+
+
+async def test_later_turns_streams_and_other_processes_replay_too(make: MakeAgent):
+    agent = make('one', *STEPS, tools=[add])
+    first = await (await agent.create(model_settings={'temperature': 0})).advance('a')
+    stream = first.advance_stream('b', max_tokens=5)
+    async for _ in stream:
+        pass
+
+    other = make(tools=[add])
+    for version in (first, stream.version):
+        assert bool(await (await other.load(version.id)).replay())
+
+
+async def test_pauses_and_what_follows_them_replay(make: MakeAgent):
+    agent = make(
+        [call('write_file', path='/a', content='1'), call('write_file', path='/b', content='2'), call('ls')], 'done',
+        interrupt_on={'write_file': True},
+    )  # fmt: skip
+    paused = await (await agent.create()).advance('go')
+    again = await paused.resume({paused.pending[0].id: Approve()})
+    done = await again.resume({again.pending[0].id: Approve()})
+
+    assert (paused.kind, again.kind, done.kind) == ('pause', 'pause', 'turn')
+    for version in (paused, again, done):
+        replay = await version.replay()
+        assert replay.difference is None
+
+
+async def test_turns_of_subagents_and_their_pauses_replay(make: MakeAgent):
+    agent = make(
+        call('task', subagent='writer', description='write'), call('write_file', path='/a', content='1'), 'written',
+        'done', interrupt_on={'write_file': True}, subagents=[Subagent('writer', 'Writes.')],
+    )  # fmt: skip
+    paused = await (await agent.create()).advance('go')
+    done = await paused.resume({paused.pending[0].id: Approve()})
+
+    assert done.output == 'done'
+    for version in (paused, done):
+        assert (await version.replay()).difference is None
+
+
+async def test_failed_and_interrupted_turns_replay_as_far_as_they_went(make: MakeAgent):
+    agent = make(call('ls'), RuntimeError('overloaded'))
+    with pytest.raises(RuntimeError):
+        await (await agent.create()).advance('go')
+
+    [failed, _] = await agent.list()
+    replay = await failed.replay()
+
+    assert (replay.requests, replay.difference, replay.output) == (1, None, None)
+
+
+@pytest.mark.parametrize('kind', ['root', 'step', 'edit'])
+async def test_only_the_end_of_a_turn_can_be_replayed(make: MakeAgent, kind: str):
+    agent = make(call('ls'), 'done')
+    root = await agent.create()
+    turn = await root.advance('go')
+    versions = {'root': root, 'step': (await turn.steps())[0], 'edit': await turn.with_metadata({'a': 1})}
+
+    with pytest.raises(ValueError, match=f'is no end of a turn, but {kind}'):
+        await versions[kind].replay()
+
+
+async def replay_elsewhere(make: MakeAgent, turn: Version, **options: Any) -> tuple[int, str, str]:
+    """Replay a turn with an agent that is different by now, and return the first difference."""
+    options.setdefault('tools', [add])
+    replay = await (await make(**options).load(turn.id)).replay()
+    assert not replay
+    assert replay.difference is not None
+    return replay.difference.number, replay.difference.part, replay.difference.detail
+
+
+async def test_a_changed_instruction_is_named(make: MakeAgent):
+    turn = await (await make(*STEPS, tools=[add], instructions='Be brief.').create()).advance('go')
+
+    number, part, detail = await replay_elsewhere(make, turn, instructions='Be long.')
+
+    assert (number, part) == (1, 'instructions')
+    assert '-' in detail
+    assert 'Be brief.' in detail
+    assert 'Be long.' in detail
+
+
+async def test_a_changed_tool_is_named(make: MakeAgent):
+    turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
+
+    def other(a: int, b: int, c: int = 0) -> int:
+        return a + b
+
+    other.__name__ = 'add'
+
+    number, part, detail = await replay_elsewhere(make, turn, tools=[other])
+
+    assert (number, part) == (1, 'tools')
+    assert '"c"' in detail
+
+
+async def test_a_changed_setting_is_named(make: MakeAgent):
+    turn = await (await make(*STEPS, tools=[add], model_settings={'seed': 7}).create()).advance('go')
+
+    number, part, detail = await replay_elsewhere(make, turn, model_settings={'seed': 8})
+
+    assert (number, part) == (1, 'settings')
+    assert '"seed": 7' in detail
+    assert '"seed": 8' in detail
+
+
+class Rewriter(AbstractCapability[object]):
+    """Sends parts of the messages otherwise."""
+
+    def __init__(self, part: type[Any], content: str) -> None:
+        self.part = part
+        self.content = content
+
+    async def before_model_request(
+        self, ctx: RunContext[object], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        request_context.messages = [self._rewritten(message) for message in request_context.messages]
+        return request_context
+
+    def _rewritten(self, message: ModelMessage) -> ModelMessage:
+        if not isinstance(message, ModelRequest):
+            return message
+        parts = [replace(part, content=self.content) if isinstance(part, self.part) else part for part in message.parts]
+        return replace(message, parts=parts)
+
+
+async def test_a_changed_tool_result_is_named(make: MakeAgent):
+    turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
+
+    number, part, detail = await replay_elsewhere(make, turn, capabilities=[Rewriter(ToolReturnPart, 'forged')])
+
+    assert (number, part) == (2, 'messages')
+    assert 'message 2' in detail
+    assert 'forged' in detail
+
+
+async def test_a_changed_prompt_is_named(make: MakeAgent):
+    turn = await (await make(*STEPS, tools=[add]).create()).advance('the goal')
+
+    number, part, detail = await replay_elsewhere(make, turn, capabilities=[Rewriter(UserPromptPart, 'other')])
+
+    assert (number, part) == (1, 'messages')
+    assert 'the goal' in detail
+    assert 'other' in detail
+
+
+async def test_per_request_trims_are_no_difference(make: MakeAgent):
+    """What was sent was trimmed then, and is trimmed now."""
+    trim = Rewriter(UserPromptPart, 'short')
+    turn = await (await make(*STEPS, tools=[add], capabilities=[trim]).create()).advance('a long prompt')
+
+    assert (await turn.replay()).difference is None
+    number, part, detail = await replay_elsewhere(make, turn)
+    assert (number, part) == (1, 'messages')
+    assert detail
+
+
+async def test_one_request_fewer_is_named(make: MakeAgent):
+    class Impatient(AbstractCapability[object]):
+        async def after_model_request(
+            self, ctx: Any, *, request_context: Any, response: ModelResponse
+        ) -> ModelResponse:
+            return replace(response, parts=[TextPart('enough')])
+
+    turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
+
+    number, part, detail = await replay_elsewhere(make, turn, capabilities=[Impatient()])
+
+    assert (number, part) == (2, 'count')
+    assert detail == '3 requests were recorded, and the replay made 1.'
+
+
+async def test_one_request_more_is_named(make: MakeAgent):
+    class Picky(AbstractCapability[object]):
+        async def after_model_request(
+            self, ctx: Any, *, request_context: Any, response: ModelResponse
+        ) -> ModelResponse:
+            if response.tool_calls:
+                return response
+            raise ModelRetry('again')
+
+    turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
+
+    number, part, detail = await replay_elsewhere(make, turn, capabilities=[Picky()])
+
+    assert (number, part) == (4, 'count')
+    assert detail.startswith('3 requests were recorded, and the replay made')
+
+
+async def test_a_replay_tells_what_it_answers(make: MakeAgent):
+    turn = await (await make(*STEPS, tools=[add]).create()).advance('go')
+
+    replay = await turn.replay()
+
+    assert to_json(replay.output) == b'"It is 7."'
+    assert len(replay.messages) == turn.message_count == 6
