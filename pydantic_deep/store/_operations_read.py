@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from operator import itemgetter
 from typing import Final
 
 from pydantic_deep_backends.snapshots import digest_of, node_references
@@ -135,8 +136,7 @@ _LINEAGE: Final = (
     'WITH RECURSIVE line (number, depth) AS (SELECT number, 0 FROM version WHERE number = ?1'
     f' UNION ALL SELECT e.parent, line.depth + 1 FROM line JOIN edge e ON e.child = line.number AND e.kind = {PARENT}'
     ' WHERE e.parent IS NOT NULL)'
-    f' {_rows.SELECT_VERSION}, line.depth FROM line LEFT JOIN version v ON v.number = line.number'
-    f'{_rows.FROM_VERSION.replace(" JOIN", " LEFT JOIN").replace("LEFT LEFT", "LEFT")}'
+    f' {_rows.SELECT_NARROW}, line.depth FROM line LEFT JOIN version v ON v.number = line.number'
 )
 
 
@@ -144,14 +144,37 @@ def lineage(id: str) -> Operation[Lineage]:
     """Read the way from the root to a version."""
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
-    rows.sort(key=lambda row: integer(row[-1]), reverse=True)
+    rows.sort(key=itemgetter(-1), reverse=True)
     if missing := [place for place, row in enumerate(rows) if row[0] is None]:
-        child = _rows.version_from(rows[missing[-1] + 1])
+        child = rows[missing[-1] + 1]
         raise VersionNotFoundError(
-            str(child.parent_id), f'The version {child.id} came from it, and it was not deleted: the store is damaged.'
+            str(child[2] and id_from(child[2])),
+            f'The version {id_from(child[0])} came from it, and it was not deleted: the store is damaged.',
         )
-    found = tuple(_rows.version_from(row) for row in rows)
+    found = yield from _with_shared(rows)
     return Lineage(versions=found, truncated_at=found[0].parent_id)
+
+
+def _with_shared(rows: list[Row]) -> Operation[tuple[VersionRecord, ...]]:
+    """Read rows of `SELECT_NARROW`, and once what they share."""
+    branches = yield from _by_number('branch', 'conversation_id, id, name', {row[7] for row in rows})
+    configs = yield from _by_number(
+        'config', 'agent_name, name, metadata, model, model_settings, backend', {row[10] for row in rows}
+    )
+    assets = yield from _by_number('asset', 'digest', {row[place] for row in rows for place in (13, 14)})
+    nodes = yield from _by_number('node', 'digest', {row[15] for row in rows})
+    return _rows.versions_from(
+        rows,
+        {number: (id_from(row[0]), id_from(row[1]), row[2]) for number, row in branches.items()},
+        configs,
+        {None: (None,)} | {number: (digest_from(row[0]),) for number, row in assets.items()},
+        {None: (None,)} | {number: (digest_from(row[0]),) for number, row in nodes.items()},
+    )
+
+
+def _by_number(table: str, columns: str, numbers: set[Value]) -> Operation[dict[object, Row]]:
+    rows = yield from select_in(f'SELECT number, {columns} FROM {table} WHERE number IN ({{}})', numbers - {None})
+    return {row[0]: row[1:] for row in rows}
 
 
 def children(id: str) -> Operation[list[VersionRecord]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from . import _codec, _keys
@@ -63,6 +63,42 @@ def version_from(row: Sequence[Any]) -> VersionRecord:
         row[21] and digest_from(row[21]),
         row[22],
         row[23],
+    )
+
+
+SELECT_NARROW: Final = (
+    'SELECT v.id, v.number, v.parent_id, v.cloned_from, v.merged_from, v.kind, v.state, v.branch, v.message_count,'
+    ' v.run_id, v.config, v.usage, v.output, v.pending, v.deps, v.tree, v.created_at'
+)
+"""A version with the numbers of what many versions share: a lineage has thousands, and few branches and configs."""
+
+Shared = Mapping[object, tuple[Any, ...]]
+"""What rows of `SELECT_NARROW` refer to, by its number; `None` has a place too."""
+
+
+def versions_from(
+    rows: Iterable[Sequence[Any]], branches: Shared, configs: Shared, assets: Shared, nodes: Shared
+) -> tuple[VersionRecord, ...]:
+    """Read rows of `SELECT_NARROW`.
+
+    Args:
+        rows: The rows; what they have after its columns does not matter.
+        branches: The ids of the conversation and of the branch, and its name.
+        configs: What `version_from` takes from a config, `backend` last.
+        assets: The digest.
+        nodes: The digest.
+    """
+    unpack = _keys.unpack_id
+    return tuple(
+        VersionRecord._make(
+            (
+                *(unpack(row[0]), row[1], row[2] and unpack(row[2]), row[3] and unpack(row[3])),
+                *(row[4] and unpack(row[4]), row[5], row[6], *branches[row[7]], row[8], row[9] and unpack(row[9])),
+                *(*configs[row[10]][:-1], text_from(row[11]), row[12] and text_from(row[12])),
+                *(*assets[row[13]], *assets[row[14]], *nodes[row[15]], configs[row[10]][-1], row[16]),
+            )
+        )
+        for row in rows
     )
 
 

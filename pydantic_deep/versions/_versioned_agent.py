@@ -627,13 +627,13 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         wanted = {digest for record in records for digest in (record.deps, record.pending) if digest is not None}
         found = await self.store.assets(wanted) if wanted else {}
         data = {digest: asset.data for digest, asset in found.items()}
+        # Thousands of versions refer to the same few: a lineage makes these once.
+        loaded = {
+            key: Loaded(deps=data.get(key[0] or ''), pending=data.get(key[1] or ''))
+            for key in {(record.deps, record.pending) for record in records}
+        }
         return [
-            AgentVersion(
-                _agent=self,
-                _record=record,
-                _loaded=Loaded(deps=data.get(record.deps or ''), pending=data.get(record.pending or '')),
-                _backend=backend,
-            )
+            AgentVersion(_agent=self, _record=record, _loaded=loaded[record.deps, record.pending], _backend=backend)
             for record in records
         ]
 
