@@ -88,6 +88,41 @@ async def test_the_two_processes_may_be_two(tmp_path: Path) -> None:
     assert (files / 'prices.csv').read_text() == 'cake,3\ntea,3\n'
 
 
+async def test_branch_and_merge(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'branch_and_merge',
+        capsys,
+        call('edit_file', path='report.md', old_string='# Sales', new_string='# Sales of 2026'),
+        'The title has the year.',
+        call('edit_file', path='report.md', old_string='South: 80\n', new_string='South: 80\n\nTotal: 200\n'),
+        'The total is 200.',
+    )
+    assert printed == snapshot("""\
+--- a/report.md
++++ b/report.md
+@@ -1,5 +1,7 @@
+-# Sales of 2026
++# Sales
+ \n\
+ North: 120
+ \n\
+ South: 80
++
++Total: 200
+
+# Sales of 2026
+
+North: 120
+
+South: 80
+
+Total: 200
+
+# Sales
+[('merge', 'dated'), ('turn', 'summed'), ('turn', 'dated'), ('root', 'main')]
+""")
+
+
 @pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
 async def test_commands_in_a_sandbox(capsys: pytest.CaptureFixture[str]) -> None:
     printed = await run(
@@ -130,6 +165,30 @@ added: /report.md
 # Sales
 
 Total: 200.
+
+""")
+
+
+async def test_resume_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'resume_elsewhere',
+        capsys,
+        call('edit_file', path='prices.csv', old_string='tea,2', new_string='tea,3'),
+        'Tea costs 3 now.',
+    )
+    assert printed == snapshot("""\
+awaiting_approval
+clerk edit_file --- a/prices.csv
++++ b/prices.csv
+@@ -1,2 +1,2 @@
+ cake,3
+-tea,2
++tea,3
+
+approved ada
+complete Tea costs 3 now.
+cake,3
+tea,3
 
 """)
 
