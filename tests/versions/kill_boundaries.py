@@ -13,7 +13,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from kill_rounds import NEVER, Arena, Death, Program
+from kill_rounds import NEVER, Arena, Death, Program, warm_up
 
 
 def main(arguments: list[str]) -> int:
@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     warnings.simplefilter('error')
     arena = Arena(url=options.url, files=options.files, turns=1)
+    warm_up(arena)
     wrong: list[str] = []
     at = options.only or 1
     while True:

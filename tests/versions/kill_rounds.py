@@ -14,11 +14,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import importlib
 import json
 import os
 import random
 import signal
 import sys
+import tempfile
+import threading
 import time
 import traceback
 import warnings
@@ -235,6 +238,16 @@ def _calm(arena: Arena, name: str) -> Program:
     return lambda tell: arena.work(name, NEVER, tell)
 
 
+def warm_up(arena: Arena) -> None:
+    """Do everything once, on a store in memory, so that processes that are forked need not: no thread is left of it."""
+    if arena.url.startswith('postgres'):
+        importlib.import_module('pydantic_deep.store.postgres')
+    with tempfile.TemporaryDirectory() as directory:
+        warm = Arena(url='memory:', files=Path(directory), turns=1)
+        asyncio.run(warm.work('warm', NEVER, lambda line: None))
+    assert threading.active_count() == 1
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description='Kill agents, recover, check.')
     parser.add_argument('url')
@@ -244,6 +257,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     warnings.simplefilter('error')
     arena = Arena(url=options.url, files=options.files)
+    warm_up(arena)
     scale = Scale.measure(arena)
     wrong: list[str] = []
     known: set[str] = set()
