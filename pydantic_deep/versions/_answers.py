@@ -53,9 +53,9 @@ async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToo
         ApprovalAnsweredError: Another run acts on them.
         NothingAnsweredError: There is no answer.
     """
+    if not answers_of(await store.approvals(status=None, version_id=record.id, limit=10_000)):
+        raise NothingAnsweredError(record.id)  # before anything is claimed: what waits can still be answered
     answers = answers_of(await store.claim_approvals(record.id, run_id))
-    if not answers:
-        raise NothingAnsweredError(record.id)
     pause = (await store.asset(record.pending or '')).data
     return answer_approvals(await load_pause(store, pause), answers)
 

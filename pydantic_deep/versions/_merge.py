@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_deep.store import Commit, NewAsset, VersionRecord, new_id
 from pydantic_deep_backends import Tree, merge_trees, needed_for_merge
 
+from ._answers import fresh_approvals
 from ._recording import now
 from .errors import MergeConflictError, NoCommonVersionError
 
@@ -38,7 +39,7 @@ async def merge_versions(agent: VersionedAgent[Any, Any], ours: VersionRecord, t
         cloned_from=None,
         merged_from=theirs.id,
         kind='merge',
-        state='complete',
+        state='awaiting_approval' if ours.state == 'awaiting_approval' else 'complete',
         run_id=None,
         output=None,
         tree=ours.tree if ours.tree is None and theirs.tree is None else result.tree.digest,
@@ -50,6 +51,7 @@ async def merge_versions(agent: VersionedAgent[Any, Any], ours: VersionRecord, t
             assets=[NewAsset(digest=digest, data=data) for digest, data in result.blobs.items()],
             nodes=dict(result.tree.nodes(known)),
             versions=[merged],
+            approvals=await fresh_approvals(agent.store, ours, merged.id),
         )
     )
     return await agent.store.version(merged.id)

@@ -132,7 +132,7 @@ async def replay(agent: VersionedAgent[Any, Any], record: VersionRecord) -> Repl
     replayer = _Replayer(replayed=replayed, recorded=recorded, calls_before=calls_before, waits=waits)
     history, _ = await agent.history(base)
     stored, _ = await agent.history(record)
-    prompt = _prompt_of(stored[len(history) :], run.id)
+    prompt = None if _goes_on(run, base) else _prompt_of(stored, run.id)
     result = await _run(agent, base, run, replayer, history, prompt)
     difference = await _difference(agent, replayer, stored, run.state)
     return Replay(
@@ -181,6 +181,14 @@ async def _results(agent: VersionedAgent[Any, Any], base: VersionRecord, run: Ru
     approvals = await agent.store.approvals(status=None, version_id=base.id, limit=10_000)
     answers = answers_of([each for each in approvals if each.resumed_by == run.id])
     return answer_approvals(await load_pause(agent.store, await agent.read_asset(base.pending)), answers)
+
+
+def _goes_on(run: RunRecord, base: VersionRecord) -> bool:
+    """Return whether a run began without a prompt: from answers of people, or in the middle of a turn.
+
+    Its first request may have words of a user even so: what a tool had to say besides its result.
+    """
+    return bool(json.loads(run.options).get('resumes')) or (run.attempt_of is not None and base.kind == 'step')
 
 
 def _prompt_of(messages: Sequence[ModelMessage], run_id: str) -> Prompt | None:
