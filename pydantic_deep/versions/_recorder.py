@@ -68,7 +68,7 @@ from ._pause import approvals_of
 from ._pause_histories import store_pause
 from ._recording import Recording, now
 from ._replayed import Replayed
-from ._requests import RequestLog, clock_us
+from ._requests import clock_us
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -99,7 +99,6 @@ class Recorder(AbstractCapability[object]):
     """When what waits is denied, in microseconds since 1970."""
     _parent: Recording | None = field(default=None, repr=False)
     _replayed: Replayed | None = field(default=None, init=False, repr=False)
-    _requests: RequestLog = field(default_factory=RequestLog, init=False, repr=False)
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
     _returned: dict[str, list[ModelRequestPart]] = field(
         default_factory=dict[str, 'list[ModelRequestPart]'], init=False, repr=False
@@ -179,7 +178,7 @@ class Recorder(AbstractCapability[object]):
         response = await handler(request_context)
         recording = self.recording
         if recording is not None:
-            request, assets = self._requests.note(
+            request, assets = recording.begin.requests.note(
                 recording.run_id, request_context, response, started_at=started_at, duration_us=clock_us() - begun
             )
             recording.model = f'{request_context.model.system}:{request_context.model.model_name}'

@@ -41,6 +41,7 @@ from pydantic_deep_backends import digest_of
 
 from ._deps_state import DepsState
 from ._messages import encode_message
+from ._requests import RequestLog
 from ._run_files import NewFiles, TurnFiles
 
 CallKey = tuple[str, str]
@@ -80,6 +81,8 @@ class Beginning:
     """The parent of the version that the run ends with, if it is not the base: that of the first attempt at it."""
     pause_id: str | None = None
     """The version whose answers the run acts on."""
+    requests: RequestLog = field(default_factory=RequestLog)
+    """What is known of the requests of the run, and of those before it."""
 
 
 @dataclass(kw_only=True)

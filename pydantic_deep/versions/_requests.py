@@ -30,6 +30,10 @@ class RequestLog:
     _parameters: str | None = None
     """The digest of what the last request said besides messages."""
 
+    def for_next_run(self) -> RequestLog:
+        """Return a log for a run that goes on with these messages: what it sends of them is not digested again."""
+        return RequestLog(_messages=self._messages, _chain=self._chain[:])
+
     def note(
         self, run_id: str, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> tuple[RequestRecord, list[NewAsset]]:

@@ -46,6 +46,7 @@ from ._file_backends import attach_backend, describe_backend, workspace_key
 from ._files import RunFiles, open_run_files, why_unversioned
 from ._recorder import Recorder
 from ._recording import Beginning, CallKey, Recording, load_usage, now
+from ._requests import RequestLog
 from ._run_files import TurnFiles
 from ._settings import load_settings
 
@@ -78,7 +79,11 @@ class Host(Protocol):
         """Return a tree."""
         ...
 
-    def keep(self, record: VersionRecord, messages: list[ModelMessage], ids: list[str], tree: Tree | None) -> None:
+    def request_log(self, record: VersionRecord) -> RequestLog:
+        """Return what is known of the requests up to a version, for a run that goes on from it."""
+        ...
+
+    def keep(self, recording: Recording, tree: Tree | None) -> None:
         """Keep at hand what the next turn will ask for."""
         ...
 
@@ -187,6 +192,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             parent_id=request.parent_id,
             pause_id=_pause_id(request),
             has_loaded_deps=base.deps is not None,
+            requests=host.request_log(base),
         )
         recording = Recording(store=host.store, begin=begin)
         timeout = host.approval_timeout_seconds
@@ -199,7 +205,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         limits = request.usage_limits or (deps.usage_limits if isinstance(deps, DeepAgentDeps) else None)
         arguments: dict[str, Any] = {
             'user_prompt': request.prompt,
-            'message_history': repair_messages(messages) if request.prompt is not None else messages,
+            'message_history': repair_messages(messages) if _needs_repair(request) else messages,
             'deferred_tool_results': results,
             'conversation_id': base.conversation_id,
             'run_id': request.run_id,
@@ -223,11 +229,17 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             if not recording.is_begun:  # such as for a model that is not known: no recorder has seen it
                 await _end_unbegun(host, run)
             raise
-        host.keep(recording.tip, *recording.history, tree=None if opened is None else opened.files.tree)
+        host.keep(recording, None if opened is None else opened.files.tree)
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
                 await opened.files.files.aclose()
+
+
+def _needs_repair(request: TurnRequest) -> bool:
+    """Return whether a history may have calls without results: not after a turn that ended well, however long it is."""
+    is_whole = request.base.kind == 'turn' and request.base.state == 'complete'
+    return request.prompt is not None and not is_whole
 
 
 async def _end_unbegun(host: Host, run: RunRecord) -> None:

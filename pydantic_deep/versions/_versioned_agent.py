@@ -44,7 +44,8 @@ from ._conversation import VersionedConversation
 from ._deps_state import DepsState
 from ._file_backends import describe_backend, workspace_key
 from ._messages import decode_messages, load_history
-from ._recording import now
+from ._recording import Recording, now
+from ._requests import RequestLog
 from ._restore import checkout_version
 from ._run_files import TurnFiles
 from ._settings import dump_settings
@@ -88,6 +89,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """After how long what waits counts as denied."""
         self._make_deps = make_deps
         self._histories = AtHand[tuple[list[ModelMessage], list[str]]]()
+        self._request_logs = AtHand[RequestLog]()
         self._trees = AtHand[Tree]()
 
     def __repr__(self) -> str:
@@ -558,9 +560,15 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             self._trees.set(digest, tree)
         return tree
 
-    def keep(self, record: VersionRecord, messages: list[ModelMessage], ids: list[str], tree: Tree | None) -> None:
+    def request_log(self, record: VersionRecord) -> RequestLog:
+        """Return what is known of the requests up to a version, for a run that goes on from it."""
+        at_hand = self._request_logs.get(record.id)
+        return RequestLog() if at_hand is None else at_hand.for_next_run()
+
+    def keep(self, recording: Recording, tree: Tree | None) -> None:
         """Keep at hand what the next turn will ask for."""
-        self._histories.set(record.id, (messages, ids))
+        self._histories.set(recording.tip.id, recording.history)
+        self._request_logs.set(recording.tip.id, recording.begin.requests)
         if tree is not None:
             self._trees.set(tree.digest, tree)
 
