@@ -91,12 +91,15 @@ def replay_result(text: str) -> object:
         failure = _Failure.model_validate(document)
         raise (ToolFailed if failure.failure == 'ToolFailed' else ModelRetry)(failure.message)
     message = ModelMessagesTypeAdapter.validate_python(document['returned'])[0]
-    returned, *prompts = message.parts
+    part, *prompts = message.parts
+    returned, tools = cast('ToolReturnPart', part), cast('list[str] | None', document['tools'])
+    if not prompts and returned.metadata is None and tools is None:
+        return returned.content  # as it was: hooks treat a `ToolReturn` otherwise
     return ToolReturn(
-        return_value=cast('ToolReturnPart', returned).content,
+        return_value=returned.content,
         content=cast('UserPromptPart', prompts[0]).content if prompts else None,
-        metadata=cast('ToolReturnPart', returned).metadata,
-        tools=cast('list[str] | None', document['tools']),
+        metadata=returned.metadata,
+        tools=tools,
     )
 
 
