@@ -165,6 +165,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     if request.claim_results is not None:
         await _refuse_if_taken(host.store, base.id)
     opened = await _open_files(host, request)
+    run: RunRecord | None = None
     try:
         if opened is not None:
             base = opened.base
@@ -234,6 +235,14 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         if opened is not None:
             with anyio.CancelScope(shield=True):
                 await opened.files.files.aclose()
+                if run is None and opened.workspace is not None:
+                    await _release(host.store, opened.workspace, opened.base.id)
+
+
+async def _release(store: Store, workspace: str, version_id: str) -> None:
+    """Give a directory back that was claimed for a run which has not begun."""
+    with anyio.CancelScope(shield=True):
+        await store.commit(Commit(workspaces=[WorkspaceRecord(workspace, version_id, None)]))
 
 
 def _needs_repair(request: TurnRequest) -> bool:
@@ -267,8 +276,21 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
     described = None if backend is None else describe_backend(backend)
     workspace = None if described is None else workspace_key(described)
     in_place = workspace is not None and await store.claim_workspace(workspace, request.run_id, base.id)
-    left = request.left
-    tree = await host.tree(base.tree if left is None or in_place else left.tree)
+    try:
+        return await _open_claimed(host, request, backend, workspace if in_place else None)
+    except BaseException:
+        if workspace is not None and in_place:
+            await _release(store, workspace, base.id)
+        raise
+
+
+async def _open_claimed(
+    host: Host, request: TurnRequest, backend: BackendProtocol | None, workspace: str | None
+) -> _OpenFiles:
+    """Open files in the directory that was claimed, or a view of them where none was."""
+    base, store, left = request.base, host.store, request.left
+    in_place = workspace is not None
+    tree = await host.tree((base.tree or '') if left is None or in_place else left.tree)
 
     async def read_blob(digest: str) -> bytes:
         return (await store.asset(digest)).data
@@ -279,9 +301,20 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
     if files is None:
         raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
     turn_files = TurnFiles(files=files, tree=tree, at=0 if left is None else left.at)
-    if workspace is None or not in_place:
+    if workspace is None:
         return _OpenFiles(files=turn_files, workspace=None, base=base)
-    new = await turn_files.capture(is_full=True)
+    try:
+        return await _take_edits(store, request, turn_files, workspace)
+    except BaseException:
+        with anyio.CancelScope(shield=True):
+            await files.aclose()
+        raise
+
+
+async def _take_edits(store: Store, request: TurnRequest, files: TurnFiles, workspace: str) -> _OpenFiles:
+    """Make a version of what was edited in the directory since the version that it holds."""
+    base = request.base
+    new = await files.capture(is_full=True)
     if new.tree != base.tree and request.attempt_of is None:
         edit = base._replace(
             id=new_id(), number=0, parent_id=base.id, cloned_from=None, merged_from=None, kind='edit', run_id=None,
@@ -292,8 +325,8 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
         base = edit
     elif new.tree != base.tree:
         await store.commit(Commit(assets=new.assets, nodes=new.nodes))
-    turn_files.stored(new)
-    return _OpenFiles(files=turn_files, workspace=workspace, base=base)
+    files.stored(new)
+    return _OpenFiles(files=files, workspace=workspace, base=base)
 
 
 async def open_files_of(backend: BackendProtocol) -> RunFiles | None:

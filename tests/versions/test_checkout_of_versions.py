@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.store import Store, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import (
@@ -96,3 +96,22 @@ async def test_files_that_go_nowhere_say_so() -> None:
 
 def _workspace_key(root: Path) -> str:
     return workspace_key(describe_backend(LocalBackend(root)) or '')
+
+
+async def test_a_turn_that_cannot_begin_leaves_the_directory_to_the_next_one(tmp_path: Path) -> None:
+    deps: list[object] = [DeepAgentDeps(), DeepAgentDeps(), DeepAgentDeps()]
+
+    def make_deps() -> Any:
+        if len(deps) == 2:
+            deps.pop()
+            raise RuntimeError('no connection')
+        return deps.pop()
+
+    async with open_store('memory:') as store:
+        model = ScriptedModel(_writes('/a.txt', 'one'), 'done')
+        agent = VersionedAgent(create_deep_agent(model), store, make_deps=make_deps)
+        root = await agent.create(backend=LocalBackend(tmp_path))
+        with pytest.raises(RuntimeError, match='no connection'):
+            await root.advance('one')
+        await root.advance('one')
+        assert (tmp_path / 'a.txt').read_text() == 'one'
