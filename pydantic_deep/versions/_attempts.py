@@ -82,14 +82,16 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
         return (await store.asset(digest)).data
 
     versions = await store.versions(VersionFilter(run_id=run.id), limit=1)
-    if not versions or run.base_id is None:
+    if not versions:
         return [], await store.calls([run.id])
-    base = await store.version(run.base_id)
-    known = {record.id for record in await store.messages(base.branch_id, base.message_count)}
-    found = await store.messages(versions[0].branch_id, versions[0].message_count)
-    records = [record for record in found if record.id not in known]  # a run may also change what was there
+    records = await store.messages(versions[0].branch_id, versions[0].message_count)
     messages = await decode_messages(records, read)
-    own = {record.id for record, message in zip(records, messages, strict=True) if isinstance(message, ModelResponse)}
+    # By the run that they name: it may also have put together what was there, under other ids and in fewer messages.
+    own = {
+        record.id
+        for record, message in zip(records, messages, strict=True)
+        if isinstance(message, ModelResponse) and message.run_id == run.id
+    }
     returned: dict[tuple[str, str], ToolReturnPart] = {}  # ids of calls repeat from response to response
     asked_by = _BASE
     for record, message in zip(records, messages, strict=True):
@@ -97,7 +99,7 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
             parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
             returned |= {(asked_by, part.tool_call_id): part for part in parts}
         else:
-            asked_by = record.id
+            asked_by = record.id if record.id in own else _BASE
     calls = [
         _with_result(call, returned.get((call.response_id if call.response_id in own else _BASE, call.tool_call_id)))
         for call in await store.calls([run.id])
@@ -109,7 +111,7 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
             calls={call.tool_call_id: call for call in calls if call.response_id == record.id},
         )
         for record, message in zip(records, messages, strict=True)
-        if isinstance(message, ModelResponse)
+        if isinstance(message, ModelResponse) and record.id in own
     ]
     return responses, calls
 

@@ -22,10 +22,12 @@ from pydantic_ai.capabilities import (
     AgentNode,
     CapabilityOrdering,
     NodeResult,
+    RawToolArgs,
     ValidatedToolArgs,
     WrapModelRequestHandler,
     WrapRunHandler,
     WrapToolExecuteHandler,
+    WrapToolValidateHandler,
 )
 from pydantic_ai.exceptions import (
     ApprovalRequired,
@@ -186,6 +188,22 @@ class Recorder(AbstractCapability[object]):
             if request.cost is not None:
                 self._cost = (self._cost or Decimal()) + Decimal(request.cost)
         return response
+
+    async def wrap_tool_validate(
+        self,
+        ctx: RunContext[object],
+        *,
+        call: ToolCallPart,
+        tool_def: ToolDefinition,
+        args: RawToolArgs,
+        handler: WrapToolValidateHandler,
+    ) -> ValidatedToolArgs:
+        """Let nobody look at a call of a dead process that has ended: a person would be asked about what it changed."""
+        recording = self.recording
+        known = None if recording is None else self._known(recording, call.tool_call_id)
+        if known is not None and known.result is not None:
+            return call.args_as_dict()
+        return await handler(args)
 
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
