@@ -44,9 +44,13 @@ class VersionRecord(NamedTuple):
     merged_from: str | None
     """The second parent of a merge."""
     kind: VersionKind
+    """How it came to be."""
     state: VersionState
+    """What became of the turn that it ends."""
     conversation_id: str
+    """The conversation."""
     branch_id: str
+    """The branch that its messages are on."""
     branch: str
     """The name of the branch; a name is unique within its conversation."""
     message_count: int
@@ -54,10 +58,13 @@ class VersionRecord(NamedTuple):
     run_id: str | None
     """The run that made it."""
     agent_name: str
+    """The name of the agent."""
     name: str | None
+    """The name that it was given."""
     metadata: Json
     """An object."""
     model: str | None
+    """The model that answered last, as `provider:name`."""
     model_settings: Json
     """The defaults of its turns, an object."""
     usage: Json
@@ -73,6 +80,7 @@ class VersionRecord(NamedTuple):
     backend: Json | None
     """Which backend the files belong to: an object with `provider` and `id`."""
     created_at: int
+    """When it was made."""
 
 
 class MessageRecord(NamedTuple):
@@ -90,9 +98,13 @@ class BranchRecord(NamedTuple):
     """A line of messages: those of its parent up to a point, then its own."""
 
     id: str
+    """A UUIDv7."""
     conversation_id: str
+    """The conversation."""
     name: str
+    """Unique within the conversation."""
     parent_id: str | None
+    """The branch that it comes from; `None` for the first of a conversation."""
     fork_seq: int
     """How many messages it has from its parent."""
     tip_seq: int
@@ -102,31 +114,39 @@ class BranchRecord(NamedTuple):
     rewrites_seq: int | None
     """How many messages of that branch it stands for."""
     created_at: int
+    """When it was made."""
 
 
 class ConversationRecord(NamedTuple):
     """All turns of one dialogue."""
 
     id: str
+    """A UUIDv7, or what its creator chose."""
     agent_name: str
+    """The name of the agent."""
     head_id: str | None
     """The version that the handle of the conversation points at."""
     created_at: int
+    """When it was made."""
 
 
 class RunRecord(NamedTuple):
     """One run of an agent, that of a subagent too."""
 
     id: str
+    """A UUIDv7."""
     conversation_id: str
+    """The conversation."""
     base_id: str | None
     """The version that it began from."""
     agent_name: str
+    """The name of the agent."""
     attempt_of: str | None
     """The run of a dead process that it goes on with."""
     parent_run_id: str | None
     """The run whose tool call started it."""
     state: RunState
+    """What became of it."""
     owner: str | None
     """Which open store works on it, while it is `running`."""
     prompt: bytes | None
@@ -142,18 +162,22 @@ class RunRecord(NamedTuple):
     trace_id: str | None
     """The trace that it is part of, 32 hexadecimal digits."""
     started_at: int
+    """When it began."""
     ended_at: int | None
+    """When it ended; `None` as long as it runs."""
 
 
 class RequestRecord(NamedTuple):
     """One request to a model."""
 
     run_id: str
+    """The run."""
     number: int
     """From 1, within the run."""
     response_id: str
     """The message that answered it."""
     model: str
+    """The model that answered, as `provider:name`."""
     model_settings: Json
     """The effective settings, an object."""
     parameters: str | None
@@ -163,28 +187,38 @@ class RequestRecord(NamedTuple):
     message_digests: str | None
     """The digest of the asset with one digest for each message sent; `None` if they are those of the history."""
     input_tokens: int
+    """What was sent, as the provider counts."""
     output_tokens: int
+    """What came back."""
     cache_read_tokens: int
+    """What of the input came from the cache of the provider."""
     cache_write_tokens: int
+    """What of the input went into it."""
     cost: str | None
     """US dollars, as a decimal number."""
     duration_us: int
+    """How long it took, in microseconds."""
     started_at: int
+    """When it was sent."""
 
 
 class CallRecord(NamedTuple):
     """One tool call: an entry of the ledger."""
 
     run_id: str
+    """The run."""
     response_id: str
     """The message that asked for it. Ids of calls repeat, within a conversation and even within a run."""
     tool_call_id: str
+    """Its id in that message."""
     tool_name: str
+    """The tool."""
     arguments: str
     """As the model wrote them."""
     effect: str
     """`read`, `write` or `external`; `external` where the tool does not say."""
     status: CallStatus
+    """What is known of it."""
     result: Json | None
     """What it returned, until a message has it."""
     tree: str | None
@@ -192,23 +226,30 @@ class CallRecord(NamedTuple):
     error: str | None
     """The class of the error of a failed one."""
     started_at: int
+    """When it began."""
     ended_at: int | None
+    """When it ended; `None` where that is not known."""
 
 
 class DelegationRecord(NamedTuple):
     """A tool call that another conversation works on."""
 
     parent_run_id: str
+    """The run that made the call."""
     response_id: str
+    """The message that asked for it."""
     tool_call_id: str
+    """The call."""
     child_conversation_id: str
     """On the wire: `sub_agent_thread_id`."""
     subagent: str
+    """The name that the subagent was called by."""
     intent: str
     """What the subagent was asked to do."""
     arguments: str
     """Those of the tool call."""
     created_at: int
+    """When it was made."""
 
 
 class ApprovalRecord(NamedTuple):
@@ -221,10 +262,13 @@ class ApprovalRecord(NamedTuple):
     pending_id: str
     """Its id among what that version waits for: ids of tool calls, with `/` between."""
     conversation_id: str
+    """The conversation."""
     agent_name: str
+    """The name of the agent."""
     path: Json
     """The names of the subagents on the way to it, an array."""
     tool_name: str
+    """The tool."""
     arguments: Json
     """An object."""
     arguments_digest: str
@@ -232,17 +276,23 @@ class ApprovalRecord(NamedTuple):
     preview: Json | None
     """What was shown besides, an object."""
     status: ApprovalStatus
+    """What became of it."""
     decision: Json | None
     """What was decided, an object."""
     decided_by: str | None
+    """Who decided."""
     reason: str | None
+    """Why."""
     decided_at: int | None
+    """When it was decided."""
     resumed_by: str | None
     """The run that acts on the decision."""
     superseded_by: str | None
     """The approval that it waits on as."""
     expires_at: int | None
+    """When it counts as denied; `None` for never."""
     created_at: int
+    """When it was asked."""
 
 
 class WorkspaceRecord(NamedTuple):
@@ -251,6 +301,7 @@ class WorkspaceRecord(NamedTuple):
     backend: Json
     """An object with `provider` and `id`, canonical: sorted keys, no spaces."""
     version_id: str | None
+    """The version; `None` if it is not known."""
     run_id: str | None
     """The run that works in it now."""
 
