@@ -148,7 +148,9 @@ _RUN: Final = (
     *(None, id_from, id_from, id_from, None, id_from, id_from, None, _dollars, text_from, None, None, None, None),
 )
 _REQUEST: Final = (id_from, None, id_from, None, None, None, None, None, None, _dollars, None, None)
-_CALL: Final = (*(None, id_from, id_from, None, id_from, None, None, None, None, None, text_from, None, None, None),)
+_CALL: Final = (
+    *(None, id_from, id_from, None, id_from, None, None, text_from, None, None, text_from, None, None, None),
+)
 _DELEGATION: Final = (None, id_from, id_from, None, id_from, None, None, None, None)
 _APPROVAL: Final = (
     *(None, id_from, id_from, id_from, None, None, None, None, None, None, None, None, id_from, id_from),

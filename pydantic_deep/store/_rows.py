@@ -195,7 +195,9 @@ SELECT_CALL: Final = (
     'SELECT c.run_id, c.response_id, c.tool_call_id, c.tool_name, c.arguments, c.effect, c.status, c.result, t.digest,'
     ' c.error, c.started_at, c.ended_at FROM tool_call c LEFT JOIN node t ON t.number = c.tree'
 )
-_CALL_KINDS: Final[_Kinds] = (id_from, id_from, None, None, None, None, None, text_from, digest_from, None, None, None)
+_CALL_KINDS: Final[_Kinds] = (
+    *(id_from, id_from, None, None, text_from, None, None, text_from, digest_from, None, None, None),
+)
 
 
 def call_from(row: Row) -> CallRecord:
@@ -207,8 +209,8 @@ def call_row(record: CallRecord, tree: int | None) -> Row:
     """Write a row of `CALL`, with the number of its tree."""
     return (
         *(_keys.pack_id(record.run_id), _keys.pack_id(record.response_id), record.tool_call_id, record.tool_name),
-        *(record.arguments, record.effect, record.status, text_or_none(record.result), tree, record.error),
-        *(record.started_at, record.ended_at),
+        *(_codec.encode_text(record.arguments), record.effect, record.status, text_or_none(record.result), tree),
+        *(record.error, record.started_at, record.ended_at),
     )
 
 

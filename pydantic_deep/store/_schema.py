@@ -2,7 +2,8 @@
 
 What many rows repeat lies once and is referred to by `number`, an integer that never leaves the store: messages,
 branches, assets, nodes, and the part of a version that seldom changes (`config`). Ids are bytes, see `_keys`; what is
-called `body`, `data`, `usage`, `output`, `prompt`, `options` or `result` is encoded, see `_codec`.
+called `body`, `data`, `usage`, `output`, `prompt`, `options` or `result` is encoded, see `_codec`, and so are the
+`arguments` of a tool call: they are as large as the files that it writes.
 
 Nothing is a foreign key: a deleted parent is an edge that became NULL, and a missing one is damage that is reported.
 """
@@ -88,7 +89,7 @@ _FIRST: Final = (
     ' cache_read_tokens BIGINT NOT NULL, cache_write_tokens BIGINT NOT NULL, cost TEXT, duration_us BIGINT NOT NULL,'
     ' started_at BIGINT NOT NULL, PRIMARY KEY (run_id, number)){clustered}',
     'CREATE TABLE tool_call (number {serial}, run_id {bytes} NOT NULL, response_id {bytes} NOT NULL,'
-    ' tool_call_id TEXT NOT NULL, tool_name TEXT NOT NULL, arguments TEXT NOT NULL, effect TEXT NOT NULL,'
+    ' tool_call_id TEXT NOT NULL, tool_name TEXT NOT NULL, arguments {bytes} NOT NULL, effect TEXT NOT NULL,'
     ' status TEXT NOT NULL, result {bytes}, tree BIGINT, error TEXT, started_at BIGINT NOT NULL, ended_at BIGINT,'
     ' UNIQUE (run_id, response_id, tool_call_id))',
     'CREATE TABLE delegation (number {serial}, parent_run_id {bytes} NOT NULL, response_id {bytes} NOT NULL,'
