@@ -176,9 +176,10 @@ class Arena:
             tell(f'checked {checks.versions}')
             tell(f'apart {checks.apart}')
 
-    def run_round(self, number: int, dice: random.Random, scale: Scale) -> list[str]:
+    def run_round(self, seed: int, number: int, scale: Scale) -> list[str]:
         """Kill, recover, check; return what is wrong."""
-        names = [f'r{number}-{index}' for index in range(WORKERS)]
+        dice = random.Random(f'{seed}/{number}')
+        names = [f's{seed}r{number}-{index}' for index in range(WORKERS)]
         deaths = [Death.draw(dice, scale.seconds, scale.writes) for _ in names]
         lines = self.run_all({death: self._worker(name, death) for name, death in zip(names, deaths, strict=True)})
         deaths = [Death.draw(dice, scale.seconds, scale.writes) for _ in range(RECOVERERS)]
@@ -264,8 +265,7 @@ def main(arguments: list[str]) -> int:
     gc.freeze()
     begun = time.monotonic()
     for number in range(options.rounds):
-        dice = random.Random(f'{options.seed}/{number}')
-        found = [line for line in arena.run_round(number, dice, scale) if line not in known]
+        found = [line for line in arena.run_round(options.seed, number, scale) if line not in known]
         known.update(found)
         wrong += [f'round {number} of seed {options.seed}: {line}' for line in found]
         for line in found:
