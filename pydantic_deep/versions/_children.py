@@ -33,7 +33,7 @@ from pydantic_deep.store import (
 )
 
 from ._attempts import load_attempts
-from ._messages import decode_messages, encode_message
+from ._messages import encode_message
 from ._recording import Beginning, Recording, now
 from ._replayed import Replayed
 
@@ -67,7 +67,10 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
     conversation_id = ctx.conversation_id or new_id()
     before = await _begun_before(store, caller)
     found = await _find(store, conversation_id, history) if history else None
-    base, ids, commit = found or _new_conversation(ctx, conversation_id, history, caller)
+    if found is None:
+        is_new = await store.conversation(conversation_id) is None
+        found = _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
+    base, ids, commit = found
     run = RunRecord(
         id=ctx.run_id or new_id(),
         conversation_id=conversation_id,
@@ -139,20 +142,26 @@ async def _find(
         if version.message_count != len(history):
             continue
         records = await store.messages(version.branch_id, version.message_count)
-
-        async def read(digest: str) -> bytes:
-            return (await store.asset(digest)).data
-
-        if await decode_messages(records, read) == list(history):
+        if all(record.body == encode_message(message)[0] for record, message in zip(records, history, strict=True)):
             return version, [record.id for record in records], Commit()
     return None
 
 
-def _new_conversation(
-    ctx: RunContext[object], conversation_id: str, history: Sequence[ModelMessage], caller: Caller | None
+def _new_branch(
+    ctx: RunContext[object],
+    conversation_id: str,
+    history: Sequence[ModelMessage],
+    caller: Caller | None,
+    *,
+    name: str | None,
 ) -> tuple[VersionRecord, list[str], Commit]:
+    """Return the version to begin from of a history that the store does not have, its ids, and what makes it.
+
+    `name` is that of the branch; `None` for one that nobody else takes, in a conversation that has others.
+    """
     agent_name = (ctx.agent.name if ctx.agent is not None else None) or 'agent'
-    branch = BranchRecord(new_id(), conversation_id, MAIN, None, 0, 0, None, None, now())
+    id = new_id()
+    branch = BranchRecord(id, conversation_id, name or f'branch-{id[-12:]}', None, 0, 0, None, None, now())
     root = root_version(agent_name, branch)
     if caller is not None:
         root = root._replace(tree=caller.recording.tip.tree, backend=caller.recording.tip.backend)

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Any, Generic, cast
 
 from pydantic import TypeAdapter
-from pydantic_ai import CancellationToken, DeferredToolRequests
+from pydantic_ai import CancellationToken
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -44,6 +44,7 @@ from ._conversation import VersionedConversation
 from ._deps_state import DepsState
 from ._file_backends import describe_backend, workspace_key
 from ._messages import decode_messages, load_history
+from ._outputs import output_adapter
 from ._recording import Recording, now
 from ._requests import RequestLog
 from ._restore import checkout_version
@@ -524,16 +525,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         return await _replay.replay(self, version.record)
 
     def parse_output(self, text: str) -> OutputT:
-        """Return an output from its JSON: of the type that the agent answers with, if that is one type."""
-        adapter = self._output_adapter
-        return cast('OutputT', json.loads(text) if adapter is None else adapter.validate_json(text))
+        """Return an output from its JSON, of the type that the agent answers with."""
+        return cast('OutputT', self._output_adapter.validate_json(text))
 
     @cached_property
-    def _output_adapter(self) -> TypeAdapter[Any] | None:
-        output = self.agent.output_type
-        kinds = cast('Sequence[object]', output) if isinstance(output, Sequence) else [output]
-        types = [kind for kind in kinds if kind is not DeferredToolRequests]
-        return TypeAdapter(types[0]) if len(types) == 1 and isinstance(types[0], type) else None
+    def _output_adapter(self) -> TypeAdapter[Any]:
+        return output_adapter(self.agent.output_type)
 
     # What turns need (`Host`)
 

@@ -1,0 +1,51 @@
+"""What an agent answers with, as a type: a stored output is JSON, and becomes what the run gave again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import UnionType
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+from pydantic_ai import DeferredToolRequests, NativeOutput, PromptedOutput, TextOutput, ToolOutput
+
+
+def output_adapter(spec: object) -> TypeAdapter[Any]:
+    """Return what reads the outputs of an agent with this `output_type`; plain JSON where it tells no type."""
+    joined: Any = None
+    for each in _types_of(spec):
+        joined = each if joined is None else joined | each
+    try:
+        return TypeAdapter[Any](Any if joined is None else joined)
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
+        return TypeAdapter(Any)
+
+
+def _types_of(spec: object) -> list[Any]:
+    """Return the types of outputs that a run can end with, pauses left out."""
+    match spec:
+        case ToolOutput():
+            return _types_of(cast('ToolOutput[object]', spec).output)
+        case NativeOutput() | PromptedOutput():
+            return _types_of(cast('NativeOutput[object]', spec).outputs)
+        case TextOutput():
+            return _types_of(cast('TextOutput[object]', spec).output_function)
+        case _ if isinstance(spec, Sequence) and not isinstance(spec, str):
+            return [each for item in cast('Sequence[object]', spec) for each in _types_of(item)]
+        case _ if get_origin(spec) in (Union, UnionType):
+            return [each for item in get_args(spec) for each in _types_of(item)]
+        case _ if spec is DeferredToolRequests:
+            return []
+        case _ if isinstance(spec, type) or get_origin(spec) is not None:
+            return [spec]
+        case _:
+            return [_returned_by(spec)]
+
+
+def _returned_by(function: object) -> Any:
+    """Return what a function says that it returns; `Any` if nothing."""
+    try:
+        return get_type_hints(function).get('return', Any)
+    except (NameError, TypeError):
+        return Any

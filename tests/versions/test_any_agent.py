@@ -1,0 +1,420 @@
+"""Any agent of pydantic-ai has versions: other deps, outputs, capabilities, and histories that it rewrites."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import (
+    Agent,
+    BinaryContent,
+    CallDeferred,
+    DeferredToolRequests,
+    ModelRetry,
+    NativeOutput,
+    PromptedOutput,
+    RunContext,
+    TextOutput,
+    ToolOutput,
+)
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import UnexpectedModelBehavior
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestContext
+
+from pydantic_deep import Approve, Filesystem, StateBackend, as_workspace
+from pydantic_deep.store import VersionFilter
+from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.versions import Recorder, VersionedAgent
+from pydantic_deep.versions._outputs import output_adapter
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+class Fruit(BaseModel):
+    name: str
+    grams: int
+
+
+class Car(BaseModel):
+    wheels: int
+
+
+class Lock:
+    """No schema can be made of it."""
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def words(messages: Sequence[ModelMessage]) -> list[str]:
+    parts = [part for message in messages for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, UserPromptPart | TextPart)]
+
+
+async def test_an_agent_without_our_deps_has_versions(make_plain: MakeAgent):
+    version = await (await make_plain('one').create()).advance('go')
+
+    assert (version.output, version.todos, version.tree, version.agent_name) == ('one', [], None, 'agent')
+    assert await version.file_tree() is not None
+    assert len(await version.file_tree()) == 0
+
+
+async def test_an_agent_has_deps_of_its_own(store: SpyStore):
+    seen: list[object] = []
+    agent = Agent(ScriptedModel('one', 'two'), deps_type=int)
+
+    @agent.instructions
+    def tell(ctx: RunContext[int]) -> str:
+        seen.append(ctx.deps)
+        return f'You are {ctx.deps}.'
+
+    versioned = VersionedAgent(agent, store, make_deps=lambda: 7)
+    first = await (await versioned.create()).advance('a')
+    second = await first.advance('b', deps=8)
+
+    assert seen == [7, 8]
+    assert bool(await first.replay())
+    replay = await second.replay()
+    assert replay.difference is not None
+    assert replay.difference.part == 'instructions'
+
+
+OUTPUTS: list[tuple[Any, Answer, object]] = [
+    (str, 'text', 'text'),
+    (Fruit, call('final_result', name='fig', grams=3), Fruit(name='fig', grams=3)),
+    (list[Fruit], call('final_result', response=[{'name': 'fig', 'grams': 3}]), [Fruit(name='fig', grams=3)]),
+    (dict[str, int], call('final_result', response={'a': 3}), {'a': 3}),
+    (Point, call('final_result', x=3), Point(3)),
+    (bool, call('final_result', response=True), True),
+    ([Fruit, Car], call('final_result_Car', wheels=4), Car(wheels=4)),
+    (Fruit | Car, call('final_result_Fruit', name='fig', grams=3), Fruit(name='fig', grams=3)),
+    ([Fruit, str], 'no fruit', 'no fruit'),
+    ([str, Car], call('final_result', wheels=4), Car(wheels=4)),
+    (ToolOutput(Car, name='car'), call('car', wheels=4), Car(wheels=4)),
+    ([ToolOutput(Fruit, name='fruit'), ToolOutput(Car, name='car')], call('car', wheels=4), Car(wheels=4)),
+    (NativeOutput(Car), '{"wheels": 4}', Car(wheels=4)),
+    (PromptedOutput([Car]), '{"wheels": 4}', Car(wheels=4)),
+    ([Car, DeferredToolRequests], call('final_result', wheels=4), Car(wheels=4)),
+    (Car | None, call('final_result_Car', wheels=4), Car(wheels=4)),
+]
+
+
+@pytest.mark.parametrize(('output_type', 'answer', 'output'), OUTPUTS)
+async def test_an_output_is_of_its_type_in_every_process(
+    make_plain: MakeAgent, output_type: Any, answer: Answer, output: object
+):
+    turn = await (await make_plain(answer, output_type=output_type).create()).advance('go')
+
+    loaded = await make_plain(output_type=output_type).load(turn.id)
+
+    assert turn.output == output
+    assert loaded.output == output
+    assert type(loaded.output) is type(output)
+    assert bool(await turn.replay())
+
+
+async def test_what_a_function_makes_of_an_output_is_kept(make_plain: MakeAgent):
+    def shout(text: str) -> str:
+        return text.upper()
+
+    def weigh(fruit: Fruit) -> int:
+        return fruit.grams
+
+    loud = await (await make_plain('text', output_type=TextOutput(shout)).create()).advance('go')
+    heavy = await (await make_plain(call('final_result', name='fig', grams=3), output_type=weigh).create()).advance(
+        'go'
+    )
+
+    assert (loud.output, heavy.output) == ('TEXT', 3)
+
+
+def unannotated(text: str) -> list[str]:
+    return [text]
+
+
+def misnamed(text: str) -> object:
+    return {'grams': text}
+
+
+unannotated.__annotations__.clear()
+misnamed.__annotations__['return'] = 'Nowhere'
+
+
+@pytest.mark.parametrize(
+    ('spec', 'text', 'output'),
+    [
+        (unannotated, '["a"]', ['a']),
+        (misnamed, '{"grams": 3}', {'grams': 3}),
+        ([str, TextOutput(unannotated)], '"a"', 'a'),
+        (object, '[1]', [1]),
+        ([DeferredToolRequests], '[1]', [1]),
+        (Lock, '"a lock"', 'a lock'),
+    ],
+)
+def test_an_output_whose_type_nobody_can_tell_is_json(spec: object, text: str, output: object):
+    assert output_adapter(spec).validate_json(text) == output
+
+
+async def test_output_validators_and_retries_are_steps_of_a_turn(store: SpyStore):
+    agent = Agent(ScriptedModel('short', 'long enough', 'x', 'y', 'z'), retries=1)
+
+    @agent.output_validator
+    def is_long(text: str) -> str:
+        if len(text) < 6:
+            raise ModelRetry('longer')
+        return text
+
+    versioned = VersionedAgent(agent, store)
+    root = await versioned.create()
+    turn = await root.advance('go')
+
+    assert turn.output == 'long enough'
+    assert turn.message_count == 4
+    assert bool(await turn.replay())
+    with pytest.raises(UnexpectedModelBehavior):
+        await turn.advance('again')
+    failed = (await versioned.list(limit=1))[0]
+    assert (failed.state, failed.parent_id) == ('failed', turn.id)
+
+
+async def test_calls_that_are_answered_elsewhere_wait_in_the_version(make_plain: MakeAgent):
+    """External tools are no approvals: nobody is asked, and their results come with `resume`."""
+
+    def order() -> str:
+        raise CallDeferred(metadata={'ticket': 7})
+
+    agent = make_plain(call('order'), 'done', tools=[order], output_type=[str, DeferredToolRequests])
+    paused = await (await agent.create()).advance('go')
+
+    requests = paused.deferred_tool_requests
+    assert requests is not None
+    assert (paused.kind, paused.state) == ('pause', 'awaiting_approval')
+    assert [each.tool_name for each in requests.calls] == ['order']
+    assert requests.metadata == {'call-1': {'ticket': 7}}
+    assert (await paused.replay()).difference is None
+
+
+async def test_an_agent_with_approvals_of_its_own_waits(make_plain: MakeAgent):
+    agent = make_plain(call('pay'), 'done', output_type=[str, DeferredToolRequests])
+    ran: list[str] = []
+
+    @agent.agent.tool_plain(requires_approval=True)  # type: ignore[attr-defined]
+    def pay() -> str:
+        ran.append('paid')
+        return 'paid'
+
+    paused = await (await agent.create()).advance('go')
+    assert ran == []
+    done = await paused.resume({paused.pending[0].id: Approve()})
+
+    assert (done.output, ran) == ('done', ['paid'])
+    assert bool(await done.replay())
+
+
+async def test_ids_of_calls_may_repeat(make_plain: MakeAgent, store: SpyStore):
+    results = iter(['first', 'second', 'third'])
+
+    def look() -> str:
+        return next(results)
+
+    same = ToolCallPart('look', {}, tool_call_id='x')
+    agent = make_plain(same, same, 'done', same, 'again', tools=[look])
+    turn = await (await agent.create()).advance('go')
+    later = await turn.advance('more')
+
+    returned = [part.content for m in await later.messages() for part in m.parts if isinstance(part, ToolReturnPart)]
+    assert returned == ['first', 'second', 'third']
+    assert [entry.status for entry in await store.calls([turn.run_id or ''])] == ['done', 'done']
+    assert bool(await turn.replay())
+    assert bool(await later.replay())
+
+
+async def test_words_that_are_put_in_while_it_runs_are_kept(make_plain: MakeAgent):
+    async def steer(ctx: RunContext[object]) -> str:
+        ctx.enqueue('Mind the gap.')
+        return 'ok'
+
+    agent = make_plain(call('steer'), 'done', tools=[steer])
+    turn = await (await agent.create()).advance('go')
+
+    assert words(await (await agent.load(turn.id)).messages()) == ['go', 'Mind the gap.', 'done']
+
+
+class Forgetful(AbstractCapability[object]):
+    """Replaces a long history by a summary, durably."""
+
+    async def before_model_request(
+        self, ctx: RunContext[object], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        if len(ctx.messages) > 4:
+            summary = ModelRequest(parts=[UserPromptPart('summary of it all')])
+            ctx.messages[:] = [summary, ctx.messages[-1]]
+            request_context.messages = list(ctx.messages)
+        return request_context
+
+
+async def test_a_history_that_is_told_anew_leaves_the_old_one_readable(make_plain: MakeAgent, store: SpyStore):
+    agent = make_plain('one', 'two', 'three', 'four', 'five', capabilities=[Forgetful()])
+    first = await (await agent.create()).advance('a')
+    second = await first.advance('b')
+    third = await second.advance('c')
+
+    assert words(await second.messages()) == ['a', 'one', 'b', 'two']
+    assert words(await third.messages()) == ['summary of it all', 'c', 'three']
+    other = make_plain(capabilities=[Forgetful()])
+    assert words(await (await other.load(second.id)).messages()) == ['a', 'one', 'b', 'two']
+    assert words(await (await other.load(third.id)).messages()) == ['summary of it all', 'c', 'three']
+    main, anew = await store.branches(first.conversation_id)
+    assert (anew.rewrites_id, anew.rewrites_seq) == (main.id, 4)
+    assert (second.branch, third.branch) == ('main', anew.name)
+    fourth = await third.advance('d')
+    assert words(await fourth.messages()) == ['summary of it all', 'c', 'three', 'd', 'four']
+    assert [v.id for v in await fourth.lineage()][1:] == [first.id, second.id, third.id, fourth.id]
+    alternative = await second.advance('e')
+    assert words(await alternative.messages())[0] == 'summary of it all'
+
+
+async def test_a_history_that_is_told_anew_within_a_turn_keeps_each_step(make_plain: MakeAgent):
+    def look() -> str:
+        return 'ok'
+
+    agent = make_plain(call('look'), call('look'), 'done', tools=[look], capabilities=[Forgetful()])
+    turn = await (await agent.create()).advance('go')
+
+    steps = await turn.steps()
+    assert [step.message_count for step in steps] == [2, 4]
+    assert words(await steps[1].messages()) == ['go']
+    assert words(await turn.messages()) == ['summary of it all', 'done']
+
+
+class Trim(AbstractCapability[object]):
+    """Sends the newest message only."""
+
+    async def before_model_request(
+        self, ctx: RunContext[object], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        request_context.messages = request_context.messages[-1:]
+        return request_context
+
+
+async def test_a_trim_of_one_request_does_not_rewrite(make_plain: MakeAgent, store: SpyStore):
+    agent = make_plain('one', 'two', capabilities=[Trim()])
+    second = await (await (await agent.create()).advance('a')).advance('b')
+
+    model: Any = agent.agent.model
+    assert [len(request.messages) for request in model.requests] == [1, 1]
+    assert words(await second.messages()) == ['a', 'one', 'b', 'two']
+    assert len(await store.branches(second.conversation_id)) == 1
+
+
+async def test_harness_capabilities_work_in_versions(store: SpyStore):
+    harness = pytest.importorskip('pydantic_ai_harness.filesystem', reason='the harness is not installed')
+    files = StateBackend({'/a.txt': 'hello'})
+    agent = Agent[Any, str](
+        ScriptedModel(call('read_file', path='a.txt'), 'done'),
+        capabilities=[_Workspace(files), harness.FileSystem()],
+    )
+    turn = await (await VersionedAgent(agent, store).create()).advance('go')
+
+    assert turn.output == 'done'
+    assert 'hello' in str(await turn.messages())
+    assert bool(await turn.replay())
+
+
+@dataclass
+class _Workspace(AbstractCapability[Any]):
+    files: Any
+
+    def get_workspace(self, ctx: RunContext[Any], *, ref: Any) -> Any:
+        return as_workspace(self.files) if ref is None else None
+
+
+async def test_a_room_of_ours_on_any_agent(make_plain: MakeAgent):
+    files = StateBackend()
+    agent = make_plain(call('write_file', path='/a', content='x'), 'done', capabilities=[Filesystem(backend=files)])
+
+    turn = await (await agent.create()).advance('go')
+
+    assert turn.output == 'done'
+    assert await files.read_bytes('/a') == b'x'
+
+
+async def test_a_recorder_alone_makes_a_conversation_of_each_run(store: SpyStore):
+    agent = Agent(ScriptedModel('one', 'two', 'three'), name='plain', capabilities=[Recorder(store=store)])
+
+    first = await agent.run('a')
+    await agent.run('b')
+    third = await agent.run('c', message_history=first.all_messages(), conversation_id=first.conversation_id)
+
+    versioned = VersionedAgent(agent, store)
+    assert len(await store.conversations()) == 2
+    versions = await store.versions(VersionFilter(conversation_id=first.conversation_id))
+    assert [version.kind for version in versions] == ['turn', 'turn', 'root']
+    assert versions[0].parent_id == versions[1].id
+    assert words(await versioned.thread(first.conversation_id)) == ['a', 'one', 'c', 'three']
+    assert third.output == 'three'
+
+
+async def test_a_recorder_alone_keeps_a_history_that_it_does_not_know(store: SpyStore):
+    elsewhere = await Agent(ScriptedModel('one')).run('a')
+    agent = Agent(ScriptedModel('two', 'three'), name='plain', capabilities=[Recorder(store=store)])
+
+    result = await agent.run('b', message_history=elsewhere.all_messages())
+    other = await agent.run('c', message_history=elsewhere.all_messages()[:1], conversation_id=result.conversation_id)
+
+    assert result.conversation_id == other.conversation_id
+    versions = await VersionedAgent(agent, store).list(conversation_id=result.conversation_id)
+    assert [version.kind for version in versions] == ['turn', 'edit', 'root', 'turn', 'edit', 'root']
+    assert words(await versions[0].messages()) == ['a', 'c', 'three']
+    assert [version for version in versions if words(await version.messages()) == ['a', 'one', 'b', 'two']]
+
+
+async def test_a_recorder_alone_goes_on_with_a_history_that_has_media(store: SpyStore):
+    agent = Agent(ScriptedModel('one', 'two'), capabilities=[Recorder(store=store)])
+    first = await agent.run(['a', BinaryContent(b'\x89PNG', media_type='image/png')])
+    second = await agent.run('b', message_history=first.all_messages(), conversation_id=first.conversation_id)
+
+    versions = await store.versions(VersionFilter(conversation_id=second.conversation_id))
+    assert [version.kind for version in versions] == ['turn', 'turn', 'root']
+
+
+async def test_a_recorder_of_the_agent_gives_way_to_that_of_a_turn(store: SpyStore):
+    agent = Agent(ScriptedModel('one'), name='plain', capabilities=[Recorder(store=store)])
+
+    turn = await (await VersionedAgent(agent, store).create()).advance('a')
+
+    assert turn.output == 'one'
+    assert len(await store.conversations()) == 1
+    assert [version.kind for version in await store.versions()] == ['turn', 'root']
+
+
+async def test_a_response_that_is_replaced_is_the_one_that_is_kept(make_plain: MakeAgent, store: SpyStore):
+    class Polite(AbstractCapability[object]):
+        async def after_model_request(
+            self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
+        ) -> ModelResponse:
+            return ModelResponse(parts=[TextPart('Please.')], usage=response.usage)
+
+    turn = await (await make_plain('now', capabilities=[Polite()]).create()).advance('go')
+
+    assert turn.output == 'Please.'
+    assert words(await turn.messages()) == ['go', 'Please.']
+    [request] = await store.requests(turn.run_id or '')
+    records = await store.messages(turn.record.branch_id, 2)
+    assert request.response_id == records[1].id
