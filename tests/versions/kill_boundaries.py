@@ -13,46 +13,33 @@ import sys
 import warnings
 from pathlib import Path
 
-from kill_rounds import NEVER, Arena, Death, Program, warm_up
+from kill_rounds import NEVER, Arena, Death, warm_up
+
+BATCH = 8
+"""How many turns are killed at once: each has a conversation and a directory of its own."""
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description='Kill a turn at every boundary, recover, check.')
     parser.add_argument('url')
     parser.add_argument('--files', type=Path, required=True)
-    parser.add_argument('--only', type=int)
     options = parser.parse_args(arguments)
     warnings.simplefilter('error')
     arena = Arena(url=options.url, files=options.files, turns=1)
     warm_up(arena)
     wrong: list[str] = []
-    at = options.only or 1
-    while True:
-        name = f'b-{at}'
-        death = Death(at_write=at, after=True)
-        lines = arena.run_all({death: _worker(arena, name, death)})
-        is_killed = not any(line.startswith('writes ') for line in lines)
-        lines += arena.run_all({NEVER: _mender(arena, name)})
-        known = [line for line in lines if line.startswith(('version ', 'call '))]
-        lines += arena.run_all({NEVER: _checker(arena, name, known)})
-        wrong += [f'{name}: {line}' for line in lines if line.startswith('wrong ')]
-        if not is_killed or options.only:
-            break
-        at += 1
-    print(json.dumps({'boundaries': at, 'wrong': wrong}), flush=True)
+    first, is_over = 1, False
+    while not is_over:
+        deaths = {f'b{at}': Death(at_write=at, after=True) for at in range(first, first + BATCH)}
+        lines = arena.run_all({death: arena.worker(name, death) for name, death in deaths.items()})
+        is_over = any(line.startswith('writes ') for line in lines)
+        first += BATCH
+        lines += arena.run_all({NEVER: arena.mender([*deaths], NEVER)})
+        lines += arena.run_all({NEVER: arena.checker([*deaths], lines)})
+        wrong += [line for line in lines if line.startswith('wrong ')]
+    killed = arena.counts['killed']
+    print(json.dumps({'boundaries': killed, 'wrong': wrong}), flush=True)
     return 1 if wrong else 0
-
-
-def _worker(arena: Arena, name: str, death: Death) -> Program:
-    return lambda tell: arena.work(name, death, tell)
-
-
-def _mender(arena: Arena, name: str) -> Program:
-    return lambda tell: arena.mend([name], NEVER, tell)
-
-
-def _checker(arena: Arena, name: str, known: list[str]) -> Program:
-    return lambda tell: arena.check([name], known, tell)
 
 
 if __name__ == '__main__':

@@ -181,24 +181,27 @@ class Arena:
         dice = random.Random(f'{seed}/{number}')
         names = [f's{seed}r{number}-{index}' for index in range(WORKERS)]
         deaths = [Death.draw(dice, scale.seconds, scale.writes) for _ in names]
-        lines = self.run_all({death: self._worker(name, death) for name, death in zip(names, deaths, strict=True)})
+        lines = self.run_all({death: self.worker(name, death) for name, death in zip(names, deaths, strict=True)})
         deaths = [Death.draw(dice, scale.seconds, scale.writes) for _ in range(RECOVERERS)]
-        lines += self.run_all({death: self._mender(names, death) for death in deaths})
-        lines += self.run_all({NEVER: self._mender(names, NEVER)})
-        known = [line for line in lines if line.startswith(('version ', 'call '))]
-        lines += self.run_all({NEVER: lambda tell: self.check(names, known, tell)})
-        self.counts['acknowledged'] += len(known)
+        lines += self.run_all({death: self.mender(names, death) for death in deaths})
+        lines += self.run_all({NEVER: self.mender(names, NEVER)})
+        lines += self.run_all({NEVER: self.checker(names, lines)})
         for line in lines:
             kind, _, value = line.partition(' ')
             if kind in ('recovered', 'asked', 'checked', 'apart'):
                 self.counts[kind] += int(value)
         return [line for line in lines if line.startswith('wrong ')]
 
-    def _worker(self, name: str, death: Death) -> Program:
+    def worker(self, name: str, death: Death) -> Program:
         return lambda tell: self.work(name, death, tell)
 
-    def _mender(self, names: list[str], death: Death) -> Program:
+    def mender(self, names: list[str], death: Death) -> Program:
         return lambda tell: self.mend(names, death, tell)
+
+    def checker(self, names: list[str], lines: list[str]) -> Program:
+        known = [line for line in lines if line.startswith(('version ', 'call '))]
+        self.counts['acknowledged'] += len(known)
+        return lambda tell: self.check(names, known, tell)
 
     def run_all(self, programs: Mapping[Death, Program]) -> list[str]:
         """Run programs at once, each until its death or its end, and return what they told."""

@@ -1,0 +1,72 @@
+"""Agents are killed with SIGKILL, others recover what they left, and then nothing is lost, half there, or done twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_HERE = Path(__file__).parent
+_SERVER = _HERE.parent / 'store' / 'postgres_server.py'
+
+SOAK_ROUNDS = int(os.environ.get('SOAK_ROUNDS', '0'))
+
+
+def _run(program: str, *arguments: str | Path) -> dict[str, Any]:
+    """Run a program, and return its report."""
+    command = [sys.executable, _HERE / program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
+
+
+def _rounds(url: str, files: Path, rounds: int) -> dict[str, Any]:
+    seed = random.SystemRandom().randint(1, 1_000_000)
+    print(f'seed {seed}')
+    report = _run('kill_rounds.py', url, '--rounds', str(rounds), '--seed', str(seed), '--files', files)
+    assert report['wrong'] == []
+    return report
+
+
+def _on_postgres(files: Path, rounds: int) -> dict[str, Any]:
+    command = [sys.executable, _SERVER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        return _rounds(server.stdout.readline().strip(), files, rounds)
+
+
+def test_agents_that_are_killed_on_sqlite_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    report = _rounds(f'sqlite:///{tmp_path}/store.db', tmp_path, 10)
+    assert report['killed'] > 0
+    assert report['checked'] > 0
+
+
+def test_agents_that_are_killed_on_postgres_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    report = _on_postgres(tmp_path, 4)
+    assert report['killed'] > 0
+    assert report['checked'] > 0
+
+
+def test_a_turn_can_be_killed_after_each_of_its_writes(tmp_path: Path) -> None:
+    report = _run('kill_boundaries.py', f'sqlite:///{tmp_path}/store.db', '--files', tmp_path)
+    assert report['wrong'] == []
+    assert report['boundaries'] > 50
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(SOAK_ROUNDS == 0, reason='`make soak` sets SOAK_ROUNDS')
+def test_agents_are_killed_for_long(tmp_path: Path) -> None:
+    for name, share in (('sqlite', 10), ('postgres', 30)):
+        files = tmp_path / name
+        files.mkdir()
+        rounds = max(1, SOAK_ROUNDS // share)
+        report = (
+            _on_postgres(files, rounds) if name == 'postgres' else _rounds(f'sqlite:///{files}/store.db', files, rounds)
+        )
+        print(report)
