@@ -123,7 +123,7 @@ class Reader(Worker):
 
 
 class Writer(Worker):
-    """Runs all operations that wait in one transaction, each in a savepoint: they share one sync of the disk."""
+    """Runs all operations that wait in one transaction, each in a savepoint if there are several: they share one sync."""
 
     def _work(self, job: Job[object]) -> bool:
         jobs, is_last = self._waiting(job)
@@ -131,8 +131,9 @@ class Writer(Worker):
             connection = self._connected()
             connection.execute('BEGIN IMMEDIATE')
             for each in jobs:
-                self._run_one(connection, each)
-            connection.execute('COMMIT')
+                self._run_one(connection, each, is_alone=len(jobs) == 1)
+            if len(jobs) > 1:
+                connection.execute('COMMIT')
         except sqlite3.Error as error:
             self._fail(jobs, error)
         for each in jobs:
@@ -151,18 +152,21 @@ class Writer(Worker):
             jobs.append(job)
         return jobs, False
 
-    def _run_one(self, connection: sqlite3.Connection, job: Job[object]) -> None:
-        connection.execute('SAVEPOINT job')
+    def _run_one(self, connection: sqlite3.Connection, job: Job[object], *, is_alone: bool) -> None:
+        """Run an operation so that it does all or nothing; alone without a savepoint, which copies each changed page."""
+        if not is_alone:
+            connection.execute('SAVEPOINT job')
         job.run(connection)
         if job.error is None:
-            connection.execute('RELEASE job')
+            connection.execute('COMMIT' if is_alone else 'RELEASE job')
             return
         if isinstance(job.error, sqlite3.Error):
             if not connection.in_transaction:
                 raise job.error
             job.error = translated(job.error)
-        connection.execute('ROLLBACK TO job')
-        connection.execute('RELEASE job')
+        connection.execute('ROLLBACK' if is_alone else 'ROLLBACK TO job')
+        if not is_alone:
+            connection.execute('RELEASE job')
 
     def _fail(self, jobs: list[Job[object]], error: sqlite3.Error) -> None:
         """Tell all that nothing was written, and begin anew: after a failed sync nothing of this connection is sure."""
