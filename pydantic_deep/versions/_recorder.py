@@ -44,6 +44,7 @@ from pydantic_core import to_json
 
 from pydantic_deep._neighbours import Previews, neighbours
 from pydantic_deep._pending import MAY_HAVE_RUN, CallRequest, Edited, Preview, dump, parse_answer, with_notice
+from pydantic_deep.approvals import Approvals
 from pydantic_deep.store import (
     ApprovalRecord,
     BranchExistsError,
@@ -112,7 +113,7 @@ class Recorder(AbstractCapability[object]):
 
     def get_ordering(self) -> CapabilityOrdering:
         """Come before all others."""
-        return CapabilityOrdering(position='outermost')
+        return CapabilityOrdering(position='outermost', wraps=(Approvals,))
 
     async def for_run(self, ctx: RunContext[object]) -> Recorder:
         """Return the recorder of one run."""

@@ -31,7 +31,7 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._canonical import canonical_message
-from pydantic_deep.approvals import answer_approvals
+from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, RunState, VersionRecord
 from pydantic_deep_backends import StateBackend, Tree
 
@@ -73,7 +73,7 @@ class _Replayer(AbstractCapability[object]):
     _log: RequestLog = field(default_factory=RequestLog, init=False)
 
     def get_ordering(self) -> CapabilityOrdering:
-        return CapabilityOrdering(position='outermost')
+        return CapabilityOrdering(position='outermost', wraps=(Approvals,))
 
     async def for_run(self, ctx: RunContext[object]) -> _Replayer:
         return self
