@@ -32,6 +32,12 @@ EVERYBODY = frozenset({'import', 'create', 'step', 'history', 'search'})
 WHOLE = ('whole', 'whole-step', 'whole-create', 'delegate', 'skills', 'approve')
 """The cases of agents that have more than todos and files."""
 
+STORE = ('store-step', 'store-growth')
+"""The cases of agents whose steps are kept."""
+
+SCALE = ('store-late', 'store-lines', 'store-lists', 'store-gc', 'store-files', 'store-agents')
+"""The cases of a store with much in it, which ours alone has."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
@@ -66,7 +72,7 @@ BARE = Contestant(
     environment='bare',
     script='bare.py',
     imports='from pydantic_ai import Agent',
-    cases=EVERYBODY | {'memory', *WHOLE} - {'whole', 'skills'},
+    cases=EVERYBODY | {'memory', 'store-step', *WHOLE} - {'whole', 'skills'},
     constrained=True,
 )
 BARE_LIST = replace(
@@ -82,7 +88,7 @@ OURS = Contestant(
     environment='ours',
     script='ours.py',
     imports='from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent',
-    cases=EVERYBODY | {'memory', 'surface', 'tree', *WHOLE},
+    cases=EVERYBODY | {'memory', 'surface', 'tree', *WHOLE, *STORE, *SCALE},
     constrained=True,
 )
 PEERS = (
@@ -99,8 +105,16 @@ PEERS = (
         environment='peer-deepagents',
         script='peer_deepagents.py',
         imports='from deepagents import create_deep_agent',
-        cases=EVERYBODY | {'surface', *WHOLE},
+        cases=EVERYBODY | {'surface', *WHOLE, *STORE},
         on_pydantic_ai=False,
+    ),
+    Contestant(
+        name='pydantic-ai-harness 0.62.0',
+        key='peer-harness',
+        environment='peer-pydantic-deep',
+        script='peer_harness.py',
+        imports='from pydantic_ai_harness.step_persistence import StepPersistence',
+        cases=frozenset(STORE),
     ),
 )
 

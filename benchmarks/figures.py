@@ -36,8 +36,17 @@ CASES = (
     Case(name='delegate'),
     Case(name='skills', rounds=3),
     Case(name='approve'),
+    Case(name='store-step'),
+    Case(name='store-growth', rounds=1),
+    Case(name='store-late', rounds=3),
+    Case(name='store-lines', rounds=3),
+    Case(name='store-lists', rounds=1),
+    Case(name='store-gc', rounds=1),
+    Case(name='store-files', rounds=1),
+    Case(name='store-agents', rounds=3),
 )
-"""Memory and surfaces are counted and not timed: once is enough. Skills take the peers long."""
+"""Memory and surfaces are counted and not timed: once is enough. Skills take the peers long, and a large store takes long
+to fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,6 +166,93 @@ FIGURES = (
         target=Target(limit=5),
     ),
     Figure(key='approve_ms', case='approve', title='write that pauses and resumes, CPU ms', digits=2),
+    Figure(
+        key='stored_step_ms',
+        case='store-step',
+        title='tool step that is kept in SQLite, CPU ms',
+        digits=2,
+        target=Target(limit=1.5, against='floor plus'),
+    ),
+    Figure(
+        key='stored_step_postgres_ms', case='store-step', title='tool step that is kept in PostgreSQL, CPU ms', digits=2
+    ),
+    Figure(
+        key='growth_ratio',
+        case='store-growth',
+        title='chat of 200 turns with a file each: database, × raw',
+        digits=2,
+        target=Target(limit=2),
+    ),
+    Figure(key='growth_text_ratio', case='store-growth', title='the same without files: database, × raw', digits=2),
+    Figure(
+        key='late_bytes_ratio',
+        case='store-late',
+        title='bytes of turn 1,000, × turn 10',
+        digits=2,
+        target=Target(limit=1.2),
+    ),
+    Figure(
+        key='late_turn_ratio',
+        case='store-late',
+        title='what is kept costs of turn 1,000, × turn 10',
+        digits=2,
+        target=Target(limit=1.2),
+    ),
+    Figure(key='early_turn_ms', case='store-late', title='what is kept costs of turn 10, CPU ms', digits=2),
+    Figure(key='lineage_ms', case='store-lines', title='lineage of 10,000, CPU ms', digits=0, target=Target(limit=60)),
+    Figure(
+        key='fork_ratio',
+        case='store-lines',
+        title='fork at turn 10,000, × at turn 10',
+        digits=2,
+        target=Target(limit=1.2),
+    ),
+    Figure(
+        key='page_ms',
+        case='store-lists',
+        title='page of 100 from 100,000 versions, CPU ms',
+        digits=1,
+        target=Target(limit=20),
+    ),
+    Figure(
+        key='page_metadata_ms',
+        case='store-lists',
+        title='the same by metadata, CPU ms',
+        digits=1,
+        target=Target(limit=20),
+    ),
+    Figure(
+        key='page_far_ms',
+        case='store-lists',
+        title='the same from the middle, CPU ms',
+        digits=1,
+        target=Target(limit=20),
+    ),
+    Figure(
+        key='history_list_ms',
+        case='store-lists',
+        title='history of 1,400 versions, CPU ms',
+        digits=1,
+        target=Target(limit=50),
+    ),
+    Figure(key='gc_s', case='store-gc', title='gc of 80,000 live messages, CPU s', digits=2, target=Target(limit=2)),
+    Figure(
+        key='files_allowed_ratio',
+        case='store-files',
+        title='1,000 changes among 10,000 files: database, × (3 × changed + 20 MB)',
+        digits=2,
+        target=Target(limit=1),
+    ),
+    Figure(
+        key='checkout_s',
+        case='store-files',
+        title='checkout among 10,000 files, CPU s',
+        digits=2,
+        target=Target(limit=3),
+    ),
+    Figure(key='steps_alone', case='store-agents', title='steps kept a second, 1 agent', digits=0),
+    Figure(key='steps_some_ratio', case='store-agents', title='the same with 16 agents, × 1 agent', digits=1),
+    Figure(key='steps_many_ratio', case='store-agents', title='the same with 128 agents, × 1 agent', digits=1),
 )
 """All rows, in the order of the table."""
 

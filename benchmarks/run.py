@@ -7,13 +7,15 @@ so that a machine that grows busier does so for all of them. The first run makes
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +38,16 @@ TINY: dict[str, object] = {
     'delegations': 2,
     'approvals': 2,
     'starts': 2,
+    'turns': 3,
+    'late': 20,
+    'lineage': 30,
+    'listed': 400,
+    'listed_history': 20,
+    'live_messages': 80,
+    'workspace_files': 20,
+    'workspace_steps': 4,
+    'agents': 8,
+    'commits': 32,
 }
 """Sizes that show that everything works, and nothing else."""
 
@@ -92,6 +104,14 @@ def measure(plan: Plan) -> Samples:
         'four_skills': str(ROOT / 'skills'),
     }
     samples: Samples = {contestant.key: {} for contestant in plan.contestants}
+    with contextlib.ExitStack() as stack:
+        if any(case.name == 'store-step' for case in plan.cases):
+            sizes['postgres'] = stack.enter_context(running_postgres())
+        _run_rounds(plan, pythons, sizes, samples)
+    return samples
+
+
+def _run_rounds(plan: Plan, pythons: dict[str, str], sizes: dict[str, object], samples: Samples) -> None:
     for case in plan.cases:
         rounds = plan.rounds if case.rounds is None else min(case.rounds, plan.at_most)
         for number in range(rounds):
@@ -101,7 +121,23 @@ def measure(plan: Plan) -> Samples:
                     continue
                 for key, value in run_case(contestant, pythons[contestant.key], case.name, sizes).items():
                     samples[contestant.key].setdefault(key, []).append(value)
-    return samples
+
+
+@contextlib.contextmanager
+def running_postgres() -> Generator[str]:
+    """Run the PostgreSQL of the tests, and yield the URL of a database; empty if it is not installed here."""
+    command = [sys.executable, str(ROOT / 'tests' / 'store' / 'postgres_server.py')]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        if server.stdin is None or server.stdout is None or not server.stdout.readline():
+            print('No PostgreSQL: `pip install --group test` has one. Its figures are left out.', file=sys.stderr)
+            yield ''
+            return
+        server.stdin.write('database\n')
+        server.stdin.flush()
+        yield server.stdout.readline().strip()
+        server.stdin.close()
 
 
 def make_tree(files: int) -> Path:

@@ -108,6 +108,7 @@ if __name__ == '__main__':
         {
             'create': lambda sizes: measure_creation(lambda: Agent(TestModel())),
             'step': lambda sizes: measure_steps(agent_on_a_dict(), sizes),
+            'store-step': lambda sizes: measure_steps(agent_on_a_dict(), sizes, key='stored_step_ms'),
             'history': lambda sizes: measure_history(agent_on_a_dict(), sizes),
             'search': lambda sizes: measure_search(agent_on_a_directory(sizes.tree)),
             'memory': _memory,

@@ -50,10 +50,11 @@ HISTORY_REQUESTS = 5
 
 
 class Script:
-    """Calls tools, one a request, then says that it is done. Remembers the last result and how often it was asked."""
+    """Calls tools, one a request, then answers. Remembers the last result and how often it was asked."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[Call], answer: str = 'Done.') -> None:
         self.calls = calls
+        self.answer = answer
         self.asked = 0
         self.last_result = ''
         self.info: AgentInfo | None = None
@@ -74,7 +75,7 @@ class Script:
             return ModelResponse(parts=[part], usage=usage, model_name='scripted')
         returns = [part for part in messages[-1].parts if isinstance(part, ToolReturnPart)]
         self.last_result = '\n'.join(part.model_response_str() for part in returns)
-        return ModelResponse(parts=[TextPart('Done.')], usage=usage, model_name='scripted')
+        return ModelResponse(parts=[TextPart(self.answer)], usage=usage, model_name='scripted')
 
 
 def write_and_read(count: int) -> list[Call]:

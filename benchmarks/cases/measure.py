@@ -48,6 +48,28 @@ class Sizes:
     """A directory with that many skills."""
     four_skills: str = ''
     """The directory of the skills that come with this project, for every contestant to load."""
+    turns: int = 200
+    """Turns of the chat whose database is weighed."""
+    late: int = 1_000
+    """The turn that is compared with the tenth."""
+    lineage: int = 10_000
+    """Versions in one line."""
+    listed: int = 100_000
+    """Versions in the store of which a page is listed."""
+    listed_history: int = 1_400
+    """Versions of the conversation whose history is listed."""
+    live_messages: int = 80_000
+    """Messages that a garbage collection finds alive."""
+    workspace_files: int = 10_000
+    """Files of 1 KiB in the directory that is versioned."""
+    workspace_steps: int = 1_000
+    """Steps, each of which writes one of them."""
+    agents: int = 128
+    """At most how many agents commit at once."""
+    commits: int = 1_024
+    """Steps that these commit, all together."""
+    postgres: str = ''
+    """The URL of a PostgreSQL database for whoever can use one; empty if none could be started."""
 
 
 Figures: TypeAlias = Mapping[str, float]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from loop import NO_LIMIT, Run, measure_history, measure_search, measure_steps, measure_surface
 from measure import Figures, Sizes, main, measure_creation, measure_memory, stored_bytes
 from ours_everything import CASES
+from ours_scale import CASES as SCALE_CASES
+from ours_store import CASES as STORE_CASES
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.test import TestModel
@@ -88,5 +90,7 @@ if __name__ == '__main__':
             'tree': _tree,
             'surface': lambda sizes: measure_surface(runs_on(StateBackend)),
             **CASES,
+            **STORE_CASES,
+            **SCALE_CASES,
         }
     )

@@ -25,6 +25,7 @@ from measure import (
     surface_figures,
 )
 from peer_deepagents_everything import CASES
+from peer_deepagents_store import CASES as STORE_CASES
 from peer_langchain import Scripted, player, write_and_read
 
 HISTORY_REQUESTS = 5
@@ -94,5 +95,6 @@ if __name__ == '__main__':
             'search': _search,
             'surface': _surface,
             **CASES,
+            **STORE_CASES,
         }
     )

@@ -1,0 +1,184 @@
+"""Ours with a store: what it costs to keep each step, and how the database grows with a chat."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from chat import Turn, raw_bytes, size_of, turn
+from loop import NO_LIMIT, Script, play, write_and_read
+from measure import Case, Figures, Sizes, cpu_seconds, measure_cpu_ms, require
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep import DeepAgentDeps, StateBackend, create_deep_agent
+from pydantic_deep.store import Append, Commit, HeadMove, NewMessage, Store, VersionRecord, new_id, open_store
+from pydantic_deep.versions import AgentVersion, VersionedAgent
+
+EARLY = 10
+"""The turn that late ones are compared with."""
+
+MEASURED_TURNS = 20
+"""Turns that are measured early and late."""
+
+
+def url_in(directory: str | Path) -> str:
+    """Return the URL of a store in a directory."""
+    return f'sqlite:///{directory}/agents.db'
+
+
+def stored_steps(sizes: Sizes) -> Figures:
+    """Return the CPU time of a tool step of which everything is kept, in SQLite and, if there is one, in PostgreSQL."""
+    with tempfile.TemporaryDirectory() as directory:
+        figures = {'stored_step_ms': asyncio.run(_stored_step_ms(url_in(directory), sizes))}
+    if sizes.postgres:
+        figures['stored_step_postgres_ms'] = asyncio.run(_stored_step_ms(sizes.postgres, sizes))
+    return figures
+
+
+async def _stored_step_ms(url: str, sizes: Sizes) -> float:
+    async with open_store(url) as store:
+        agent = VersionedAgent(create_deep_agent(), store)
+
+        async def run(model: Model, history: Sequence[ModelMessage]) -> object:
+            root = await agent.create(backend=StateBackend())
+            return await root.advance('Go on.', model=model)
+
+        calls = write_and_read(sizes.steps)
+        require((await play(run, calls)).last_result, f'value {sizes.steps - 1}')
+        return (await measure_cpu_ms(sizes.repeats, lambda: play(run, calls))) / sizes.steps
+
+
+def growth(sizes: Sizes) -> Figures:
+    """Return the size of a database after a chat, as a multiple of what was said and written."""
+    with tempfile.TemporaryDirectory() as with_files, tempfile.TemporaryDirectory() as text_only:
+        asyncio.run(_chat(Path(with_files), sizes.turns, files=True))
+        asyncio.run(_chat(Path(text_only), sizes.turns, files=False))
+        return {
+            'growth_ratio': size_of(Path(with_files)) / raw_bytes(sizes.turns),
+            'growth_text_ratio': size_of(Path(text_only)) / raw_bytes(sizes.turns, files=False),
+        }
+
+
+async def _chat(directory: Path, turns: int, *, files: bool) -> None:
+    async with open_store(url_in(directory)) as store:
+        agent = VersionedAgent(create_deep_agent(), store)
+        version = await agent.create(backend=StateBackend())
+        for number in range(turns):
+            version = await say(version, turn(number), files=files)
+
+
+async def say(version: AgentVersion[DeepAgentDeps], said: Turn, *, files: bool = True) -> AgentVersion[DeepAgentDeps]:
+    """Return the version after a turn."""
+    script = script_of(said, files=files)
+    after = await version.advance(said.prompt, model=script.model)
+    require(after.output or '', said.answer)
+    return after
+
+
+def script_of(said: Turn, *, files: bool = True) -> Script:
+    """Return the part of the model in a turn."""
+    return Script([('write_file', {'path': said.path, 'content': said.content})] if files else [], said.answer)
+
+
+def late_turns(sizes: Sizes) -> Figures:
+    """Return what it costs to keep a turn after many turns, as a multiple of the tenth: bytes, and CPU."""
+    early = asyncio.run(_turns_after(EARLY))
+    late = asyncio.run(_turns_after(sizes.late))
+    return {
+        'late_bytes_ratio': late[0] / early[0],
+        'late_turn_ratio': late[1] / early[1],
+        'early_turn_ms': early[1],
+        'late_turn_ms': late[1],
+    }
+
+
+async def _turns_after(turns: int) -> tuple[float, float]:
+    """Return the bytes that a turn adds, and by how many CPU milliseconds it is dearer than one that is not kept."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        async with open_store(url_in(directory)) as store:
+            agent = VersionedAgent(create_deep_agent(), store)
+            root = await agent.create(backend=StateBackend())
+            record = (await keep_turns(store, root.record, turns))[-1]
+        before = size_of(directory)
+        async with open_store(url_in(directory)) as store:
+            plain = create_deep_agent()
+            agent = VersionedAgent(plain, store)
+            version = await agent.load(record.id, backend=StateBackend())
+            version = await say(version, turn(turns))
+            over: list[float] = []
+            for number in range(turns + 1, turns + MEASURED_TURNS):
+                history, said = await version.messages(), turn(number)
+                gc.collect()
+                start = cpu_seconds()
+                await plain.run(
+                    said.prompt,
+                    model=script_of(said).model,
+                    deps=DeepAgentDeps(backend=StateBackend()),
+                    message_history=history,
+                    usage_limits=NO_LIMIT,
+                )
+                between = cpu_seconds()
+                version = await say(version, said)
+                over.append(cpu_seconds() - between - (between - start))
+        return (size_of(directory) - before) / MEASURED_TURNS, statistics.median(over) * 1000
+
+
+def messages_of(said: Turn) -> list[ModelMessage]:
+    """Return the messages of a turn, as a run would have left them."""
+    usage = RequestUsage(input_tokens=100, output_tokens=10)
+    call = ToolCallPart('write_file', {'path': said.path, 'content': said.content}, tool_call_id='measured-1')
+    return [
+        ModelRequest(parts=[UserPromptPart(said.prompt)]),
+        ModelResponse(parts=[call], usage=usage, model_name='scripted'),
+        ModelRequest(parts=[ToolReturnPart('write_file', f'Wrote {said.path}.', tool_call_id='measured-1')]),
+        ModelResponse(parts=[TextPart(said.answer)], usage=usage, model_name='scripted'),
+    ]
+
+
+async def keep_turns(store: Store, root: VersionRecord, turns: int, *, first: int = 0) -> list[VersionRecord]:
+    """Put turns into a store without running them, a hundred in a commit; return their versions."""
+    records, count, parent = list[VersionRecord](), root.message_count, root
+    for start in range(first, first + turns, 100):
+        news: list[NewMessage] = []
+        versions: list[VersionRecord] = []
+        at = count
+        for number in range(start, min(start + 100, first + turns)):
+            messages = messages_of(turn(number))
+            news += [NewMessage(id=new_id(), body=encoded(message)) for message in messages]
+            count += len(messages)
+            parent = parent._replace(
+                id=new_id(), number=0, parent_id=parent.id, kind='turn', message_count=count, output='"Done."',
+                usage=f'{{"input_tokens":{200 * number},"output_tokens":{20 * number},"requests":{2 * number}}}',
+            )  # fmt: skip
+            versions.append(parent)
+        append = Append(branch_id=root.branch_id, at=at, messages=news, fork_id=new_id())
+        await store.commit(Commit(append=append, versions=versions))
+        records += versions
+    head = HeadMove(conversation_id=root.conversation_id, expected_id=root.id, version_id=records[-1].id)
+    await store.commit(Commit(heads=[head]))
+    return records
+
+
+def encoded(message: ModelMessage) -> bytes:
+    """Return a message as JSON."""
+    return ModelMessagesTypeAdapter.dump_json([message])[1:-1]
+
+
+CASES: dict[str, Case] = {'store-step': stored_steps, 'store-growth': growth, 'store-late': late_turns}
+"""The cases, by name."""

@@ -1,0 +1,162 @@
+"""What a store takes grows with what is new, not with what is there: in bytes, rows and statements."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from pydantic_deep.store import Commit, VersionRecord, open_store
+from pydantic_deep.store._engine import Operation, Row, Statement
+from pydantic_deep.store._samples import Dialogue, sample_call, sample_run
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store.memory import MemoryEngine
+
+pytestmark = pytest.mark.anyio
+
+T = TypeVar('T')
+
+
+class CountedEngine(MemoryEngine):
+    """An engine in memory that counts statements."""
+
+    statements = 0
+
+    async def write(self, operation: Callable[[], Operation[T]]) -> T:
+        def counted() -> Operation[T]:
+            inner = operation()
+            statement: Statement = next(inner)
+            while True:
+                type(self).statements += 1
+                rows: list[Row] = yield statement
+                try:
+                    statement = inner.send(rows)
+                except StopIteration as stop:
+                    return stop.value
+
+        return await super().write(counted)
+
+    @classmethod
+    def take(cls) -> int:
+        """Return how many statements there were since the last time."""
+        count, cls.statements = cls.statements, 0
+        return count
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[SqlStore]:
+    async with SqlStore(CountedEngine.open()) as store:
+        yield store
+
+
+def body(number: int) -> bytes:
+    """Return a message of 600 bytes that hardly compresses."""
+    return b'{"text":"%s"}' % random.Random(number).randbytes(300).hex().encode()
+
+
+async def grow(dialogue: Dialogue, version: VersionRecord, turns: int) -> VersionRecord:
+    for number in range(turns):
+        version = await dialogue.add(version, body(2 * number), body(2 * number + 1))
+    return version
+
+
+async def test_a_late_turn_adds_as_many_bytes_to_the_file_as_an_early_one(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    dialogue: Dialogue | None = None
+    version: VersionRecord | None = None
+    for turns in (10, 20, 370, 20):
+        async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+            dialogue = Dialogue(store, dialogue.id, dialogue.branch_id) if dialogue else Dialogue(store)
+            version = await grow(dialogue, version or await dialogue.begin(), turns)
+        sizes.append(os.path.getsize(tmp_path / 'agents.db'))
+    early, late = sizes[1] - sizes[0], sizes[3] - sizes[2]
+    assert late <= 1.2 * early
+
+
+async def test_a_turn_takes_no_more_than_twice_its_bytes(tmp_path: Path) -> None:
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        dialogue = Dialogue(store)
+        version = await grow(dialogue, await dialogue.begin(), 20)
+    before = os.path.getsize(tmp_path / 'agents.db')
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        await grow(Dialogue(store, dialogue.id, dialogue.branch_id), version, 100)
+    assert os.path.getsize(tmp_path / 'agents.db') - before <= 2 * 100 * 2 * len(body(0))
+
+
+async def test_a_fork_far_down_takes_the_statements_and_rows_of_one_near_the_root(
+    store: SqlStore, tmp_path: Path
+) -> None:
+    dialogue = Dialogue(store)
+    early = await grow(dialogue, await dialogue.begin(), 10)
+    late = await grow(dialogue, early, 300)
+    await grow(dialogue, late, 1)  # so that both are forks
+    taken: list[tuple[int, int, str]] = []
+    for version in (early, late):
+        before = await rows_in(store)
+        CountedEngine.take()
+        fork = await dialogue.add(version, b'{"a":1}', b'{"b":2}')
+        taken.append((CountedEngine.take(), await rows_in(store) - before, fork.branch_id))
+    assert taken[0][:2] == taken[1][:2]
+    assert len({branch for *_, branch in taken} | {dialogue.branch_id}) == 3
+
+
+async def rows_in(store: SqlStore) -> int:
+    tables = ('message', 'entry', 'version', 'branch', 'edge', 'config', 'asset', 'node', 'reference')
+
+    def count() -> Operation[int]:
+        found = yield Statement(' UNION ALL '.join(f'SELECT COUNT(*) FROM {table}' for table in tables))
+        return sum(int(str(row[0])) for row in found)
+
+    return await store.engine.write(count)
+
+
+@pytest.mark.parametrize('what', ['turn', 'lineage', 'page', 'history', 'gc'])
+async def test_statements_do_not_grow_with_what_is_there(store: SqlStore, what: str) -> None:
+    dialogue = Dialogue(store)
+    version = await grow(dialogue, await dialogue.begin(), 10)
+    taken: list[int] = []
+    for _ in range(2):
+        CountedEngine.take()
+        if what == 'turn':
+            version = await grow(dialogue, version, 1)
+        elif what == 'lineage':
+            await store.lineage(version.id)
+        elif what == 'page':
+            await store.versions(limit=5)
+        elif what == 'history':
+            await store.messages(version.branch_id, version.message_count)
+        else:
+            report = await store.gc(0)
+            assert not any(report.removed.values())
+        taken.append(CountedEngine.take())
+        version = await grow(dialogue, version, 90)
+    assert taken[0] == taken[1]
+
+
+async def test_a_page_of_versions_is_found_without_sorting_them(tmp_path: Path) -> None:
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        dialogue = Dialogue(store)
+        await grow(dialogue, await dialogue.begin(), 3)
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+        plan = raw.execute('EXPLAIN QUERY PLAN SELECT id FROM version ORDER BY number DESC LIMIT 100').fetchall()
+    assert not [row for row in plan if 'TEMP B-TREE' in row[3]]
+
+
+async def test_arguments_of_a_call_are_compressed(tmp_path: Path) -> None:
+    arguments = '{"content":"%s"}' % ('the same line again\\n' * 200)
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        dialogue = Dialogue(store)
+        await dialogue.begin()
+        run = sample_run(dialogue.id)
+        call = sample_call(run.id, 'response', 'call', arguments=arguments)
+        await store.commit(Commit(runs=[run], calls=[call]))
+        assert await store.calls([run.id]) == [call]
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+        kept = raw.execute('SELECT LENGTH(arguments) FROM tool_call').fetchall()
+    assert kept[0][0] < len(arguments) / 10

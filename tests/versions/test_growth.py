@@ -1,0 +1,149 @@
+"""What it costs to keep a conversation grows with what is new in it: bytes, commits, statements, digests."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep import StateBackend, create_deep_agent
+from pydantic_deep.store import open_store
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import AgentVersion, VersionedAgent, _requests
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+TEXT_BYTES, FILE_BYTES = 1_000, 4_096
+"""What is said and written in a turn."""
+
+
+def prose(seed: object, size: int) -> str:
+    """Return text that compresses to about half, as prose does."""
+    return random.Random(str(seed)).randbytes(size // 2).hex()
+
+
+def write_then_answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Write a file of 4 KB, then say 500 bytes."""
+    usage = RequestUsage(input_tokens=10, output_tokens=1)
+    if isinstance(messages[-1].parts[-1], ToolReturnPart):
+        return ModelResponse(parts=[TextPart(prose(len(messages), TEXT_BYTES // 2))], usage=usage)
+    content = prose(-len(messages), FILE_BYTES)
+    call = ToolCallPart('write_file', {'path': f'/notes/{len(messages) // 80}/{len(messages)}.md', 'content': content})
+    return ModelResponse(parts=[call], usage=usage)
+
+
+async def chat(directory: Path, id: str | None, turns: int) -> str:
+    """Go on with a conversation in the store of a directory, for so many turns; return the last version's id."""
+    async with open_store(f'sqlite:///{directory}/agents.db') as store:
+        agent: VersionedAgent[Any, Any] = VersionedAgent(
+            create_deep_agent(ScriptedModel(then=write_then_answer)), store
+        )
+        backend = StateBackend()
+        version = await agent.create(backend=backend) if id is None else await agent.load(id, backend=backend)
+        for _ in range(turns):
+            version = await version.advance(prose(version.id, TEXT_BYTES // 2))
+        return version.id
+
+
+async def test_a_turn_with_a_file_takes_at_most_three_times_its_bytes_and_late_ones_as_many(tmp_path: Path) -> None:
+    """The content is in the message, in the file and in the ledger: each of them compressed. Hexadecimal digits compress
+    to no less than half, so that three times half and all that surrounds it is what is left.
+    """
+    id, sizes = None, list[int]()
+    for turns in (5, 20, 60, 20):
+        id = await chat(tmp_path, id, turns)
+        sizes.append(os.path.getsize(tmp_path / 'agents.db'))
+    early, late = sizes[1] - sizes[0], sizes[3] - sizes[2]
+    assert late <= 1.2 * early
+    assert early <= 3 * 20 * (TEXT_BYTES + FILE_BYTES)
+
+
+async def test_a_turn_far_down_takes_the_commits_and_statements_of_an_early_one(
+    make: MakeAgent, store: SpyStore
+) -> None:
+    version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
+    taken: list[tuple[int, int, int]] = []
+    for _ in range(2):
+        for _ in range(8):
+            version = await version.advance('Go on.')
+        for log in (store.commits, store.counting.reads, store.counting.writes):
+            log.clear()
+        version = await version.advance('Go on.')
+        taken.append((len(store.commits), len(store.counting.reads), len(store.counting.writes)))
+    assert taken[0] == taken[1]
+    assert taken[0][0] == 5  # it begins; the response, before its call; the call, before and after; it ends
+
+
+async def test_a_commit_brings_only_what_is_new(make: MakeAgent, store: SpyStore) -> None:
+    version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
+    for _ in range(6):
+        version = await version.advance('Go on.')
+    store.commits.clear()
+    await version.advance('Go on.')
+    appended = [commit.append for commit in store.commits if commit.append is not None]
+    assert [len(append.messages) for append in appended] == [2, 2]
+    nodes = [len(commit.nodes or {}) for commit in store.commits]
+    assert sum(nodes) <= 3  # the directories on the way to the file, once
+
+
+async def test_a_request_digests_only_the_messages_that_no_request_before_had(
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digested: list[ModelMessage] = []
+    inner = _requests.canonical_message
+
+    def counted(message: ModelMessage) -> object:
+        digested.append(message)
+        return inner(message)
+
+    monkeypatch.setattr(_requests, 'canonical_message', counted)
+    version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
+    counts: list[int] = []
+    for _ in range(5):
+        digested.clear()
+        version = await version.advance('Go on.')
+        counts.append(len(digested))
+    assert counts == [3, 4, 4, 4, 4]  # what was said and done since: the last answer is sent by the next turn
+
+
+async def test_two_turns_from_one_version_have_the_digests_of_their_own_requests(
+    make: MakeAgent, store: SpyStore
+) -> None:
+    first: AgentVersion[Any, Any] = await (await make(then=write_then_answer).create()).advance('Go on.')
+    left, right = await first.advance('Left.'), await first.advance('Right.')
+    left_digests, right_digests = [
+        [each.digest for each in await store.requests(version.run_id or '')] for version in (left, right)
+    ]
+    assert not set(left_digests) & set(right_digests)
+    assert await left.replay()
+    assert await right.replay()
+
+
+async def test_handles_of_versions_with_the_same_contents_share_them(make: MakeAgent) -> None:
+    version: AgentVersion[Any, Any] = await make().create()
+    for number in range(3):
+        version = await version.with_metadata({'number': number})
+    lineage = await version.lineage()
+    assert len({id(each._loaded) for each in lineage}) == 1  # pyright: ignore[reportPrivateUsage] - that is the question
+
+
+def test_importing_the_package_loads_no_store_and_no_database() -> None:
+    program = (
+        'import sys, pydantic_deep\n'
+        "heavy = ('sqlite3', 'duckdb', 'asyncpg', 'pydantic_deep.store', 'pydantic_deep.versions')\n"
+        'print([name for name in heavy if name in sys.modules])\n'
+        'from pydantic_deep import VersionedAgent, open_store\n'
+        'print([name for name in heavy[:3] if name in sys.modules])'
+    )
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    assert done.stdout.split('\n')[:2] == ['[]', '[]']
