@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, cast
+from typing import TYPE_CHECKING, Generic, Self, cast
 
 from pydantic_ai import CancellationToken, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage
@@ -416,5 +416,15 @@ class AgentVersion(Generic[DepsT, OutputT]):
 class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT]):
     """Versions from the root to one of them."""
 
-    truncated_at: str | None = None
-    """The id of the deleted version at which it ends; `None` if it reaches a root."""
+    _truncated_at: str | None
+
+    def __new__(cls, versions: Iterable[AgentVersion[DepsT, OutputT]] = (), truncated_at: str | None = None) -> Self:
+        """Return the lineage of these versions, root first."""
+        lineage = super().__new__(cls, versions)
+        lineage._truncated_at = truncated_at
+        return lineage
+
+    @property
+    def truncated_at(self) -> str | None:
+        """The id of the deleted version at which it ends; `None` if it reaches a root."""
+        return self._truncated_at

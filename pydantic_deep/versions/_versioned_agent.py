@@ -402,18 +402,14 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         return TurnStream(start, run, version_of)
 
     async def messages_of(self, record: VersionRecord, start: int, stop: int | None) -> list[ModelMessage]:
-        """Return messages of a version."""
-        if start == 0 and stop is None:
-            return list((await self.history(record))[0])
+        """Return messages of a version, read anew: whoever gets them may change them, and those at hand must not."""
         end = record.message_count if stop is None else min(stop, record.message_count)
         return await decode_messages(await self.store.messages(record.branch_id, end, start=start), self.read_asset)
 
     async def lineage_of(self, record: VersionRecord) -> Lineage[DepsT, OutputT]:
         """See `AgentVersion.lineage`."""
         found = await self.store.lineage(record.id)
-        lineage = Lineage[DepsT, OutputT](await self._handles(found.versions))
-        lineage.truncated_at = found.truncated_at
-        return lineage
+        return Lineage(await self._handles(found.versions), found.truncated_at)
 
     async def children_of(self, record: VersionRecord, *, steps: bool) -> list[AgentVersion[DepsT, OutputT]]:
         """See `AgentVersion.children`."""
@@ -468,7 +464,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
 
     async def diff(self, before: AgentVersion[DepsT, OutputT], after: AgentVersion[DepsT, OutputT]) -> VersionDiff:
         """See `AgentVersion.diff`."""
-        (old, old_ids), (new, new_ids) = await self.history(before.record), await self.history(after.record)
+        old, old_ids = await load_history(self.store, before.record)
+        new, new_ids = await load_history(self.store, after.record)
         common = next(
             (index for index, (a, b) in enumerate(zip(old_ids, new_ids, strict=False)) if a != b),
             min(len(old_ids), len(new_ids)),

@@ -1,0 +1,148 @@
+"""What versions cost, counted: commits, statements and bytes, whatever the length of the history."""
+
+from __future__ import annotations
+
+import pytest
+
+from pydantic_deep.store import Commit
+from pydantic_deep.store._prepare import size_of
+from pydantic_deep.testing import call
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+def messages_in(commits: list[Commit]) -> int:
+    return sum(len(commit.append.messages) for commit in commits if commit.append is not None)
+
+
+async def test_a_turn_of_chat_is_two_commits(make: MakeAgent, store: SpyStore):
+    root = await make('one').create()
+    store.commits.clear()
+
+    await root.advance('a')
+
+    assert len(store.commits) == 2
+    assert messages_in(store.commits) == 2
+
+
+@pytest.mark.parametrize('steps', [1, 4])
+async def test_a_step_with_a_tool_is_three_commits_more_at_most(make: MakeAgent, store: SpyStore, steps: int):
+    tools = [call('write_file', path=f'/{index}', content='x') for index in range(steps)]
+    root = await make(*tools, 'done').create()
+    store.commits.clear()
+
+    await root.advance('a')
+
+    assert len(store.commits) == 2 + 3 * steps
+
+
+async def test_a_step_that_only_reads_is_one_commit_more(make: MakeAgent, store: SpyStore):
+    root = await make(call('ls'), call('ls'), 'done').create()
+    store.commits.clear()
+
+    await root.advance('a')
+
+    assert len(store.commits) == 2 + 2
+
+
+async def test_a_turn_costs_the_same_at_any_length_of_history(make: MakeAgent, store: SpyStore):
+    """Statements and bytes of the 5th and the 60th turn; every id and number has a fixed length but for its digits."""
+    agent = make(then=lambda messages, info: 'answer')
+    version = await agent.create()
+    costs: dict[int, tuple[int, int, int, int]] = {}
+    for turn in range(1, 61):
+        store.commits.clear()
+        store.counting.reads.clear()
+        store.counting.writes.clear()
+        version = await version.advance(f'prompt {turn:03}')
+        size = sum(size_of(commit) for commit in store.commits)
+        costs[turn] = (len(store.counting.writes), len(store.counting.reads), messages_in(store.commits), size)
+
+    assert costs[60][:3] == costs[5][:3]
+    assert costs[5][2] == 2
+    assert costs[60][3] - costs[5][3] <= 16
+    assert version.message_count == 120
+
+
+async def test_going_on_from_a_version_at_hand_reads_no_message(make: MakeAgent, store: SpyStore):
+    agent = make('one', 'two', 'three')
+    first = await (await agent.create()).advance('a')
+    store.counting.reads.clear()
+
+    await first.advance('b')
+
+    assert [sql for sql in store.counting.reads if 'FROM message' in sql or 'JOIN message' in sql] == []
+
+
+async def test_going_on_from_a_loaded_version_reads_its_messages_once(make: MakeAgent, store: SpyStore):
+    first = await (await make('one').create()).advance('a')
+    later = await make('two', 'three').load(first.id)
+    store.counting.reads.clear()
+
+    await later.advance('b')
+    await later.advance('c')
+
+    assert len([sql for sql in store.counting.reads if 'message' in sql and 'body' in sql]) == 1
+
+
+async def test_a_fork_writes_what_is_new_however_long_the_history(make: MakeAgent, store: SpyStore):
+    """000-06c, and fork is O(1)"""
+    agent = make(then=lambda messages, info: 'answer')
+    versions = [await agent.create()]
+    for turn in range(30):
+        versions.append(await versions[-1].advance(f'prompt {turn:03}'))
+    costs: list[tuple[int, int]] = []
+    for index in (2, 28):
+        store.commits.clear()
+        store.counting.writes.clear()
+        await versions[index].advance('prompt alt')
+        costs.append((len(store.counting.writes), messages_in(store.commits)))
+
+    assert costs[0] == costs[1]
+    assert costs[0][1] == 2
+
+
+async def test_a_clone_is_one_commit_without_messages(make: MakeAgent, store: SpyStore):
+    """000-06a"""
+    agent = make(then=lambda messages, info: 'answer')
+    version = await agent.create()
+    sizes: list[int] = []
+    for turn in range(20):
+        version = await version.advance(f'prompt {turn:03}')
+        store.commits.clear()
+        await version.clone()
+        sizes.append(sum(size_of(commit) for commit in store.commits))
+        assert len(store.commits) == 1
+
+    assert max(sizes) - min(sizes) <= 8
+
+
+async def test_a_list_reads_a_fixed_number_of_times(make: MakeAgent, store: SpyStore):
+    agent = make()
+    root = await agent.create()
+    counts: list[int] = []
+    for _ in range(2):
+        store.counting.reads.clear()
+        await agent.list()
+        counts.append(len(store.counting.reads))
+        for _ in range(30):
+            await root.clone()
+
+    assert counts[0] == counts[1]
+
+
+async def test_the_prompt_is_durable_before_the_model_is_asked(make: MakeAgent, store: SpyStore):
+    seen: list[bytes | None] = []
+
+    async def look(messages: object, info: object) -> str:
+        seen.extend(run.prompt for run in await store.runs())
+        return 'done'
+
+    turn = await (await make(look).create()).advance('remember me')
+
+    assert seen == [b'"remember me"']
+    run = await store.run(turn.run_id or '')
+    assert run is not None
+    assert run.prompt is None

@@ -1,0 +1,150 @@
+"""Nothing of a version can be changed, at any level."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import pytest
+from pydantic_ai.messages import ModelRequest
+
+from pydantic_deep import Approve
+from pydantic_deep.store import VersionRecord
+from pydantic_deep.testing import call
+from pydantic_deep.versions import AgentVersion
+from pydantic_deep.versions._frozen import freeze, thaw
+
+from .conftest import MakeAgent
+
+pytestmark = pytest.mark.anyio
+
+PUBLIC = sorted(name for name in dir(AgentVersion) if isinstance(getattr(AgentVersion, name), property))
+
+
+async def whole(make: MakeAgent) -> AgentVersion[Any, Any]:
+    """A version that has something in each attribute."""
+    agent = make(
+        call('write_todos', todos=[{'content': 'a', 'status': 'pending'}]), call('write_file', path='/a', content='x'),
+        'done', interrupt_on={'write_file': True},
+    )  # fmt: skip
+    root = await agent.create(
+        name='Q3', metadata={'tags': ['x', {'y': [1]}]}, model_settings={'temperature': 0, 'stop_sequences': ['x']}
+    )
+    paused = await root.advance('go')
+    assert await paused.resume({paused.pending[0].id: Approve()})
+    return paused
+
+
+@pytest.mark.parametrize('name', PUBLIC)
+async def test_no_attribute_can_be_set(make: MakeAgent, name: str):
+    version = await make().create()
+
+    with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
+        setattr(version, name, None)
+    with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
+        delattr(version, name)
+
+
+def spoil(value: Any, depth: int = 0) -> None:
+    """Change whatever lets itself be changed."""
+    if depth > 6:
+        return
+    if isinstance(value, list):
+        items = cast('list[Any]', value)
+        for item in items:
+            spoil(item, depth + 1)
+        items.append('spoiled')
+    elif isinstance(value, dict):
+        entries = cast('dict[Any, Any]', value)
+        for item in entries.values():
+            spoil(item, depth + 1)
+        entries['spoiled'] = True
+    elif isinstance(value, Mapping | tuple):
+        inner = cast('Mapping[Any, Any] | tuple[Any, ...]', value)
+        for item in inner.values() if isinstance(inner, Mapping) else inner:
+            spoil(item, depth + 1)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            spoil(getattr(value, field.name, None), depth + 1)
+            try:
+                object.__getattribute__(value, '__setattr__')(field.name, 'spoiled')
+            except AttributeError:
+                continue
+
+
+@pytest.mark.parametrize('name', [name for name in PUBLIC if name not in ('backend',)])
+async def test_what_an_attribute_gives_cannot_change_the_version(make: MakeAgent, name: str):
+    version = await whole(make)
+    before = repr(getattr(version, name))
+
+    spoil(getattr(version, name))
+
+    assert repr(getattr(version, name)) == before
+
+
+async def test_metadata_are_read_only_to_the_last_level(make: MakeAgent):
+    metadata = cast('Any', (await whole(make)).metadata)
+
+    with pytest.raises(TypeError):
+        metadata['tags'] = 1
+    with pytest.raises(TypeError):
+        metadata['tags'][1]['y'] = 1
+    assert metadata['tags'] == ('x', {'y': (1,)})
+
+
+async def test_messages_that_were_changed_are_not_those_of_the_version(make: MakeAgent):
+    agent = make('one', 'two')
+    turn = await (await agent.create()).advance('go')
+    before = repr(await turn.messages())
+
+    messages = await turn.messages()
+    assert isinstance(messages[0], ModelRequest)
+    cast('list[Any]', messages[0].parts).clear()
+    messages[1].metadata = {'spoiled': True}
+    messages.clear()
+    difference = await (await agent.load(turn.parent_id or '')).diff(turn)
+    cast('list[Any]', difference.messages_added[0].parts).clear()
+
+    assert repr(await turn.messages()) == before
+    after = await turn.advance('more')
+    assert repr((await after.messages())[:2]) == before
+
+
+async def test_the_history_of_a_version_is_the_same_bytes_for_ever(make: MakeAgent):
+    agent = make('one', 'two', 'three', 'four')
+    turn = await (await agent.create()).advance('a')
+    before = await agent.store.messages(turn.record.branch_id, turn.message_count)
+    record = turn.record
+
+    for prompt in ('b', 'c', 'd'):
+        await turn.advance(prompt)
+    await agent.gc(0)
+
+    assert await agent.store.messages(record.branch_id, record.message_count) == before
+    assert (await agent.load(turn.id)).record == record
+
+
+async def test_a_lineage_cannot_be_changed(make: MakeAgent):
+    lineage = cast('Any', await (await make().create()).lineage())
+
+    with pytest.raises(AttributeError):
+        lineage.truncated_at = 'x'
+    with pytest.raises(TypeError):
+        lineage[0] = None
+
+
+def test_a_record_is_a_tuple():
+    assert issubclass(VersionRecord, tuple)
+
+
+def test_freezing_and_thawing_are_inverse():
+    value = cast('object', {'a': [1, 2.5, None, True, {'b': [0]}], 'c': 'x'})
+
+    frozen = freeze(value)
+
+    assert isinstance(frozen, Mapping)
+    assert isinstance(frozen['a'], Sequence)
+    assert thaw(frozen) == value
+    with pytest.raises(TypeError, match='no JSON value'):
+        freeze(object())
