@@ -1,0 +1,196 @@
+"""Directories and versions: edits between turns, branches side by side, uploads and todos, subagents' forks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
+from pydantic_ai.workspaces import LocalWorkspaceBackend
+
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent
+from pydantic_deep.testing import Answer, call
+from pydantic_deep.versions import AgentVersion, MergeConflictError, NoCommonVersionError, UnversionedFilesWarning
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+def put(path: str, content: str) -> Answer:
+    return call('write_file', path=path, content=content)
+
+
+async def read(version: AgentVersion[DeepAgentDeps, str], path: str) -> str:
+    return (await (await version.files()).read_bytes(path)).decode()
+
+
+async def test_edits_between_turns_are_a_version_of_their_own(make: MakeAgent, tmp_path: Path):
+    agent = make(put('/a.txt', 'one'), 'done', 'two')
+    first = await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
+    (tmp_path / 'mine.txt').write_text('by hand')
+
+    second = await first.advance('more')
+
+    lineage = await second.lineage()
+    assert [version.kind for version in lineage] == ['root', 'turn', 'edit', 'turn']
+    edit = lineage[2]
+    assert (edit.parent_id, edit.message_count) == (first.id, first.message_count)
+    assert await read(edit, '/mine.txt') == 'by hand'
+    assert '/mine.txt' not in await first.file_tree()
+    assert (await first.diff(edit)).messages_added == []
+    assert [file.path for file in (await first.diff(edit)).files] == ['/mine.txt']
+
+
+async def test_two_branches_of_a_directory_see_their_own_files(make: MakeAgent, tmp_path: Path):
+    def script(messages: list[ModelMessage], info: object) -> Answer:
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        if any(isinstance(part, ToolReturnPart) for part in last.parts):
+            return str(next(part.content for part in last.parts if isinstance(part, ToolReturnPart)))
+        said = str(last.parts[-1].content)  # type: ignore[union-attr] - a prompt
+        return call('ls') if said == 'look' else put(f'/{said}.txt', said)
+
+    agent = make(then=script)
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    first = await root.advance('chart')
+    second = await root.advance('table')
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['chart.txt']
+    assert '/table.txt' in await second.file_tree()
+    assert '/chart.txt' not in await second.file_tree()
+    assert 'table.txt' in str((await second.advance('look')).output)
+    assert 'chart.txt' in str((await first.advance('look')).output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['chart.txt']
+
+
+async def test_uploads_and_todos_travel_with_versions(make: MakeAgent, store: SpyStore):
+    deps = DeepAgentDeps(backend=StateBackend())
+    await deps.upload('sales.csv', b'a,b\n1,2\n')
+    agent = make(call('write_todos', todos=[{'content': 'chart', 'status': 'pending'}]), 'done', 'again')
+    root = await agent.create(deps=deps)
+
+    turn = await root.advance('go')
+    later = make('later')
+    again = await (await later.load(turn.id)).advance('what now?')
+
+    assert root.todos == []
+    assert [todo.content for todo in turn.todos] == ['chart']
+    assert [todo.content for todo in again.todos] == ['chart']
+    model: Any = later.agent.model
+    assert 'sales.csv' in str(model.requests[0].messages)
+    assert await read(again, '/uploads/sales.csv') == 'a,b\n1,2\n'
+    difference = await root.diff(turn)
+    assert ([t.content for t in difference.todos_before], [t.content for t in difference.todos_after]) == ([], ['chart'])  # fmt: skip
+    assert bool(difference)
+    assert 'todos changed' in str(difference)
+
+
+async def test_a_fork_that_fails_leaves_the_files_of_its_parent(make: MakeAgent):
+    agent = make(
+        call('task', subagent='writer', description='write'), put('/mine.txt', 'x'), 'written', 'done',
+        subagents=[Subagent('writer', 'Writes.', isolation='fork')],
+    )  # fmt: skip
+    turn = await (await agent.create(backend=StateBackend({'/a.txt': 'a'}))).advance('go')
+
+    assert await read(turn, '/mine.txt') == 'x'
+    assert await read(turn, '/a.txt') == 'a'
+    failing = make(
+        call('task', subagent='writer', description='write'), put('/lost.txt', 'x'), RuntimeError('no'), 'done',
+        subagents=[Subagent('writer', 'Writes.', isolation='fork')],
+    )  # fmt: skip
+    other = await (await failing.load(turn.id)).advance('once more')
+    assert '/lost.txt' not in await other.file_tree()
+
+
+async def test_a_diff_shows_messages_files_and_usage(make: MakeAgent):
+    agent = make(put('/a.txt', 'one\n'), 'done', call('read_file', path='/a.txt'), put('/a.txt', 'two\n'), 'done')
+    root = await agent.create(backend=StateBackend({'/b.bin': b'\x00\x01'}))
+    first = await root.advance('a')
+    second = await first.advance('b')
+
+    there, back = await first.diff(second), await second.diff(first)
+
+    assert (there.messages_common, len(there.messages_added), len(there.messages_removed)) == (4, 6, 0)
+    assert (len(back.messages_added), len(back.messages_removed)) == (0, 6)
+    [file] = there.files
+    assert (file.path, file.kind, file.size_before, file.size_after) == ('/a.txt', 'changed', 4, 4)
+    assert file.diff == '--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n'
+    assert (there.usage.requests, back.usage.requests) == (3, -3)
+    assert str(there) == '6 messages more, 0 fewer\nchanged /a.txt'
+    assert not await second.diff(second)
+    [added] = (await root.diff(first)).files
+    [removed] = (await first.diff(root)).files
+    assert (added.kind, added.size_before, removed.kind, removed.size_after) == ('added', None, 'removed', None)
+
+
+@pytest.mark.parametrize(
+    ('before', 'after', 'shown'),
+    [
+        (b'a', b'\x00', None),
+        (b'a', b'\xff\xfe', None),
+        (
+            b'a',
+            b'b',
+            '--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n\\ No newline at end of file\n',
+        ),
+        (b'a', b'x' * 1_000_001, None),
+    ],
+)
+async def test_a_diff_shows_lines_of_texts_only(
+    make: MakeAgent, tmp_path: Path, before: bytes, after: bytes, shown: str | None
+):
+    (tmp_path / 'f').write_bytes(before)
+    root = await make('one').create(backend=LocalBackend(tmp_path))
+    (tmp_path / 'f').write_bytes(after)
+    turn = await root.advance('go')
+
+    [file] = (await root.diff(turn)).files
+
+    assert (file.kind, file.diff, file.size_after) == ('changed', shown, len(after))
+
+
+async def test_a_merge_has_what_each_has_changed(make: MakeAgent):
+    lines = ''.join(f'{index}\n' for index in range(20))
+    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
+    root = await agent.create(backend=StateBackend({'/shared.txt': lines}))
+    ours, theirs = await root.advance('a'), await root.advance('b')
+
+    merged = await ours.merge(theirs)
+
+    assert (merged.kind, merged.parent_id, merged.merged_from) == ('merge', ours.id, theirs.id)
+    assert sorted(await merged.file_tree()) == ['/ours.txt', '/shared.txt', '/theirs.txt']
+    assert await merged.messages() == await ours.messages()
+    again = await merged.merge(theirs)  # what was merged is common by now
+    assert await again.file_tree() == await merged.file_tree()
+
+
+async def test_a_conflict_is_listed_and_nothing_is_made(make: MakeAgent, store: SpyStore):
+    agent = make(put('/a.txt', 'ours'), 'done', put('/a.txt', 'theirs'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+    store.commits.clear()
+
+    with pytest.raises(MergeConflictError, match=r'a\.txt') as caught:
+        await ours.merge(theirs)
+
+    assert [conflict.path for conflict in caught.value.conflicts] == ['/a.txt']
+    assert store.commits == []
+
+
+async def test_strangers_are_not_merged(make: MakeAgent):
+    agent = make()
+    one, other = await agent.create(), await agent.create()
+
+    with pytest.raises(NoCommonVersionError) as caught:
+        await one.merge(other)
+
+    assert (caught.value.ours, caught.value.theirs) == (one.id, other.id)
+
+
+async def test_files_that_no_version_can_hold_are_said(make: MakeAgent, tmp_path: Path):
+    with pytest.warns(UnversionedFilesWarning):
+        root = await make('one').create(backend=LocalWorkspaceBackend(tmp_path))
+
+    assert root.tree is None
