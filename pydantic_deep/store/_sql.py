@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar, cast
 
 from . import _codec, _keys
@@ -77,18 +78,22 @@ def insert(table: str, columns: str, rows: Sequence[Row], suffix: str) -> Operat
     """Insert rows by as few statements as can be; return what `RETURNING`, in the suffix, returns."""
     returned: list[Row] = []
     for chunk in chunks(rows, 100):
-        width = len(chunk[0])
-        lines = ', '.join(f'({marks(width, 1 + width * index)})' for index in range(len(chunk)))
-        sql = f'INSERT INTO {table} ({columns}) VALUES {lines} {suffix}'
+        sql = _insert(table, columns, len(chunk), len(chunk[0]), suffix)
         returned += yield Statement(sql, tuple(value for row in chunk for value in row))
     return returned
+
+
+@lru_cache(maxsize=256)
+def _insert(table: str, columns: str, rows: int, width: int, suffix: str) -> str:
+    """Return the statement: a commit has a dozen, and nearly always the same."""
+    lines = ', '.join(f'({marks(width, 1 + width * row)})' for row in range(rows))
+    return f'INSERT INTO {table} ({columns}) VALUES {lines} {suffix}'
 
 
 def insert_many(table: str, columns: str, rows: Sequence[Row], suffix: str = '') -> Operation[None]:
     """Insert rows of which nothing is asked back."""
     if rows:
-        sql = f'INSERT INTO {table} ({columns}) VALUES ({marks(len(rows[0]))}) {suffix}'
-        yield Statement(sql, (), rows)
+        yield Statement(_insert(table, columns, 1, len(rows[0]), suffix), (), rows)
 
 
 def integer(value: Value) -> int:
