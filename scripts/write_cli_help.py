@@ -1,4 +1,5 @@
-"""Writes what the command line says of itself into its page: the help of every command, and the events of `--json`.
+"""Writes what the command line says of itself into its page: the help of every command, the events of `--json`, and
+the documents.
 
 `write_cli_help.py` writes docs/guides/command-line.md anew between the markers; `--check` only says whether it would
 change, by its exit code. The help is printed by a process of its own in a fixed environment, so that the page is the
@@ -17,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / 'docs/guides/command-line.md'
 EVENTS = ROOT / 'pydantic_deep/cli/_events.py'
+DOCUMENTS = ROOT / 'pydantic_deep/cli/_shapes.py'
 
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')
@@ -26,6 +28,19 @@ COMMANDS = (
     'run',
     'resume',
     'chat',
+    'log',
+    'show',
+    'diff',
+    'rewind',
+    'checkout',
+    'branch',
+    'merge',
+    'approvals',
+    'approvals list',
+    'approvals answer',
+    'replay',
+    'sql',
+    'gc',
     'skills',
     'skills new',
     'skills list',
@@ -33,6 +48,12 @@ COMMANDS = (
     'skills validate',
     'models',
 )
+
+NAMED = (
+    'Usage|FileChange|ApprovalPreview|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
+    'RequestRow|FileRow|SubagentRow|MergeConflict'
+)
+"""What has a section of its own, to be linked to."""
 
 WIDTH = 80
 """Columns: what a line of code on the page has room for."""
@@ -53,7 +74,8 @@ def main(arguments: list[str]) -> int:
         return 0
     old = PAGE.read_text(encoding='utf-8')
     events = render_events(EVENTS.read_text(encoding='utf-8'), TODOS.read_text(encoding='utf-8'))
-    new = fill(fill(old, 'help', render_help()), 'events', events)
+    documents = render_documents(DOCUMENTS.read_text(encoding='utf-8'))
+    new = fill(fill(fill(old, 'help', render_help()), 'events', events), 'documents', documents)
     if arguments == ['--check']:
         if new != old:
             print(f'{PAGE.relative_to(ROOT)} is not fresh. Run: .venv/bin/python scripts/write_cli_help.py')
@@ -106,6 +128,15 @@ def render_events(events: str, todos: str) -> str:
     return '\n'.join([*(text for _, text in ordered), *choices])
 
 
+def render_documents(text: str) -> str:
+    """Return a section for each value that a command about versions prints.
+
+    Args:
+        text: The module of these values.
+    """
+    return '\n'.join(render_class(node) for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+
+
 def render_class(node: ast.ClassDef) -> str:
     """Return the section of a class."""
     event = event_type(node)
@@ -136,7 +167,7 @@ def render_choice(node: ast.stmt, after: ast.stmt) -> str:
 def render_type(annotation: ast.expr) -> str:
     """Return a type as it is in Python, with a link to what has a section of its own."""
     text = ast.unparse(annotation)
-    named = re.search(r'Usage|FileChange|ApprovalPreview|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome', text)
+    named = re.search(NAMED, text)
     if named:
         return f'[{text}](#{named.group().lower()})'
     return ' or '.join(f'`{part}`' for part in text.split(' | '))  # a bar would end the cell

@@ -50,7 +50,7 @@ def test_the_generated_parts_are_fresh_whatever_the_terminal(terminal: dict[str,
 
 
 def test_what_is_generated_is_there(page: str) -> None:
-    assert [match[1] for match in GENERATED.finditer(page)] == ['events', 'help']
+    assert [match[1] for match in GENERATED.finditer(page)] == ['events', 'documents', 'help']
 
 
 def test_every_option_has_a_heading(page: str, prose: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import anyio.to_thread
@@ -27,27 +28,28 @@ async def is_small(backend: LocalBackend, *, max_files: int = MAX_FILES, max_byt
 
 def _is_small(root: Path, max_files: int, max_bytes: int) -> bool:
     size_bytes = 0
-    for count, entry in enumerate(_files(root, GitRules()), start=1):
-        size_bytes += entry.stat(follow_symlinks=False).st_size
+    for count, size in enumerate(_sizes(root, GitRules()), start=1):
+        size_bytes += size
         if count > max_files or size_bytes > max_bytes:
             return False
     return True
 
 
-def _files(directory: Path, rules: DirectoryRules) -> Iterator[os.DirEntry[str]]:
-    """Yield the regular files below a directory; what cannot be read is left out, as versions leave it out."""
+def _sizes(directory: Path, rules: DirectoryRules) -> Iterator[int]:
+    """Yield the sizes of the regular files below a directory; what cannot be read is in no version either."""
     try:
         with os.scandir(directory) as found:
             entries = list(found)
+        if any(entry.name == IGNORE_FILE and entry.is_file(follow_symlinks=False) for entry in entries):
+            rules = rules.with_ignore_file((directory / IGNORE_FILE).read_bytes())
     except OSError:
         return
-    if any(entry.name == IGNORE_FILE and entry.is_file(follow_symlinks=False) for entry in entries):
-        rules = rules.with_ignore_file((directory / IGNORE_FILE).read_bytes())
     for entry in entries:
         is_dir = entry.is_dir(follow_symlinks=False)
         if rules.leaves_out(entry.name, is_dir=is_dir):
             continue
         if is_dir:
-            yield from _files(directory / entry.name, rules.below(entry.name))
+            yield from _sizes(directory / entry.name, rules.below(entry.name))
         elif entry.is_file(follow_symlinks=False):
-            yield entry
+            with suppress(OSError):  # it went away meanwhile
+                yield entry.stat(follow_symlinks=False).st_size

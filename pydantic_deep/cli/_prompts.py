@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 
@@ -17,8 +18,16 @@ def last_prompt(messages: Sequence[ModelMessage]) -> str:
     return ''
 
 
+def text_of_json(content: object) -> str:
+    """Return the text of a prompt as it is stored."""
+    if isinstance(content, str):
+        return content
+    pieces = cast('list[object]', content) if isinstance(content, list) else []
+    return '\n'.join(each if isinstance(each, str) else '[media]' for each in pieces)
+
+
 def text_of(part: UserPromptPart) -> str:
-    """Return the text of a prompt; of media, a word in brackets."""
+    """Return the text of a prompt; of media, `[media]`."""
     if isinstance(part.content, str):
         return part.content
-    return '\n'.join(each if isinstance(each, str) else f'[{getattr(each, "kind", "media")}]' for each in part.content)
+    return '\n'.join(each if isinstance(each, str) else '[media]' for each in part.content)

@@ -18,6 +18,7 @@ from ._failures import EXIT_CODES
 from ._names import DIRECTORY, Names, shown_id
 from ._present import DecideOn, decide_by
 from ._prompts import last_prompt
+from ._reader import is_waiting
 from ._run import Turn, resume_turn
 from ._surroundings import Surroundings
 from ._worker import check_worker, open_worker
@@ -126,7 +127,6 @@ async def find_waiting(names: Names) -> VersionRecord:
     """
     waiting = names.walk(VersionFilter(metadata={DIRECTORY: names.directory}, states=['awaiting_approval']))
     async for record in waiting:
-        approvals = await names.store.approvals(status=None, version_id=record.id, limit=10_000)
-        if any(each.resumed_by is None and each.status != 'superseded' for each in approvals):
+        if await is_waiting(names.store, record):
             return record
     raise NotWaitingError(f'Nothing that ran in {names.directory} waits for an approval.')

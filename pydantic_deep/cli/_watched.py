@@ -78,7 +78,9 @@ class WatchedBackend(LocalBackend):
 
     def leave_unversioned(self) -> None:
         """Let no version have the files."""
-        vars(self).update(track=None)  # on the instance: `isinstance(…, SupportsTracking)` looks for it by name
+        # `isinstance(…, SupportsTracking)` asks the class, and all who work with this object have it already.
+        unversioned = UnversionedSandbox if isinstance(self, WatchedSandbox) else UnversionedBackend
+        object.__setattr__(self, '__class__', unversioned)
 
     def _begin(self) -> None:
         self._before: dict[str, Contents] = {}
@@ -170,6 +172,18 @@ class WatchedSandbox(WatchedBackend, SandboxBackend):
         if size_bytes is not None and size_bytes > MAX_COUNTED_BYTES:
             return Unknown.contents
         return await super()._read(path)
+
+
+class UnversionedBackend(WatchedBackend):
+    """The same where no version has the files."""
+
+    track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+
+
+class UnversionedSandbox(WatchedSandbox):
+    """The same where no version has the files."""
+
+    track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
 
 
 def describe_change(path: str, before: Contents, after: Contents) -> FileChange | None:

@@ -1,0 +1,89 @@
+"""The graph of versions as text: a column for each line that goes on, newest version first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A version in the graph."""
+
+    id: str
+    parents: Sequence[str]
+    """Those of its parents that are in the graph."""
+    mark: str
+    """One character."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of the graph."""
+
+    graph: str
+    id: str | None
+    """The version whose line it is; `None` for one that only joins columns."""
+
+
+def draw(nodes: Iterable[Node]) -> Iterator[Row]:
+    """Yield the lines of a graph.
+
+    Args:
+        nodes: Each before its parents.
+    """
+    lanes: list[str | None] = []
+    for node in nodes:
+        columns = [column for column, awaited in enumerate(lanes) if awaited == node.id]
+        column = columns[0] if columns else _free(lanes)
+        if columns[1:]:
+            yield Row(graph=_joined(lanes, column, columns[1:], ends='╯┴'), id=None)
+        for other in columns[1:]:
+            lanes[other] = None
+        lanes[column] = node.id
+        yield Row(graph=_line(lanes, {column: node.mark}), id=node.id)
+        first, others = (node.parents[0] if node.parents else None), node.parents[1:]
+        lanes[column] = first
+        for parent in others:
+            if parent not in lanes:
+                target = _free(lanes, above=column)
+                lanes[target] = parent
+                yield Row(graph=_joined(lanes, column, [target], ends='╮┬'), id=None)
+            elif (target := lanes.index(parent)) != column:
+                low, high = sorted((column, target))
+                yield Row(graph=_joined(lanes, low, [high], ends='┤┼'), id=None)
+        while lanes and lanes[-1] is None:
+            lanes.pop()
+
+
+def _free(lanes: list[str | None], *, above: int = -1) -> int:
+    """Return a column that nobody uses, to the right of another."""
+    for column, awaited in enumerate(lanes):
+        if awaited is None and column > above:
+            return column
+    lanes.append(None)
+    return len(lanes) - 1
+
+
+def _line(lanes: Sequence[str | None], marks: dict[int, str]) -> str:
+    cells = [marks.get(column, ' ' if awaited is None else '│') for column, awaited in enumerate(lanes)]
+    return ' '.join(cells).rstrip()
+
+
+def _joined(lanes: Sequence[str | None], column: int, others: Sequence[int], *, ends: str) -> str:
+    """Return a line on which columns to the right come to one, or leave it."""
+    last = max(others)
+    drawn = ''
+    for each, awaited in enumerate(lanes):
+        if each == column:
+            cell = '├'
+        elif each == last:
+            cell = ends[0]
+        elif each in others:
+            cell = ends[1]
+        elif column < each < last:
+            cell = '─' if awaited is None else '┼'
+        else:
+            cell = ' ' if awaited is None else '│'
+        drawn += cell + ('─' if column <= each < last else ' ')
+    return drawn.rstrip()

@@ -1,0 +1,199 @@
+"""The commands about what waits for a person, of all agents of a store: `approvals list` and `approvals answer`."""
+
+from __future__ import annotations
+
+import json as json_format
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from pydantic import JsonValue
+from rich.console import Console
+from rich.text import Text
+
+from pydantic_deep.approvals import ApprovalError, Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store
+from pydantic_deep.versions import ApprovalInbox, InboxItem
+from pydantic_deep.versions._frozen import thaw
+
+from ._ask import DENIED
+from ._events import Approval, ApprovalPreview
+from ._history_app import EXIT_CODE_HELP
+from ._log import describe_age
+from ._names import shown_id
+from ._options import WRONG_USAGE, DocumentOption, StoreOption, fail, print_document, read
+from ._printable import printable
+from ._question import Question
+from ._reader import Reader
+from ._shapes import ApprovalRow
+from ._surroundings import Surroundings
+
+MAX_ITEMS = 10_000
+"""How many approvals are looked through for the end of an id."""
+
+approvals_app = typer.Typer(
+    name='approvals',
+    no_args_is_help=True,
+    help='List and answer what waits for a person, of every agent in the store. Nothing runs: `resume` goes on.',
+    epilog=EXIT_CODE_HELP,
+)
+
+
+class Status(StrEnum):
+    """Which approvals are listed."""
+
+    pending = 'pending'
+    approved = 'approved'
+    edited = 'edited'
+    denied = 'denied'
+    responded = 'responded'
+    expired = 'expired'
+    superseded = 'superseded'
+    all = 'all'
+
+
+@approvals_app.command('list', epilog=EXIT_CODE_HELP)
+def _list(
+    context: typer.Context,
+    status: Annotated[
+        Status, typer.Option('--status', metavar='STATUS', help='What became of them; `all` for any.')
+    ] = Status.pending,
+    agent: Annotated[str | None, typer.Option('--agent', metavar='NAME', help='Only those of one agent.')] = None,
+    limit: Annotated[int, typer.Option('--limit', '-n', min=1, metavar='N', help='At most how many.')] = 100,
+    store: StoreOption = None,
+    json: DocumentOption = False,
+) -> None:
+    """List what waits, oldest first, with all that a call would do."""
+
+    async def work(reader: Reader) -> list[ApprovalRow]:
+        wanted = None if status is Status.all else status.value
+        inbox = ApprovalInbox(reader.store)
+        return [_row(item) for item in await inbox.list(status=wanted, agent_name=agent, limit=limit)]
+
+    rows = read(context, Path(), store, work, json=json)
+    if json:
+        print_document(rows)
+    elif rows:
+        for row in rows:
+            _print_row(Console(), row)
+    else:
+        typer.echo('Nothing waits.' if status is Status.pending else 'There is none.', err=True)
+
+
+@approvals_app.command('answer', epilog=EXIT_CODE_HELP)
+def _answer(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(help='The approval, as `list` shows it.')],
+    approve: Annotated[bool, typer.Option('--approve', help='The call runs as it is shown.')] = False,
+    deny: Annotated[
+        str | None, typer.Option('--deny', metavar='REASON', help='It does not run; the model is told why.')
+    ] = None,
+    edit: Annotated[
+        str | None, typer.Option('--edit', metavar='JSON', help='It runs with these arguments instead.')
+    ] = None,
+    respond: Annotated[
+        str | None,
+        typer.Option('--respond', metavar='TEXT', help='It does not run; the model takes this for its result.'),
+    ] = None,
+    by: Annotated[str | None, typer.Option('--by', metavar='NAME', help='Who answers; else USER.')] = None,
+    store: StoreOption = None,
+    json: DocumentOption = False,
+) -> None:
+    """Answer a call, once: a second answer is told who was first."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    decision = _decision(approve=approve, deny=deny, edit=edit, respond=respond)
+
+    async def work(reader: Reader) -> tuple[ApprovalRow, int]:
+        try:
+            item = await ApprovalInbox(reader.store).answer(
+                await _find(reader.store, id), decision, by=by or surroundings.person, reason=deny
+            )
+        except (ApprovalError, ApprovalNotFoundError) as error:
+            raise fail(str(error), WRONG_USAGE) from None
+        return _row(item), len(await reader.store.approvals(version_id=item.version_id))
+
+    row, left = read(context, Path(), store, work, json=json)
+    if json:
+        print_document(row)
+        return
+    version = shown_id(row.version_id)
+    typer.echo(printable(f'{row.status} {row.approval.tool} by {row.decided_by}'))
+    if left:
+        typer.echo(f'Version {version} waits for {left} more.')
+    else:
+        typer.echo(f'All is answered. To go on: pydantic-deep resume {version}')
+
+
+def _decision(*, approve: bool, deny: str | None, edit: str | None, respond: str | None) -> Decision:
+    """Return the one decision that was given."""
+    given: list[Decision] = []
+    if approve:
+        given.append(Approve())
+    if deny is not None:
+        given.append(Deny(f'{DENIED}: {deny}' if deny else f'{DENIED}.'))
+    if edit is not None:
+        given.append(Edit(_arguments(edit)))
+    if respond is not None:
+        given.append(Respond(respond))
+    if len(given) != 1:
+        raise typer.BadParameter('give one of --approve, --deny, --edit and --respond.')
+    return given[0]
+
+
+def _arguments(text: str) -> dict[str, JsonValue]:
+    try:
+        arguments: object = json_format.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f'this is no JSON: {error}.', param_hint="'--edit'") from None
+    if not isinstance(arguments, dict):
+        raise typer.BadParameter('these are no arguments: write a JSON object.', param_hint="'--edit'")
+    return cast('dict[str, JsonValue]', arguments)
+
+
+async def _find(store: Store, text: str) -> str:
+    """Return the id that ends so, or else the text, which may be the beginning of one."""
+    approvals: list[ApprovalRecord] = await store.approvals(status=None, limit=MAX_ITEMS)
+    found = [each.id for each in approvals if each.id.endswith(text.lower())]
+    return found[0] if len(found) == 1 else text
+
+
+def _row(item: InboxItem) -> ApprovalRow:
+    preview = item.preview
+    return ApprovalRow(
+        id=item.id,
+        version_id=item.version_id,
+        agent_name=item.agent_name,
+        status=item.status,
+        approval=Approval(
+            id=item.pending_id,
+            path=list(item.path),
+            tool=item.tool,
+            args=cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()}),
+            preview=None if preview is None else ApprovalPreview(kind=preview.kind, text=preview.text),
+        ),
+        decided_by=item.decided_by,
+        reason=item.reason,
+        created_at=item.created_at.isoformat(timespec='milliseconds'),
+        decided_at=_iso(item.decided_at),
+        expires_at=_iso(item.expires_at),
+    )
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec='milliseconds')
+
+
+def _print_row(console: Console, row: ApprovalRow) -> None:
+    by = f' by {printable(row.decided_by)}' if row.decided_by else ''
+    age = describe_age(row.created_at, datetime.now(UTC))
+    head = Text.assemble(
+        (shown_id(row.id), 'yellow'),
+        f' {row.status}{by} {age}',
+        (f'  version {shown_id(row.version_id)} of {printable(row.agent_name)}', 'dim'),
+    )
+    question = Question(approval=row.approval, number=1, count=1)
+    console.print(head, soft_wrap=not console.is_terminal)
+    console.print(question.title)
+    console.print(question, end='')

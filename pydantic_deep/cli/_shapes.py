@@ -1,0 +1,274 @@
+"""What commands about versions print with `--json`: one document each.
+
+Readers should skip fields that they do not know: new ones may come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import JsonValue, TypeAdapter
+
+from pydantic_deep.todos import Todo
+
+from ._events import Approval, Outcome, Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionRow:
+    """A version in a list."""
+
+    id: str
+    """Its id."""
+    parent_id: str | None
+    """The version that it came from; `null` for the beginning of a conversation."""
+    merged_from: str | None
+    """The second parent of a merge."""
+    kind: Literal['root', 'step', 'turn', 'pause', 'edit', 'merge']
+    """How it came to be."""
+    state: Literal['complete', 'awaiting_approval', 'interrupted', 'failed']
+    """What became of its turn."""
+    is_waiting: bool
+    """Whether it waits still: nothing has gone on with its answers."""
+    conversation_id: str
+    """The conversation."""
+    branch: str
+    """The branch that its messages are on."""
+    run_id: str | None
+    """The run that made it."""
+    agent_name: str
+    """The agent that made it."""
+    name: str | None
+    """The name that it was given."""
+    model: str | None
+    """The model that answered."""
+    created_at: str
+    """When it was made: ISO 8601, UTC."""
+    message_count: int
+    """How many messages its history has."""
+    prompt: str | None
+    """What the person said; `null` where nobody said anything."""
+    calls: list[str]
+    """The tools that the model called last; of steps only."""
+    files_changed: int | None
+    """How many files differ from those of the parent; `null` where files are not versioned."""
+    is_head: bool
+    """Whether the directory has its files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallRow:
+    """A tool call."""
+
+    id: str
+    """The id of the call."""
+    tool: str
+    """The name of the tool."""
+    args: dict[str, JsonValue]
+    """The arguments."""
+    outcome: Outcome | None
+    """How it ended; `null` for one that waits."""
+    result: str | None
+    """What the model was told; `null` for one that waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestRow:
+    """A request to a model."""
+
+    number: int
+    """From 1, within the turn."""
+    model: str
+    """The model."""
+    settings: dict[str, JsonValue]
+    """The settings that it was sent with."""
+    input_tokens: int
+    """Tokens sent."""
+    output_tokens: int
+    """Tokens that the model wrote."""
+    cost: str | None
+    """US dollars, as a decimal number; `null` where no price is known."""
+    seconds: float
+    """How long it took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRow:
+    """A file that is different."""
+
+    path: str
+    """The path, from the root of the files."""
+    kind: Literal['added', 'removed', 'changed']
+    """What became of it."""
+    size_before: int | None
+    """Bytes; `null` if it was not there."""
+    size_after: int | None
+    """Bytes; `null` if it is not there."""
+    diff: str | None
+    """A unified diff; `null` for what is no text, or too large."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubagentRow:
+    """A conversation that a call delegated to."""
+
+    conversation_id: str
+    """On the wire `sub_agent_thread_id`."""
+    subagent: str
+    """The name that it was called by."""
+    intent: str
+    """What it was asked to do."""
+    state: str
+    """What became of it."""
+    version_id: str | None
+    """Its newest version."""
+    subagents: list[SubagentRow]
+    """Those that it delegated to in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionDetails:
+    """A version, and what happened in its turn: what `show` prints."""
+
+    version: VersionRow
+    """The version."""
+    metadata: dict[str, JsonValue]
+    """What was kept with it."""
+    steps: list[str]
+    """The ids of the versions in the middle of its turn."""
+    calls: list[CallRow]
+    """The tool calls of the turn, in their order."""
+    output: str | None
+    """The answer."""
+    error: str | None
+    """Why the run failed."""
+    usage: Usage
+    """What the conversation has used up to here."""
+    requests: list[RequestRow]
+    """The requests of the turn."""
+    files: list[FileRow]
+    """The files that differ from those of the parent."""
+    todos: list[Todo]
+    """The plan."""
+    subagents: list[SubagentRow]
+    """Whom it delegated to."""
+    pending: list[Approval]
+    """The calls that wait for a person."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What is different from one version to another: what `diff` prints."""
+
+    before: str
+    """The id of the one."""
+    after: str
+    """The id of the other."""
+    messages_common: int
+    """How many messages both begin with."""
+    messages_removed: list[JsonValue]
+    """The messages that only the first has, as pydantic-ai writes them."""
+    messages_added: list[JsonValue]
+    """The messages that only the second has."""
+    files: list[FileRow]
+    """The files that are different."""
+    todos_before: list[Todo]
+    """The plan of the first."""
+    todos_after: list[Todo]
+    """The plan of the second."""
+    usage: Usage
+    """What the second has used more than the first; fields may be negative."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalRow:
+    """A call that waits for a person, or has waited: what `approvals` prints."""
+
+    id: str
+    """The id of the approval."""
+    version_id: str
+    """The version that waits."""
+    agent_name: str
+    """The agent."""
+    status: Literal['pending', 'approved', 'edited', 'denied', 'responded', 'expired', 'superseded']
+    """What became of it."""
+    approval: Approval
+    """The call."""
+    decided_by: str | None
+    """Who answered."""
+    reason: str | None
+    """Why it was answered so."""
+    created_at: str
+    """Since when it waits: ISO 8601, UTC."""
+    decided_at: str | None
+    """When it was answered."""
+    expires_at: str | None
+    """When it counts as denied."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedOut:
+    """What `checkout` and `rewind` print."""
+
+    version: VersionRow
+    """The version that the directory has now."""
+    kept: VersionRow | None
+    """The version of the edits that were in none; `null` if there were no such edits."""
+    left: list[str]
+    """With `rewind`: the ids of the turns that are not before the head any more. They stay in the store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeConflict:
+    """A file that both sides changed so that only a person can say what is to be."""
+
+    path: str
+    """The path."""
+    kind: str
+    """Why it cannot be merged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """What `merge` prints."""
+
+    version: VersionRow | None
+    """The version that was made; `null` if nothing was."""
+    conflicts: list[MergeConflict]
+    """Why nothing was made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """What `replay` prints."""
+
+    version: str
+    """The id of the version."""
+    is_exact: bool
+    """Whether every request was the same as then."""
+    requests: int
+    """How many requests were compared."""
+    difference_number: int | None = None
+    """Which request is the first that differs, from 1; `null` if none does."""
+    difference_part: str | None = None
+    """What of it differs: `settings`, `tools`, `instructions`, `options`, `messages` or `count`."""
+    difference: str | None = None
+    """A unified diff, or a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collected:
+    """What `gc` prints."""
+
+    removed: dict[str, int] = field(default_factory=dict[str, int])
+    """How many rows went, by kind."""
+    condemned: int
+    """How much nothing reaches, and goes the next time."""
+    freed_bytes: int
+    """The size of the contents that went."""
+
+
+def dump(value: object) -> JsonValue:
+    """Return a value of these as JSON."""
+    return TypeAdapter[object](type(value)).dump_python(value, mode='json')

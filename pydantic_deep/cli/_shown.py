@@ -1,0 +1,181 @@
+"""How one version, and the difference of two, look on a terminal. Pure: values in, Rich texts out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from pydantic import JsonValue
+from rich.text import Text
+from rich.tree import Tree
+
+from pydantic_deep.todos import Todo
+
+from ._events import ToolCallEvent, ToolResultEvent, Usage
+from ._names import HEAD, shown_id
+from ._printable import first_line, printable
+from ._prompts import text_of_json
+from ._render import render_call, render_todos
+from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails
+
+MESSAGE_CHARS = 200
+"""How much of a message stands in a list of them."""
+
+_FILE_MARKS = {'added': ('+', 'green'), 'removed': ('-', 'red'), 'changed': ('~', 'yellow')}
+
+
+def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
+    """Yield what happened in the turn of a version: each a line, or a few."""
+    row = details.version
+    names = f' ({HEAD}, {row.branch})' if row.is_head else f' ({row.branch})'
+    yield Text.assemble(('version ', 'bold'), (row.id, 'yellow'), (printable(names), 'green'))
+    yield _field('made', f'{row.kind}, {"waits" if row.is_waiting else row.state}, {row.created_at}')
+    if row.parent_id is not None:
+        merged = '' if row.merged_from is None else f' and {row.merged_from}'
+        yield _field('from', f'{row.parent_id}{merged}')
+    yield _field('conversation', f'{row.conversation_id}, {row.message_count} messages')
+    yield _field('agent', row.agent_name if row.model is None else f'{row.agent_name}, {row.model}')
+    if row.prompt is not None:
+        yield from _section('Prompt', printable(row.prompt))
+    if details.calls:
+        yield _title('Calls')
+        yield from (_call(call) for call in details.calls)
+    if details.subagents:
+        yield _title('Subagents')
+        yield render_subagents(details.subagents)
+    if details.output is not None:
+        yield from _section('Answer', printable(details.output))
+    if details.error is not None:
+        yield from _section('Error', printable(details.error), 'red')
+    if details.pending:
+        yield _title('Waits for')
+        for approval in details.pending:
+            yield _call(CallRow(id=approval.id, tool=approval.tool, args=approval.args, outcome=None, result=None))
+    if details.files:
+        yield _title('Files')
+        yield from (render_file_line(file) for file in details.files)
+    if details.todos:
+        yield _title('Todos')
+        yield render_todos(details.todos)
+    if details.requests:
+        yield _title('Requests')
+        yield from (_request(request) for request in details.requests)
+    yield Text(f'{_used(details.usage)} so far', 'dim')
+
+
+def render_difference(difference: Difference) -> Iterator[Text]:
+    """Yield what is different between two versions."""
+    yield Text.assemble(
+        ('from ', 'bold'), (difference.before, 'yellow'), (' to ', 'bold'), (difference.after, 'yellow')
+    )
+    if difference.messages_removed or difference.messages_added:
+        yield _title('Messages')
+        for sign, style, messages in (
+            ('-', 'red', difference.messages_removed),
+            ('+', 'green', difference.messages_added),
+        ):
+            for message in messages:
+                yield from (Text(f'{sign} {line}', style) for line in describe_message(message))
+    if difference.todos_before != difference.todos_after:
+        yield _title('Todos')
+        yield from _todos(difference.todos_before, '-', 'red')
+        yield from _todos(difference.todos_after, '+', 'green')
+    for file in difference.files:
+        yield Text()
+        yield from render_file_diff(file)
+    if not (difference.messages_removed or difference.messages_added or difference.files):
+        yield Text('The messages and the files are the same.', 'dim')
+
+
+def render_file_diff(file: FileRow) -> Iterator[Text]:
+    """Yield a file as a unified diff, or as a line if there is none."""
+    yield render_file_line(file)
+    lines = [] if file.diff is None else file.diff.removesuffix('\n').split('\n')
+    for number, line in enumerate(lines):
+        style = 'bold' if number < 2 else {'+': 'green', '-': 'red', '@': 'cyan', '\\': 'dim'}.get(line[:1], '')
+        yield Text(printable(line), style)
+
+
+def render_file_line(file: FileRow) -> Text:
+    """Return a file in a line."""
+    mark, style = _FILE_MARKS[file.kind]
+    sizes = ' → '.join(f'{size} bytes' for size in (file.size_before, file.size_after) if size is not None)
+    about = sizes if file.diff is None else _lines(file.diff)
+    return Text.assemble((mark, style), ' ', (printable(file.path).replace('\n', '\\n'), 'bold'), (f'  {about}', 'dim'))
+
+
+def render_subagents(subagents: Sequence[SubagentRow]) -> Tree:
+    """Return the conversations that were delegated to, as a tree."""
+    tree = Tree('', hide_root=True, guide_style='dim')
+    _grow(tree, subagents)
+    return tree
+
+
+def describe_message(message: JsonValue) -> Iterator[str]:
+    """Yield a message, a line for each part of it."""
+    for part in cast('list[dict[str, Any]]', cast('dict[str, object]', message).get('parts', [])):
+        kind = str(part.get('part_kind'))
+        content = part.get('args') if kind == 'tool-call' else part.get('content')
+        text = text_of_json(content) if kind == 'user-prompt' else content
+        shown = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+        name = f' {part["tool_name"]}' if part.get('tool_name') else ''
+        yield first_line(f'{kind}{name}: {shown}', MESSAGE_CHARS)
+
+
+def _grow(tree: Tree, subagents: Sequence[SubagentRow]) -> None:
+    for each in subagents:
+        intent = first_line(each.intent, MESSAGE_CHARS)
+        version = '' if each.version_id is None else f' {shown_id(each.version_id)}'
+        line = Text.assemble(
+            (printable(each.subagent), 'magenta'), (version, 'yellow'), f' {each.state}', (f'  {intent}', 'dim')
+        )
+        _grow(tree.add(line), each.subagents)
+
+
+def _field(name: str, value: str) -> Text:
+    return Text.assemble((f'{name:13}', 'dim'), printable(value))
+
+
+def _title(title: str) -> Text:
+    return Text.assemble('\n', (title, 'bold'))
+
+
+def _section(title: str, text: str, style: str = '') -> Iterator[Text]:
+    yield _title(title)
+    yield Text(text.rstrip('\n'), style)
+
+
+def _call(call: CallRow) -> Text:
+    event = ToolCallEvent(id=call.id, tool=call.tool, args=call.args)
+    if call.outcome is None:
+        return render_call(event)
+    result = ToolResultEvent(id=call.id, tool=call.tool, outcome=call.outcome, text=call.result or '')
+    return render_call(event, result)
+
+
+def _request(request: RequestRow) -> Text:
+    settings = ', '.join(f'{name}={json.dumps(value)}' for name, value in request.settings.items())
+    cost = '' if request.cost is None else f', ${request.cost}'
+    return Text.assemble(
+        f'{request.number} {printable(request.model)}',
+        (f'  {request.input_tokens} tokens in, {request.output_tokens} out{cost}, {request.seconds:.1f} s', 'dim'),
+        (f'  {printable(settings)}' if settings else '', 'dim'),
+    )
+
+
+def _used(usage: Usage) -> str:
+    return (
+        f'{usage.requests} requests, {usage.tool_calls} tool calls, {usage.input_tokens} tokens in, '
+        f'{usage.output_tokens} out'
+    )
+
+
+def _todos(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:
+    for todo in todos:
+        yield Text(f'{sign} {first_line(todo.content, MESSAGE_CHARS)} ({todo.status})', style)
+
+
+def _lines(diff: str) -> str:
+    lines = diff.split('\n')[2:]
+    return f'+{sum(line.startswith("+") for line in lines)} -{sum(line.startswith("-") for line in lines)}'

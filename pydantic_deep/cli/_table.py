@@ -1,0 +1,80 @@
+"""The answer to a query, for a person and for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from typing import Protocol, cast
+
+from pydantic import JsonValue
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ._printable import printable
+
+
+class Table(Protocol):
+    """What `store.sql` returns."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Their names."""
+        ...
+
+    @property
+    def rows(self) -> tuple[tuple[object, ...], ...]:
+        """What the query returned."""
+        ...
+
+
+def values_of(table: Table) -> list[dict[str, JsonValue]]:
+    """Return each row as JSON: moments as ISO 8601, bytes as hexadecimal digits, what is none of JSON's as text."""
+    return [{name: value_of(each) for name, each in zip(table.columns, row, strict=True)} for row in table.rows]
+
+
+def render_table(console: Console, table: Table) -> None:
+    """Print a table: folded to a terminal, and as wide as it is where another program reads it."""
+    drawn = RichTable(*(printable(name) for name in table.columns), box=None, pad_edge=False, header_style='bold')
+    for column, values in zip(drawn.columns, zip(*table.rows, strict=True), strict=False):
+        column.overflow = 'fold'
+        if {type(value) for value in values if value is not None} in ({int}, {float}, {int, float}):
+            column.justify = 'right'
+    for row in table.rows:
+        drawn.add_row(*(_cell(value) for value in row))
+    if console.is_terminal:
+        console.print(drawn)
+    else:
+        options = console.options.update(max_width=1_000_000)
+        console.width = max(1, Measurement.get(console, options, drawn).maximum)
+        with console.capture() as captured:
+            console.print(drawn)
+        for line in captured.get().splitlines():
+            console.print(Text(line.rstrip()), soft_wrap=True)
+    console.print(Text('1 row' if len(table.rows) == 1 else f'{len(table.rows)} rows', 'dim'))
+
+
+def _cell(value: object) -> Text:
+    if value is None:
+        return Text('null', 'dim')
+    text = value.isoformat(sep=' ') if isinstance(value, datetime) else str(value_of(value))
+    return Text(printable(text))
+
+
+def value_of(value: object) -> JsonValue:
+    """Return a value of a query as JSON."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return value.hex()
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Mapping():
+            items = cast('Mapping[object, object]', value).items()
+            return {str(key): value_of(each) for key, each in items}
+        case list() | tuple():
+            return [value_of(each) for each in cast('Sequence[object]', value)]
+        case _:
+            return str(value)

@@ -1,0 +1,203 @@
+"""The commands that go somewhere from a version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from typer.testing import Result
+
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+Steady = Callable[[str], str]
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+WRITE = call('write_file', path='/new.txt', content='new\n')
+ALLOW = '--approvals=allow'
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def ids(invoke: Invoke) -> list[str]:
+    """Return the versions of the directory, oldest first."""
+    return [row['id'] for row in reversed(document(invoke('log', '--json')))]
+
+
+@pytest.fixture
+def two_turns(invoke: Invoke) -> list[str]:
+    """The ids of a root, a turn that edits the poem and one that writes a file."""
+    invoke('run', 'Fix', ALLOW, model=ScriptedModel(EDIT, 'Fixed.'))
+    invoke('run', 'Write', '-c', ALLOW, model=ScriptedModel(WRITE, 'Wrote.'))
+    return ids(invoke)
+
+
+def test_rewind_brings_back_the_files_and_the_conversation(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    result = invoke('rewind', 'HEAD~')
+    first, second = two_turns[1][-8:], two_turns[2][-8:]
+    assert (result.exit_code, result.stderr) == (0, '')
+    assert result.stdout == f'HEAD is {first}: Fix\n1 version after it stay in the store: {second}\n'
+    assert sorted(path.name for path in work.iterdir()) == ['poem.txt']
+    model = ScriptedModel('Again.')
+    invoke('run', 'Again', '--continue', model=model)
+    assert 'Write' not in str(model.requests[0].messages[1:])
+    assert len(model.requests[0].messages) == 5
+
+
+def test_rewind_keeps_what_was_edited_as_a_version(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    (work / 'poem.txt').write_text('mine\n')
+    done = document(invoke('rewind', two_turns[0][-8:], '--json'))
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+    assert (done['version']['id'], done['version']['is_head']) == (two_turns[0], True)
+    assert done['left'] == [two_turns[2], two_turns[1]]
+    kept = done['kept']
+    assert (kept['kind'], kept['parent_id'], kept['files_changed']) == ('edit', two_turns[2], 1)
+    result = invoke('rewind', kept['id'][-8:])
+    assert (work / 'poem.txt').read_text() == 'mine\n'
+    assert result.stdout == f'HEAD is {kept["id"][-8:]}: edited without the agent\n'
+
+
+def test_rewind_names_the_first_of_many(invoke: Invoke) -> None:
+    invoke('run', 'Turn', model=ScriptedModel('Done.'))
+    for _ in range(6):
+        invoke('run', 'Turn', '-c', model=ScriptedModel('Done.'))
+    assert '6 versions after it stay in the store: ' in (shown := invoke('rewind', 'HEAD~6').stdout)
+    assert shown.endswith(', …\n')
+
+
+def test_checkout_does_not_overwrite_edits_unless_they_are_kept(
+    invoke: Invoke, two_turns: list[str], work: Path
+) -> None:
+    (work / 'poem.txt').write_text('mine\n')
+    result = invoke('checkout', two_turns[0])
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert result.stderr == snapshot(
+        'No version has the changes of /poem.txt, and the checkout would lose them. Use --force to keep them as a version first.\n'
+    )
+    assert (work / 'poem.txt').read_text() == 'mine\n'
+    forced = invoke('checkout', two_turns[0], '--force')
+    kept = ids(invoke)[-1][-8:]
+    assert forced.stdout == (
+        f'HEAD is {two_turns[0][-8:]}: a conversation begins\n'
+        f'What was edited in the directory is kept as version {kept}\n'
+    )
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+
+
+def test_checkout_says_what_no_version_can_hold(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    (work / 'new.txt').unlink()
+    (work / 'new.txt').symlink_to('poem.txt')
+    invoke('checkout', two_turns[0], '--force')
+    for number in range(12):
+        (work / f'{number:02}.txt').write_text('mine\n')
+    invoke('run', 'Keep', '-c', model=ScriptedModel('Kept.'))
+    for number in range(12):
+        (work / f'{number:02}.txt').write_text('changed\n')
+    result = invoke('checkout', two_turns[0])
+    assert '/00.txt, ' in result.stderr
+    assert ' and 2 more, and the checkout' in result.stderr
+
+
+def test_checkout_json_has_the_version(invoke: Invoke, two_turns: list[str]) -> None:
+    done = document(invoke('checkout', 'HEAD~2', '--json'))
+    assert (done['version']['id'], done['kept'], done['left']) == (two_turns[0], None, [])
+
+
+def test_after_a_checkout_the_next_turn_goes_on_from_there(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    invoke('checkout', 'HEAD~2')
+    model = ScriptedModel(WRITE, 'Wrote.')
+    result = invoke('run', 'Else', '--continue', ALLOW, model=model)
+    assert len(model.requests[0].messages) == 1
+    assert (result.exit_code, (work / 'new.txt').exists()) == (0, True)
+    assert invoke('log').stdout.count('HEAD') == 1
+
+
+def test_a_version_of_another_directory_is_refused(invoke: Invoke, two_turns: list[str], tmp_path: Path) -> None:
+    other = tmp_path / 'other'
+    other.mkdir()
+    result = invoke('checkout', two_turns[0], '--dir', str(other))
+    assert result.exit_code == 2
+    assert 'is of another directory' in result.stderr
+    assert list(other.iterdir()) == []
+
+
+def test_a_branch_is_a_turn_on_a_copy_until_it_is_checked_out(
+    invoke: Invoke, two_turns: list[str], work: Path, steady: Steady
+) -> None:
+    write = call('write_file', path='/other.txt', content='1\n2\n')
+    result = invoke('branch', 'side', '-', '--from', 'HEAD~', ALLOW, stdin='Else', model=ScriptedModel(write, 'Else.'))
+    assert (result.exit_code, result.stdout) == (0, 'Else.\n')
+    assert steady(result.stderr) == snapshot("""\
+given in .
+✓ write_file /other.txt  Created /other.txt: 2 lines, 4 bytes.
+created /other.txt +2 -0
+2 requests, 1 tool call, 200 tokens in, 20 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
+The agent worked on a copy, and the directory is as it was. To put the files there: pydantic-deep checkout 01234567
+""")
+    assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
+    row = document(invoke('log', '--json'))[0]
+    assert (row['branch'], row['is_head'], row['parent_id']) == ('side', False, two_turns[1])
+    invoke('checkout', row['id'])
+    assert sorted(path.name for path in work.iterdir()) == ['other.txt', 'poem.txt']
+
+
+def test_a_branch_from_head_works_in_the_directory(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    write = call('write_file', path='/other.txt', content='1\n')
+    events = invoke('branch', 'side', 'Else', ALLOW, '--json', model=ScriptedModel(write, 'Else.')).stdout.splitlines()
+    last = json.loads(events[-1])
+    assert (last['is_in_directory'], (work / 'other.txt').exists()) == (True, True)
+    assert document(invoke('log', '--json'))[0]['branch'] == 'side'
+
+
+def test_the_name_of_a_branch_is_used_once(invoke: Invoke, two_turns: list[str]) -> None:
+    result = invoke('branch', 'main', 'Else', model=ScriptedModel('Else.'))
+    assert result.exit_code == 1
+    assert result.stderr.endswith("The conversation has a branch 'main' already. Choose another name.\n")
+
+
+def test_merge_has_the_files_of_both(invoke: Invoke, two_turns: list[str], work: Path) -> None:
+    write = call('write_file', path='/other.txt', content='1\n')
+    invoke('branch', 'side', 'Else', '--from', 'HEAD~', ALLOW, model=ScriptedModel(write, 'Else.'))
+    side = ids(invoke)[-1]
+    result = invoke('merge', 'HEAD', side[-8:])
+    merged = ids(invoke)[-1][-8:]
+    assert result.stdout == (
+        f'version {merged} has the files of both: 1 file brought in.\n'
+        f'To put the files into the directory: pydantic-deep checkout {merged}\n'
+    )
+    assert not (work / 'other.txt').exists()
+    invoke('checkout', merged)
+    assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'other.txt', 'poem.txt']
+    assert f'with {side[-8:]}' in invoke('log').stdout
+    details = invoke('show').stdout
+    assert f'from         {two_turns[2]} and {side}' in details
+
+
+def test_a_merge_of_what_both_changed_makes_nothing(invoke: Invoke, two_turns: list[str]) -> None:
+    other = call('write_file', path='/new.txt', content='other\n')
+    invoke('branch', 'side', 'Else', '--from', 'HEAD~', ALLOW, model=ScriptedModel(other, 'Else.'))
+    side = ids(invoke)[-1]
+    result = invoke('merge', 'HEAD', side)
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert result.stderr.splitlines()[0].startswith('conflict /new.txt: ')
+    assert ids(invoke)[-1] == side
+    found = invoke('merge', 'HEAD', side, '--json')
+    assert (found.exit_code, json.loads(found.stdout)['version']) == (1, None)
+    assert [each['path'] for each in json.loads(found.stdout)['conflicts']] == ['/new.txt']
+    good = document(invoke('merge', 'HEAD', 'HEAD~', '--json'))
+    assert good['version']['kind'] == 'merge'
+
+
+def test_versions_of_two_conversations_have_nothing_to_merge(invoke: Invoke, two_turns: list[str]) -> None:
+    invoke('run', 'Another', model=ScriptedModel('Done.'))
+    result = invoke('merge', two_turns[2], 'HEAD')
+    assert result.exit_code == 1
+    assert 'come from no common one' in result.stderr

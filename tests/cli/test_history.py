@@ -1,0 +1,345 @@
+"""The commands that read a store: no model is needed for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from rich.console import Console
+from typer.testing import Result
+
+from pydantic_deep.cli._log import describe_age, print_log
+from pydantic_deep.cli._shapes import VersionRow
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+MakeTerminal = Callable[..., Any]
+Steady = Callable[[str], str]
+
+PLAN = [{'content': 'Write it', 'status': 'completed'}]
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+WRITE = call('write_file', path='/new.txt', content='new\n')
+TASK = call('task', subagent='general-purpose', description='Look at it')
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def history(invoke: Invoke) -> list[str]:
+    """Ids: the root, a turn that edits, one on a copy that writes, one in the directory, one that waits."""
+    invoke('run', 'Fix the poem\nplease', '--approvals=allow', model=ScriptedModel(EDIT, 'Fixed.'))
+    write = ScriptedModel(call('write_todos', todos=PLAN), WRITE, 'Wrote.')
+    invoke('branch', 'side', 'Write \x1b[31mnew', '--from', 'HEAD~', '--approvals=allow', model=write)
+    invoke('run', 'Look', '--continue', model=ScriptedModel(TASK, 'I looked.', 'Looked.'))
+    invoke('run', 'Wait', '--continue', '--approvals=pause', model=ScriptedModel(EDIT))
+    rows = document(invoke('log', '--json'))
+    return [row['id'] for row in reversed(rows)]
+
+
+def test_log_draws_the_versions_of_the_directory(invoke: Invoke, history: list[str]) -> None:
+    result = invoke('log')
+    assert result.exit_code == 0
+    text = result.stdout
+    for number, id in enumerate(history):
+        text = text.replace(id[-8:], f'version{number}')
+    assert text == snapshot("""\
+◌ version4 (HEAD, main) pause waits now  Wait
+● version3 now  Look
+│ ● version2 (side) now  Write \\x1b[31mnew  1 file
+● │ version1 now  Fix the poem  1 file
+├─╯
+○ version0 root now  a conversation begins
+""")
+
+
+def test_log_shows_steps_before_the_turn_that_they_led_to(invoke: Invoke, history: list[str]) -> None:
+    lines = invoke('log', '--steps', HEAD := 'HEAD').stdout.splitlines()
+    assert HEAD in lines[0]
+    lines = invoke('log', '--steps', '--limit', '3').stdout.splitlines()
+    assert [line[0] for line in lines] == ['◌', '·', '●']
+    assert lines[1].endswith('now  calls edit_file')
+
+
+def test_log_of_a_version_is_its_line(invoke: Invoke, history: list[str]) -> None:
+    rows = document(invoke('log', history[2][-8:], '--json'))
+    assert [row['id'] for row in rows] == [history[2], history[0]]
+    assert [row['prompt'] for row in rows] == ['Write \x1b[31mnew', None]
+
+
+def test_log_json_has_all_of_a_version(invoke: Invoke, history: list[str]) -> None:
+    row = document(invoke('log', '--json'))[0]
+    created_at, run_id, conversation_id = row.pop('created_at'), row.pop('run_id'), row.pop('conversation_id')
+    assert (len(created_at), len(run_id), len(conversation_id)) == (29, 36, 36)
+    assert (row.pop('id'), row.pop('parent_id')) == (history[4], history[3])
+    assert row == snapshot(
+        {
+            'merged_from': None,
+            'kind': 'pause',
+            'state': 'awaiting_approval',
+            'is_waiting': True,
+            'branch': 'main',
+            'agent_name': 'command-line',
+            'name': None,
+            'model': 'scripted:scripted',
+            'message_count': 10,
+            'prompt': 'Wait',
+            'calls': [],
+            'files_changed': 0,
+            'is_head': True,
+        }
+    )
+
+
+def test_log_of_one_conversation_and_of_all(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
+    other = tmp_path / 'other'
+    other.mkdir()
+    invoke('run', 'Elsewhere', '--dir', str(other), model=ScriptedModel('Done.'))
+    there = document(invoke('log', '--dir', str(other), '--json'))
+    assert [row['prompt'] for row in there] == ['Elsewhere', None]
+    named = document(invoke('log', '--conversation', there[0]['conversation_id'], '--json'))
+    assert named == [{**row, 'is_head': False} for row in there]
+    everything = document(invoke('log', '--all', '--json'))
+    conversations = {row['conversation_id'] for row in everything}
+    assert len(conversations) == 3  # here, there, and that of the subagent
+
+
+def test_log_of_a_directory_without_versions_says_so(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
+    result = invoke('log', '--dir', str(tmp_path))
+    assert (result.exit_code, result.stdout) == (0, '')
+    assert result.stderr == 'There is no version of this directory. --all shows those of others.\n'
+
+
+def test_on_a_terminal_each_version_is_one_line_and_what_changed_stays_in_sight(
+    invoke: Invoke, history: list[str]
+) -> None:
+    rows = [VersionRow(**row) for row in document(invoke('log', '--json'))]
+    screen = Console(file=StringIO(), width=40, force_terminal=True, color_system=None)
+    print_log(screen, [row for row in rows if row.kind == 'turn'])
+    assert isinstance(screen.file, StringIO)
+    lines = screen.file.getvalue().splitlines()
+    assert [len(line) <= 40 for line in lines] == [True] * len(lines)
+    assert lines[1].endswith('…  1 file')
+
+
+@pytest.mark.parametrize(('seconds', 'age'), [(0, 'now'), (59, 'now'), (61, '1m'), (7_300, '2h'), (200_000, '2d')])
+def test_ages_are_in_one_unit(seconds: int, age: str) -> None:
+    now = datetime(2026, 1, 5, tzinfo=UTC)
+    assert describe_age((now - timedelta(seconds=seconds)).isoformat(), now) == age
+
+
+def test_show_tells_a_turn(invoke: Invoke, history: list[str]) -> None:
+    text = invoke('show', history[2][-8:]).stdout
+    assert text.startswith(f'version {history[2]} (side)\n')
+    assert 'Write \\x1b[31mnew' in text
+    assert text[text.index('\nCalls') : text.index(' so far')] == snapshot("""\
+
+Calls
+✓ write_todos  1 todo, 1 completed
+✓ write_file /new.txt  Created /new.txt: 1 line, 4 bytes.
+
+Answer
+Wrote.
+
+Files
++ /new.txt  +1 -0
+
+Todos
+  ● Write it
+
+Requests
+1 scripted  100 tokens in, 10 out, 0.0 s
+2 scripted  100 tokens in, 10 out, 0.0 s
+3 scripted  100 tokens in, 10 out, 0.0 s
+3 requests, 2 tool calls, 300 tokens in, 30 out\
+""")
+
+
+def test_show_is_of_head_and_tells_what_waits(invoke: Invoke, history: list[str]) -> None:
+    text = invoke('show').stdout
+    assert text.startswith(f'version {history[4]} (HEAD, main)\nmade         pause, waits, ')
+    assert '\nWaits for\n· edit_file /poem.txt\n' in text
+
+
+def test_show_tells_whom_a_turn_delegated_to(invoke: Invoke, history: list[str]) -> None:
+    (subagent,) = document(invoke('show', history[3], '--json'))['subagents']
+    assert (subagent['subagent'], subagent['state'], subagent['intent']) == (
+        'general-purpose',
+        'complete',
+        'Look at it',
+    )
+    text = invoke('show', history[3]).stdout
+    assert f'general-purpose {subagent["version_id"][-8:]} complete  Look at it' in text
+
+
+def test_show_tells_the_whole_of_a_turn_that_was_resumed(invoke: Invoke, history: list[str]) -> None:
+    invoke('resume', '--approvals=deny', model=ScriptedModel('Well then.'))
+    details = document(invoke('show', '--json'))
+    assert [(each['tool'], each['outcome']) for each in details['calls']] == [('edit_file', 'denied')]
+    assert (details['output'], details['version']['prompt']) == ('Well then.', None)
+    assert 'went on after answers' in invoke('log').stdout
+
+
+def test_show_tells_why_a_turn_failed(invoke: Invoke) -> None:
+    invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel('Done.'))
+    details = document(invoke('show', '--json'))
+    assert details['error'].startswith('UsageLimitExceeded: ')
+    assert '\nError\nUsageLimitExceeded: ' in invoke('show').stdout
+    assert ' failed now  Go' in invoke('log').stdout
+
+
+def test_diff_is_with_the_parent(invoke: Invoke, history: list[str]) -> None:
+    result = invoke('diff', history[1])
+    assert result.stdout.startswith(f'from {history[0]} to {history[1]}\n')
+    assert result.stdout.partition('\n')[2] == snapshot("""\
+
+Messages
++ user-prompt: Fix the poem
++ tool-call edit_file: {"path": "/poem.txt", "old_string": "violet", "new_string": "lily"}
++ tool-return edit_file: Replaced 1 match at line 2.
++ text: Fixed.
+
+~ /poem.txt  +1 -1
+--- a/poem.txt
++++ b/poem.txt
+@@ -1,2 +1,2 @@
+ rose
+-violet
++lily
+""")
+
+
+def test_diff_of_two_tells_what_only_one_has(invoke: Invoke, history: list[str]) -> None:
+    text = invoke('diff', history[2], history[1]).stdout
+    assert '\n- tool-call write_todos: ' in text
+    assert '\nTodos\n- Write it (completed)\n' in text
+    assert '\n- /new.txt  +0 -1\n' in text
+    difference = document(invoke('diff', history[2], history[1], '--json'))
+    assert (difference['messages_common'], len(difference['messages_removed'])) == (0, 6)
+    assert difference['usage'] == {'requests': -1, 'tool_calls': -1, 'input_tokens': -100, 'output_tokens': -10}
+
+
+def test_diff_of_the_same_says_so(invoke: Invoke, history: list[str]) -> None:
+    assert invoke('diff', 'HEAD', 'HEAD').stdout.endswith('The messages and the files are the same.\n')
+
+
+def test_files_that_are_no_text_have_sizes(invoke: Invoke, work: Path) -> None:
+    invoke('run', 'One', model=ScriptedModel('First.'))
+    (work / 'poem.txt').write_bytes(b'\0\1')
+    (work / 'image').write_bytes(b'\0\1\2')
+    invoke('run', 'Two', '--continue', model=ScriptedModel('Second.'))
+    text = invoke('diff', 'HEAD~').stdout
+    assert '\n+ /image  3 bytes\n' in text
+    assert '\n~ /poem.txt  12 bytes → 2 bytes\n' in text
+    assert 'edited without the agent  2 files' in invoke('log').stdout
+
+
+def test_replay_of_a_turn_is_exact(invoke: Invoke, history: list[str]) -> None:
+    for number, requests in ((1, 'all 2 requests are'), (2, 'all 3 requests are'), (4, 'the one request is')):
+        result = invoke('replay', history[number], model=ScriptedModel())
+        assert (result.exit_code, result.stdout) == (0, f'{history[number][-8:]}: {requests} the same as then.\n')
+
+
+def test_replay_of_a_turn_that_was_resumed_is_exact(invoke: Invoke, history: list[str]) -> None:
+    invoke('resume', '--approvals=allow', model=ScriptedModel(WRITE, 'Done.'))
+    assert document(invoke('replay', '--json', model=ScriptedModel())) | {'version': ''} == snapshot(
+        {
+            'version': '',
+            'is_exact': True,
+            'requests': 2,
+            'difference_number': None,
+            'difference_part': None,
+            'difference': None,
+        }
+    )
+
+
+def test_replay_that_is_not_exact_tells_the_first_difference(
+    invoke: Invoke, history: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('pydantic_deep.cli._worker.INSTRUCTIONS', 'Speak like a \x1b pirate.')
+    result = invoke('replay', history[1], model=ScriptedModel())
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f'{history[1][-8:]}: request 1 is not what it was, in its instructions:\n')
+    assert 'Speak like a' in result.stdout
+    assert '\x1b' not in result.stdout
+    found = invoke('replay', history[1], '--json', model=ScriptedModel())
+    assert (found.exit_code, json.loads(found.stdout)['difference_part']) == (1, 'instructions')
+
+
+def test_replay_needs_the_end_of_a_turn_and_a_model(invoke: Invoke, history: list[str]) -> None:
+    result = invoke('replay', history[0], model=ScriptedModel())
+    assert result.exit_code == 2
+    assert 'is no end of a turn' in result.stderr
+    assert invoke('replay', history[1], '--model', 'nobody').exit_code == 3
+
+
+def test_sql_answers_as_a_table_as_json_and_as_csv(invoke: Invoke, history: list[str]) -> None:
+    query = "SELECT kind, count(*) AS n, NULL AS nothing FROM versions WHERE kind <> 'step' GROUP BY 1 ORDER BY 1"
+    assert invoke('sql', query).stdout == snapshot("""\
+kind   n  nothing
+pause  1  null
+root   2  null
+turn   4  null
+3 rows
+""")
+    assert document(invoke('sql', query, '--json'))[0] == {'kind': 'pause', 'n': 1, 'nothing': None}
+    assert invoke('sql', '-', '--csv', stdin=query).stdout.splitlines()[:2] == ['kind,n,nothing', 'pause,1,']
+
+
+def test_sql_writes_every_kind_of_value(invoke: Invoke, history: list[str]) -> None:
+    query = (
+        "SELECT 'a\x1bb' AS text, TIMESTAMP '2026-01-02 03:04:05' AS moment, DATE '2026-01-02' AS day, "
+        "{'a': [1, 2]} AS nested, '\\x01'::BLOB AS bytes, 1.5::DECIMAL(3,1) AS number, true AS yes"
+    )
+    assert document(invoke('sql', query, '--json')) == snapshot(
+        [
+            {
+                'text': 'a\x1bb',
+                'moment': '2026-01-02T03:04:05',
+                'day': '2026-01-02',
+                'nested': {'a': [1, 2]},
+                'bytes': '01',
+                'number': '1.5',
+                'yes': True,
+            }
+        ]
+    )
+    assert invoke('sql', query, '--csv').stdout.splitlines()[1].endswith(',"{""a"": [1, 2]}",01,1.5,True')
+    shown = invoke('sql', query).stdout
+    assert 'a\\x1bb  2026-01-02 03:04:05' in shown
+    assert shown.endswith('1 row\n')
+
+
+def test_a_query_that_fails_is_said(invoke: Invoke, history: list[str]) -> None:
+    result = invoke('sql', 'SELECT * FROM nowhere')
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert 'nowhere' in result.stderr
+
+
+def test_sql_without_duckdb_says_what_to_install(
+    invoke: Invoke, history: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise ModuleNotFoundError("Analytics need DuckDB. Install the extra: `pip install 'pydantic-deep[duckdb]'`.")
+
+    monkeypatch.setattr('pydantic_deep.store._store.importlib.import_module', refuse)
+    result = invoke('sql', 'SELECT 1')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert result.stderr == "Analytics need DuckDB. Install the extra: `pip install 'pydantic-deep[duckdb]'`.\n"
+
+
+def test_gc_says_what_it_removed(invoke: Invoke, history: list[str]) -> None:
+    result = invoke('gc', '--grace', '0')
+    assert result.exit_code == 0
+    assert result.stdout.startswith('Removed ')
+    assert invoke('gc').stdout == 'Removed nothing: 0 bytes. Marked 0.\n'
+    assert set(document(invoke('gc', '--json'))) == {'removed', 'condemned', 'freed_bytes'}

@@ -1,0 +1,150 @@
+"""What waits for people, listed and answered by `approvals`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
+from typer.testing import Result
+
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily\x1b')
+WRITE = call('write_file', path='/new.txt', content='new\n')
+
+
+def told(messages: list[ModelMessage], info: AgentInfo) -> str:
+    """Answer with what the model was told last."""
+    return '\n'.join(str(part.content) for part in messages[-1].parts if part.part_kind == 'tool-return')
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def waiting(invoke: Invoke) -> list[str]:
+    """The ids of two approvals of one version."""
+    invoke('run', 'Go', '--approvals=pause', model=ScriptedModel([WRITE, EDIT]))
+    return [row['id'] for row in document(invoke('approvals', 'list', '--json'))]
+
+
+def test_a_list_shows_all_that_a_call_would_do(invoke: Invoke, waiting: list[str]) -> None:
+    text = invoke('approvals', 'list').stdout
+    for number, id in enumerate(waiting):
+        text = text.replace(id[-8:], f'approval{number}')
+    version = document(invoke('log', '--json'))[0]['id'][-8:]
+    assert text.replace(version, 'theversion') == snapshot("""\
+approval0 pending now  version theversion of command-line
+? write_file
+  content: \n\
+  │ new
+  path: /new.txt
+  │ --- /dev/null
+  │ +++ b/new.txt
+  │ @@ -0,0 +1 @@
+  │ +new
+approval1 pending now  version theversion of command-line
+? edit_file
+  new_string: lily\\x1b
+  old_string: violet
+  path: /poem.txt
+  │ --- a/poem.txt
+  │ +++ b/poem.txt
+  │ @@ -1,2 +1,2 @@
+  │  rose
+  │ -violet
+  │ +lily\\x1b
+""")
+
+
+def test_answers_are_given_one_by_one_and_resume_asks_nothing_again(
+    invoke: Invoke, waiting: list[str], work: Path
+) -> None:
+    first = invoke('approvals', 'answer', waiting[0][-8:], '--approve', environment={'USER': 'anna'})
+    version = document(invoke('log', '--json'))[0]['id'][-8:]
+    assert first.stdout == f'approved write_file by anna\nVersion {version} waits for 1 more.\n'
+    second = invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
+    assert second.stdout == f'denied edit_file by bob\nAll is answered. To go on: pydantic-deep resume {version}\n'
+    assert invoke('approvals', 'list').stderr == 'Nothing waits.\n'
+    result = invoke('resume', model=ScriptedModel(told))
+    assert result.stdout == ('Created /new.txt: 1 line, 4 bytes.\nA person denied this call: Keep violet.\n')
+    assert (work / 'new.txt').exists()
+
+
+def test_what_has_no_answer_yet_is_asked_by_resume(
+    invoke: Invoke, waiting: list[str], work: Path, make_terminal: Callable[..., Any]
+) -> None:
+    invoke('approvals', 'answer', waiting[0], '--approve')
+    terminal = make_terminal('n', '')
+    assert invoke('resume', model=ScriptedModel('Done.'), terminal=terminal).exit_code == 0
+    assert '? edit_file' in terminal.shown
+    assert '? write_file' not in terminal.shown
+    rows = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert [(row['status'], row['decided_by']) for row in rows] == [('approved', 'person'), ('denied', 'person')]
+
+
+def test_later_calls_pause_also_if_all_before_was_answered_in_the_list(
+    invoke: Invoke, waiting: list[str], work: Path
+) -> None:
+    for id in waiting:
+        invoke('approvals', 'answer', id, '--deny', '')
+    result = invoke('resume', '--approvals=pause', model=ScriptedModel(WRITE))
+    assert result.exit_code == 5
+    assert not (work / 'new.txt').exists()
+
+
+def test_other_arguments_and_an_answer_in_the_place_of_the_tool(invoke: Invoke, waiting: list[str], work: Path) -> None:
+    row = document(invoke('approvals', 'answer', waiting[0], '--edit', '{"path": "/b.txt", "content": "b"}', '--json'))
+    assert (row['id'], row['status'], row['reason']) == (waiting[0], 'edited', None)
+    assert invoke('approvals', 'answer', waiting[1], '--respond', 'It is fine as it is.').exit_code == 0
+    result = invoke('resume', model=ScriptedModel(told))
+    assert result.stdout.endswith('It is fine as it is.\n')
+    assert (work / 'b.txt').read_text() == 'b'
+
+
+def test_a_second_answer_is_told_who_was_first(invoke: Invoke, waiting: list[str]) -> None:
+    invoke('approvals', 'answer', waiting[0], '--approve', '--by', 'anna')
+    result = invoke('approvals', 'answer', waiting[0], '--deny', 'No.')
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert f'The approval {waiting[0]} is approved by anna at ' in result.stderr
+    listed = invoke('approvals', 'list', '--status', 'approved').stdout
+    assert listed.startswith(f'{waiting[0][-8:]} approved by anna now')
+
+
+def test_a_list_can_be_of_one_agent_and_short(invoke: Invoke, waiting: list[str]) -> None:
+    assert len(document(invoke('approvals', 'list', '--agent', 'command-line', '-n', '1', '--json'))) == 1
+    assert document(invoke('approvals', 'list', '--agent', 'nobody', '--json')) == []
+    assert invoke('approvals', 'list', '--status', 'denied').stderr == 'There is none.\n'
+
+
+@pytest.mark.parametrize(
+    ('options', 'sentence'),
+    [
+        ((), 'give one of --approve, --deny, --edit and --respond.'),
+        (('--approve', '--deny', 'No.'), 'give one of --approve, --deny, --edit and --respond.'),
+        (('--edit', '{'), 'this is no JSON'),
+        (('--edit', '[]'), 'these are no arguments: write a JSON object.'),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(
+    invoke: Invoke, waiting: list[str], options: tuple[str, ...], sentence: str
+) -> None:
+    result = invoke('approvals', 'answer', waiting[0], *options)
+    assert result.exit_code == 2
+    assert sentence in ' '.join(result.stderr.replace('│', '').split())
+    assert len(document(invoke('approvals', 'list', '--json'))) == 2
+
+
+def test_an_approval_that_is_not_there_is_said(invoke: Invoke, waiting: list[str]) -> None:
+    result = invoke('approvals', 'answer', 'ffffffff', '--approve')
+    assert (result.exit_code, result.stderr) == (2, "There is no approval 'ffffffff' in this store.\n")
