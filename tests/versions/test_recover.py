@@ -1,0 +1,470 @@
+"""Runs whose process died: another goes on with them, repeats nothing that is done, and asks about what may be.
+
+A process dies here by a store that commits nothing from some moment on, and is closed then. What a kill does is shown by
+`test_kill`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import FunctionToolset
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import Approve, DeepAgentDeps, Deny, Edit, LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep.store import (
+    ApprovalAnsweredError,
+    Commit,
+    Committed,
+    RunEnd,
+    RunTakenOverError,
+    StoreUnavailableError,
+    VersionFilter,
+)
+from pydantic_deep.store._open import open_engine
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.subagents import Subagent
+from pydantic_deep.testing import Answer, ScriptedModel
+from pydantic_deep.versions import ApprovalInbox, VersionedAgent
+
+pytestmark = pytest.mark.anyio
+
+When = Callable[[Commit], bool]
+
+MAY_HAVE_RUN = 'This call may have run before the process died.'
+
+
+class MortalStore(SqlStore):
+    """A store of a process that dies: from one commit on nothing of it becomes true."""
+
+    dies_before: When | None = None
+    dies_after: When | None = None
+    is_dead = False
+
+    async def commit(self, commit: Commit) -> Committed:
+        if self.dies_before is not None and self.dies_before(commit):
+            self.is_dead = True
+        if self.is_dead:
+            raise StoreUnavailableError('The process is dead.')
+        committed = await super().commit(commit)
+        if self.dies_after is not None and self.dies_after(commit):
+            self.is_dead = True
+            raise StoreUnavailableError('The process is dead.')
+        return committed
+
+
+@dataclass
+class World:
+    """What is outside of all processes: a store that stays, what tools did, and what the model was asked."""
+
+    url: str
+    script: Callable[[str, int], Answer]
+    """Answers by what the agent was told and how often it has answered since."""
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    subagents: Sequence[Subagent] = ()
+    ran: list[str] = field(default_factory=list[str])
+    asked: list[str] = field(default_factory=list[str])
+
+    def model(self) -> ScriptedModel:
+        def then(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+            said, count = '', 0
+            for message in messages:
+                parts = message.parts if isinstance(message, ModelRequest) else ()
+                count += not isinstance(message, ModelRequest)
+                for part in parts:
+                    if isinstance(part, UserPromptPart):
+                        said, count = str(part.content), 0
+            self.asked.append(f'{said} {count}')
+            return self.script(said, count)
+
+        return ScriptedModel(then=then)
+
+    def tools(self) -> FunctionToolset[Any]:
+        toolset = FunctionToolset[Any]()
+
+        @toolset.tool_plain(metadata={'effect': 'read'})
+        def look(key: str) -> str:
+            """Look."""
+            self.ran.append(f'look {key}')
+            return f'seen {key}'
+
+        @toolset.tool_plain
+        def send(key: str) -> str:
+            """Send."""
+            self.ran.append(f'send {key}')
+            return f'sent {key}'
+
+        @toolset.tool_plain
+        def pay(key: str) -> str:
+            """Pay."""
+            self.ran.append(f'pay {key}')
+            return f'paid {key}'
+
+        return toolset
+
+    def agent(self, store: SqlStore) -> VersionedAgent[Any, Any]:
+        child = Subagent('child', 'Helps.', toolsets=[self.tools()])
+        fork = Subagent('fork', 'Helps apart.', toolsets=[self.tools()], isolation='fork')
+        agent = create_deep_agent(
+            self.model(), toolsets=[self.tools()], subagents=[child, fork], name='agent', **self.options
+        )
+        return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
+
+    @asynccontextmanager
+    async def process(
+        self, *, dies_before: When | None = None, dies_after: When | None = None
+    ) -> AsyncGenerator[VersionedAgent[Any, Any]]:
+        """Open the store as one process does, and be dead at the end."""
+        async with MortalStore(await open_engine(self.url)) as store:
+            store.dies_before, store.dies_after = dies_before, dies_after
+            try:
+                yield self.agent(store)
+            except StoreUnavailableError:
+                assert store.is_dead
+
+
+def call(tool: str, *, id: str | None = None, **args: object) -> ToolCallPart:
+    return ToolCallPart(tool, args, tool_call_id=id or f'{tool} {" ".join(map(str, args.values()))}')
+
+
+def starts(tool: str) -> When:
+    return lambda commit: any(each.tool_name == tool and each.status == 'started' for each in commit.calls)
+
+
+def ends(tool: str) -> When:
+    return lambda commit: any(each.tool_name == tool and each.status == 'done' for each in commit.calls)
+
+
+def begins(commit: Commit) -> bool:
+    return bool(commit.runs)
+
+
+def nth(when: When, count: int) -> When:
+    """Return what is true of the nth commit of those."""
+    seen: list[Commit] = []
+
+    def is_it(commit: Commit) -> bool:
+        if when(commit):
+            seen.append(commit)
+        return len(seen) == count and commit is seen[-1]
+
+    return is_it
+
+
+def returns(messages: Sequence[ModelMessage]) -> list[str]:
+    parts = [part for message in messages for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    """A store that outlives each process: somebody has it open all the time."""
+    url = f'memory:{tmp_path.name}'
+    async with SqlStore(await open_engine(url)):
+        yield url
+
+
+def plan(answers: dict[str, list[Answer]]) -> Callable[[str, int], Answer]:
+    return lambda said, count: answers[said][count]
+
+
+async def test_a_crash_before_the_first_answer_keeps_what_the_user_said(url: str) -> None:
+    world = World(url, plan({'go': ['end']}))
+    async with world.process(dies_after=begins) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go')
+    assert world.asked == []
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert [part.content for part in (await version.messages())[0].parts if isinstance(part, UserPromptPart)] == [
+            'go'
+        ]
+        assert [each.kind for each in await version.lineage()] == ['root', 'turn']
+        assert await agent.recover() == []
+
+
+async def test_what_is_done_stays_what_reads_runs_again_and_the_rest_is_asked_about(url: str) -> None:
+    world = World(url, plan({'go': [[call('send', key='a'), call('look', key='b'), call('pay', key='c')], 'end']}))
+    async with world.process(dies_before=ends('pay')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    assert sorted(world.ran) == ['look b', 'pay c', 'send a']
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        (pending,) = version.pending
+        assert (pending.tool, pending.arguments) == ('pay', {'key': 'c'})
+        assert pending.preview is not None
+        assert pending.preview.text.startswith(MAY_HAVE_RUN)
+        assert sorted(world.ran) == ['look b', 'look b', 'pay c', 'send a']
+        done = await version.resume({pending.id: Approve()})
+        assert sorted(returns(await done.messages())) == ['paid c', 'seen b', 'sent a']
+        assert sorted(world.ran) == ['look b', 'look b', 'pay c', 'pay c', 'send a']
+
+
+async def test_what_a_subagent_has_done_is_told_again_and_nobody_is_asked_again(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='child', description='do'), 'end'],
+        'do': [call('send', key='a'), call('send', key='b'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_after=nth(ends('send'), 2)) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+    assert world.ran == ['send a', 'send b']
+    assert world.asked == ['go 0', 'do 0', 'do 1', 'do 2', 'go 1']
+
+
+async def test_answers_are_acted_on_once_when_the_run_with_them_dies_before_it_begins(url: str) -> None:
+    world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
+    async with world.process(dies_after=nth(begins, 2)) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    assert world.ran == []
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert await ApprovalInbox(agent.store).list() == []
+    assert world.ran == ['send a']
+
+
+async def test_an_edited_call_that_may_have_run_is_asked_about_and_keeps_its_arguments(url: str) -> None:
+    world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
+    async with world.process(dies_before=ends('send')) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.resume({pause.pending[0].id: Edit({'key': 'b'})})
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        (pending,) = version.pending
+        assert pending.arguments == {'key': 'b'}
+        assert pending.decisions == ('approve', 'deny')
+        assert world.ran == ['send b']
+        denied = await version.resume({pending.id: Deny('It was sent.')})
+        assert denied.output == 'end'
+    assert world.ran == ['send b']
+
+
+async def test_a_recovery_that_dies_is_recovered_and_what_both_have_done_is_done(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='child', description='do'), 'end'],
+        'do': [call('send', key='a'), call('send', key='b'), call('send', key='c'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_after=ends('send')) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go')
+    for key in ('b', 'c'):
+        async with world.process(
+            dies_after=lambda commit, key=key: ends('send')(commit) and world.ran[-1] == f'send {key}'
+        ) as agent:
+            assert await agent.recover() == []
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert [each.kind for each in await version.lineage()] == ['root', 'turn']
+        states = [run.state for run in await agent.store.runs(conversation_id=version.conversation_id)]
+        assert states == ['complete', 'interrupted', 'interrupted', 'interrupted']
+    assert world.ran == ['send a', 'send b', 'send c']
+
+
+async def test_a_process_that_dies_between_taking_a_run_and_going_on_leaves_it_to_the_next(url: str) -> None:
+    world = World(url, plan({'go': ['end']}))
+    async with world.process(dies_after=begins) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process(dies_before=begins) as agent:
+        assert await agent.recover() == []
+    async with world.process() as agent:
+        assert [version.output for version in await agent.recover()] == ['end']
+
+
+async def test_of_several_who_recover_each_run_is_taken_by_one(url: str) -> None:
+    world = World(url, plan({f'go {number}': [call('send', key=str(number)), 'end'] for number in range(5)}))
+    async with world.process(dies_after=nth(begins, 5)) as agent:
+        roots = [await agent.create(backend=StateBackend()) for _ in range(5)]
+        await asyncio.gather(
+            *(root.advance(f'go {number}') for number, root in enumerate(roots)), return_exceptions=True
+        )
+    async with world.process() as one, world.process() as other:
+        found = await asyncio.gather(one.recover(), other.recover())
+        assert sum(map(len, found)) == 5
+        assert {version.state for versions in found for version in versions} == {'complete'}
+    assert sorted(world.ran) == [f'send {number}' for number in range(5)]
+
+
+async def test_a_process_that_was_taken_for_dead_commits_nothing_when_it_wakes(url: str) -> None:
+    holds, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def script(said: str, count: int) -> None:
+        holds.set()
+        await goes_on.wait()
+
+    world = World(url, plan({'go': [call('send', key='a'), 'end']}))
+    async with world.process() as sleeper, world.process() as other:
+        root = await sleeper.create(backend=StateBackend())
+        agent = create_deep_agent(_Slow(script), name='agent', toolsets=[world.tools()])
+        slow = VersionedAgent(agent, sleeper.store)
+        turn = asyncio.create_task((await slow.load(root.id)).advance('go'))
+        await holds.wait()
+        place = sleeper.store.engine._place  # type: ignore[attr-defined]
+        place.owners.discard(sleeper.store.owner)  # what the others see of a machine that is cut off
+        (version,) = await other.recover()
+        before = await other.store.count(VersionFilter())
+        goes_on.set()
+        with pytest.raises(RunTakenOverError):
+            await turn
+        place.owners.add(sleeper.store.owner)
+        assert await other.store.count(VersionFilter()) == before
+        assert version.output == 'end'
+    assert world.ran == ['send a']
+
+
+class _Slow(ScriptedModel):
+    """Answers with a call, after something has happened."""
+
+    def __init__(self, wait: Callable[[str, int], Any]) -> None:
+        async def then(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+            await wait('', 0)
+            return call('send', key='late')
+
+        super().__init__(then=then)
+
+
+async def test_files_of_writes_that_are_done_come_back_where_there_is_no_directory(url: str) -> None:
+    write = call('write_file', path='/a.txt', content='a')
+    answers: dict[str, list[Answer]] = {
+        'go': [[write, call('task', subagent='child', description='do')], call('read_file', path='/a.txt'), 'end'],
+        'do': [call('write_file', path='/b.txt', content='b'), call('send', key='b'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_after=starts('send')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        (pending,) = version.pending
+        done = await version.resume({pending.id: Approve()})
+        assert sorted(await done.file_tree()) == ['/a.txt', '/b.txt']
+        assert returns(await done.messages())[-1].endswith('a')
+
+
+async def test_a_directory_has_the_files_of_the_version_that_a_recovery_ends_with(url: str, tmp_path: Path) -> None:
+    write = call('write_file', path='/a.txt', content='a')
+    world = World(url, plan({'go': [write, call('write_file', path='/b.txt', content='b'), 'end']}))
+    async with world.process(dies_after=nth(ends('write_file'), 2)) as agent:
+        (tmp_path / 'mine.txt').write_text('before')
+        root = await agent.create(backend=LocalBackend(tmp_path))
+        (tmp_path / 'mine.txt').write_text('edited by hand')
+        await root.advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        tree = await version.file_tree()
+        assert sorted(tree) == ['/a.txt', '/b.txt', '/mine.txt']
+        assert {f'/{path.name}' for path in tmp_path.iterdir()} == set(tree)
+        assert [each.kind for each in await version.lineage()] == ['root', 'edit', 'turn']
+
+
+async def test_an_edit_by_hand_before_a_turn_stays_with_the_directory_when_the_turn_dies(
+    url: str, tmp_path: Path
+) -> None:
+    world = World(url, plan({'go': [call('write_file', path='/a.txt', content='a'), 'end']}))
+    async with world.process(dies_after=begins) as agent:
+        root = await agent.create(backend=LocalBackend(tmp_path))
+        (tmp_path / 'mine.txt').write_text('edited by hand')
+        await root.advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert sorted(await version.file_tree()) == ['/a.txt', '/mine.txt']
+        assert (tmp_path / 'a.txt').read_text() == 'a', 'the turn worked in the directory, not in a view'
+
+
+async def test_a_subagent_with_files_of_its_own_writes_them_again(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='fork', description='do'), 'end'],
+        'do': [call('write_file', path='/x.txt', content='x'), call('send', key='a'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_after=ends('send')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert sorted(await version.file_tree()) == ['/x.txt']
+    assert world.ran == ['send a']
+
+
+async def test_a_write_in_a_subagent_that_a_person_approved_is_not_asked_about_again(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='child', description='do'), 'end'],
+        'do': [call('write_file', path='/x.txt', content='x'), call('send', key='after'), 'did'],
+    }
+    world = World(url, plan(answers), options={'interrupt_on': {'write_file': True}})
+    async with world.process(dies_after=ends('send')) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.state == 'complete'
+        assert sorted(await version.file_tree()) == ['/x.txt']
+    assert world.ran == ['send after']
+
+
+async def test_a_run_whose_answers_another_acts_on_ends(url: str) -> None:
+    world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
+    async with world.process(dies_after=nth(begins, 2)) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    async with world.process() as agent:
+        assert (await (await agent.load(pause.id)).resume()).output == 'end'
+        with pytest.raises(ApprovalAnsweredError, match='has acted on it already'):
+            await (await agent.load(pause.id)).resume()
+        assert await agent.recover() == []
+        states = [run.state for run in await agent.store.runs(conversation_id=pause.conversation_id)]
+        assert states == ['complete', 'interrupted', 'awaiting_approval']
+    assert world.ran == ['send a']
+
+
+async def test_a_run_whose_beginning_was_deleted_fails_and_keeps_nobody_from_being_recovered(url: str) -> None:
+    world = World(url, plan({'go': ['end']}))
+    async with world.process(dies_after=nth(begins, 2)) as agent:
+        roots = [await agent.create(backend=StateBackend()) for _ in range(2)]
+        await asyncio.gather(*(root.advance('go') for root in roots), return_exceptions=True)
+    async with world.process() as agent:
+        await agent.delete(roots[0].id)
+        (version,) = await agent.recover()
+        assert version.conversation_id == roots[1].conversation_id
+        (run,) = await agent.store.runs(conversation_id=roots[0].conversation_id)
+        assert run.state == 'failed'
+        assert run.error is not None
+        assert 'VersionNotFoundError' in run.error
+
+
+async def test_runs_of_other_agents_are_left_to_them(url: str) -> None:
+    world = World(url, plan({'go': ['end']}))
+    async with world.process(dies_after=begins) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        other = VersionedAgent(create_deep_agent(world.model(), name='other'), agent.store)
+        assert await other.recover() == []
+        assert len(await agent.recover()) == 1
+
+
+async def test_a_subagent_that_outlived_its_parent_is_ended(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='child', description='do'), 'end'],
+        'do': [call('send', key='a'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_before=ends('send')) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go')
+    async with world.process() as agent:
+        (parent,) = await agent.store.runs(conversation_id=root.conversation_id)
+        await agent.store.commit(Commit(ends=[RunEnd(run_id=parent.id, state='failed')]))
+        assert await agent.recover() == []
+        assert await agent.store.runs(states=['running']) == []
