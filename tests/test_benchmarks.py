@@ -22,6 +22,16 @@ SIZES = {
     'delegations': 2,
     'approvals': 2,
     'starts': 2,
+    'turns': 2,
+    'late': 12,
+    'lineage': 12,
+    'listed': 400,
+    'listed_history': 5,
+    'live_messages': 80,
+    'workspace_files': 10,
+    'workspace_steps': 2,
+    'agents': 8,
+    'commits': 16,
     'four_skills': str(ROOT / 'skills'),
 }
 
@@ -49,6 +59,15 @@ WHOLE = {
 
 SKILLS = {'skills_first_s', 'skills_again_s', 'skills_run_ms'}
 """Those of many skills, which the bare library does not have."""
+
+
+STORE = {
+    *('stored_step_ms', 'growth_ratio', 'growth_text_ratio', 'late_bytes_ratio', 'late_turn_ratio', 'early_turn_ms'),
+    *('late_turn_ms', 'lineage_ms', 'fork_ms', 'fork_ratio', 'page_ms', 'page_far_ms', 'page_metadata_ms'),
+    *('history_list_ms', 'gc_s', 'files_mb', 'files_allowed_ratio', 'checkout_s', 'steps_alone', 'steps_some'),
+    *('steps_many', 'steps_some_ratio', 'steps_many_ratio'),
+}
+"""Those of a store, without the PostgreSQL that only the command starts."""
 
 
 def run_cases(script: str, cases: str, tree: Path) -> dict[str, float]:
@@ -108,6 +127,13 @@ def test_the_floor_gives_the_figures_with_everything_on(tmp_path: Path) -> None:
 
 def test_the_floor_in_capabilities_gives_its_step_with_everything_on(tmp_path: Path) -> None:
     assert run_cases('bare_rooms.py', 'whole-step', tmp_path).keys() == {'whole_step_ms'}
+
+
+def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
+    names = ('step', 'growth', 'late', 'lines', 'lists', 'gc', 'files', 'agents')
+    found = run_cases('ours.py', ','.join(f'store-{name}' for name in names), tmp_path)
+    assert found.keys() == STORE
+    assert run_cases('bare.py', 'store-step', tmp_path).keys() == {'stored_step_ms'}
 
 
 def test_skills_that_are_not_found_are_refused(tmp_path: Path) -> None:
