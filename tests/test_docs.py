@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import shutil
 import traceback
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo
 from pytest_examples import CodeExample, EvalExample, find_examples
 
+from pydantic_deep.cli import main
 from pydantic_deep.testing import ScriptedModel
 
 ROOT = Path(__file__).parent.parent
@@ -195,3 +198,38 @@ def test_a_block_runs_and_prints_what_it_says(example: CodeExample, eval_example
         failure = ''.join(traceback.format_exception_only(error))
     if failure:
         pytest.fail(failure, pytrace=False)
+
+
+AGO = re.compile(r' (now|\d+[smhd])  ')
+BAD_HOUR = ROOT / 'docs/tutorial/undo-a-bad-hour.md'
+ID = re.compile(r'\b(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{4})?([0-9a-f]{8})\b')
+
+
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap')
+@pytest.mark.usefixtures('played_model')
+def test_the_tutorial_does_in_a_shell_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cafe = tmp_path / 'cafe'
+    cafe.mkdir()
+    (cafe / 'prices.csv').write_text('cake,3\ntea,2\n')
+    monkeypatch.chdir(cafe)
+    for name, value in {
+        'ANTHROPIC_API_KEY': 'none',
+        'COLUMNS': '80',
+        'PYDANTIC_DEEP_STORE': f'sqlite:///{tmp_path}/agents.db',
+    }.items():
+        monkeypatch.setenv(name, value)
+    session = ''.join(re.findall(r'```text\n(.*?)```', BAD_HOUR.read_text(encoding='utf-8'), re.DOTALL))
+    id_by_shown: dict[str, str] = {}
+
+    def here(text: str) -> str:
+        return AGO.sub(' now  ', ID.sub(lambda match: id_by_shown.get(match[1], match[1]), text))
+
+    for command, shown in re.findall(r'^\$ pydantic-deep (.*)\n((?:(?!\$ ).*\n)*)', session, re.MULTILINE):
+        code = main(shlex.split(here(command)))
+        printed = capsys.readouterr().out
+        id_by_shown |= zip(ID.findall(shown), ID.findall(printed), strict=True)
+        assert (code, AGO.sub(' now  ', ID.sub(r'\1', printed))) == (0, here(shown))
+    assert (cafe / 'menu.md').read_text() == 'Cake: 3\nTea: 4\n'
+    assert (cafe / 'allergens.md').exists()
