@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic_ai import FunctionToolset
@@ -312,7 +312,7 @@ async def test_a_process_that_was_taken_for_dead_commits_nothing_when_it_wakes(u
         slow = VersionedAgent(agent, sleeper.store)
         turn = asyncio.create_task((await slow.load(root.id)).advance('go'))
         await holds.wait()
-        place = sleeper.store.engine._place  # type: ignore[attr-defined]
+        place = cast('Any', sleeper.store).engine._place
         place.owners.discard(sleeper.store.owner)  # what the others see of a machine that is cut off
         (version,) = await other.recover()
         before = await other.store.count(VersionFilter())
