@@ -23,7 +23,7 @@ EXPIRED = 'Nobody answered in time.'
 async def decide(
     store: Store,
     record: VersionRecord,
-    requests: DeferredToolRequests | None,
+    requests: DeferredToolRequests,
     answers: Mapping[str, Answer],
     *,
     by: str | None,
@@ -35,8 +35,7 @@ async def decide(
         ApprovalError: An answer does not fit; none is taken.
         ApprovalAnsweredError: Somebody was faster; none is taken.
     """
-    if requests is not None:
-        answer_approvals(requests, answers)  # refuses what does not fit before anything is taken
+    answer_approvals(requests, answers)  # refuses what does not fit before anything is taken
     approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
     approval_by_pending = {each.pending_id: each for each in approvals}
     decisions = [

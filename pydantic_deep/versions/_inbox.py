@@ -108,16 +108,14 @@ class ApprovalInbox:
             InvalidDecisionError: The call does not take this decision.
         """
         record = await self._store.approval(id)
-        requests = await self._requests(record)
-        if requests is not None:
-            check_decision(requests, record.pending_id, decision)
+        check_decision(await self._requests(record), record.pending_id, decision)
         with open_span('answer approvals', {VERSION_ID: record.version_id, 'pydantic_deep.approvals': 1}):
             decided = await self._store.decide([encode_decision(record, decision, by=by, reason=reason)])
         return _item(decided[0])
 
-    async def _requests(self, record: ApprovalRecord) -> DeferredToolRequests | None:
+    async def _requests(self, record: ApprovalRecord) -> DeferredToolRequests:
         version = await self._store.version(record.version_id)
-        return None if version.pending is None else decode_pause((await self._store.asset(version.pending)).data)
+        return decode_pause((await self._store.asset(version.pending or '')).data)
 
 
 def check_decision(requests: DeferredToolRequests, pending_id: str, decision: Decision) -> None:

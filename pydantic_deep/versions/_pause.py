@@ -44,11 +44,9 @@ async def approvals_of(
     if pause_id is None:
         return approvals, {}
     new_by_key = {(new.pending_id, new.arguments_digest): new for new in approvals}
-    supersedes: dict[str, str] = {}
-    for old in await store.approvals(status='pending', version_id=pause_id, limit=10_000):
-        if (new := new_by_key.get((old.pending_id, old.arguments_digest))) is not None:
-            supersedes[old.id] = new.id
-    return approvals, supersedes
+    waiting = await store.approvals(status='pending', version_id=pause_id, limit=10_000)
+    keys = {old.id: (old.pending_id, old.arguments_digest) for old in waiting}
+    return approvals, {id: new_by_key[key].id for id, key in keys.items() if key in new_by_key}
 
 
 def arguments_digest(tool: str, arguments: str) -> str:

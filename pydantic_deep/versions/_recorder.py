@@ -305,8 +305,6 @@ class Recorder(AbstractCapability[object]):
                 recording, entry._replace(status='failed', result=encode_failure(told), error=_cause_of(told))
             )
             raise
-        except StoreError:
-            raise
         except Exception as error:  # of the user's code: it ends the run, and the ledger says so
             await self._end(recording, entry._replace(status='failed', error=type(error).__name__))
             raise

@@ -17,7 +17,7 @@ from pydantic_ai.capabilities import (
     WrapModelRequestHandler,
     WrapToolExecuteHandler,
 )
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed, UserError
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
@@ -171,8 +171,6 @@ async def _run(
         )
     except _ReplayEndedError:
         return None
-    except UserError:
-        raise
 
 
 async def _results(agent: VersionedAgent[Any, Any], base: VersionRecord, run: RunRecord) -> DeferredToolResults | None:
@@ -217,14 +215,13 @@ async def _difference(
         )
     number, context = replayer.difference
     recorded = replayer.recorded[number - 1]
-    if recorded.parameters is not None:
-        before: dict[str, JsonValue] = json.loads(await agent.read_asset(recorded.parameters))
-        after = RequestLog.parameters_of(context)
-        for each in (before, after):
-            each['settings'] = cast('dict[str, JsonValue]', each['options']).pop('settings', None)
-        for part in ('instructions', 'tools', 'settings', 'options'):
-            if before.get(part) != after.get(part):
-                return RequestDifference(number=number, part=part, detail=_unified(before.get(part), after.get(part)))
+    before: dict[str, JsonValue] = json.loads(await agent.read_asset(recorded.parameters or ''))
+    after = RequestLog.parameters_of(context)
+    for each in (before, after):
+        each['settings'] = cast('dict[str, JsonValue]', each['options']).pop('settings', None)
+    for part in ('instructions', 'tools', 'settings', 'options'):
+        if before.get(part) != after.get(part):
+            return RequestDifference(number=number, part=part, detail=_unified(before.get(part), after.get(part)))
     sent = [canonical_message(message) for message in context.messages]
     known = [canonical_message(message) for message in stored[: len(sent)]]
     for index, (old, new) in enumerate(zip(known, sent, strict=False)):

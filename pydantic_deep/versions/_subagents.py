@@ -71,7 +71,7 @@ async def load_events(store: Store, conversation_id: str) -> list[ThreadEvent]:
             name = 'task' if call is None else call.tool_name
             data = {
                 'intent': link.intent,
-                'arguments': _parse(link.arguments),
+                'arguments': parse_arguments(link.arguments),
                 'sub_agent_thread_id': link.child_conversation_id,
             }
             events.append(
@@ -109,7 +109,7 @@ async def _thread(store: Store, link: DelegationRecord) -> SubagentThread:
         conversation_id=link.child_conversation_id,
         subagent=link.subagent,
         intent=link.intent,
-        arguments=freeze(_parse(link.arguments)),
+        arguments=freeze(parse_arguments(link.arguments)),
         tool_call_id=link.tool_call_id,
         run_id=link.parent_run_id,
         state=runs[0].state if runs else 'interrupted',
@@ -118,7 +118,8 @@ async def _thread(store: Store, link: DelegationRecord) -> SubagentThread:
     )
 
 
-def _parse(arguments: str) -> object:
+def parse_arguments(arguments: str) -> object:
+    """Return the arguments of a call; as the model wrote them if that is no JSON."""
     try:
         return json.loads(arguments)
     except ValueError:

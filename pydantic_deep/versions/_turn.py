@@ -329,16 +329,12 @@ async def _take_edits(store: Store, request: TurnRequest, files: TurnFiles, work
     return _OpenFiles(files=files, workspace=workspace, base=base)
 
 
-async def open_files_of(backend: BackendProtocol) -> RunFiles | None:
+async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awaitable[bytes]]) -> RunFiles | None:
     """Return the files of a backend as they are; `None`, with a warning, if they cannot be versioned."""
     reason = why_unversioned(backend)
     if reason is not None:
         warnings.warn(reason, UnversionedFilesWarning, stacklevel=4)
         return None
-
-    async def read_blob(digest: str) -> bytes:
-        raise KeyError(digest)
-
     return await open_run_files(backend, tree=Tree(), read_blob=read_blob, in_place=True)
 
 

@@ -150,7 +150,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             backend = backend or given.backend
         nodes: Mapping[str, bytes] = {}
         if backend is not None:
-            files = await open_files_of(backend)
+            files = await open_files_of(backend, self.read_asset)
             if files is not None:
                 try:
                     new = await TurnFiles(files=files, tree=Tree()).capture(is_full=True)

@@ -171,7 +171,7 @@ async def test_a_pause_survives_where_step_persistence_could_not_resume(tmp_path
         paused = await (await VersionedAgent(agent, store).create(backend=StateBackend())).advance('go')
     async with open_store(url) as store:
         agent = create_deep_agent(ScriptedModel('done'), interrupt_on={'write_file': True})
-        loaded = await VersionedAgent(agent, store).load(paused.id[:12])
+        loaded = await VersionedAgent(agent, store).load(paused.id[:23])
         done = await loaded.resume({loaded.pending[0].id: Approve()})
 
         assert (done.output, list(await done.file_tree())) == ('done', ['/a'])

@@ -6,12 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
-from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent
-from pydantic_deep.testing import Answer, call
-from pydantic_deep.versions import AgentVersion, MergeConflictError, NoCommonVersionError, UnversionedFilesWarning
+from pydantic_deep import DeepAgentDeps, DeepAgentError, LocalBackend, StateBackend, Subagent, Todo
+from pydantic_deep.store import StoreUnavailableError
+from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.versions import (
+    AgentVersion,
+    MergeConflictError,
+    NoCommonVersionError,
+    UnversionedFilesWarning,
+    VersionedAgent,
+)
+from pydantic_deep.versions._subagents import parse_arguments
 
 from .conftest import MakeAgent, SpyStore
 
@@ -194,3 +203,85 @@ async def test_files_that_no_version_can_hold_are_said(make: MakeAgent, tmp_path
         root = await make('one').create(backend=LocalWorkspaceBackend(tmp_path))
 
     assert root.tree is None
+
+
+async def test_a_view_reads_what_the_version_has(make: MakeAgent, tmp_path: Path):
+    agent = make(put('/a.txt', 'new'), 'done', call('read_file', path='/a.txt'), 'seen')
+    (tmp_path / 'a.txt').write_text('old')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    deleted = make(put('/b.txt', 'b'), 'done')
+    await (await deleted.load(root.id, backend=LocalBackend(tmp_path))).advance('elsewhere')
+
+    turn = await root.advance('read', branch='second')
+
+    assert (tmp_path / 'a.txt').read_text() == 'old'
+    assert '/a.txt' in await turn.file_tree()
+
+
+async def test_an_edit_that_cannot_be_stored_leaves_the_directory_free(
+    make: MakeAgent, store: SpyStore, tmp_path: Path
+):
+    agent = make(put('/a.txt', 'a'), 'done')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    (tmp_path / 'mine.txt').write_text('by hand')
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.versions else None
+
+    with pytest.raises(StoreUnavailableError):
+        await root.advance('go')
+
+    store.refuse = lambda commit: None
+    turn = await root.advance('go')
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['a.txt', 'mine.txt']
+    assert [version.kind for version in await turn.lineage()] == ['root', 'edit', 'turn']
+
+
+async def test_a_backend_that_cannot_be_versioned_does_not_take_files_that_are(make: MakeAgent, tmp_path: Path):
+    agent = make('one')
+    root = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
+
+    with pytest.raises(DeepAgentError):
+        await (await agent.load(root.id, backend=LocalWorkspaceBackend(tmp_path))).advance('go')
+
+    assert await agent.store.runs() == []
+
+
+async def test_what_was_merged_twice_is_merged_again(make: MakeAgent):
+    agent = make(put('/ours.txt', 'o'), 'done', put('/theirs.txt', 't'), 'done')
+    root = await agent.create(backend=StateBackend())
+    ours, theirs = await root.advance('a'), await root.advance('b')
+
+    twice = await (await ours.merge(theirs)).merge(theirs)
+
+    assert await (await twice.merge(theirs)).file_tree() == await twice.file_tree()
+
+
+async def test_large_results_travel_with_versions(make: MakeAgent):
+    def talk() -> str:
+        return 'word ' * 40_000
+
+    turn = await (await make(call('talk'), 'done', tools=[talk]).create()).advance('go')
+    path = '/offload/call-1'
+    agent = make(call('read_file', path=path), 'seen', tools=[talk])
+
+    later = await (await agent.load(turn.id)).advance('what was it?')
+
+    returned = [part for m in await later.messages() for part in m.parts if isinstance(part, ToolReturnPart)]
+    assert returned[-1].tool_name == 'read_file'
+    assert returned[-1].outcome == 'success'
+    assert 'word word' in returned[-1].model_response_str()
+    assert (await later.replay()).difference is None
+
+
+async def test_deps_of_another_kind_leave_those_of_the_version(store: SpyStore):
+    agent = VersionedAgent(Agent[Any, str](ScriptedModel('one')), store)
+    deps = DeepAgentDeps(todos=[Todo(content='a', status='pending')])
+    root = await agent.create(deps=deps)
+
+    turn = await root.advance('go', deps=7)
+
+    assert [todo.content for todo in turn.todos] == ['a']
+
+
+def test_arguments_that_are_no_json_are_shown_as_they_are():
+    assert parse_arguments('{"a": ') == '{"a": '
+    assert parse_arguments('{"a": 1}') == {'a': 1}

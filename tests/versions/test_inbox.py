@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
 
 from pydantic_deep import (
     ApprovalInbox,
@@ -21,10 +22,12 @@ from pydantic_deep import (
     create_deep_agent,
     open_store,
 )
+from pydantic_deep._pending import DelegationRequest, dump
 from pydantic_deep.approvals import ApprovalRule, InvalidDecisionError, NothingPendingError, UnknownApprovalError
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalNotFoundError
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, NothingAnsweredError, VersionedAgent
+from pydantic_deep.versions._pause_histories import load_pause, store_pause
 
 from .conftest import MakeAgent, SpyStore
 
@@ -415,3 +418,46 @@ async def test_a_directory_that_was_edited_while_it_waited_does_not_ask_twice(
     assert '/notes.txt' in await done.file_tree()
     assert bool(await again.replay())
     assert bool(await done.replay())
+
+
+async def test_a_turn_that_was_answered_can_be_streamed(make: MakeAgent):
+    paused = await pause(make, write('/a.txt'), 'all done')
+
+    stream = paused.resume_stream({paused.pending[0].id: Approve()}, by='ann')
+    texts = [text async for text in stream]
+
+    assert ''.join(texts) == 'all done'
+    assert (stream.version.parent_id, stream.version.output) == (paused.id, 'all done')
+    again = paused.resume_stream({paused.pending[0].id: Approve()})
+    with pytest.raises(ApprovalAnsweredError):
+        _ = [text async for text in again]
+
+
+async def test_a_delegation_that_waits_has_called_and_not_yet_responded(make: MakeAgent):
+    agent = make(call('task', subagent='lead', description='a'), write('/one.txt'), interrupt_on=ASK, subagents=team())
+    paused = await (await agent.create()).advance('go')
+
+    assert [event.kind for event in await agent.events(paused.conversation_id)] == ['tool_call']
+
+
+async def test_a_pause_of_a_subagent_that_no_store_has_keeps_its_history(store: SpyStore):
+    """An agent of somebody else may delegate without a recorder: then the pause holds the history itself."""
+    child = DelegationRequest(subagent='x', conversation_id='nowhere', messages=['m'], requests=DeferredToolRequests())
+    requests = DeferredToolRequests(
+        approvals=[ToolCallPart('task', {}, tool_call_id='c')], metadata={'c': dump(child), 'd': {'other': 1}}
+    )
+
+    loaded = await load_pause(store, await store_pause(store, requests))
+
+    assert loaded == requests
+
+
+async def test_a_pause_of_a_subagent_with_another_history_keeps_its_own(make: MakeAgent, store: SpyStore):
+    paused = await pause(make, call('task', subagent='lead', description='a'), write('/one.txt'), subagents=team())
+    [thread] = await paused.subagents()
+    child = DelegationRequest(
+        subagent='lead', conversation_id=thread.conversation_id, messages=['other'], requests=DeferredToolRequests()
+    )
+    requests = DeferredToolRequests(approvals=[ToolCallPart('task', {}, tool_call_id='c')], metadata={'c': dump(child)})
+
+    assert await load_pause(store, await store_pause(store, requests)) == requests

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +14,10 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep import DeepAgentDeps
-from pydantic_deep.store import BranchExistsError
+from pydantic_deep import DeepAgentDeps, StateBackend, Subagent
+from pydantic_deep.store import BranchExistsError, RunTakenOverError, StoreUnavailableError
 from pydantic_deep.testing import Answer, call
-from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent
 
 from .conftest import MakeAgent, SpyStore
 
@@ -399,8 +400,6 @@ async def test_a_tool_that_says_it_failed_is_final(make: MakeAgent, store: SpySt
 
 
 async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: MakeAgent, store: SpyStore):
-    from pydantic_deep.store import StoreUnavailableError
-
     agent = make(RuntimeError('overloaded'))
     root = await agent.create()
     store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
@@ -410,3 +409,131 @@ async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: Make
 
     [note] = caught.value.__notes__
     assert note == 'What the run did since its last step is not in the store: The disk is full.'
+
+
+async def test_a_stream_tells_how_far_it_is(make: MakeAgent):
+    agent = make(call('ls'), 'one two', make_deps=lambda: DeepAgentDeps(metadata={'u': 1}))
+    root = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
+
+    stream = root.advance_stream('go')
+    before = (stream.version_id, stream.usage, stream.deps, stream.backend)
+    async with stream:
+        async for _ in stream:
+            break
+        during = (stream.version_id, stream.usage, stream.deps, stream.backend)
+
+    assert before == (None, None, None, None)
+    version_id, usage, deps, backend = during
+    assert (await agent.load(version_id or '')).kind == 'step'
+    assert usage is not None
+    assert usage.requests >= 1
+    assert isinstance(deps, DeepAgentDeps)
+    assert deps.backend is backend
+    assert (await newest(agent)).id == stream.version_id
+
+
+async def test_the_requests_of_a_turn_are_shown(make: MakeAgent):
+    """000-15c"""
+    turn = await (await make(call('ls'), 'done').create()).advance('go', temperature=0.5)
+
+    requests = await turn.requests()
+
+    assert [(request.number, request.model_settings) for request in requests] == [
+        (1, '{"temperature": 0.5}'),
+        (2, '{"temperature": 0.5}'),
+    ]
+
+
+async def test_a_setting_of_one_turn_need_not_be_json(make: MakeAgent, store: SpyStore):
+    timeout: Any = object()
+
+    turn = await (await make('done').create()).advance('go', timeout=timeout, seed=7)
+
+    run = await store.run(turn.run_id or '')
+    assert run is not None
+    assert json.loads(run.options)['model_settings'] == {'seed': 7}
+
+
+async def test_a_tool_that_ends_the_run_has_failed_in_the_ledger(make_plain: MakeAgent, store: SpyStore):
+    def burn() -> str:
+        raise KeyError('fire')
+
+    agent = make_plain(call('burn'), tools=[burn])
+    with pytest.raises(KeyError):
+        await (await agent.create()).advance('go')
+
+    failed = await newest(agent)
+    [entry] = await store.calls([failed.run_id or ''])
+    assert (failed.state, entry.status, entry.error) == ('failed', 'failed', 'KeyError')
+
+
+async def test_a_run_that_was_taken_over_stops_without_a_word(make: MakeAgent, store: SpyStore):
+    agent = make(call('ls'), 'never')
+    root = await agent.create()
+    store.refuse = lambda commit: RunTakenOverError('it') if commit.versions else None
+
+    with pytest.raises(RunTakenOverError):
+        await root.advance('go')
+
+    store.refuse = lambda commit: None
+    assert await agent.list(steps=True) == [root]
+
+
+async def test_a_delegation_that_cannot_be_stored_is_not_begun(make: MakeAgent, store: SpyStore):
+    """002-07: the thread is saved before it runs, or does not run"""
+    agent = make(call('task', subagent='a', description='x'), 'I see', subagents=[Subagent('a', 'Does a.')])
+    root = await agent.create()
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.delegations else None
+
+    turn = await root.advance('go')
+
+    assert turn.output == 'I see'
+    assert [part.outcome for part in returns(await turn.messages())] == ['failed']
+    assert await turn.subagents() == []
+
+
+async def test_a_call_that_was_cut_off_is_no_difference_of_a_replay(make: MakeAgent, store: SpyStore):
+    begun = asyncio.Event()
+
+    async def slow() -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return 'never'
+
+    agent = make(call('slow'), tools=[slow])
+    root = await agent.create()
+    task = asyncio.create_task(root.advance('go'))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert (await (await newest(agent)).replay()).difference is None
+
+
+async def test_a_run_that_was_stopped_before_its_first_request_replays(make: MakeAgent):
+    agent = make('one')
+    first = await (await agent.create()).advance('a')
+    with pytest.raises(Exception, match='request_limit'):
+        await first.advance('b', usage_limits=UsageLimits(request_limit=1))
+
+    replay = await (await newest(agent)).replay()
+
+    assert (replay.requests, replay.difference) == (0, None)
+
+
+async def test_a_recorder_whose_run_has_not_begun_lets_all_pass(store: SpyStore):
+    """Whoever runs hooks without runs, such as a durable engine that runs tools elsewhere, gets what it had."""
+    recorder = Recorder(store=store)
+    nothing: Any = None
+
+    async def run(args: object) -> str:
+        return f'ran {args}'
+
+    part = ToolCallPart('x', {}, tool_call_id='c')
+    ctx: Any = SimpleNamespace(messages=[])
+    assert await recorder.after_tool_validate(ctx, call=part, tool_def=nothing, args={'a': 1}) == {'a': 1}
+    assert await recorder.wrap_tool_execute(ctx, call=part, tool_def=nothing, args={}, handler=run) == 'ran {}'
+    handler: Any = run
+    assert await recorder.wrap_model_request(ctx, request_context=nothing, handler=handler) == 'ran None'
+    assert store.commits == []
