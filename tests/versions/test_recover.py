@@ -468,3 +468,45 @@ async def test_a_subagent_that_outlived_its_parent_is_ended(url: str) -> None:
         await agent.store.commit(Commit(ends=[RunEnd(run_id=parent.id, state='failed')]))
         assert await agent.recover() == []
         assert await agent.store.runs(states=['running']) == []
+
+
+async def test_a_write_that_may_have_run_is_shown_with_its_diff_and_approved_once(url: str) -> None:
+    world = World(url, plan({'go': [call('write_file', path='/a.txt', content='a\n'), 'end']}))
+    async with world.process(dies_before=ends('write_file')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        (pending,) = version.pending
+        assert pending.preview is not None
+        assert pending.preview.text.startswith(MAY_HAVE_RUN)
+        assert '+a' in pending.preview.text
+        done = await version.resume({pending.id: Approve()})
+        assert done.output == 'end'
+        assert sorted(await done.file_tree()) == ['/a.txt']
+
+
+async def test_a_turn_whose_first_version_was_deleted_is_recovered_below_its_last_step(url: str) -> None:
+    world = World(url, plan({'go': [call('send', key='a'), 'end']}))
+    async with world.process(dies_after=ends('send')) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go')
+    async with world.process() as agent:
+        await agent.delete(root.id)
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        lineage = await version.lineage()
+        assert [each.kind for each in lineage] == ['step', 'turn']
+        assert lineage.truncated_at == root.id
+    assert world.ran == ['send a']
+
+
+async def test_a_subagent_that_died_before_its_first_answer_begins_anew(url: str) -> None:
+    answers: dict[str, list[Answer]] = {'go': [call('task', subagent='child', description='do'), 'end'], 'do': ['did']}
+    world = World(url, plan(answers))
+    async with world.process(dies_after=nth(begins, 2)) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert [thread.state for thread in await version.subagents()] == ['interrupted', 'complete']
+    assert world.asked == ['go 0', 'do 0', 'go 1']
