@@ -73,7 +73,7 @@ def encode_decision(approval: ApprovalRecord, answer: Answer, *, by: str | None,
             status, decision = 'edited', {'args': dict(answer.args)}
         case Deny():
             status, decision = 'denied', {'reason': answer.reason}
-        case Respond():
+        case _:
             status, decision = 'responded', {'content': answer.content}
     return Decision(
         approval_id=approval.id,

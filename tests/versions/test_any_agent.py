@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -32,8 +33,9 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep import Approve, Filesystem, StateBackend, as_workspace
+from pydantic_deep import Approve, DeepAgentDeps, Filesystem, StateBackend, as_workspace
 from pydantic_deep.store import VersionFilter
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import Recorder, VersionedAgent
@@ -418,3 +420,44 @@ async def test_a_response_that_is_replaced_is_the_one_that_is_kept(make_plain: M
     [request] = await store.requests(turn.run_id or '')
     records = await store.messages(turn.record.branch_id, 2)
     assert request.response_id == records[1].id
+
+
+async def test_a_recorder_alone_tells_histories_of_one_length_apart(store: SpyStore):
+    agent = Agent(ScriptedModel('one', 'two', 'three'), capabilities=[Recorder(store=store)])
+    first = await agent.run('a')
+    again = await agent.run('b', conversation_id=first.conversation_id)
+    await agent.run('c', message_history=first.all_messages(), conversation_id=first.conversation_id)
+
+    newest = (await store.versions(limit=1))[0]
+    assert again.conversation_id == first.conversation_id
+    assert words(await VersionedAgent(agent, store).thread(first.conversation_id)) == ['a', 'one', 'c', 'three']
+    assert newest.branch == 'main'
+
+
+async def test_a_version_that_a_recorder_alone_made_is_gone_on_from(make: MakeAgent, store: SpyStore):
+    agent = make('one', 'two')
+    await agent.agent.run('a', deps=DeepAgentDeps(), capabilities=[Recorder(store=store)])
+    [_, root] = await agent.list()
+
+    turn = await root.advance('b')
+
+    assert (root.kind, words(await turn.messages())) == ('root', ['b', 'two'])
+
+
+async def test_a_turn_knows_what_it_cost(make_plain: MakeAgent, store: SpyStore):
+    usage = RequestUsage(input_tokens=1_000_000)
+    answers = [
+        ModelResponse(parts=[part], model_name='gpt-4o', provider_name='openai', usage=usage)
+        for part in (call('look'), TextPart('done'))
+    ]
+
+    def look() -> str:
+        return 'ok'
+
+    turn = await (await make_plain(*answers, tools=[look]).create()).advance('go')
+
+    first, second = await turn.requests()
+    run = await store.run(turn.run_id or '')
+    assert run is not None
+    assert first.cost == second.cost
+    assert Decimal(run.cost or '') == 2 * Decimal(first.cost or '') > 0

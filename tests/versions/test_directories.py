@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep import DeepAgentDeps, DeepAgentError, LocalBackend, StateBackend, Subagent, Todo
-from pydantic_deep.store import StoreUnavailableError
+from pydantic_deep.store import StoreError, StoreUnavailableError
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import (
     AgentVersion,
@@ -285,3 +285,16 @@ async def test_deps_of_another_kind_leave_those_of_the_version(store: SpyStore):
 def test_arguments_that_are_no_json_are_shown_as_they_are():
     assert parse_arguments('{"a": ') == '{"a": '
     assert parse_arguments('{"a": 1}') == {'a': 1}
+
+
+async def test_a_version_that_is_gone_is_not_gone_on_from(make: MakeAgent, store: SpyStore):
+    agent = make(put('/a.txt', 'a'), 'done')
+    turn = await (await agent.create(backend=StateBackend())).advance('go')
+    handle = await make('never').load(turn.id)
+    await agent.delete_line(turn)
+    await agent.gc(0)
+
+    with pytest.raises(StoreError):
+        await handle.advance('on')
+
+    assert await store.runs(states=['running']) == []
