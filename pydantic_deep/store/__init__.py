@@ -3,6 +3,7 @@
 from ._ids import new_id
 from ._open import open_store
 from ._protocol import Store
+from ._store import SqlStore
 from ._types import (
     Append,
     ApprovalRecord,
@@ -77,6 +78,7 @@ __all__ = (
     'RunRecord',
     'RunState',
     'RunTakenOverError',
+    'SqlStore',
     'Store',
     'StoreClosedError',
     'StoreError',

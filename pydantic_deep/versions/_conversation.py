@@ -19,7 +19,7 @@ from ._turn import Prompt
 from ._version import AgentVersion, DepsT, OutputT
 
 if TYPE_CHECKING:
-    from ._versioned_agent import VersionedAgent
+    from ._workbench import Workbench
 
 
 class VersionedConversation(Generic[DepsT, OutputT]):
@@ -29,10 +29,10 @@ class VersionedConversation(Generic[DepsT, OutputT]):
     kept on a branch of its own, and its caller is told by `VersionConflictError`.
     """
 
-    def __init__(self, agent: VersionedAgent[DepsT, OutputT], id: str, backend: BackendProtocol | None) -> None:
+    def __init__(self, bench: Workbench[DepsT, OutputT], id: str, backend: BackendProtocol | None) -> None:
         self.id = id
         """The `conversation_id`."""
-        self._agent = agent
+        self._bench = bench
         self._backend = backend
 
     def __repr__(self) -> str:
@@ -44,12 +44,12 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         Raises:
             LookupError: There is no such conversation, or its head was deleted.
         """
-        conversation = await self._agent.store.conversation(self.id)
+        conversation = await self._bench.store.conversation(self.id)
         if conversation is None:
             raise LookupError(f'There is no conversation {self.id!r} in this store.')
         if conversation.head_id is None:
             raise LookupError(f'The conversation {self.id!r} has no head: it was deleted. Set one with `move_to`.')
-        return await self._agent.load(conversation.head_id, backend=self._backend)
+        return await self._bench.load(conversation.head_id, self._backend)
 
     async def advance(
         self, prompt: Prompt, *, deps: DepsT | None = None, model: Model | str | None = None,
@@ -84,10 +84,10 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """
         if version.conversation_id != self.id:
             raise ValueError(f'The version {version.id} is of the conversation {version.conversation_id!r}.')
-        conversation = await self._agent.store.conversation(self.id)
+        conversation = await self._bench.store.conversation(self.id)
         expected = None if conversation is None else conversation.head_id
         move = HeadMove(conversation_id=self.id, expected_id=expected, version_id=version.id)
-        await self._agent.store.commit(Commit(heads=[move]))
+        await self._bench.store.commit(Commit(heads=[move]))
 
     async def set(self, messages: Sequence[ModelMessage]) -> AgentVersion[DepsT, OutputT]:
         """Give the head this history, as a version of its own, and return it; the same history makes no version.
@@ -98,10 +98,8 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             VersionConflictError: Somebody else moved the head meanwhile. The version is kept as a branch.
         """
         head = await self.head()
-        record = await with_messages(self._agent, head.record, messages)
-        return (
-            head if record is None else await self._move(head, await self._agent.load(record.id, backend=self._backend))
-        )
+        record = await with_messages(self._bench, head.record, messages)
+        return head if record is None else await self._move(head, await self._bench.load(record.id, self._backend))
 
     async def messages(self) -> list[ModelMessage]:
         """Return the history of the head."""
@@ -109,11 +107,11 @@ class VersionedConversation(Generic[DepsT, OutputT]):
 
     async def branches(self) -> list[BranchRecord]:
         """Return the branches, oldest first."""
-        return await self._agent.store.branches(self.id)
+        return await self._bench.store.branches(self.id)
 
     async def _move(
         self, head: AgentVersion[DepsT, OutputT], version: AgentVersion[DepsT, OutputT]
     ) -> AgentVersion[DepsT, OutputT]:
         move = HeadMove(conversation_id=self.id, expected_id=head.id, version_id=version.id)
-        await self._agent.store.commit(Commit(heads=[move]))
+        await self._bench.store.commit(Commit(heads=[move]))
         return version

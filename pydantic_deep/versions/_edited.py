@@ -13,11 +13,11 @@ from ._messages import encode_message
 from ._recording import now
 
 if TYPE_CHECKING:
-    from ._versioned_agent import VersionedAgent
+    from ._workbench import Workbench
 
 
 async def with_messages(
-    agent: VersionedAgent[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage]
+    agent: Workbench[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage]
 ) -> VersionRecord | None:
     """Store and return a child of a version with these messages; `None`, and nothing is stored, if it has just these.
 

@@ -12,10 +12,10 @@ from ._recording import now
 from .errors import MergeConflictError, NoCommonVersionError
 
 if TYPE_CHECKING:
-    from ._versioned_agent import VersionedAgent
+    from ._workbench import Workbench
 
 
-async def merge_versions(agent: VersionedAgent[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
     """Store and return the version that `ours` and `theirs` make.
 
     Raises:
@@ -57,7 +57,7 @@ async def merge_versions(agent: VersionedAgent[Any, Any], ours: VersionRecord, t
     return await agent.store.version(merged.id)
 
 
-async def _common(agent: VersionedAgent[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+async def _common(agent: Workbench[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
     """Return the newest version that both come from; a merge comes from both of its parents."""
     above = await _ancestors(agent, theirs)
     found = [each for id, each in (await _ancestors(agent, ours)).items() if id in above]
@@ -66,7 +66,7 @@ async def _common(agent: VersionedAgent[Any, Any], ours: VersionRecord, theirs: 
     return max(found, key=lambda each: each.number)
 
 
-async def _ancestors(agent: VersionedAgent[Any, Any], record: VersionRecord) -> dict[str, VersionRecord]:
+async def _ancestors(agent: Workbench[Any, Any], record: VersionRecord) -> dict[str, VersionRecord]:
     found: dict[str, VersionRecord] = {}
     waiting = [record.id]
     while waiting:

@@ -156,16 +156,23 @@ class Recorder(AbstractCapability[object]):
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
     ) -> NodeResult[object]:
-        """Commit the response of a model before any of its tools runs."""
+        """Stage the response of a model for the first of its calls to keep; where none has run, keep it after them.
+
+        What comes after the last response is kept with the end, which is at hand.
+        """
         self._live = ctx.messages
-        if (
+        recording = self.recording
+        if recording is None:
+            return result
+        if isinstance(result, ModelRequestNode):
+            await recording.keep_step()
+        elif (
             isinstance(node, ModelRequestNode)
             and isinstance(result, CallToolsNode)
-            and self.recording is not None
             and result.model_response.tool_calls
         ):
             self._returned.clear()
-            await self.recording.step(ctx.messages, ctx.usage)
+            await recording.stage(ctx.messages, ctx.usage)
         return result
 
     def get_wrapper_model(self, model: Model) -> Model | None:
@@ -242,6 +249,7 @@ class Recorder(AbstractCapability[object]):
         response_id = recording.response_id
         known = self._known(recording, call.tool_call_id)
         if known is not None and known.result is not None:
+            await recording.keep_step()
             recording.note_call(known._replace(run_id=recording.run_id, response_id=response_id))
             return replay_result(known.result)
         entry = CallRecord(
@@ -290,7 +298,9 @@ class Recorder(AbstractCapability[object]):
         is_delegation: bool,
     ) -> Any:
         recording, entry = caller.recording, caller.call
-        if entry.effect != 'read' and not is_delegation:
+        if entry.effect == 'read' or is_delegation:  # the run of a subagent begins with the start of the call
+            await recording.keep_step()
+        else:
             await recording.start_call(entry)
         token = _CALLER.set(caller)
         try:

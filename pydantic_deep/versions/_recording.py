@@ -8,6 +8,7 @@ Not here: when something happens (`_recorder`), and what a turn is (`_turn`).
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from functools import cache
 from itertools import takewhile
 from typing import Any
 
+import anyio
 from pydantic import TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
@@ -42,7 +44,7 @@ from pydantic_deep_backends import digest_of
 from ._deps_state import DepsState
 from ._messages import encode_message
 from ._requests import RequestLog
-from ._run_files import NewFiles, TurnFiles
+from ._run_files import TurnFiles
 
 CallKey = tuple[str, str]
 """A tool call within a run and those that it goes on with: the id of the message that asked for it, and its own."""
@@ -85,6 +87,22 @@ class Beginning:
     """What is known of the requests of the run, and of those before it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """A version that is to be made."""
+
+    version: VersionRecord
+    """It, without its files: they are taken when it is made."""
+    messages: Sequence[ModelMessage]
+    """Its messages."""
+    ids: Sequence[str]
+    """The ids of these, those of new ones among them."""
+    commit: Commit
+    """What makes it, but for its files and what is noted until it is made."""
+    deps_state: DepsState
+    """The state of deps that the store has then."""
+
+
 @dataclass(kw_only=True)
 class Recording:
     """The state of one recorded run."""
@@ -113,6 +131,10 @@ class Recording:
     )
     _request_assets: list[NewAsset] = field(default_factory=list[NewAsset], init=False)
     _request_count: int = field(default=0, init=False)
+    _staged: _Draft | None = field(default=None, init=False)
+    """The step that whoever runs the first of its calls makes durable."""
+    _staging: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    """Held while a step or the end is made: other calls wait until it is."""
 
     def __post_init__(self) -> None:
         """Begin where the base ends."""
@@ -149,11 +171,13 @@ class Recording:
     @property
     def response_id(self) -> str:
         """The message whose calls run now: the last response."""
-        return self._ids[last_response(self._messages)]
+        messages, ids = self.history if self._staged is None else (self._staged.messages, self._staged.ids)
+        return ids[last_response(messages)]
 
     async def start_call(self, call: CallRecord) -> None:
-        """Note durably that a call may run from now on."""
-        await self.store.commit(Commit(fence=self.run_id, calls=[call]))
+        """Note durably that a call may run from now on, with the step that asks for it if nobody has yet."""
+        if not await self.keep_step(call):
+            await self.store.commit(Commit(fence=self.run_id, calls=[call]))
 
     def note_call(self, call: CallRecord) -> None:
         """Note with the next commit what became of a call: one that can be repeated."""
@@ -182,9 +206,19 @@ class Recording:
         self._requests.append((request._replace(number=self._request_count), response))
         self._request_assets += assets
 
-    async def step(self, messages: Sequence[ModelMessage], usage: RunUsage) -> None:
-        """Commit a step: the messages until now, before any tool of the last one runs."""
-        await self._commit(messages, usage, kind='step', state='interrupted')
+    async def stage(self, messages: Sequence[ModelMessage], usage: RunUsage) -> None:
+        """Take the messages until now for a step: it is kept before any call of the last one runs, or with the end."""
+        self._staged = await self._draft(messages, usage, kind='step', state='interrupted', parent_id=self.tip.id)
+
+    async def keep_step(self, call: CallRecord | None = None) -> bool:
+        """Make the step durable that is staged, with a call that it starts; return whether there was one."""
+        if self._staged is None:
+            return False
+        async with self._staging:
+            if self._staged is None:
+                return False
+            await self._commit(self._staged, started=call)
+            return True
 
     async def end(
         self,
@@ -201,7 +235,7 @@ class Recording:
         supersedes: Mapping[str, str] | None = None,
         error: BaseException | None = None,
     ) -> VersionRecord:
-        """Commit the end of the run, and return its version."""
+        """Commit the end of the run, and return its version. What was staged and not kept is part of it."""
         end = RunEnd(
             run_id=self.run_id,
             state='complete' if state == 'complete' else state,
@@ -209,40 +243,37 @@ class Recording:
             cost=cost,
             error=None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)[:2000]}),
         )
-        return await self._commit(
-            messages,
-            usage,
-            kind=kind,
-            state=state,
-            output=output,
-            pending=pending,
-            approvals=approvals,
-            supersedes=supersedes,
-            end=end,
-        )
+        begin = self.begin
+        async with self._staging:
+            draft = await self._draft(
+                messages, usage, kind=kind, state=state, parent_id=begin.parent_id or begin.base.id
+            )
+            version = draft.version._replace(output=output)
+            assets = list(draft.commit.assets)
+            if pending is not None:
+                assets.append(NewAsset(digest=digest_of(pending), data=pending, media_type='application/json'))
+                version = version._replace(pending=assets[-1].digest)
+            approvals = [approval._replace(version_id=version.id) for approval in approvals]
+            commit = replace(draft.commit, assets=assets, approvals=approvals, supersedes=supersedes, ends=[end])
+            return await self._commit(replace(draft, version=version, commit=commit))
 
-    async def _commit(
+    async def _draft(
         self,
         messages: Sequence[ModelMessage],
         usage: RunUsage,
         *,
         kind: VersionKind,
         state: VersionState,
-        output: str | None = None,
-        pending: bytes | None = None,
-        approvals: Sequence[ApprovalRecord] = (),
-        supersedes: Mapping[str, str] | None = None,
-        end: RunEnd | None = None,
-    ) -> VersionRecord:
+        parent_id: str,
+    ) -> _Draft:
         append, ids, assets = self._appended(messages)
-        assets += await self._deps_state.dump(self.deps)
-        if pending is not None:
-            assets.append(NewAsset(digest=digest_of(pending), data=pending, media_type='application/json'))
-        begin, files = self.begin, self.begin.files
-        version = begin.base._replace(
+        deps_state = copy.copy(self._deps_state)  # the store has it when the version is made, and not if that fails
+        assets += await deps_state.dump(self.deps)
+        base = self.begin.base
+        version = base._replace(
             id=new_id(),
             number=0,
-            parent_id=begin.parent_id or begin.base.id if end is not None else self.tip.id,
+            parent_id=parent_id,
             cloned_from=None,
             merged_from=None,
             kind=kind,
@@ -250,62 +281,56 @@ class Recording:
             branch_id=self._branch_id if append is None else append.branch_id,
             message_count=len(messages),
             run_id=self.run_id,
-            model=self.model or begin.base.model,
+            model=self.model or base.model,
             usage=dump_usage(usage),
-            output=output,
-            pending=None if pending is None else digest_of(pending),
-            deps=self._deps_state.digest,
+            output=None,
+            pending=None,
+            deps=deps_state.digest,
             created_at=now(),
         )
-        if files is None or not begin.has_files:
-            return await self._send(version, append, ids, messages, assets, None, approvals, supersedes, end)
-        async with files.lock:
-            new = await files.capture(is_full=end is not None)
-            return await self._send(version, append, ids, messages, assets, new, approvals, supersedes, end)
+        commit = Commit(
+            fence=self.run_id,
+            assets=assets,
+            append=append,
+            settled_calls=() if append is None else tuple(self._ended_calls),
+            clears_prompt_of=self.run_id if self._has_prompt and append is not None else None,
+        )
+        return _Draft(version=version, messages=list(messages), ids=ids, commit=commit, deps_state=deps_state)
 
-    async def _send(
-        self,
-        version: VersionRecord,
-        append: Append | None,
-        ids: list[str],
-        messages: Sequence[ModelMessage],
-        assets: list[NewAsset],
-        files: NewFiles | None,
-        approvals: Sequence[ApprovalRecord],
-        supersedes: Mapping[str, str] | None,
-        end: RunEnd | None,
-    ) -> VersionRecord:
-        begin = self.begin
-        if files is not None:
-            version = version._replace(tree=files.tree)
-            assets += files.assets
+    async def _commit(self, draft: _Draft, *, started: CallRecord | None = None) -> VersionRecord:
+        """Make a version, with the files as they are now."""
+        files = self.begin.files
+        if files is None or not self.begin.has_files:
+            return await self._send(draft, started)
+        async with files.lock:
+            new = await files.capture(is_full=bool(draft.commit.ends))
+            commit = replace(draft.commit, assets=[*draft.commit.assets, *new.assets], nodes=new.nodes)
+            version = draft.version._replace(tree=new.tree)
+            kept = await self._send(replace(draft, version=version, commit=commit), started)
+            files.stored(new)
+            return kept
+
+    async def _send(self, draft: _Draft, started: CallRecord | None) -> VersionRecord:
+        version, commit = draft.version, draft.commit
         workspaces: list[WorkspaceRecord] = []
-        if begin.workspace is not None:
-            workspaces.append(WorkspaceRecord(begin.workspace, version.id, None if end is not None else self.run_id))
+        if self.begin.workspace is not None:
+            workspaces.append(WorkspaceRecord(self.begin.workspace, version.id, None if commit.ends else self.run_id))
         committed = await self.store.commit(
-            Commit(
-                fence=self.run_id,
-                assets=[*assets, *self._request_assets],
-                nodes=None if files is None else files.nodes,
-                append=append,
-                settled_calls=() if append is None else tuple(self._ended_calls),
-                clears_prompt_of=self.run_id if self._has_prompt and append is not None else None,
+            replace(
+                commit,
+                assets=[*commit.assets, *self._request_assets],
                 versions=[version],
-                requests=_with_responses(self._requests, messages, ids),
-                calls=self._unsent_calls,
-                approvals=[approval._replace(version_id=version.id) for approval in approvals],
-                supersedes=supersedes,
-                ends=() if end is None else [end],
+                requests=_with_responses(self._requests, draft.messages, draft.ids),
+                calls=self._unsent_calls if started is None else [*self._unsent_calls, started],
                 workspaces=workspaces,
             )
         )
-        if files is not None and begin.files is not None:
-            begin.files.stored(files)
-        self._deps_digest = version.deps
+        self._staged = None
+        self._deps_state = draft.deps_state
         self._unsent_calls, self._requests, self._request_assets = [], [], []
-        if append is not None:
+        if commit.append is not None:
             self._has_prompt = False
-            self._messages, self._ids = list(messages), ids
+            self._messages, self._ids = list(draft.messages), list(draft.ids)
             self._ended_calls = set()
         branch = committed.branch
         if branch is not None:
@@ -315,7 +340,10 @@ class Recording:
         return self.tip
 
     def _appended(self, messages: Sequence[ModelMessage]) -> tuple[Append | None, list[str], list[NewAsset]]:
-        """Return what is to be appended, the ids of all messages, and the media in what is new."""
+        """Return what is to be appended, the ids of all messages, and the media in what is new.
+
+        A message that is staged has its id already: calls are noted under it.
+        """
         known = self._messages
         same = sum(1 for _ in takewhile(bool, map(_is_same, known, messages)))
         if same == len(known) == len(messages):
@@ -325,13 +353,15 @@ class Recording:
         news: list[NewMessage] = []
         assets: list[NewAsset] = []
         ids = self._ids[:same]
+        staged = () if self._staged is None else zip(self._staged.messages, self._staged.ids, strict=True)
+        staged_ids = {id(message): staged_id for message, staged_id in staged}
         for message in messages[same:]:
             if (known_id := id_by_object.get(id(message))) is not None:
                 news.append(NewMessage(id=known_id, body=None))
             else:
                 body, media = encode_message(message)
                 assets += media
-                news.append(NewMessage(id=new_id(), body=body))
+                news.append(NewMessage(id=staged_ids.get(id(message)) or new_id(), body=body))
             ids.append(news[-1].id)
         append = Append(
             branch_id=self._branch_id,

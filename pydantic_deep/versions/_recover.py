@@ -35,7 +35,7 @@ from ._turn import TurnRequest, decode_prompt
 
 if TYPE_CHECKING:
     from ._version import AgentVersion
-    from ._versioned_agent import VersionedAgent
+    from ._workbench import Workbench
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -43,7 +43,7 @@ _ALL = 1_000_000
 """As many orphans as there can be: those below a run must not be missed."""
 
 
-async def recover(agent: VersionedAgent[Any, Any]) -> list[AgentVersion[Any, Any]]:
+async def recover(agent: Workbench[Any, Any]) -> list[AgentVersion[Any, Any]]:
     """Go on with the runs of an agent whose process died."""
     store = agent.store
     versions: list[AgentVersion[Any, Any]] = []
@@ -58,7 +58,7 @@ async def recover(agent: VersionedAgent[Any, Any]) -> list[AgentVersion[Any, Any
     return versions
 
 
-async def _go_on(agent: VersionedAgent[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
+async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
     """Recover a run that is ours, and return the version that it ends with; `None` if it fails."""
     try:
         return await agent.run_turn(await _request(agent, run))
@@ -75,7 +75,7 @@ async def _go_on(agent: VersionedAgent[Any, Any], run: RunRecord) -> AgentVersio
     return None
 
 
-async def _request(agent: VersionedAgent[Any, Any], run: RunRecord) -> TurnRequest:
+async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
     """Return what is left to be done of a run.
 
     Raises:
@@ -114,7 +114,7 @@ async def _origin(store: Store, first: RunRecord) -> str | None:
 
 
 async def _results(
-    agent: VersionedAgent[Any, Any], attempts: Sequence[RunRecord], base: VersionRecord, pause_id: str
+    agent: Workbench[Any, Any], attempts: Sequence[RunRecord], base: VersionRecord, pause_id: str
 ) -> DeferredToolResults | None:
     """Return the answers that a run acted on, or was to act on."""
     if base.pending is None:

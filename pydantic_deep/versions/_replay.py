@@ -48,7 +48,7 @@ from ._settings import load_settings
 from ._turn import Prompt
 
 if TYPE_CHECKING:
-    from ._versioned_agent import VersionedAgent
+    from ._workbench import Workbench
 
 
 class _ReplayEndedError(Exception):
@@ -116,7 +116,7 @@ class _Replayer(AbstractCapability[object]):
         return replay_result(known.result)
 
 
-async def replay(agent: VersionedAgent[Any, Any], record: VersionRecord) -> Replay:
+async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
     """Run the turn of a version again, and compare.
 
     Raises:
@@ -144,7 +144,7 @@ async def replay(agent: VersionedAgent[Any, Any], record: VersionRecord) -> Repl
 
 
 async def _run(
-    agent: VersionedAgent[Any, Any],
+    agent: Workbench[Any, Any],
     base: VersionRecord,
     run: RunRecord,
     replayer: _Replayer,
@@ -173,7 +173,7 @@ async def _run(
         return None
 
 
-async def _results(agent: VersionedAgent[Any, Any], base: VersionRecord, run: RunRecord) -> DeferredToolResults | None:
+async def _results(agent: Workbench[Any, Any], base: VersionRecord, run: RunRecord) -> DeferredToolResults | None:
     if base.pending is None:
         return None
     approvals = await agent.store.approvals(status=None, version_id=base.id, limit=10_000)
@@ -199,7 +199,7 @@ def _prompt_of(messages: Sequence[ModelMessage], run_id: str) -> Prompt | None:
 
 
 async def _difference(
-    agent: VersionedAgent[Any, Any], replayer: _Replayer, stored: Sequence[ModelMessage], state: RunState
+    agent: Workbench[Any, Any], replayer: _Replayer, stored: Sequence[ModelMessage], state: RunState
 ) -> RequestDifference | None:
     if replayer.difference is None:
         was_cut_off = state in ('failed', 'interrupted')  # its last request had no answer

@@ -16,14 +16,14 @@ from ._recording import now
 from .errors import NoFilesError, WorkspaceBusyError
 
 if TYPE_CHECKING:
-    from ._versioned_agent import VersionedAgent
+    from ._workbench import Workbench
 
 _CHECKOUT = 'checkout:'
 """What stands before the id of a version in the claim of a directory that is to get its files."""
 
 
 async def checkout_version(
-    agent: VersionedAgent[Any, Any], record: VersionRecord, backend: BackendProtocol | None, *, force: bool
+    agent: Workbench[Any, Any], record: VersionRecord, backend: BackendProtocol | None, *, force: bool
 ) -> CheckedOut:
     """Make the files of a directory those of a version.
 
@@ -69,7 +69,7 @@ async def checkout_version(
                 await store.commit(Commit(workspaces=[WorkspaceRecord(key, holds, None)]))
 
 
-async def _begun(agent: VersionedAgent[Any, Any], workspace: WorkspaceRecord | None) -> list[Tree]:
+async def _begun(agent: Workbench[Any, Any], workspace: WorkspaceRecord | None) -> list[Tree]:
     """Return the files that a checkout was to put there when its process died: some of them may be there already."""
     claim = None if workspace is None else workspace.run_id
     if claim is None or not claim.startswith(_CHECKOUT):
@@ -78,7 +78,7 @@ async def _begun(agent: VersionedAgent[Any, Any], workspace: WorkspaceRecord | N
     return [] if begun.tree is None else [await agent.tree(begun.tree)]
 
 
-async def _is_known(agent: VersionedAgent[Any, Any], conversation_id: str, tree: Tree) -> bool:
+async def _is_known(agent: Workbench[Any, Any], conversation_id: str, tree: Tree) -> bool:
     """Return whether some version of a conversation has exactly these files."""
     before: int | None = None
     while True:
@@ -90,7 +90,7 @@ async def _is_known(agent: VersionedAgent[Any, Any], conversation_id: str, tree:
         before = page[-1].number
 
 
-async def _keep(agent: VersionedAgent[Any, Any], parent: VersionRecord, captured: Captured) -> None:
+async def _keep(agent: Workbench[Any, Any], parent: VersionRecord, captured: Captured) -> None:
     """Make a version of files that are in none."""
     known = set[str]() if parent.tree is None else {digest for digest, _ in (await agent.tree(parent.tree)).nodes()}
     edit = parent._replace(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ._changes import Replay, VersionDiff
     from ._stream import TurnStream
     from ._subagents import SubagentThread
-    from ._versioned_agent import VersionedAgent
+    from ._workbench import Workbench
 
 DepsT = TypeVar('DepsT', default=object)
 OutputT = TypeVar('OutputT', default=str)
@@ -52,7 +52,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
     Versions are equal if they are the same one.
     """
 
-    _agent: VersionedAgent[DepsT, OutputT]
+    _bench: Workbench[DepsT, OutputT]
     _record: VersionRecord
     _loaded: Loaded = field(default_factory=Loaded)
     _backend: BackendProtocol | None = None
@@ -137,7 +137,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
     def output(self) -> OutputT | None:
         """What the turn answered with; `None` for a version that answers nothing."""
         text = self._record.output
-        return None if text is None else self._agent.parse_output(text)
+        return None if text is None else self._bench.parse_output(text)
 
     @property
     def pending(self) -> list[PendingApproval]:
@@ -223,7 +223,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ApprovalsPendingError: The version waits for a person: `resume` it.
             BranchExistsError: The conversation has a branch of that name.
         """
-        return await self._agent.advance(
+        return await self._bench.advance(
             self, prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
         )
 
@@ -251,7 +251,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         early stops the run, and what it did is an `interrupted` version; so does cancelling `cancellation_token`, which
         then raises `RunCancelled`.
         """
-        return self._agent.advance_stream(
+        return self._bench.advance_stream(
             self,
             prompt,
             deps=deps,
@@ -286,7 +286,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ApprovalAnsweredError: Somebody was faster, or another run acts on the answers already.
             UnansweredApprovalError: A call that cannot wait on has no answer.
         """
-        return await self._agent.resume(self, answers or {}, by=by, reason=reason, deps=deps)
+        return await self._bench.resume(self, answers or {}, by=by, reason=reason, deps=deps)
 
     def resume_stream(
         self,
@@ -302,7 +302,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
         The answers are given when the iteration begins, and errors of them raised there.
         """
-        return self._agent.resume_stream(
+        return self._bench.resume_stream(
             self,
             answers or {},
             by=by,
@@ -314,7 +314,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     async def messages(self, *, start: int = 0, stop: int | None = None) -> list[ModelMessage]:
         """Return the history, or the messages of it from the `start`th to before the `stop`th."""
-        return await self._agent.messages_of(self._record, start, stop)
+        return await self._bench.messages_of(self._record, start, stop)
 
     async def lineage(self) -> Lineage[DepsT, OutputT]:
         """Return the versions from the root to this one, both included.
@@ -322,7 +322,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: One on the way is missing, and nobody has deleted it: the store is damaged.
         """
-        return await self._agent.lineage_of(self._record)
+        return await self._bench.lineage_of(self._record)
 
     async def children(self, *, steps: bool = False) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the versions that came from this one, oldest first.
@@ -330,18 +330,18 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Args:
             steps: Also those in the middle of turns.
         """
-        return await self._agent.children_of(self._record, steps=steps)
+        return await self._bench.children_of(self._record, steps=steps)
 
     async def steps(self) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the versions in the middle of the turn that made this one, in their order."""
-        return await self._agent.steps_of(self._record)
+        return await self._bench.steps_of(self._record)
 
     async def clone(self) -> AgentVersion[DepsT, OutputT]:
         """Return a new version with all that this one has and the same parent: a sibling. (Not what `git clone` does.)
 
         What waits in it waits once more, to be answered otherwise.
         """
-        return await self._agent.clone(self)
+        return await self._bench.clone(self)
 
     async def with_metadata(
         self,
@@ -356,11 +356,11 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ValidationError: A setting cannot be kept.
             ValidationError: The metadata are no JSON.
         """
-        return await self._agent.edit(self, metadata=metadata, name=name, model_settings=model_settings)
+        return await self._bench.edit(self, metadata=metadata, name=name, model_settings=model_settings)
 
     async def diff(self, other: AgentVersion[DepsT, OutputT]) -> VersionDiff:
         """Return what is different in `other`: messages, files as unified diffs, todos, usage."""
-        return await self._agent.diff(self, other)
+        return await self._bench.diff(self, other)
 
     async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """Return a child with the files of both: what each changed since they parted.
@@ -370,7 +370,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             MergeConflictError: Both changed the same; it lists where. Nothing is made.
         """
-        return await self._agent.merge(self, other)
+        return await self._bench.merge(self, other)
 
     async def checkout(self, *, force: bool = False, backend: BackendProtocol | None = None) -> None:
         """Make the files of the directory those of this version.
@@ -384,23 +384,23 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             UnversionedChangesError: The directory has edits that no version has. Nothing was changed.
         """
-        await self._agent.checkout(self, force=force, backend=backend)
+        await self._bench.checkout(self, force=force, backend=backend)
 
     async def files(self) -> BackendProtocol:
         """Return its files, to be read; contents are fetched when they are."""
-        return await self._agent.files_of(self._record)
+        return await self._bench.files_of(self._record)
 
     async def file_tree(self) -> Tree:
         """Return the tree of its files; empty where files are not versioned."""
-        return Tree() if self.tree is None else await self._agent.tree(self.tree)
+        return Tree() if self.tree is None else await self._bench.tree(self.tree)
 
     async def requests(self) -> Sequence[RequestRecord]:
         """Return the requests to models of its turn: model, effective settings, tokens, cost, duration of each."""
-        return await self._agent.requests_of(self._record)
+        return await self._bench.requests_of(self._record)
 
     async def subagents(self) -> Sequence[SubagentThread]:
         """Return the conversations that its turn delegated to, each with those that it delegated to in turn."""
-        return await self._agent.subagents_of(self._record)
+        return await self._bench.subagents_of(self._record)
 
     async def replay(self) -> Replay:
         """Run its turn again with the answers and results that were recorded: no model, no tool.
@@ -410,7 +410,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             ValueError: It is no end of a turn.
         """
-        return await self._agent.replay(self)
+        return await self._bench.replay(self)
 
 
 class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT]):

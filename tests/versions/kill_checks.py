@@ -78,7 +78,7 @@ class Checks:
         self._expect(lineage.versions[-1].id == version.id, f'the lineage of {version.id} ends elsewhere')
         digests = {digest for digest in (version.deps, version.pending) if digest is not None}
         if version.tree is not None and version.tree not in self._whole_trees:
-            tree = await self._agent.tree(version.tree)
+            tree = await handle.file_tree()
             digests |= {file.digest for _, file in tree.items()}
             self._whole_trees[version.tree] = tree
         missing = digests - await self._store.has_assets(digests)
@@ -131,7 +131,7 @@ class Checks:
         assert workspace is not None
         assert workspace.version_id is not None
         version = await self._store.version(workspace.version_id)
-        tree = Tree() if version.tree is None else await self._agent.tree(version.tree)
+        tree = await (await self._agent.load(version.id)).file_tree()
         wanted = {path: file.digest for path, file in tree.items()}
         there = {
             f'/{path.relative_to(directory).as_posix()}': digest_of(path.read_bytes())
