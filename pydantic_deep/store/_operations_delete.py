@@ -7,7 +7,7 @@ from __future__ import annotations
 from ._engine import Operation, Statement
 from ._operations_commit import PARENT
 from ._operations_read import version_number
-from ._sql import integer, marks
+from ._sql import integer, marks, select_in
 
 
 def delete(id: str) -> Operation[None]:
@@ -35,6 +35,31 @@ def delete_line(head_id: str) -> Operation[int]:
 
 
 def _remove(number: int) -> Operation[None]:
+    """Delete a version, and the steps of its turn that nothing else came from."""
+    steps = yield from _steps_of(number)
+    yield from _remove_row(number)
+    if not steps:
+        return
+    edges = yield from select_in('SELECT parent, child FROM edge WHERE parent IN ({})', steps)
+    kept = {parent for parent, child in edges if child not in steps}
+    while more := {parent for parent, child in edges if child in kept} - kept:
+        kept |= more
+    for step in sorted(steps - kept, reverse=True):
+        yield from _remove_row(step)
+
+
+def _steps_of(number: int) -> Operation[set[int]]:
+    """Return the steps of the turn that a version ends, those of runs that it recovered among them."""
+    sql = (
+        'WITH RECURSIVE attempt (id) AS ('
+        "SELECT run_id FROM version WHERE number = ?1 AND kind IN ('turn', 'pause')"
+        ' UNION SELECT r.attempt_of FROM attempt a JOIN run r ON r.id = a.id WHERE r.attempt_of IS NOT NULL)'
+        " SELECT number FROM version WHERE kind = 'step' AND run_id IN (SELECT id FROM attempt)"
+    )
+    return {integer(row[0]) for row in (yield Statement(sql, (number,)))}
+
+
+def _remove_row(number: int) -> Operation[None]:
     """Delete the row, cut the edges to it, and move heads that point at it to its parent."""
     above = (
         'SELECT p.id FROM version v JOIN branch b ON b.number = v.branch JOIN edge e ON e.child = v.number AND e.kind = 0'

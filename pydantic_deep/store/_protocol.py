@@ -218,6 +218,8 @@ class Store(Protocol):
     async def delete(self, id: str) -> None:
         """Delete one version. Its children stay, and their lineage ends where it was.
 
+        With the end of a turn go those of its steps that no other version came from.
+
         Raises:
             VersionNotFoundError: There is no such version.
         """
@@ -225,6 +227,8 @@ class Store(Protocol):
 
     async def delete_line(self, head_id: str) -> int:
         """Delete a version and those above it up to the first that something else came from; return how many.
+
+        Steps go with their turns as for `delete`, and are not counted.
 
         Raises:
             VersionNotFoundError: There is no such version.

@@ -1,0 +1,56 @@
+"""A line that is deleted takes its steps along, so that its messages and files can go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep import StateBackend, create_deep_agent
+from pydantic_deep.store import Store, open_store
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import AgentVersion, VersionedAgent
+
+pytestmark = pytest.mark.anyio
+
+
+async def _two_turns(store: Store) -> list[AgentVersion[Any, Any]]:
+    calls = [
+        ToolCallPart('write_file', {'path': f'/{n}.txt', 'content': str(n)}, tool_call_id=f'w{n}') for n in range(2)
+    ]
+    agent: VersionedAgent[Any, Any] = VersionedAgent(
+        create_deep_agent(ScriptedModel(calls[0], 'one', calls[1], 'two', 'three')), store
+    )
+    root = await agent.create(backend=StateBackend())
+    first = await root.advance('one')
+    return [root, first, await first.advance('two')]
+
+
+async def test_a_line_goes_with_its_steps_and_leaves_nothing_to_collect() -> None:
+    async with open_store('memory:') as store:
+        root, _, second = await _two_turns(store)
+        assert await store.delete_line(second.id) == 3
+        assert await store.count() == 0
+        report = await store.gc(0)
+        assert report.removed['message'] == 8
+        assert report.removed['conversation'] == 1
+        assert await store.conversation(root.conversation_id) is None
+
+
+async def test_a_line_ends_where_a_turn_of_another_one_began() -> None:
+    async with open_store('memory:') as store:
+        root, first, second = await _two_turns(store)
+        other = await first.advance('three')
+        assert await store.delete_line(second.id) == 1
+        assert [version.id for version in await other.lineage()] == [root.id, first.id, other.id]
+
+
+async def test_a_step_that_something_came_from_stays_with_those_above_it() -> None:
+    async with open_store('memory:') as store:
+        _, first, _ = await _two_turns(store)
+        (step,) = await first.steps()
+        child = await step.with_metadata({'from': 'a step'})
+        await store.delete(first.id)
+        assert (await store.version(step.id)).kind == 'step'
+        assert (await child.lineage())[-2].id == step.id
