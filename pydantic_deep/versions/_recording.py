@@ -8,10 +8,11 @@ Not here: when something happens (`_recorder`), and what a turn is (`_turn`).
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import takewhile
@@ -133,7 +134,7 @@ class Recording:
     _request_count: int = field(default=0, init=False)
     _staged: _Draft | None = field(default=None, init=False)
     """The step that whoever runs the first of its calls makes durable."""
-    _staging: anyio.Lock = field(default_factory=anyio.Lock, init=False)
+    _staging: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True), init=False)
     """Held while a step or the end is made: other calls wait until it is."""
 
     def __post_init__(self) -> None:
@@ -212,12 +213,10 @@ class Recording:
 
     async def keep_step(self, call: CallRecord | None = None) -> bool:
         """Make the step durable that is staged, with a call that it starts; return whether there was one."""
-        if self._staged is None:
-            return False
         async with self._staging:
             if self._staged is None:
                 return False
-            await self._commit(self._staged, started=call)
+            await _ended(self._commit(self._staged, started=call))
             return True
 
     async def end(
@@ -373,6 +372,17 @@ class Recording:
             rewrites=len(known) if is_new_history else None,
         )
         return append, ids, assets
+
+
+async def _ended(commit: Coroutine[object, None, VersionRecord]) -> VersionRecord:
+    """Wait until a commit has ended, also in a task that is cancelled: the store makes what it has begun."""
+    task = asyncio.ensure_future(commit)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([task])
+        raise
 
 
 def last_response(messages: Sequence[ModelMessage]) -> int:

@@ -28,14 +28,14 @@ async def test_a_turn_of_chat_is_two_commits(make: MakeAgent, store: SpyStore):
 
 
 @pytest.mark.parametrize('steps', [1, 4])
-async def test_a_step_with_a_tool_is_three_commits_more_at_most(make: MakeAgent, store: SpyStore, steps: int):
+async def test_a_step_with_a_tool_is_two_commits_more(make: MakeAgent, store: SpyStore, steps: int):
     tools = [call('write_file', path=f'/{index}', content='x') for index in range(steps)]
     root = await make(*tools, 'done').create()
     store.commits.clear()
 
     await root.advance('a')
 
-    assert len(store.commits) == 2 + 3 * steps
+    assert len(store.commits) == 2 + 2 * steps
 
 
 async def test_a_step_that_only_reads_is_one_commit_more(make: MakeAgent, store: SpyStore):

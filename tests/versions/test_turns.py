@@ -354,7 +354,7 @@ async def test_a_turn_whose_branch_was_named_by_another_meanwhile_is_kept(make: 
 
     kept = await newest(agent)
     assert f'The run is kept as version {kept.id}.' in caught.value.__notes__
-    assert (len(await kept.messages()), kept.branch) == (2, kept.branch)
+    assert len(await kept.messages()) == 1 + steps  # a call that was to run is answered: it was cut off
     assert kept.branch not in ('main', 'table')
     assert await store.runs(states=['running']) == []
 

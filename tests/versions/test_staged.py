@@ -1,0 +1,240 @@
+"""A step is staged when the model has answered, and kept before the first of its calls runs: nothing of it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai.agent import ModelRequestNode
+from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart
+
+from pydantic_deep import Approve, StateBackend, Subagent
+from pydantic_deep.store import Commit, StoreUnavailableError, VersionFilter
+from pydantic_deep.testing import call
+from pydantic_deep.versions import AgentVersion, VersionedAgent
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+
+def told(commit: Commit) -> list[str]:
+    """Name what a commit makes true."""
+    words = [f'{each.kind} {each.state}' for each in commit.versions]
+    return words + [f'{each.status} {each.tool_name}' for each in commit.calls]
+
+
+def ids_of_responses(commits: list[Commit]) -> set[str]:
+    return {call.response_id for commit in commits for call in commit.calls}
+
+
+async def newest(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
+    return await agent.load((await agent.store.versions(VersionFilter(), limit=1))[0].id)
+
+
+async def asked_for(version: AgentVersion[Any, Any]) -> list[str]:
+    """The tools that responses of a version ask for."""
+    messages = await version.messages()
+    return [each.tool_name for message in messages if isinstance(message, ModelResponse) for each in message.tool_calls]
+
+
+@dataclass
+class Breaks(AbstractCapability[Any]):
+    """Ends the run when the arguments of a tool are looked at, or before it runs."""
+
+    tool: str
+    on_validate: bool = True
+
+    async def after_tool_validate(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        if self.on_validate and call.tool_name == self.tool:
+            raise ConnectionError('the hook broke')
+        return args
+
+    async def before_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        if call.tool_name == self.tool:
+            raise ConnectionError('the hook broke')
+        return args
+
+
+def send() -> str:
+    """Send."""
+    return 'sent'
+
+
+def pay() -> str:
+    """Pay."""
+    return 'paid'
+
+
+async def test_a_call_is_started_by_the_commit_of_its_step(make: MakeAgent, store: SpyStore):
+    root = await make(call('send'), 'done', tools=[send]).create()
+    store.commits.clear()
+
+    await root.advance('go')
+
+    assert [told(commit) for commit in store.commits] == [
+        [],
+        ['step interrupted', 'started send'],
+        ['done send'],
+        ['turn complete'],
+    ]
+    [_, step, _, _] = store.commits
+    assert step.append is not None
+    assert ids_of_responses(store.commits) == {step.append.messages[-1].id}
+
+
+async def test_of_parallel_calls_one_brings_the_step_and_none_runs_before_it(make: MakeAgent, store: SpyStore):
+    had: list[list[str]] = []
+
+    def note() -> str:
+        """Note."""
+        had.append([version.kind for commit in store.commits for version in commit.versions])
+        return 'noted'
+
+    root = await make([call('note') for _ in range(3)], 'done', tools=[note]).create()
+    store.commits.clear()
+
+    await root.advance('go')
+
+    assert had == [['step']] * 3
+    commits = [told(commit) for commit in store.commits]
+    assert commits[1] == ['step interrupted', 'started note']
+    assert sorted(commits[2:-1]) == [['done note']] * 3 + [['started note']] * 2
+
+
+@pytest.mark.parametrize('tool', ['ls', 'task'])
+async def test_what_reads_and_what_delegates_keeps_the_step_alone(make: MakeAgent, store: SpyStore, tool: str):
+    asked = call('ls') if tool == 'ls' else call('task', subagent='child', description='do')
+    answers = ['done'] if tool == 'ls' else ['did', 'done']
+    root = await make(asked, *answers, subagents=[Subagent('child', 'Helps.')]).create()
+    store.commits.clear()
+
+    await root.advance('go')
+
+    assert told(store.commits[1]) == ['step interrupted']
+
+
+async def test_a_step_whose_calls_all_fail_to_begin_is_kept_after_them(make: MakeAgent, store: SpyStore):
+    agent = make(call('send', nothing='known'), 'done', tools=[send])
+    root = await agent.create()
+    store.commits.clear()
+
+    turn = await root.advance('go')
+
+    assert [told(commit) for commit in store.commits] == [[], ['step interrupted'], ['turn complete']]
+    assert await asked_for(turn) == ['send']
+
+
+async def test_a_response_whose_calls_wait_is_kept_with_the_pause(make: MakeAgent, store: SpyStore):
+    agent = make(call('send'), 'done', tools=[send], interrupt_on={'send': True})
+    root = await agent.create()
+    store.commits.clear()
+
+    pause = await root.advance('go')
+
+    assert [told(commit) for commit in store.commits] == [[], ['pause awaiting_approval']]
+    assert await asked_for(pause) == ['send']
+    done = await pause.resume({pause.pending[0].id: Approve()})
+    assert done.output == 'done'
+    assert bool(await done.replay())
+
+
+async def test_a_structured_answer_is_two_commits_like_any_other(make_plain: MakeAgent, store: SpyStore):
+    root = await make_plain(call('final_result', response=4), output_type=int).create()
+    store.commits.clear()
+
+    turn = await root.advance('go')
+
+    assert turn.output == 4
+    assert [told(commit) for commit in store.commits] == [[], ['turn complete']]
+    assert await asked_for(turn) == ['final_result']
+
+
+@pytest.mark.parametrize('on_validate', [True, False])
+async def test_a_hook_that_ends_the_run_before_the_call_loses_no_response(
+    make_plain: MakeAgent, store: SpyStore, on_validate: bool
+):
+    agent = make_plain(call('send'), tools=[send], capabilities=[Breaks('send', on_validate)])
+    root = await agent.create()
+    store.commits.clear()
+
+    with pytest.raises(ConnectionError):
+        await root.advance('go')
+
+    failed = await newest(agent)
+    assert (failed.kind, failed.state) == ('turn', 'failed')
+    assert await asked_for(failed) == ['send']
+    requests = await store.requests(failed.run_id or '')
+    assert len(requests) == 1
+    messages = await store.messages((await store.version(failed.id)).branch_id, failed.message_count)
+    assert requests[0].response_id == messages[1].id
+    assert ids_of_responses(store.commits) <= {messages[1].id}
+
+
+async def test_a_run_that_goes_on_after_a_hook_broke_keeps_what_was_staged(make_plain: MakeAgent, store: SpyStore):
+    """What was staged is part of the next step, whoever decided that the run goes on."""
+
+    @dataclass
+    class Saves(AbstractCapability[Any]):
+        async def on_node_run_error(self, ctx: RunContext[Any], *, node: Any, error: Exception) -> Any:
+            return ModelRequestNode[Any, Any](ModelRequest.user_text_prompt('go on'))
+
+    agent = make_plain(call('send'), call('pay'), 'done', tools=[send, pay], capabilities=[Breaks('send'), Saves()])
+    root = await agent.create()
+    store.commits.clear()
+
+    turn = await root.advance('go')
+
+    assert await asked_for(turn) == ['send', 'pay']
+    assert len(await store.requests(turn.run_id or '')) == 3
+
+
+async def test_a_store_that_refuses_the_step_lets_no_call_run_and_the_end_brings_it(make: MakeAgent, store: SpyStore):
+    ran: list[str] = []
+
+    def note() -> str:
+        """Note."""
+        ran.append('note')
+        return 'noted'
+
+    agent = make([call('note'), call('note')], tools=[note])
+    root = await agent.create(backend=StateBackend())
+    full = StoreUnavailableError('The disk is full.')
+    store.refuse = lambda commit: full if any(version.kind == 'step' for version in commit.versions) else None
+
+    with pytest.raises(StoreUnavailableError, match='The disk is full'):
+        await root.advance('go')
+
+    assert ran == []
+    failed = await newest(agent)
+    assert (failed.kind, failed.state) == ('turn', 'failed')
+    assert await asked_for(failed) == ['note', 'note']
+    assert await store.versions(VersionFilter(kinds=['step'])) == []
+
+
+async def test_a_cancellation_while_the_step_is_kept_appends_it_once(make: MakeAgent, store: SpyStore):
+    def cancel(commit: Commit) -> None:
+        """Cancel all that waits for a commit which is made all the same."""
+        if any(version.kind == 'step' for version in commit.versions):
+            for each in asyncio.all_tasks() - {*others, asyncio.current_task()}:
+                each.cancel()
+
+    store.refuse = cancel
+    agent = make(call('send'), tools=[send])
+    root = await agent.create()
+    others = asyncio.all_tasks()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(root.advance('go'))
+
+    cut = await newest(agent)
+    assert (cut.kind, cut.state) == ('turn', 'interrupted')
+    assert [branch.name for branch in await store.branches(cut.conversation_id)] == ['main']
+    assert await asked_for(cut) == ['send']
