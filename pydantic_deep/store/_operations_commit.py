@@ -251,6 +251,12 @@ def _end_run(end: RunEnd, now: int) -> Operation[None]:
     values = (_keys.pack_id(end.run_id), end.state, text_or_none(end.usage), end.cost, end.error, now)
     if not (yield Statement(sql, values)):
         raise ValueError(f'There is no run {end.run_id!r} that could end. Commit it first.')
+    if end.state == 'failed':  # of a run that nothing came of, the answers it was to act on are free again
+        sql = (
+            'UPDATE approval SET resumed_by = NULL WHERE resumed_by = ?1'
+            ' AND NOT EXISTS (SELECT 1 FROM version v WHERE v.run_id = ?1)'
+        )
+        yield Statement(sql, (_keys.pack_id(end.run_id),))
 
 
 def _put_workspaces(writing: Writing) -> Operation[None]:

@@ -370,7 +370,10 @@ class Append:
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnd:
-    """How a run ended."""
+    """How a run ended.
+
+    One that failed before it made a version gives back the approvals that it has claimed.
+    """
 
     run_id: str
     """The run."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import DeferredToolRequests
+from pydantic_ai import DeferredToolRequests, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
 
 from pydantic_deep import (
@@ -461,3 +461,16 @@ async def test_a_pause_of_a_subagent_with_another_history_keeps_its_own(make: Ma
     requests = DeferredToolRequests(approvals=[ToolCallPart('task', {}, tool_call_id='c')], metadata={'c': dump(child)})
 
     assert await load_pause(store, await store_pause(store, requests)) == requests
+
+
+async def test_answers_are_acted_on_later_if_their_run_could_not_begin(make: MakeAgent, store: SpyStore) -> None:
+    paused = await pause(make, write('/a.txt'), 'done')
+    without_model: VersionedAgent[Any, Any] = VersionedAgent(create_deep_agent(interrupt_on=ASK), store)
+    with pytest.raises(UserError, match='model'):
+        await (await without_model.load(paused.id)).resume({paused.pending[0].id: Approve()}, by='ada')
+
+    after = await paused.resume()
+
+    assert after.output == 'done'
+    (approval,) = await store.approvals(status=None, version_id=paused.id)
+    assert (approval.decided_by, approval.resumed_by) == ('ada', after.run_id)
