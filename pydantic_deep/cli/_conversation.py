@@ -7,6 +7,7 @@ turn from another version works on a copy of its files; the directory and the he
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -84,14 +85,15 @@ class Conversation:
         self.is_in_directory = head is not None and head.id == record.id
         self.worker.deps.todos = self.tip.todos
 
-    async def go_on_with(self, record: VersionRecord) -> None:
-        """Let the turn go on that ends with a version which waits: in the directory if it was there."""
+    async def go_on_with(self, record: VersionRecord) -> Version:
+        """Let the turn go on that ends with a version which waits, in the directory if it was there; return it."""
         self.tip = await self.versions.load(record.id, backend=self.worker.backend)
         self.worker.deps.todos = self.tip.todos
         kept = await self.store.conversation(record.conversation_id)
         self.is_in_directory = kept is not None and kept.head_id == record.id  # it does not follow turns on copies
         if self.is_in_directory:
             await self._hold(self.tip)
+        return self.tip
 
     async def begin(self) -> Version:
         """Return the version that the next turn goes on from."""
@@ -115,14 +117,23 @@ class Conversation:
         return self.tip
 
     async def abandon(self, version: Version) -> None:
-        """Go on before the calls that a version waits for, which never run: a person has stopped the turn."""
+        """Go on after a version without the calls that it waits for: a person has stopped the turn, and they never run."""
         inbox = ApprovalInbox(self.store)
         for item in await self.store.approvals(version_id=version.id):
             await inbox.answer(item.id, Deny(WENT_ON), reason=WENT_ON)
         await self.store.claim_approvals(version.id, new_id())  # nobody resumes it any more
-        steps = await version.steps()
-        if steps:
-            self.tip = await self.versions.load(steps[-1].id, backend=self.worker.backend)
+        record = version.record._replace(
+            id=new_id(),
+            number=0,
+            parent_id=version.id,
+            kind='edit',
+            state='interrupted',
+            run_id=None,
+            pending=None,
+            created_at=time.time_ns() // 1000,
+        )
+        await self.store.commit(Commit(versions=[record]))
+        self.tip = await self.versions.load(record.id, backend=self.worker.backend)
 
     async def used_before(self, version: Version) -> RunUsage:
         """Return what the conversation had used before the turn that a version is part of."""

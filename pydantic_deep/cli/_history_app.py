@@ -74,7 +74,7 @@ def _log(
             await reader.page(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
         )
 
-    rows = read(context, directory, store, work, json=json)
+    rows = read(context, directory, store, work)
     if json:
         print_document(rows)
     elif rows:
@@ -96,7 +96,7 @@ def _show(
     async def work(reader: Reader) -> VersionDetails:
         return await reader.details(await reader.names.find(version))
 
-    details = read(context, directory, store, work, json=json)
+    details = read(context, directory, store, work)
     if json:
         print_document(details)
     else:
@@ -121,7 +121,7 @@ def _diff(
         one, other = [await reader.names.find(name) for name in names]
         return await reader.difference(one, other)
 
-    difference = read(context, directory, store, work, json=json)
+    difference = read(context, directory, store, work)
     if json:
         print_document(difference)
     else:
@@ -157,24 +157,8 @@ def _replay(
         except ValueError as error:
             raise fail(str(error), WRONG_USAGE) from None
 
-    record, replay = read(context, directory, store, work, json=json)
-    found = replay.difference
-    if json:
-        print_document(
-            Replayed(
-                version=record.id,
-                is_exact=bool(replay),
-                requests=replay.requests,
-                difference_number=None if found is None else found.number,
-                difference_part=None if found is None else found.part,
-                difference=None if found is None else found.detail,
-            )
-        )
-    elif found is None:
-        typer.echo(f'{shown_id(record.id)}: {_count(replay.requests)} the same as then.')
-    else:
-        typer.echo(f'{shown_id(record.id)}: request {found.number} is not what it was, in its {found.part}:')
-        typer.echo(printable(found.detail))
+    record, replay = read(context, directory, store, work)
+    _print_replay(record.id, replay, json=json)
     raise typer.Exit(0 if replay else 1)
 
 
@@ -205,7 +189,7 @@ def _sql(
         except QueryError as error:
             raise fail(str(error), 1) from None
 
-    table = read(context, Path(), store, work, json=json)
+    table = read(context, Path(), store, work)
     if json:
         typer.echo(json_format.dumps(values_of(table), indent=2))
     elif as_csv:
@@ -232,12 +216,32 @@ def _gc(
         report = await reader.store.gc(grace_seconds)
         return Collected(removed=dict(report.removed), condemned=report.condemned, freed_bytes=report.freed_bytes)
 
-    collected = read(context, Path(), store, work, json=json)
+    collected = read(context, Path(), store, work)
     if json:
         print_document(collected)
     else:
         removed = ', '.join(f'{count} {kind}' for kind, count in collected.removed.items() if count) or 'nothing'
         typer.echo(f'Removed {removed}: {collected.freed_bytes} bytes. Marked {collected.condemned}.')
+
+
+def _print_replay(version: str, replay: Replay, *, json: bool) -> None:
+    found = replay.difference
+    if json:
+        print_document(
+            Replayed(
+                version=version,
+                is_exact=found is None,
+                requests=replay.requests,
+                difference_number=None if found is None else found.number,
+                difference_part=None if found is None else found.part,
+                difference=None if found is None else found.detail,
+            )
+        )
+    elif found is None:
+        typer.echo(f'{shown_id(version)}: {_count(replay.requests)} the same as then.')
+    else:
+        typer.echo(f'{shown_id(version)}: request {found.number} is not what it was, in its {found.part}:')
+        typer.echo(printable(found.detail))
 
 
 class _SupportsSql(Protocol):

@@ -72,7 +72,7 @@ def _list(
         inbox = ApprovalInbox(reader.store)
         return [_row(item) for item in await inbox.list(status=wanted, agent_name=agent, limit=limit)]
 
-    rows = read(context, Path(), store, work, json=json)
+    rows = read(context, Path(), store, work)
     if json:
         print_document(rows)
     elif rows:
@@ -114,7 +114,7 @@ def _answer(
             raise fail(str(error), WRONG_USAGE) from None
         return _row(item), len(await reader.store.approvals(version_id=item.version_id))
 
-    row, left = read(context, Path(), store, work, json=json)
+    row, left = read(context, Path(), store, work)
     if json:
         print_document(row)
         return

@@ -66,6 +66,8 @@ def summarize(row: VersionRow) -> str:
         return first_line(f'calls {", ".join(row.calls)}', PROMPT_CHARS)
     if row.kind in ('turn', 'pause'):
         return 'went on after answers'
+    if row.kind == 'edit' and row.state == 'interrupted':
+        return 'went on without answers'
     kinds = {
         'root': 'a conversation begins',
         'edit': 'edited without the agent' if row.files_changed else 'other settings',

@@ -175,9 +175,7 @@ def failing(*, json: bool) -> Generator[None]:
         raise fail(str(error), EXIT_CODES['failed']) from None
 
 
-def read(
-    context: typer.Context, directory: Path, store: str | None, work: Callable[[Reader], Awaitable[T]], *, json: bool
-) -> T:
+def read(context: typer.Context, directory: Path, store: str | None, work: Callable[[Reader], Awaitable[T]]) -> T:
     """Open a store that is there, and do something with what it has.
 
     Args:
@@ -185,7 +183,6 @@ def read(
         directory: The directory whose versions are meant.
         store: What `--store` said.
         work: What is to be done.
-        json: Whether the command prints JSON.
     """
     surroundings = context.find_object(Surroundings) or Surroundings()
     here = str(directory.resolve())
@@ -194,7 +191,7 @@ def read(
         async with open_kept(choose_store(store, surroundings), surroundings, must_exist=True) as opened:
             return await work(Reader(names=Names(store=opened, directory=here), versions=open_reader(opened)))
 
-    with failing(json=json):
+    with failing(json=False):
         return anyio.run(run)
 
 

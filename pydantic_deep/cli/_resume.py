@@ -66,8 +66,8 @@ class Resumption:
         worker = open_worker(surroundings, settings, approvals=self.approvals)
         await check_worker(worker)
         conversation = open_conversation(worker, settings, store)
-        await conversation.go_on_with(record)
-        task = last_prompt(await conversation.versions.messages_of(record, 0, None))
+        waiting = await conversation.go_on_with(record)
+        task = last_prompt(await waiting.messages())
         turn = await present(
             worker,
             partial(resume_turn, conversation, task),

@@ -173,8 +173,7 @@ class _Running:
                     cancellation_token=self._stop,
                 )
             )
-        if isinstance(version.output, str):
-            self._output = version.output
+        self._output = version.output if isinstance(version.output, str) else None
 
     async def _run(self, stream: TurnStream[DeepAgentDeps, Output]) -> Version:
         """Run the agent once, and return the version then."""

@@ -188,6 +188,7 @@ def test_who_stops_at_a_question_goes_on_and_nothing_waits(
     assert (result.exit_code, result.stdout) == (0, 'Second.\n')
     assert not (work / 'a.txt').exists()
     assert 'One' in str(model.requests[1].messages)
+    assert 'edit interrupted now  went on without answers' in invoke('log').stdout
     waiting = invoke('resume')
     assert waiting.stderr == f'Nothing that ran in {work} waits for an approval.\n'
 

@@ -113,3 +113,16 @@ def test_what_lies_to_the_left_and_to_the_right_of_a_join_goes_on() -> None:
 │     * y
 * z\
 """)
+
+
+def test_a_column_that_is_free_is_taken_before_a_new_one() -> None:
+    graph = drawn(('f', 'a'), ('e', 'x'), ('d', 'a'), ('x', ''), ('g', 'a'), ('a', ''))
+    assert graph == snapshot("""\
+* f
+│ * e
+│ │ * d
+│ * │ x
+│ * │ g
+├─┴─╯
+* a\
+""")

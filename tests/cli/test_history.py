@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from inline_snapshot import snapshot
 from rich.console import Console
@@ -16,6 +17,9 @@ from typer.testing import Result
 
 from pydantic_deep.cli._log import describe_age, print_log
 from pydantic_deep.cli._shapes import VersionRow
+from pydantic_deep.cli._table import render_table
+from pydantic_deep.store import open_store
+from pydantic_deep.store.analytics import Table
 from pydantic_deep.testing import ScriptedModel, call
 
 Invoke = Callable[..., Result]
@@ -65,8 +69,8 @@ def test_log_shows_steps_before_the_turn_that_they_led_to(invoke: Invoke, histor
     lines = invoke('log', '--steps', HEAD := 'HEAD').stdout.splitlines()
     assert HEAD in lines[0]
     lines = invoke('log', '--steps', '--limit', '3').stdout.splitlines()
-    assert [line[0] for line in lines] == ['◌', '·', '●']
-    assert lines[1].endswith('now  calls edit_file')
+    assert [line[0] for line in lines] == ['◌', '●', '·']
+    assert lines[2].endswith('now  calls task')
 
 
 def test_log_of_a_version_is_its_line(invoke: Invoke, history: list[str]) -> None:
@@ -161,6 +165,27 @@ Requests
 3 scripted  100 tokens in, 10 out, 0.0 s
 3 requests, 2 tool calls, 300 tokens in, 30 out\
 """)
+
+
+def test_show_of_a_root_has_neither_parent_nor_prompt(invoke: Invoke, history: list[str]) -> None:
+    lines = invoke('show', history[0]).stdout.splitlines()
+    assert lines[1].startswith('made         root, complete, ')
+    assert lines[2].startswith('conversation ')
+    assert lines[-1] == '0 requests, 0 tool calls, 0 tokens in, 0 out so far'
+
+
+def test_a_version_whose_parent_was_deleted_is_a_beginning(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
+    async def delete() -> None:
+        async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
+            await store.delete(history[0])
+
+    anyio.run(delete)
+    rows = document(invoke('log', '--json'))
+    assert [(row['prompt'], row['parent_id'], row['files_changed']) for row in rows[2:]] == [
+        ('Write \x1b[31mnew', history[0], 0),
+        ('Fix the poem\nplease', history[0], 0),
+    ]
+    assert document(invoke('show', history[1], '--json'))['files'] == []
 
 
 def test_show_is_of_head_and_tells_what_waits(invoke: Invoke, history: list[str]) -> None:
@@ -317,6 +342,15 @@ def test_sql_writes_every_kind_of_value(invoke: Invoke, history: list[str]) -> N
     shown = invoke('sql', query).stdout
     assert 'a\\x1bb  2026-01-02 03:04:05' in shown
     assert shown.endswith('1 row\n')
+
+
+def test_on_a_terminal_long_cells_are_folded() -> None:
+    screen = Console(file=StringIO(), width=20, force_terminal=True, color_system=None)
+    render_table(screen, Table(columns=('name', 'n'), rows=(('x' * 40, 1),)))
+    assert isinstance(screen.file, StringIO)
+    lines = screen.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 20
+    assert sum(line.count('x') for line in lines) == 40
 
 
 def test_a_query_that_fails_is_said(invoke: Invoke, history: list[str]) -> None:

@@ -8,20 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import UserPromptPart
+from pydantic_ai import CancellationToken, UserPromptPart
 from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest
 from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import RunUsage
 from typer.testing import Result
 
 from pydantic_deep import LocalBackend, create_deep_agent
 from pydantic_deep.cli import _measure
-from pydantic_deep.cli._conversation import count_lines
+from pydantic_deep.cli._approvals import ApprovalMode, Decide, allow_all, pause_all
+from pydantic_deep.cli._conversation import Conversation, count_lines
 from pydantic_deep.cli._measure import is_small
 from pydantic_deep.cli._names import DIRECTORY, Names, UnknownVersionError, shown_id
 from pydantic_deep.cli._prompts import last_prompt, text_of_json
+from pydantic_deep.cli._run import Turn, Watcher, run_turn
 from pydantic_deep.cli._store import default_store, shown_store
 from pydantic_deep.cli._surroundings import Surroundings
-from pydantic_deep.store import Store, VersionRecord, open_store
+from pydantic_deep.store import Store, VersionRecord, new_id, open_store
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 
@@ -32,6 +35,12 @@ Invoke = Callable[..., Result]
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
 WRITE = call('write_file', path='/new.txt', content='new\n')
 ALLOW = '--approvals=allow'
+
+
+async def turn(conversation: Conversation, decide: Decide = allow_all) -> Turn:
+    """Run a turn that nobody watches."""
+    watcher = Watcher(show=lambda event: None, decide=decide)
+    return await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
 
 
 def document(result: Result) -> Any:
@@ -214,6 +223,44 @@ def test_other_settings_are_kept_for_who_resumes(invoke: Invoke) -> None:
     assert invoke('resume', '--approvals=deny', model=ScriptedModel('Done.')).exit_code == 4
 
 
+async def test_where_another_works_in_the_directory_a_turn_works_on_a_copy(
+    make_conversation: Callable[..., Conversation], store: Store, work: Path
+) -> None:
+    ours = make_conversation(ScriptedModel('First.', WRITE, 'Second.'))
+    await turn(ours)
+    await turn(make_conversation(ScriptedModel('Another.')))
+    held = await ours.names.find('HEAD')
+    assert await store.claim_workspace(ours.names.workspace, new_id(), held.id)
+    second = await turn(ours)
+    assert (second.result.is_in_directory, (work / 'new.txt').exists()) == (False, False)
+    assert [(file.path, file.change) for file in second.result.files] == [('/new.txt', 'created')]
+
+
+async def test_other_settings_on_a_copy_leave_the_directory_alone(
+    make_conversation: Callable[..., Conversation], work: Path
+) -> None:
+    first = make_conversation(ScriptedModel(WRITE, 'First.'))
+    await turn(first)
+    other = make_conversation(ScriptedModel('Second.'), max_tokens=1000)
+    await other.go_on_from('HEAD~')
+    second = await turn(other)
+    assert (second.result.status, second.result.is_in_directory) == ('done', False)
+    assert first.tip is not None
+    assert (await first.names.find('HEAD')).id == first.tip.id
+
+
+async def test_what_a_turn_has_used_is_known_as_far_as_its_line_is(
+    make_conversation: Callable[..., Conversation], store: Store
+) -> None:
+    conversation = make_conversation(ScriptedModel(WRITE), approvals=ApprovalMode.pause)
+    await turn(conversation, decide=pause_all)
+    waiting = conversation.tip
+    assert waiting is not None
+    assert waiting.parent_id is not None
+    await store.delete(waiting.parent_id)
+    assert await conversation.used_before(waiting) == RunUsage()
+
+
 # Names
 
 
@@ -267,7 +314,9 @@ async def test_an_end_that_several_ids_have_is_refused(
         return [] if before is not None else alike
 
     monkeypatch.setattr(store, 'versions', versions)
-    with pytest.raises(UnknownVersionError, match=r"Several versions end with '01234567': .*, .*\. Write more of the id"):
+    with pytest.raises(
+        UnknownVersionError, match=r"Several versions end with '01234567': .*, .*\. Write more of the id"
+    ):
         await names.find('01234567')
 
 

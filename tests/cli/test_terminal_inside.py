@@ -125,6 +125,23 @@ async def test_a_chat_at_a_terminal_goes_on_after_ctrl_c_at_the_prompt(
     assert 'There are two.' in shown
 
 
+@pytest.mark.parametrize('is_kept', [True, False])
+async def test_a_chat_at_a_terminal_says_where_versions_are_if_anywhere(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_kept: bool,
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    conversation = make_conversation(ScriptedModel())
+    conversation.is_kept = is_kept
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('\x04')
+        await chat(conversation, Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    assert ('versions in memory:' in capsys.readouterr().out) is is_kept
+
+
 @pytest.mark.parametrize('stream', [StringIO, Screen])
 async def test_ctrl_c_stops_the_turn_and_shows_the_cursor_of_a_terminal(
     monkeypatch: pytest.MonkeyPatch, stream: type[StringIO]
