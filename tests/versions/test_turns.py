@@ -536,4 +536,5 @@ async def test_a_recorder_whose_run_has_not_begun_lets_all_pass(store: SpyStore)
     assert await recorder.wrap_tool_execute(ctx, call=part, tool_def=nothing, args={}, handler=run) == 'ran {}'
     handler: Any = run
     assert await recorder.wrap_model_request(ctx, request_context=nothing, handler=handler) == 'ran None'
+    assert await recorder.after_node_run(ctx, node=nothing, result=nothing) is nothing
     assert store.commits == []
