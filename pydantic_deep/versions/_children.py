@@ -118,16 +118,21 @@ def _has_backend(deps: object, backend: object) -> bool:
     return isinstance(deps, DeepAgentDeps) and deps.backend is backend
 
 
+def _called(caller: Caller) -> str | None:
+    """Return the name by which the call names the other agent, if it does."""
+    arguments = json.loads(caller.call.arguments)
+    named = cast('dict[str, object]', arguments).get('subagent') if isinstance(arguments, dict) else None
+    return named if isinstance(named, str) else None
+
+
 def _link(caller: Caller, conversation_id: str, agent_name: str) -> DelegationRecord:
     call = caller.call
-    arguments = json.loads(call.arguments)
-    named = cast('dict[str, object]', arguments).get('subagent') if isinstance(arguments, dict) else None
     return DelegationRecord(
         parent_run_id=call.run_id,
         response_id=call.response_id,
         tool_call_id=call.tool_call_id,
         child_conversation_id=conversation_id,
-        subagent=named if isinstance(named, str) else agent_name,
+        subagent=_called(caller) or agent_name,
         intent=caller.intent,
         arguments=call.arguments,
         created_at=now(),
@@ -160,6 +165,8 @@ def _new_branch(
     `name` is that of the branch; `None` for one that nobody else takes, in a conversation that has others.
     """
     agent_name = (ctx.agent.name if ctx.agent is not None else None) or 'agent'
+    if caller is not None:  # the general-purpose one is the agent itself, and its versions are not the agent's
+        agent_name = _called(caller) or agent_name
     id = new_id()
     branch = BranchRecord(id, conversation_id, name or f'branch-{id[-12:]}', None, 0, 0, None, None, now())
     root = root_version(agent_name, branch)

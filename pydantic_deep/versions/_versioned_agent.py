@@ -146,7 +146,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 branches=[branch],
                 versions=[root],
                 heads=[HeadMove(conversation_id=id, expected_id=None, version_id=root.id)],
-                workspaces=_workspaces_of(root),
+                workspaces=await _workspaces_of(self.store, root),
             )
         )
         return await self._bench.handle(await self.store.version(root.id), backend)
@@ -294,8 +294,15 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         )
 
 
-def _workspaces_of(root: VersionRecord) -> list[WorkspaceRecord]:
-    """Return that the directory of a new root holds its files: they were taken from there."""
+async def _workspaces_of(store: Store, root: VersionRecord) -> list[WorkspaceRecord]:
+    """Return that the directory of a new root holds its files, which were taken from there.
+
+    Not if a run works there: the directory is that run's, and the turns of the root work on views.
+    """
     if root.backend is None:
         return []
-    return [WorkspaceRecord(workspace_key(root.backend), root.id, None)]
+    key = workspace_key(root.backend)
+    held = await store.workspace(key)
+    if not await store.claim_workspace(key, f'create:{root.id}', None if held is None else held.version_id):
+        return []
+    return [WorkspaceRecord(key, root.id, None)]

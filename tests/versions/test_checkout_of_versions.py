@@ -115,3 +115,24 @@ async def test_a_turn_that_cannot_begin_leaves_the_directory_to_the_next_one(tmp
             await root.advance('one')
         await root.advance('one')
         assert (tmp_path / 'a.txt').read_text() == 'one'
+
+
+async def test_a_new_conversation_leaves_a_directory_to_the_run_that_works_there(tmp_path: Path) -> None:
+    async with open_store('memory:') as store:
+        _, _, v2 = await _three(_agent(store), tmp_path)
+        key = _workspace_key(tmp_path)
+        assert await store.claim_workspace(key, 'some run', v2.id)
+        await _agent(store).create(backend=LocalBackend(tmp_path))
+        workspace = await store.workspace(key)
+        assert workspace is not None
+        assert (workspace.run_id, workspace.version_id) == ('some run', v2.id)
+
+
+async def test_the_versions_of_a_general_purpose_subagent_are_not_those_of_the_agent() -> None:
+    task = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'look'}, tool_call_id='t1')
+    async with open_store('memory:') as store:
+        agent: VersionedAgent[Any, Any] = VersionedAgent(create_deep_agent(ScriptedModel(task, 'seen', 'done')), store)
+        after = await (await agent.create()).advance('go')
+        (thread,) = await after.subagents()
+        assert await agent.count() == 2
+        assert (await agent.load(thread.version_id or '')).agent_name == 'general-purpose'
