@@ -208,6 +208,21 @@ async def test_what_is_done_stays_what_reads_runs_again_and_the_rest_is_asked_ab
         assert sorted(world.ran) == ['look b', 'look b', 'pay c', 'pay c', 'send a']
 
 
+async def test_a_crash_before_the_first_call_starts_loses_a_response_and_nothing_that_ran(url: str) -> None:
+    """The response and the start of its first call are one commit: the model is asked again, and nobody a person."""
+    answers: dict[str, list[Answer]] = {'go': [call('look', key='a'), call('send', key='b'), 'end']}
+    world = World(url, plan(answers))
+    async with world.process(dies_before=starts('send')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    assert world.ran == ['look a']
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert returns(await version.messages()) == ['seen a', 'sent b']
+    assert world.asked == ['go 0', 'go 1', 'go 1', 'go 2']
+    assert world.ran == ['look a', 'look a', 'send b']
+
+
 async def test_what_a_subagent_has_done_is_told_again_and_nobody_is_asked_again(url: str) -> None:
     answers: dict[str, list[Answer]] = {
         'go': [call('task', subagent='child', description='do'), 'end'],
