@@ -71,6 +71,10 @@ class World:
     subagents: Sequence[Subagent] = ()
     ran: list[str] = field(default_factory=list[str])
     asked: list[str] = field(default_factory=list[str])
+    may_pay: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.may_pay.set()
 
     def model(self) -> ScriptedModel:
         def then(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -102,8 +106,9 @@ class World:
             return f'sent {key}'
 
         @toolset.tool_plain
-        def pay(key: str) -> str:
+        async def pay(key: str) -> str:
             """Pay."""
+            await self.may_pay.wait()
             self.ran.append(f'pay {key}')
             return f'paid {key}'
 
@@ -192,8 +197,15 @@ async def test_a_crash_before_the_first_answer_keeps_what_the_user_said(url: str
 
 
 async def test_what_is_done_stays_what_reads_runs_again_and_the_rest_is_asked_about(url: str) -> None:
-    world = World(url, plan({'go': [[call('send', key='a'), call('look', key='b'), call('pay', key='c')], 'end']}))
-    async with world.process(dies_before=ends('pay')) as agent:
+    world = World(url, plan({'go': [[call('look', key='b'), call('send', key='a'), call('pay', key='c')], 'end']}))
+    world.may_pay.clear()
+
+    def is_sent(commit: Commit) -> bool:
+        if ends('send')(commit):
+            world.may_pay.set()
+        return False
+
+    async with world.process(dies_before=ends('pay'), dies_after=is_sent) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
     assert sorted(world.ran) == ['look b', 'pay c', 'send a']
     async with world.process() as agent:
@@ -301,11 +313,9 @@ async def test_a_process_that_dies_between_taking_a_run_and_going_on_leaves_it_t
 
 async def test_of_several_who_recover_each_run_is_taken_by_one(url: str) -> None:
     world = World(url, plan({f'go {number}': [call('send', key=str(number)), 'end'] for number in range(5)}))
-    async with world.process(dies_after=nth(begins, 5)) as agent:
-        roots = [await agent.create(backend=StateBackend()) for _ in range(5)]
-        await asyncio.gather(
-            *(root.advance(f'go {number}') for number, root in enumerate(roots)), return_exceptions=True
-        )
+    for number in range(5):
+        async with world.process(dies_after=begins) as agent:
+            await (await agent.create(backend=StateBackend())).advance(f'go {number}')
     async with world.process() as one, world.process() as other:
         found = await asyncio.gather(one.recover(), other.recover())
         assert sum(map(len, found)) == 5
