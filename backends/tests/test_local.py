@@ -354,6 +354,19 @@ def test_a_write_that_fails_at_its_end_leaves_no_temporary_file(tmp_path: Path) 
     assert os.listdir(tmp_path) == ['d']
 
 
+def test_a_write_that_fails_in_the_middle_leaves_no_temporary_file(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+    try:
+        with pytest.raises(OSError, match='File too large'):
+            replace_file(directory, 'f', b'x' * 10_000, mode=None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        os.close(directory)
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_file_that_cannot_be_opened_to_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / 'f').touch()
     directory = os.open(tmp_path, os.O_RDONLY)

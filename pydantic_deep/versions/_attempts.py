@@ -31,10 +31,7 @@ class LeftFiles:
 async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
     """Return a run and those of dead processes that it goes on with, oldest first."""
     found = [run]
-    while found[-1].attempt_of is not None:
-        before = await store.run(found[-1].attempt_of)
-        if before is None:
-            break
+    while (attempt_of := found[-1].attempt_of) and (before := await store.run(attempt_of)) is not None:
         found.append(before)
     return found[::-1]
 
@@ -127,10 +124,10 @@ async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: s
     found: list[LeftFiles] = []
     for attempt in attempts:
         calls = [call for call in await store.calls([attempt.id]) if call.response_id == response_id]
-        for link in await store.delegations(parent_run_id=attempt.id):
-            if link.response_id == response_id:
-                below = await store.runs(conversation_id=link.child_conversation_id, parent_run_id=attempt.id)
-                calls += await _calls_below(store, below)
+        links = await store.delegations(parent_run_id=attempt.id)
+        for link in [link for link in links if link.response_id == response_id]:
+            below = await store.runs(conversation_id=link.child_conversation_id, parent_run_id=attempt.id)
+            calls += await _calls_below(store, below)
         found += [
             LeftFiles(tree=call.tree, at=call.ended_at)
             for call in calls

@@ -43,7 +43,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
 from pydantic_deep._neighbours import Previews, neighbours
-from pydantic_deep._pending import MAY_HAVE_RUN, CallRequest, Edited, Preview, dump, parse_answer, with_notice
+from pydantic_deep._pending import CallRequest, Edited, Preview, dump, parse_answer, with_notice
 from pydantic_deep.approvals import Approvals
 from pydantic_deep.store import (
     ApprovalRecord,
@@ -96,8 +96,6 @@ class Recorder(AbstractCapability[object]):
     """Where to."""
     recording: Recording | None = None
     """The run, if it was begun already; else it begins with the run."""
-    can_pause: bool = False
-    """Whether the run may end with calls that wait."""
     expires_at: int | None = None
     """When what waits is denied, in microseconds since 1970."""
     _parent: Recording | None = field(default=None, repr=False)
@@ -121,7 +119,7 @@ class Recorder(AbstractCapability[object]):
 
     def for_subagent(self) -> Recorder:
         """Return the recorder of a subagent's run."""
-        return Recorder(store=self.store, can_pause=self.can_pause, _parent=self.recording)
+        return Recorder(store=self.store, _parent=self.recording)
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Record the beginning of the run, and its end whatever it is."""
@@ -223,8 +221,6 @@ class Recorder(AbstractCapability[object]):
         known = self._known(recording, call.tool_call_id)
         if known is None or known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
             return args
-        if not self.can_pause:
-            raise ToolFailed(MAY_HAVE_RUN)
         answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
         request = CallRequest(
             preview=with_notice(await _preview(ctx, call, tool_def, args)),
@@ -428,11 +424,7 @@ async def _preview(
 ) -> Preview | None:
     """Return what a call would do, of the first capability that knows."""
     for each in neighbours(ctx, Previews):
-        try:
-            preview = await each.preview(ctx, call=call, tool_def=tool_def, args=args)
-        except Exception:  # it may be anybody's; a person can decide without a preview
-            _LOGGER.warning('The preview of a call of %r failed', tool_def.name, exc_info=True)
-            continue
+        preview = await each.preview(ctx, call=call, tool_def=tool_def, args=args)
         if preview is not None:
             return preview
     return None

@@ -377,12 +377,17 @@ class Recording:
 async def _ended(commit: Coroutine[object, None, VersionRecord]) -> VersionRecord:
     """Wait until a commit has ended, also in a task that is cancelled: the store makes what it has begun."""
     task = asyncio.ensure_future(commit)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        with anyio.CancelScope(shield=True):
-            await asyncio.wait([task])
-        raise
+    stopped: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:  # each task above this one may tell it again
+                stopped = error
+    if stopped is not None:
+        task.exception()  # it is told by what is stored then
+        raise stopped
+    return task.result()
 
 
 def last_response(messages: Sequence[ModelMessage]) -> int:

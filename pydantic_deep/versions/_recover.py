@@ -20,7 +20,6 @@ from pydantic_deep.store import (
     Commit,
     RunEnd,
     RunRecord,
-    RunTakenOverError,
     Store,
     VersionFilter,
     VersionNotFoundError,
@@ -62,8 +61,6 @@ async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any
     """Recover a run that is ours, and return the version that it ends with; `None` if it fails."""
     try:
         return await agent.run_turn(await _request(agent, run))
-    except RunTakenOverError:
-        _LOGGER.warning('The run %s was taken over by another process while it was recovered', run.id)
     except ApprovalAnsweredError:
         _LOGGER.info('The run %s ends here: another acts on the answers that it was to act on', run.id)
         await _end(agent.store, run)
@@ -117,20 +114,20 @@ async def _results(
     agent: Workbench[Any, Any], attempts: Sequence[RunRecord], base: VersionRecord, pause_id: str
 ) -> DeferredToolResults | None:
     """Return the answers that a run acted on, or was to act on."""
-    if base.pending is None:
-        return None
     approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
     if not any(each.resumed_by == attempt.id for each in approvals for attempt in attempts):
         approvals = await agent.store.claim_approvals(pause_id, attempts[-1].id)
-    return answer_approvals(await load_pause(agent.store, await agent.read_asset(base.pending)), answers_of(approvals))
+    return answer_approvals(
+        await load_pause(agent.store, await agent.read_asset(base.pending or '')), answers_of(approvals)
+    )
 
 
 async def _end_children(store: Store, run_id: str) -> None:
     """End the runs below a run of a dead process: the run that goes on with it begins them again."""
-    for child in await store.runs(parent_run_id=run_id, states=['running'], limit=_ALL):
-        if await store.take_over(child.id):
-            await _end_children(store, child.id)
-            await _end(store, child)
+    running = await store.runs(parent_run_id=run_id, states=['running'], limit=_ALL)
+    for child in [child for child in running if await store.take_over(child.id)]:
+        await _end_children(store, child.id)
+        await _end(store, child)
 
 
 async def _end_stray(store: Store, run: RunRecord, parent_id: str) -> None:

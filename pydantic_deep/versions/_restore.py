@@ -80,14 +80,8 @@ async def _begun(agent: Workbench[Any, Any], workspace: WorkspaceRecord | None) 
 
 async def _is_known(agent: Workbench[Any, Any], conversation_id: str, tree: Tree) -> bool:
     """Return whether some version of a conversation has exactly these files."""
-    before: int | None = None
-    while True:
-        page = await agent.store.versions(VersionFilter(conversation_id=conversation_id), limit=1000, before=before)
-        if any(version.tree == tree.digest for version in page):
-            return True
-        if not page:
-            return False
-        before = page[-1].number
+    found = await agent.store.versions(VersionFilter(conversation_id=conversation_id), limit=1_000_000)
+    return any(version.tree == tree.digest for version in found)
 
 
 async def _keep(agent: Workbench[Any, Any], parent: VersionRecord, captured: Captured) -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import anyio
 from pydantic import TypeAdapter
@@ -200,7 +200,6 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         recorder = Recorder(
             store=host.store,
             recording=recording,
-            can_pause=request.can_pause or _can_pause(host.agent),
             expires_at=None if timeout is None else now() + int(timeout * 1_000_000),
         )
         limits = request.usage_limits or (deps.usage_limits if isinstance(deps, DeepAgentDeps) else None)
@@ -239,10 +238,11 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
                     await _release(host.store, opened.workspace, opened.base.id)
 
 
-async def _release(store: Store, workspace: str, version_id: str) -> None:
-    """Give a directory back that was claimed for a run which has not begun."""
+async def _release(store: Store, workspace: str | None, version_id: str) -> None:
+    """Give a directory back that was claimed for a run which has not begun, if one was."""
     with anyio.CancelScope(shield=True):
-        await store.commit(Commit(workspaces=[WorkspaceRecord(workspace, version_id, None)]))
+        held = [WorkspaceRecord(claimed, version_id, None) for claimed in (workspace,) if claimed is not None]
+        await store.commit(Commit(workspaces=held))
 
 
 def _needs_repair(request: TurnRequest) -> bool:
@@ -279,8 +279,7 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
     try:
         return await _open_claimed(host, request, backend, workspace if in_place else None)
     except BaseException:
-        if workspace is not None and in_place:
-            await _release(store, workspace, base.id)
+        await _release(store, workspace if in_place else None, base.id)
         raise
 
 
@@ -411,9 +410,3 @@ def _json_settings(settings: ModelSettings | None) -> dict[str, object]:
             continue
         kept[name] = value
     return kept
-
-
-def _can_pause(agent: AbstractAgent[Any, Any]) -> bool:
-    output = agent.output_type
-    kinds = cast('Sequence[object]', output) if isinstance(output, Sequence) else [output]
-    return any(kind is DeferredToolRequests or DeferredToolRequests in getattr(kind, '__args__', ()) for kind in kinds)

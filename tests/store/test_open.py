@@ -103,3 +103,10 @@ async def test_places_in_memory_are_shared_by_name_alone() -> None:
         open_store('memory:') as other,
     ):
         assert await first.engine.living_owners([first.owner, second.owner, other.owner]) == {first.owner, second.owner}
+
+
+async def test_an_import_that_fails_for_another_reason_is_not_about_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'pydantic_deep.store.postgres', None)
+    with pytest.raises(ModuleNotFoundError, match=r'pydantic_deep\.store\.postgres'):
+        async with open_store('postgresql://nobody@localhost/nothing'):
+            pass

@@ -140,6 +140,9 @@ async def ended(url: str) -> None:
     """Have the server end all other connections to a database, as an administrator does."""
     connection = await connect(url)
     await connection.fetch(f'{END_OTHERS} AND pid <> pg_backend_pid()')
+    others = 'SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()'
+    while await connection.fetch(others):  # they are told, and end when they look up
+        pass
     await connection.close()
 
 

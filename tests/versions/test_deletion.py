@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep import StateBackend, create_deep_agent
-from pydantic_deep.store import Store, open_store
+from pydantic_deep.store import Store, VersionNotFoundError, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
@@ -54,3 +54,19 @@ async def test_a_step_that_something_came_from_stays_with_those_above_it() -> No
         await store.delete(first.id)
         assert (await store.version(step.id)).kind == 'step'
         assert (await child.lineage())[-2].id == step.id
+
+
+async def test_the_steps_above_one_that_something_came_from_stay_too() -> None:
+    calls = [
+        ToolCallPart('write_file', {'path': f'/{n}.txt', 'content': str(n)}, tool_call_id=f'w{n}') for n in range(3)
+    ]
+    async with open_store('memory:') as store:
+        agent: VersionedAgent[Any, Any] = VersionedAgent(create_deep_agent(ScriptedModel(*calls, 'done')), store)
+        turn = await (await agent.create()).advance('go')
+        first, second, third = await turn.steps()
+        await second.with_metadata({'from': 'a step'})
+        await agent.delete(turn)
+        assert await store.count() == 4
+        with pytest.raises(VersionNotFoundError):
+            await store.version(third.id)
+        assert (await store.version(first.id)).id == first.id

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic_ai import ModelRetry
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, ProcessEventStream
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import RunContext
 from pydantic_core import to_json
 
-from pydantic_deep import Approve, Subagent
-from pydantic_deep.testing import Step, call
-from pydantic_deep.versions import AgentVersion
+from pydantic_deep import Approve, Subagent, create_deep_agent
+from pydantic_deep.store import open_store
+from pydantic_deep.testing import ScriptedModel, Step, call
+from pydantic_deep.versions import AgentVersion, VersionedAgent
 
 from .conftest import MakeAgent, SpyStore
 
@@ -268,3 +269,17 @@ async def test_a_replay_tells_what_it_answers(make: MakeAgent):
 
     assert to_json(replay.output) == b'"It is 7."'
     assert len(replay.messages) == turn.message_count == 6
+
+
+async def test_a_turn_that_is_streamed_is_replayed_as_it_was() -> None:
+    async def watch(_: RunContext[Any], events: AsyncIterable[Any]) -> None:
+        async for _event in events:
+            pass
+
+    agent = create_deep_agent(
+        ScriptedModel(call('write_file', path='/a.txt', content='a'), 'done'), capabilities=[ProcessEventStream(watch)]
+    )
+    async with open_store('memory:') as store:
+        after = await (await VersionedAgent(agent, store).create()).advance('go')
+        replay = await after.replay()
+    assert (replay.difference, replay.requests, replay.output) == (None, 2, 'done')
