@@ -7,17 +7,21 @@ import queue
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from ._engine import Operation, Row
+from ._engine import Operation, Row, Value
 from ._sqlite_errors import translated
 
 T = TypeVar('T')
 
 _MAX_GROUP: Final = 256
 """At most how many operations share a transaction: others wait for the lock, and the first for the last."""
+
+
+_NAMES: Final = tuple(map(str, range(1, 32_767)))
+"""The names of as many parameters as a statement of SQLite may have by default, 32,766."""
 
 
 def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
@@ -27,14 +31,22 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
         while True:
             statement = next(operation) if rows is None else operation.send(rows)
             if statement.many is None:
-                rows = connection.execute(statement.sql, statement.parameters).fetchall()
+                rows = connection.execute(statement.sql, _named(statement.parameters)).fetchall()
             else:
-                connection.executemany(statement.sql, statement.many)
+                connection.executemany(statement.sql, map(_named, statement.many))
                 rows = []
     except StopIteration as stop:
         return stop.value
     finally:
         operation.close()
+
+
+def _named(values: Sequence[Value]) -> dict[str, Value]:
+    """Return parameters by the names that `?1`, `?2`, … have for `sqlite3`.
+
+    It takes them for named ones, and from Python 3.12 on warns of a sequence: 3.14 refuses it.
+    """
+    return dict(zip(_NAMES, values, strict=False))
 
 
 @dataclass(eq=False)
