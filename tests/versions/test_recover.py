@@ -32,7 +32,7 @@ from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel
-from pydantic_deep.versions import ApprovalInbox, VersionedAgent
+from pydantic_deep.versions import AgentVersion, ApprovalInbox, VersionedAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -456,9 +456,11 @@ async def test_a_run_whose_answers_another_acts_on_ends(url: str) -> None:
 
 async def test_a_run_whose_beginning_was_deleted_fails_and_keeps_nobody_from_being_recovered(url: str) -> None:
     world = World(url, plan({'go': ['end']}))
-    async with world.process(dies_after=nth(begins, 2)) as agent:
-        roots = [await agent.create(backend=StateBackend()) for _ in range(2)]
-        await asyncio.gather(*(root.advance('go') for root in roots), return_exceptions=True)
+    roots: list[AgentVersion[Any, Any]] = []
+    for _ in range(2):
+        async with world.process(dies_after=begins) as agent:
+            roots.append(await agent.create(backend=StateBackend()))
+            await roots[-1].advance('go')
     async with world.process() as agent:
         await agent.delete(roots[0].id)
         (version,) = await agent.recover()
