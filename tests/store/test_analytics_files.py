@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import anyio
@@ -148,7 +149,7 @@ async def test_the_file_of_the_store_is_no_replica(store: SqlStore, tmp_path: Pa
     async with Analytics(store, tmp_path / 'agents.db') as analytics:
         with pytest.raises(StoreFormatError):
             await analytics.sql('SELECT 1')
-    with sqlite3.connect(tmp_path / 'agents.db') as connection:
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as connection, connection:
         assert list(connection.execute('SELECT count(*) FROM message')) == [(1,)]
     connection.close()
 
