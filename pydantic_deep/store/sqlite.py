@@ -133,9 +133,13 @@ def connect(path: Path) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=_CACHED_STATEMENTS,
     )
-    connection.execute('PRAGMA synchronous = FULL')
-    connection.execute('PRAGMA temp_store = MEMORY')
-    connection.execute(f'PRAGMA cache_size = -{_CACHE_KIB}')
+    try:
+        connection.execute('PRAGMA synchronous = FULL')
+        connection.execute('PRAGMA temp_store = MEMORY')
+        connection.execute(f'PRAGMA cache_size = -{_CACHE_KIB}')
+    except sqlite3.Error:  # the file is damaged
+        connection.close()
+        raise
     return connection
 
 
