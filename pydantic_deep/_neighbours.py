@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 from typing_extensions import get_protocol_members, is_protocol
 
 from ._pending import Preview
@@ -76,6 +76,29 @@ class NamesTools(Protocol):
 
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
         """Return their names."""
+        ...
+
+
+@runtime_checkable
+class CarriesOver(Protocol):
+    """Knows what the model must still be told when messages are replaced by a summary."""
+
+    def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> str:
+        """Return it in a line, or a few; empty for nothing.
+
+        Args:
+            ctx: The run.
+            replaced: What no model will see again.
+        """
+        ...
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """Keeps messages that are in the history no more."""
+
+    async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
+        """Return those of the run's conversation that summaries have replaced, oldest first."""
         ...
 
 

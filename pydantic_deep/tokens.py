@@ -1,0 +1,164 @@
+"""How many tokens messages take: approximately with any model, exactly with a tokenizer of yours.
+
+A counter takes a text and returns a number. What is no text (images, documents) is counted by its kind, since no
+tokenizer of text knows it. Not here: what was counted when, so that nothing is counted twice (`MessageTokens`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from operator import is_
+from typing import Final, TypeAlias
+
+from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    CachePoint,
+    CompactionPart,
+    DocumentUrl,
+    FilePart,
+    ImageUrl,
+    InstructionPart,
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    SpeechPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+    VideoUrl,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_core import to_json
+
+TokenCounter: TypeAlias = Callable[[str], int]
+"""Returns how many tokens a text takes. It is called once for each new text of a conversation."""
+
+CHARS_PER_TOKEN: Final = 4
+"""Characters of English in a token, for the tokenizers of OpenAI and Anthropic alike: https://platform.openai.com/tokenizer"""
+
+PART_TOKENS: Final = 4
+"""What a part costs besides its text, for its role and its marks: between 3 and 7 with the providers known."""
+
+IMAGE_TOKENS: Final = 1_600
+"""What an image costs at most with Anthropic, 1568 pixels by side; Google takes 258 for each tile, OpenAI 85 to 1,445."""
+
+DOCUMENT_TOKENS: Final = 10_000
+"""What a document is taken for whose pages cannot be counted: four pages at 1,500 to 3,000 each with Anthropic."""
+
+MEDIA_TOKENS: Final = 5_000
+"""What audio or video is taken for: 2.5 minutes of audio, or 20 seconds of video, with Google (32 and 258 a second)."""
+
+
+def count_tokens_approximately(text: str) -> int:
+    """Return about how many tokens a text takes: a quarter of its characters, rounded up."""
+    return -(-len(text) // CHARS_PER_TOKEN)
+
+
+def count_message(message: ModelMessage, counter: TokenCounter = count_tokens_approximately) -> int:
+    """Return how many tokens a message takes, all its parts counted: calls, results, thinking, images and documents."""
+    return sum(_count_part(part, counter) for part in message.parts)
+
+
+def count_head(parameters: ModelRequestParameters, counter: TokenCounter = count_tokens_approximately) -> int:
+    """Return how many tokens a request takes besides its messages: instructions, and schemas of tools and of output."""
+    instructions = InstructionPart.join(parameters.instruction_parts or []) or ''
+    tools = [
+        {'name': tool.name, 'description': tool.description, 'parameters': tool.parameters_json_schema}
+        for tool in (*parameters.function_tools, *parameters.output_tools)
+    ]
+    output = parameters.output_object
+    schemas = to_json([*tools, *([output.json_schema] if output else [])]).decode() if tools or output else ''
+    return counter(instructions) + counter(schemas)
+
+
+@dataclass(kw_only=True)
+class MessageTokens:
+    """Counts a history that grows, each message once: a message is known by its identity."""
+
+    counter: TokenCounter = count_tokens_approximately
+    """What counts a text."""
+    _messages: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
+    _sums: list[int] = field(default_factory=lambda: [0], init=False, repr=False)
+    """What each beginning of the messages takes, the empty one first."""
+
+    def sums(self, messages: Sequence[ModelMessage]) -> Sequence[int]:
+        """Return what each beginning of a history takes, the empty one first: one number more than there are messages.
+
+        What was counted last time is not counted again. The result holds until the next call.
+        """
+        same = sum(1 for _ in takewhile(bool, map(is_, self._messages, messages)))
+        del self._messages[same:], self._sums[same + 1 :]
+        for message in messages[same:]:
+            self._messages.append(message)
+            self._sums.append(self._sums[-1] + count_message(message, self.counter))
+        return self._sums
+
+    def context(self, messages: Sequence[ModelMessage], head: int = 0) -> int:
+        """Return what a history takes as context: by the usage of its last response, and what came after it counted.
+
+        Where no response has told its usage since the history was last cut, all of it is counted.
+
+        Args:
+            messages: The history.
+            head: What a request takes besides messages; it is part of what a response tells.
+        """
+        sums = self.sums(messages)
+        for index in range(len(messages) - 1, -1, -1):
+            message = messages[index]
+            if isinstance(message, ModelResponse):
+                if message.usage.input_tokens:
+                    told = message.usage.input_tokens + message.usage.output_tokens
+                    return told + sums[-1] - sums[index + 1]
+            elif any(isinstance(part, CompactionPart) for part in message.parts):
+                break
+        return head + sums[-1]
+
+
+def _count_part(part: ModelRequestPart | ModelResponsePart, counter: TokenCounter) -> int:
+    match part:
+        case UserPromptPart():
+            content = [part.content] if isinstance(part.content, str) else part.content
+            tokens = sum(_count_content(item, counter) for item in content)
+        case ToolReturnPart() | NativeToolReturnPart():
+            tokens = counter(part.model_response_str()) + sum(_count_content(item, counter) for item in part.files)
+        case TextPart() | ThinkingPart() | CompactionPart():
+            tokens = counter(part.content or '')
+        case FilePart():
+            tokens = _count_content(part.content, counter)
+        case SpeechPart():
+            tokens = MEDIA_TOKENS
+        case ToolCallPart() | NativeToolCallPart():
+            tokens = counter(part.tool_name) + counter(part.args_as_json_str())
+        case _:
+            content: object = getattr(part, 'content', None)
+            tokens = counter(content) if isinstance(content, str) else 0
+    return tokens + PART_TOKENS
+
+
+def _count_content(item: object, counter: TokenCounter) -> int:
+    match item:
+        case str():
+            return counter(item)
+        case BinaryContent() if item.is_image:
+            return IMAGE_TOKENS
+        case BinaryContent() if item.is_document:
+            return DOCUMENT_TOKENS
+        case ImageUrl():
+            return IMAGE_TOKENS
+        case DocumentUrl():
+            return DOCUMENT_TOKENS
+        case BinaryContent() | AudioUrl() | VideoUrl():
+            return MEDIA_TOKENS
+        case CachePoint():
+            return 0
+        case _:
+            text: object = getattr(item, 'content', None)
+            return counter(text if isinstance(text, str) else to_json(item, fallback=str).decode())
