@@ -101,25 +101,26 @@ class MessageTokens:
             self._sums.append(self._sums[-1] + count_message(message, self.counter))
         return self._sums
 
-    def context(self, messages: Sequence[ModelMessage], head: int = 0) -> int:
+    def context(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters | None = None) -> int:
         """Return what a history takes as context: by the usage of its last response, and what came after it counted.
 
-        Where no response has told its usage since the history was last cut, all of it is counted.
+        Where the last response has told none, or the history was cut since, all of it is counted. Costs what is new.
 
         Args:
             messages: The history.
-            head: What a request takes besides messages; it is part of what a response tells.
+            parameters: What a request says besides messages. It is part of what a response tells, and counted else.
         """
-        sums = self.sums(messages)
         for index in range(len(messages) - 1, -1, -1):
             message = messages[index]
             if isinstance(message, ModelResponse):
-                if message.usage.input_tokens:
-                    told = message.usage.input_tokens + message.usage.output_tokens
-                    return told + sums[-1] - sums[index + 1]
-            elif any(isinstance(part, CompactionPart) for part in message.parts):
+                told = message.usage
+                if told.input_tokens:
+                    after = sum(count_message(each, self.counter) for each in messages[index + 1 :])
+                    return told.input_tokens + told.output_tokens + after
                 break
-        return head + sums[-1]
+            if any(isinstance(part, CompactionPart) for part in message.parts):
+                break  # what a response before it has told was true of a longer history
+        return self.sums(messages)[-1] + (0 if parameters is None else count_head(parameters, self.counter))
 
 
 def _count_part(part: ModelRequestPart | ModelResponsePart, counter: TokenCounter) -> int:
