@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
-from pydantic_ai.messages import ModelMessage, ToolCallPart
+from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse, ToolCallPart
 from typing_extensions import get_protocol_members, is_protocol
 
 from ._pending import Preview
+from ._replaced import CarriedOver
 
 T = TypeVar('T')
 
@@ -83,8 +84,8 @@ class NamesTools(Protocol):
 class CarriesOver(Protocol):
     """Knows what the model must still be told when messages are replaced by a summary."""
 
-    def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> str:
-        """Return it in a line, or a few; empty for nothing.
+    def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
+        """Return it, and what the room wants to read back itself.
 
         Args:
             ctx: The run.
@@ -94,11 +95,19 @@ class CarriesOver(Protocol):
 
 
 @runtime_checkable
-class Recalls(Protocol):
-    """Keeps messages that are in the history no more."""
+class KeepsHistory(Protocol):
+    """Keeps all messages of a conversation, also those that are in its history no more."""
 
     async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
-        """Return those of the run's conversation that summaries have replaced, oldest first."""
+        """Return those that summaries have replaced, oldest first."""
+        ...
+
+    def next_summary(self) -> CompactionPart | None:
+        """Return the summary that was made here when this run was recorded; `None` if one is to be made."""
+        ...
+
+    def note_summary(self, response: ModelResponse) -> None:
+        """Note a response that is in no history: the summary of a model."""
         ...
 
 

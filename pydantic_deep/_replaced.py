@@ -7,36 +7,50 @@ that a conversation that travels as JSON loses nothing. Not here: what makes a s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Final, TypeGuard, cast
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.usage import RunUsage
 
 KEY: Final = 'pydantic_deep'
 """The key of ours in the metadata of a `CompactionPart`."""
 
-_USAGE: Final = TypeAdapter(RunUsage)
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedOver:
+    """What a room must not lose with messages that are replaced."""
+
+    text: str
+    """What models are told of it, in a line or a few; empty for nothing."""
+    state: JsonValue = None
+    """What the room reads back with `carried_state`."""
 
 
-def summary_part(
-    text: str, replaced: Sequence[ModelMessage], *, keeps_messages: bool, reason: str, is_plain: bool
-) -> CompactionPart:
-    """Return the part that stands for messages.
+@dataclass(frozen=True, kw_only=True)
+class Replaced:
+    """What a summary of ours knows besides its text."""
 
-    Args:
-        text: What models are told of them.
-        replaced: The messages; among them may be an earlier summary, whose messages are taken over.
-        keeps_messages: Whether they are kept in the part; `False` where a store has them.
-        reason: Why they were replaced.
-        is_plain: Whether no model has written the text.
-    """
-    ours: dict[str, object] = {'reason': reason, 'is_plain': is_plain}
-    ours['usage'] = _USAGE.dump_python(usage_of(replaced), mode='json', exclude_defaults=True)
-    if keeps_messages:
-        ours['messages'] = ModelMessagesTypeAdapter.dump_python(_whole(replaced), mode='json')
-    return CompactionPart(content=text, metadata={KEY: ours})
+    reason: str
+    """Why messages were replaced."""
+    is_plain: bool
+    """Whether no model has written the text."""
+    goal: str
+    """What the user asked for first."""
+    carried: Mapping[str, JsonValue]
+    """The state of rooms, by the `id` of each."""
+    usage: RunUsage
+    """What the responses among the messages have used, those before them and the summary itself included."""
+    messages: Sequence[ModelMessage] | None
+    """The messages, those that an earlier summary among them stands for included; `None` where a store has them."""
+
+    def part(self, text: str) -> CompactionPart:
+        """Return the summary with that text."""
+        ours = _adapter().dump_python(self, mode='json', exclude_none=True)
+        return CompactionPart(content=text, metadata={KEY: ours})
 
 
 def find_summary(messages: Sequence[ModelMessage]) -> CompactionPart | None:
@@ -49,11 +63,23 @@ def is_summary(part: object) -> TypeGuard[CompactionPart]:
     return isinstance(part, CompactionPart) and KEY in (part.metadata or {})
 
 
+def read_summary(part: CompactionPart) -> Replaced:
+    """Return what a summary of ours knows. Messages are read as they were written: that costs as much as they are."""
+    return _adapter().validate_python({'messages': None, **_ours(part)})
+
+
 def replaced_messages(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Return the messages that the last summary of a history stands for, as far as they are kept in it."""
     part = find_summary(messages)
     kept = None if part is None else _ours(part).get('messages')
     return ModelMessagesTypeAdapter.validate_python(kept or [])
+
+
+def carried_state(messages: Sequence[ModelMessage], id: str) -> JsonValue:
+    """Return what a room has carried over with the last summary; `None` if nothing."""
+    part = find_summary(messages)
+    carried = None if part is None else _ours(part).get('carried')
+    return cast('dict[str, JsonValue]', carried).get(id) if isinstance(carried, dict) else None
 
 
 def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:
@@ -66,8 +92,13 @@ def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:
             continue
         for part in message.parts:
             if is_summary(part):
-                usage = usage + _USAGE.validate_python(_ours(part).get('usage') or {})
+                usage = usage + _usage_adapter().validate_python(_ours(part).get('usage') or {})
     return usage
+
+
+def whole(replaced: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Return the messages with those that an earlier summary among them stands for, in its place and without it."""
+    return [*replaced_messages(replaced), *(message for message in replaced if not any(map(is_summary, message.parts)))]
 
 
 def _ours(part: CompactionPart) -> dict[str, object]:
@@ -75,6 +106,12 @@ def _ours(part: CompactionPart) -> dict[str, object]:
     return cast('dict[str, object]', ours) if isinstance(ours, dict) else {}
 
 
-def _whole(replaced: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return the messages with those that an earlier summary among them stands for, in its place and without it."""
-    return [*replaced_messages(replaced), *(message for message in replaced if not any(map(is_summary, message.parts)))]
+@cache
+def _adapter() -> TypeAdapter[Replaced]:
+    """Return what reads and writes it; most programs never summarize, and to make this takes longer than an import may."""
+    return TypeAdapter(Replaced)
+
+
+@cache
+def _usage_adapter() -> TypeAdapter[RunUsage]:
+    return TypeAdapter(RunUsage)
