@@ -20,18 +20,21 @@ from pydantic_ai.messages import (
     DocumentUrl,
     FilePart,
     ImageUrl,
+    InstructionBaselinePart,
     InstructionPart,
     ModelMessage,
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
+    ModelSettingsDeltaPart,
     NativeToolCallPart,
     NativeToolReturnPart,
-    SpeechPart,
-    TextPart,
-    ThinkingPart,
+    RetryFeedbackPart,
+    TextContent,
+    ToolAvailabilityDeltaPart,
     ToolCallPart,
     ToolReturnPart,
+    UserContent,
     UserPromptPart,
     VideoUrl,
 )
@@ -130,36 +133,48 @@ def _count_part(part: ModelRequestPart | ModelResponsePart, counter: TokenCounte
             tokens = sum(_count_content(item, counter) for item in content)
         case ToolReturnPart() | NativeToolReturnPart():
             tokens = counter(part.model_response_str()) + sum(_count_content(item, counter) for item in part.files)
-        case TextPart() | ThinkingPart() | CompactionPart():
-            tokens = counter(part.content or '')
+        case RetryFeedbackPart():
+            tokens = counter(part.model_response())
         case FilePart():
             tokens = _count_content(part.content, counter)
-        case SpeechPart():
-            tokens = MEDIA_TOKENS
         case ToolCallPart() | NativeToolCallPart():
             tokens = counter(part.tool_name) + counter(part.args_as_json_str())
-        case _:
-            content: object = getattr(part, 'content', None)
-            tokens = counter(content) if isinstance(content, str) else 0
+        case InstructionBaselinePart() | ModelSettingsDeltaPart():
+            return 0  # kept for the application, and sent to no model as a message
+        case ToolAvailabilityDeltaPart():
+            tokens = counter(' '.join(part.tools_added))
+        case _:  # what has a text: prompts of the system, answers, thinking, speech, summaries, changed instructions
+            text = part.content or ''  # a summary that only its provider can read has none
+            tokens = counter(text if isinstance(text, str) else to_json(text, fallback=str).decode())
     return tokens + PART_TOKENS
 
 
-def _count_content(item: object, counter: TokenCounter) -> int:
+def _count_content(item: UserContent, counter: TokenCounter) -> int:
     match item:
         case str():
             return counter(item)
-        case BinaryContent() if item.is_image:
-            return IMAGE_TOKENS
-        case BinaryContent() if item.is_document:
-            return DOCUMENT_TOKENS
+        case TextContent():  # structured content is one
+            return counter(item.content)
+        case CachePoint():
+            return 0
         case ImageUrl():
             return IMAGE_TOKENS
         case DocumentUrl():
             return DOCUMENT_TOKENS
-        case BinaryContent() | AudioUrl() | VideoUrl():
+        case AudioUrl() | VideoUrl():
             return MEDIA_TOKENS
-        case CachePoint():
-            return 0
+        case BinaryContent() if _is_text(item.media_type):
+            return counter(item.data.decode(errors='replace'))
         case _:
-            text: object = getattr(item, 'content', None)
-            return counter(text if isinstance(text, str) else to_json(item, fallback=str).decode())
+            return _count_media(item.media_type)
+
+
+def _count_media(media_type: str) -> int:
+    """Return what a file takes that is no text, by its media type."""
+    kind = media_type.partition('/')[0]
+    return {'image': IMAGE_TOKENS, 'audio': MEDIA_TOKENS, 'video': MEDIA_TOKENS}.get(kind, DOCUMENT_TOKENS)
+
+
+def _is_text(media_type: str) -> bool:
+    """Return whether models are sent the text of such a file, however long it is."""
+    return media_type.startswith('text/') or media_type in ('application/json', 'application/xml', 'application/yaml')
