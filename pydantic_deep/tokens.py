@@ -67,7 +67,31 @@ def count_tokens_approximately(text: str) -> int:
 
 def count_message(message: ModelMessage, counter: TokenCounter = count_tokens_approximately) -> int:
     """Return how many tokens a message takes, all its parts counted: calls, results, thinking, images and documents."""
-    return sum(_count_part(part, counter) for part in message.parts)
+    return sum(count_part(part, counter) for part in message.parts)
+
+
+def count_part(part: ModelRequestPart | ModelResponsePart, counter: TokenCounter = count_tokens_approximately) -> int:
+    """Return how many tokens a part of a message takes."""
+    match part:
+        case UserPromptPart():
+            content = [part.content] if isinstance(part.content, str) else part.content
+            tokens = sum(_count_content(item, counter) for item in content)
+        case ToolReturnPart() | NativeToolReturnPart():
+            tokens = counter(part.model_response_str()) + sum(_count_content(item, counter) for item in part.files)
+        case RetryFeedbackPart():
+            tokens = counter(part.model_response())
+        case FilePart():
+            tokens = _count_content(part.content, counter)
+        case ToolCallPart() | NativeToolCallPart():
+            tokens = counter(part.tool_name) + counter(part.args_as_json_str())
+        case InstructionBaselinePart() | ModelSettingsDeltaPart():
+            return 0  # kept for the application, and sent to no model as a message
+        case ToolAvailabilityDeltaPart():
+            tokens = counter(' '.join(part.tools_added))
+        case _:  # what has a text: prompts of the system, answers, thinking, speech, summaries, changed instructions
+            text = part.content or ''  # a summary that only its provider can read has none
+            tokens = counter(text if isinstance(text, str) else to_json(text, fallback=str).decode())
+    return tokens + PART_TOKENS
 
 
 def count_head(parameters: ModelRequestParameters, counter: TokenCounter = count_tokens_approximately) -> int:
@@ -124,29 +148,6 @@ class MessageTokens:
             if any(isinstance(part, CompactionPart) for part in message.parts):
                 break  # what a response before it has told was true of a longer history
         return self.sums(messages)[-1] + (0 if parameters is None else count_head(parameters, self.counter))
-
-
-def _count_part(part: ModelRequestPart | ModelResponsePart, counter: TokenCounter) -> int:
-    match part:
-        case UserPromptPart():
-            content = [part.content] if isinstance(part.content, str) else part.content
-            tokens = sum(_count_content(item, counter) for item in content)
-        case ToolReturnPart() | NativeToolReturnPart():
-            tokens = counter(part.model_response_str()) + sum(_count_content(item, counter) for item in part.files)
-        case RetryFeedbackPart():
-            tokens = counter(part.model_response())
-        case FilePart():
-            tokens = _count_content(part.content, counter)
-        case ToolCallPart() | NativeToolCallPart():
-            tokens = counter(part.tool_name) + counter(part.args_as_json_str())
-        case InstructionBaselinePart() | ModelSettingsDeltaPart():
-            return 0  # kept for the application, and sent to no model as a message
-        case ToolAvailabilityDeltaPart():
-            tokens = counter(' '.join(part.tools_added))
-        case _:  # what has a text: prompts of the system, answers, thinking, speech, summaries, changed instructions
-            text = part.content or ''  # a summary that only its provider can read has none
-            tokens = counter(text if isinstance(text, str) else to_json(text, fallback=str).decode())
-    return tokens + PART_TOKENS
 
 
 def _count_content(item: UserContent, counter: TokenCounter) -> int:

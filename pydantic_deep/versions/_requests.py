@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from itertools import takewhile
 from operator import is_
 from typing import cast
@@ -16,6 +15,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import ModelRequestContext
 
 from pydantic_deep._canonical import canonical_message, canonical_request, canonical_settings, digest
+from pydantic_deep._prices import price_of
 from pydantic_deep.store import NewAsset, RequestRecord
 from pydantic_deep_backends import digest_of
 
@@ -81,16 +81,6 @@ class RequestLog:
             self._chain.append(digest([self._chain[-1], cast('JsonValue', canonical_message(message))]))
         self._messages = list(messages)
         return self._chain[-1]
-
-
-def price_of(response: ModelResponse) -> Decimal | None:
-    """Return what a response cost in US dollars; `None` where no price is known."""
-    if not response.model_name or not response.provider_name:
-        return None
-    try:
-        return response.cost().total_price
-    except (LookupError, ValueError):  # the model has no price, or the provider told no usage
-        return None
 
 
 def clock_us() -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, Self, cast
 
+from pydantic import JsonValue
 from pydantic_ai import CancellationToken, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -397,6 +398,13 @@ class AgentVersion(Generic[DepsT, OutputT]):
     async def requests(self) -> Sequence[RequestRecord]:
         """Return the requests to models of its turn: model, effective settings, tokens, cost, duration of each."""
         return await self._bench.requests_of(self._record)
+
+    async def request_parameters(self) -> Mapping[str, JsonValue] | None:
+        """Return what the last request up to here said besides messages; `None` if there was none.
+
+        Under `instructions` is a text, under `tools` their schemas, and under `options` what else shapes an answer.
+        """
+        return await self._bench.request_parameters_of(self._record)
 
     async def subagents(self) -> Sequence[SubagentThread]:
         """Return the conversations that its turn delegated to, each with those that it delegated to in turn."""

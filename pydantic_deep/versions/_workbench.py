@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property, partial
 from typing import Any, Generic, cast
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 from pydantic_ai import CancellationToken
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
@@ -297,6 +297,14 @@ class Workbench(Generic[DepsT, OutputT]):
     async def requests_of(self, record: VersionRecord) -> Sequence[RequestRecord]:
         """See `AgentVersion.requests`."""
         return [each for run_id in await runs_of(self.store, record) for each in await self.store.requests(run_id)]
+
+    async def request_parameters_of(self, record: VersionRecord) -> Mapping[str, JsonValue] | None:
+        """See `AgentVersion.request_parameters`."""
+        for version in reversed(await self.lineage_of(record)):
+            for request in reversed(await self.requests_of(version.record)):
+                if request.parameters is not None:
+                    return json.loads(await self.read_asset(request.parameters))
+        return None
 
     async def replay(self, version: AgentVersion[DepsT, OutputT]) -> Replay:
         """See `AgentVersion.replay`."""
