@@ -32,7 +32,7 @@ from pydantic_core import to_json
 
 from ._canonical import canonical_request
 from ._notice import noticed
-from ._prices import price_of
+from ._prices import price_of, window_of
 from ._replaced import usage_of, whole
 from .filesystem._capability import UPLOADS_HEADING
 from .skills._catalogue import HEADING as CATALOGUE_HEADING
@@ -109,7 +109,8 @@ async def usage_report(
             `request_context.model_request_parameters`. A version knows what its last request said. Without either, the
             instructions are those in the messages, and the tools are not known.
         counter: What counts a text; `load_tokenizer(model)` of `pydantic_deep.tokenizers` is exact for OpenAI's models.
-        context_window: How many tokens the model takes: `model.context_window`.
+        context_window: How many tokens the model takes: `model.context_window`. Without it, it is looked up by the name
+            of the model that answered last.
     """
     known: Mapping[str, JsonValue] | None = None
     if isinstance(conversation, AgentRunResult):
@@ -155,7 +156,7 @@ def _report(
         summary=sums['summary'],
         history=sums['history'],
         counted=(system or 0) + (tools or 0) + (skills or 0) + sums['files'] + sums['summary'] + sums['history'],
-        context_window=context_window,
+        context_window=context_window or _last_window(messages),
         last=_last_told(messages),
         total=replace(total),
         cost=sum(priced, Decimal()) if priced else None,
@@ -210,6 +211,11 @@ def _count_tools(known: Mapping[str, JsonValue], counter: TokenCounter) -> int:
     schemas = [*cast('list[JsonValue]', known['tools']), *cast('list[JsonValue]', options.get('output_tools', []))]
     schemas += [options[key] for key in ('output_schema', 'native_tools') if key in options]
     return counter(to_json(schemas).decode()) if schemas else 0
+
+
+def _last_window(messages: Sequence[ModelMessage]) -> int | None:
+    last = next((message for message in reversed(messages) if isinstance(message, ModelResponse)), None)
+    return None if last is None else window_of(last)
 
 
 def _last_told(messages: Sequence[ModelMessage]) -> RequestUsage | None:

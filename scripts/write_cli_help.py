@@ -30,6 +30,7 @@ COMMANDS = (
     'chat',
     'log',
     'show',
+    'context',
     'diff',
     'rewind',
     'checkout',
@@ -51,7 +52,7 @@ COMMANDS = (
 
 NAMED = (
     'Usage|FileChange|ApprovalPreview|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
-    'RequestRow|FileRow|SubagentRow|MergeConflict'
+    'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict'
 )
 """What has a section of its own, to be linked to."""
 

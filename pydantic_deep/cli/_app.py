@@ -191,7 +191,7 @@ def _resume(
 @app.command(
     'chat',
     epilog='Ctrl-C stops what the agent is doing and not the chat; Ctrl-D ends it. What you type is kept for the next '
-    'time (arrow up). In the chat: /help, /todos, /files, /skills, /new, /quit.\n\n'
+    'time (arrow up). In the chat: /help, /todos, /files, /context, /skills, /new, /quit.\n\n'
     'When standard input is not a terminal, each line of it is a turn.\n\n'
     + APPROVALS_HELP
     + '\n\n'

@@ -11,6 +11,7 @@ import anyio.to_thread
 from prompt_toolkit import PromptSession
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from pydantic_ai import UserError
+from pydantic_ai.models import Model
 from rich.console import Console
 from rich.text import Text
 
@@ -19,8 +20,10 @@ from pydantic_deep.skills import SkillNotFoundError
 from ._answer import print_answer
 from ._approvals import ApprovalMode
 from ._ask import Asker
+from ._context import render_context, report_of
 from ._conversation import Conversation
 from ._failures import EXIT_CODES
+from ._options import print_lines
 from ._present import DecideOn, decide_by, show_progress
 from ._printable import printable
 from ._progress import Progress
@@ -30,13 +33,14 @@ from ._store import shown_store
 from ._surroundings import Surroundings
 
 HELP = """\
-/help   these lines
-/todos  the plan
-/files  the files that changed since the chat began
-/skills the skills
-/NAME   takes the skill of that name along with the next prompt, or with the one on this line
-/new    forget the conversation, the plan and what is always allowed; files stay as they are
-/quit   leave, as Ctrl-D does
+/help    these lines
+/todos   the plan
+/files   the files that changed since the chat began
+/skills  the skills
+/context what the conversation takes of the model's window, and for what
+/NAME    takes the skill of that name along with the next prompt, or with the one on this line
+/new     forget the conversation, the plan and what is always allowed; files stay as they are
+/quit    leave, as Ctrl-D does
 Ctrl-C stops the agent. Everything else that you type is for the agent."""
 
 Ask: TypeAlias = Callable[[], Awaitable[str]]
@@ -118,6 +122,8 @@ class Chat:
                 self._say(Text('\n').join(map(render_file, changes)) or Text('No file has changed.'))
                 if not self._worker.backend.has_seen_all:
                     self._say(Text(NOT_ALL_FILES, 'yellow'))
+            case '/context':
+                await self._show_context()
             case '/skills':
                 await self._list_skills()
             case '/new':
@@ -128,6 +134,15 @@ class Chat:
                 self._say(Text('A new conversation. Files stay as they are.'))
             case _:
                 await self._load(command)
+
+    async def _show_context(self) -> None:
+        tip, model = self._conversation.tip, self._worker.agent.model
+        if tip is None:
+            return self._say(Text('The conversation has not begun.'))
+        window = model.context_window if isinstance(model, Model) else None
+        report = await report_of(tip, context_window=window)
+        width = self._console.width if self._console.is_terminal else None
+        return print_lines(self._console, render_context(report, width=width))
 
     async def _list_skills(self) -> None:
         try:

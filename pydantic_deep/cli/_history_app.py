@@ -1,4 +1,4 @@
-"""The commands that only read a store: `log`, `show`, `diff`, `replay`, `sql`; and `gc`, which tidies it up."""
+"""The commands that only read a store: `log`, `show`, `context`, `diff`, `replay`, `sql`; and `gc`, which tidies it up."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pydantic_deep.store import QueryError, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
 
 from ._approvals import ApprovalMode
+from ._context import ContextReport, document_of, render_context, report_of
 from ._conversation import settings_of
 from ._log import print_log
 from ._names import HEAD, shown_id
@@ -101,6 +102,28 @@ def _show(
         print_document(details)
     else:
         print_lines(Console(), render_details(details))
+
+
+@history_app.command('context', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
+def _context(
+    context: typer.Context,
+    version: VersionArgument = HEAD,
+    directory: HereOption = Path(),
+    store: StoreOption = None,
+    json: DocumentOption = False,
+) -> None:
+    """Show how many tokens the conversation of a version takes, and for what."""
+
+    async def work(reader: Reader) -> ContextReport:
+        record = await reader.names.find(version)
+        return await report_of(await reader.versions.load(record.id))
+
+    report = read(context, directory, store, work)
+    if json:
+        print_document(document_of(report))
+    else:
+        console = Console()
+        print_lines(console, render_context(report, width=console.width if console.is_terminal else None))
 
 
 @history_app.command('diff', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')

@@ -58,6 +58,54 @@ class VersionRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Context:
+    """Where the tokens of a version's conversation go: what `context` prints. Those of `last_request` and the cost are what
+    providers told; all others are counted.
+    """
+
+    version: str
+    """The id of the version."""
+    is_exact: bool
+    """Whether the model's own tokenizer counted; else they are estimated."""
+    system: int | None
+    """Instructions; `null` before the first turn."""
+    tools: int | None
+    """The schemas of the tools; `null` before the first turn."""
+    skills: int | None
+    """The catalogue of skills, and those that were loaded; `null` before the first turn."""
+    files: int
+    """What the tools on files were asked and answered, and files in prompts."""
+    summary: int
+    """Summaries in place of earlier messages."""
+    history: int
+    """Everything else that was said."""
+    counted: int
+    """The sum of those that are known."""
+    context_window: int | None
+    """How many tokens the model takes; `null` where it is not known."""
+    last_request: RequestTokens | None
+    """What the provider told of the last request; `null` if nothing."""
+    cost: str | None
+    """US dollars of the conversation so far, as a decimal number; `null` where no price is known."""
+    unpriced_requests: int
+    """How many requests the cost is without."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestTokens:
+    """The tokens of a request, as its provider counted them."""
+
+    input_tokens: int
+    """Sent, cached ones included."""
+    cache_read_tokens: int
+    """Sent and found in the provider's cache."""
+    cache_write_tokens: int
+    """Sent and written to the provider's cache."""
+    output_tokens: int
+    """Written by the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class CallRow:
     """A tool call."""
 

@@ -62,7 +62,7 @@ def test_files_lists_what_changed_since_the_chat_began(invoke: Invoke) -> None:
 
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
     result = invoke('chat', model=ScriptedModel(), stdin='/help\n/hepl\x1b\n')
-    assert '/todos  the plan' in result.stderr
+    assert '/todos   the plan' in result.stderr
     assert 'There is no command /hepl\\x1b. /help lists them, /skills the skills.' in result.stderr
 
 
