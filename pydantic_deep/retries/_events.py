@@ -1,0 +1,23 @@
+"""What the room tells the world: a request that is made again."""
+
+from dataclasses import dataclass
+
+from pydantic_ai import CapabilityEvent
+
+
+@dataclass(kw_only=True)
+class ModelRetriedEvent(CapabilityEvent, namespace='retries', name='retried'):
+    """An attempt at a request failed, and another one follows."""
+
+    attempt: int
+    """The number of the attempt that follows; the first of a request was 1."""
+    attempts: int
+    """How many there are at most."""
+    reason: str
+    """Why the last one failed, in words that hold nothing of the conversation, such as `'rate limited (429)'`."""
+    delay_seconds: float
+    """How long is waited before it."""
+    is_void: bool
+    """Whether pieces of the failed answer were told before this event, since the step began. Whoever shows them takes
+    them back: the next parts begin at index 0 again, and the response of the step has none of the old ones.
+    """

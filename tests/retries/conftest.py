@@ -1,0 +1,141 @@
+"""What the tests of this room share: a model that fails as it is told, and waits that take no time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import pytest
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, ModelResponseStreamEvent, TextPart
+from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep._played import PlayedModel, PlayedStream
+from pydantic_deep.retries import Retries
+from pydantic_deep.testing import FakeClock
+
+Step: TypeAlias = ModelResponse | Exception | tuple[ModelResponse, Exception]
+"""An answer, a failure, or a failure after (pieces of) an answer have come."""
+
+USAGE = RequestUsage(input_tokens=7, output_tokens=3)
+
+
+def whole(*parts: ModelResponsePart | str) -> ModelResponse:
+    """Return an answer that OpenAI would give."""
+    return replace(cut(*parts), finish_reason='stop', provider_details={'finish_reason': 'stop'})
+
+
+def cut(*parts: ModelResponsePart | str) -> ModelResponse:
+    """Return an answer whose stream has ended early, as pydantic-ai has it."""
+    return ModelResponse(
+        parts=[TextPart(part) if isinstance(part, str) else part for part in parts],
+        model_name='gpt-5.2',
+        provider_name='openai',
+        provider_url='https://api.openai.com/v1',
+        finish_reason='stop',
+        usage=replace(USAGE),
+    )
+
+
+class FaultyModel(PlayedModel):
+    """Plays steps, and counts how often it is asked and which of its streams are open."""
+
+    def __init__(self, *steps: Step, system: str = 'openai') -> None:
+        super().__init__()
+        self.steps = list(steps)
+        self.asked = 0
+        self.open_count = 0
+        self._system = system
+
+    async def answer(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        step = self._next()
+        if isinstance(step, tuple):
+            raise step[1]
+        return step
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        step = self._next()
+        response, error = step if isinstance(step, tuple) else (step, None)
+        self.open_count += 1
+        try:
+            yield _FaultyStream(model_request_parameters, response=response, error=error)
+        finally:
+            self.open_count -= 1
+
+    def _next(self) -> ModelResponse | tuple[ModelResponse, Exception]:
+        self.asked += 1
+        step = self.steps.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return replace(step) if isinstance(step, ModelResponse) else step
+
+    @property
+    def model_name(self) -> str:
+        return 'gpt-5.2'
+
+    @property
+    def system(self) -> str:
+        return self._system
+
+
+@dataclass
+class _FaultyStream(PlayedStream):
+    """Tells an answer, and then fails."""
+
+    error: Exception | None = field(kw_only=True)
+    cancelled_by_user: bool = field(default=False, init=False)
+
+    async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        async for event in super()._get_event_iterator():
+            if self._cancelled:  # the connection is gone
+                return
+            yield event
+        if self.error is not None:
+            raise self.error
+
+    def get(self) -> ModelResponse:
+        """Return what came: the state 'suspended' of a response is that of its stream."""
+        self.state = self.response.state
+        self.provider_details = self.response.provider_details
+        return super().get()
+
+
+@dataclass
+class Waits:
+    """Waits that take no time but of a fake clock."""
+
+    clock: FakeClock = field(default_factory=FakeClock)
+    seconds: list[float] = field(default_factory=list[float])
+
+    async def sleep(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+        self.clock.advance(seconds)
+
+    def retries(self, **options: Any) -> Retries:
+        """Return the room with the longest waits there may be, which take no time."""
+        defaults: dict[str, Any] = {'sleep': self.sleep, 'random': lambda: 1.0, 'clock': self.clock.monotonic}
+        return Retries(**(defaults | options))
+
+
+@pytest.fixture
+def waits() -> Waits:
+    return Waits()
+
+
+def lost() -> ModelAPIError:
+    """Return a failure that passes."""
+    return ModelAPIError('gpt-5.2', 'Failed to decode response as JSON')
