@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.usage import RunUsage
 from typing_extensions import get_protocol_members, is_protocol
 
 from ._pending import Preview
@@ -108,6 +109,16 @@ class KeepsHistory(Protocol):
 
     def note_summary(self, response: ModelResponse) -> None:
         """Note a response that is in no history: the summary of a model."""
+        ...
+
+
+@runtime_checkable
+class Delegated(Protocol):
+    """Rides along in the run of a subagent, whose use it counts apart from those that share the usage object."""
+
+    @property
+    def delegation_usage(self) -> RunUsage:
+        """What the delegation has used so far, in earlier runs too, with all that is below it; it goes on counting."""
         ...
 
 

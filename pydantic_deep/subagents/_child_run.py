@@ -18,6 +18,7 @@ from pydantic_ai.capabilities import (
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
 from pydantic_ai.messages import ModelResponse, ToolCallPart
+from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._pending import Held, parse_answer
 
@@ -38,6 +39,11 @@ class ChildRun(AbstractCapability[object]):
     """Whether the run came as far as its capabilities."""
     has_deferred: bool = False
     """Whether a call of the run has to wait for a person."""
+
+    @property
+    def delegation_usage(self) -> RunUsage:
+        """What the delegation has used so far, with all that is below it."""
+        return self.budgets[0].usage
 
     async def for_run(self, ctx: RunContext[object]) -> ChildRun:
         """Note that the run has started."""

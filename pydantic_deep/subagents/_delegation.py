@@ -245,7 +245,7 @@ class Delegation:
         if exceeded is not None:
             return f'has used up its budget: {exceeded}'
         if isinstance(error, UsageLimitExceeded):
-            return f'was stopped by a limit above it: {error}'
+            return f'was stopped by a limit: {error}'
         if isinstance(error, RunTimedOut):
             return 'ran out of time.'
         if isinstance(error, RunCancelled):

@@ -25,8 +25,7 @@ class Shared(WrapperCapability[Any]):
     def for_subagent(self) -> AbstractCapability[Any]:
         """Return the capability for the run of a subagent: this one, as it was made.
 
-        What is carried on anyway is carried on in its own way: under its `id`, `Approvals` would take the place of
-        those of the subagent.
+        What is carried on anyway is carried on in its own way, which may know of this run: under its `id`, `Approvals`
+        would take the place of those of the subagent, and budgets are those of this run.
         """
-        wrapped = self._as_made.wrapped
-        return wrapped.for_subagent() if isinstance(wrapped, Inherits) else self._as_made
+        return self.wrapped.for_subagent() if isinstance(self.wrapped, Inherits) else self._as_made

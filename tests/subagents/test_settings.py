@@ -61,7 +61,7 @@ async def test_the_limit_of_the_parent_is_a_failed_result_and_then_ends_the_pare
         await parent.run('go', usage=usage, usage_limits=UsageLimits(request_limit=3))
     assert usage.requests == 3
     [told] = failed
-    assert told.startswith("failed: The subagent 'worker' was stopped by a limit above it: The next request would")
+    assert told.startswith("failed: The subagent 'worker' was stopped by a limit: The next request would")
 
 
 async def test_settings_of_the_parent_reach_the_child(ask: Any) -> None:
