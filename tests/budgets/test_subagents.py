@@ -1,0 +1,228 @@
+"""Budgets in a tree of subagents: those of the parent hold below it, beside those of a child."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import anyio
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep import DeepAgentDeps
+from pydantic_deep.budgets import Budget, BudgetExceededError, Budgets
+from pydantic_deep.budgets._capability import LAST_ANSWER
+from pydantic_deep.subagents import Shared, Subagent, Subagents
+from pydantic_deep.testing import Answer, FakeClock, ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+Make = Callable[..., ScriptedModel]
+AgentOf = Callable[..., Agent[Any, Any]]
+Told = Callable[[Sequence[ModelMessage]], list[str]]
+
+
+def _tasks(*names: str) -> list[Any]:
+    return [call('task', subagent=name, description='work') for name in names]
+
+
+def _returns(model: ScriptedModel) -> list[ToolReturnPart]:
+    return model.requests[-1].tool_returns
+
+
+async def test_the_budget_of_a_parent_holds_in_its_child_and_both_say_what_is_done(
+    working: Make, agent_of: AgentOf
+) -> None:
+    child = agent_of(working())
+    model = working(_tasks('worker'))
+    subagents = Subagents([Subagent('worker', 'Works.', agent=child)])
+    result = await agent_of(model, subagents, Budgets(run=Budget(requests=6))).run('go')
+    assert result.output == 'what is done'
+    assert result.usage.requests == 6
+    assert [(part.outcome, part.content) for part in _returns(model)] == [('success', 'what is done')]
+
+
+async def test_a_child_leaves_the_tokens_that_its_parent_needs(working: Make, agent_of: AgentOf) -> None:
+    child = working()
+    model = working(ModelResponse(parts=_tasks('worker'), usage=RequestUsage(input_tokens=400)))
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
+    result = await agent_of(model, subagents, Budgets(run=Budget(tokens=1_250))).run('go')
+    # Of the 850 that the parent leaves, 400 are kept for it, and the child takes 100 with each request.
+    assert len(child.requests) == 4
+    assert result.usage.total_tokens == 900
+    assert result.output == 'what is done'
+
+
+async def test_a_child_that_finds_only_what_is_kept_fails_and_its_parent_answers(
+    working: Make, agent_of: AgentOf
+) -> None:
+    child, model = working(), working(_tasks('worker'))
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
+    result = await agent_of(model, subagents, Budgets(run=Budget(requests=2))).run('go')
+    assert result.output == 'what is done'
+    assert child.requests == []
+
+
+async def test_a_child_that_is_stopped_by_the_budget_above_is_a_failed_result(agent_of: AgentOf) -> None:
+    child = ScriptedModel(then=lambda messages, info: call('work'))
+    model = ScriptedModel(_tasks('worker'), 'the parent goes on')
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
+    result = await agent_of(model, subagents, Budgets(run=Budget(requests=4))).run('go')
+    assert result.output == 'the parent goes on'
+    [failed] = _returns(model)
+    assert failed.outcome == 'failed'
+    assert 'The budget of 4 requests for the run above is used up: 3 requests used, and the rest' in str(failed.content)
+    assert len(child.requests) == 2
+
+
+async def test_a_child_that_has_used_up_its_own_budget_is_a_failed_result(agent_of: AgentOf) -> None:
+    child = ScriptedModel(then=lambda messages, info: call('work'))
+    model = ScriptedModel(_tasks('worker'), 'the parent goes on')
+    own = Budgets(run=Budget(tokens=200))
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child, own))])
+    result = await agent_of(model, subagents, Budgets(run=Budget(requests=30))).run('go')
+    assert result.output == 'the parent goes on'
+    [failed] = _returns(model)
+    assert failed.outcome == 'failed'
+    assert "The subagent 'worker' was stopped by a limit: The budget of 200 tokens for this run" in str(failed.content)
+    assert 'work({}): success' in str(failed.content)
+
+
+async def test_a_described_child_has_a_budget_of_its_own(working: Make, agent_of: AgentOf) -> None:
+    child = working()
+    model = ScriptedModel(_tasks('worker'), 'done')
+
+    def work() -> str:
+        return 'done'
+
+    worker = Subagent('worker', 'Works.', model=child, tools=[work], capabilities=[Budgets(run=Budget(requests=2))])
+    result = await Agent[Any, Any](model, capabilities=[Subagents([worker])]).run('go')
+    assert result.usage.requests == 4
+    assert [part.content for part in _returns(model)] == ['what is done']
+
+
+async def test_the_stricter_one_holds_where_a_child_has_both(working: Make, agent_of: AgentOf) -> None:
+    for own, above, expected in ((3, 30, 3), (30, 5, 3)):
+        child = working()
+        subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child, Budgets(run=Budget(requests=own))))])
+        await agent_of(working(_tasks('worker')), subagents, Budgets(run=Budget(requests=above))).run('go')
+        assert len(child.requests) == expected
+
+
+async def test_a_budget_of_a_child_counts_it_apart_from_its_siblings(working: Make, agent_of: AgentOf) -> None:
+    models = {name: working(call('work'), call('work'), name) for name in ('one', 'two', 'three')}
+    own = Budgets(run=Budget(tokens=500, requests=5))
+    declared = [Subagent(name, 'Works.', agent=agent_of(model, own)) for name, model in models.items()]
+    model = working(_tasks(*models), 'done')
+    await agent_of(model, Subagents(declared)).run('go')
+    assert [part.content for part in _returns(model)] == ['one', 'two', 'three']
+
+
+async def test_requests_side_by_side_never_exceed(agent_of: AgentOf) -> None:
+    begun = 0
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        nonlocal begun
+        begun += 1
+        await anyio.lowlevel.checkpoint()  # its siblings ask while it answers
+        return call('work')
+
+    names = [f'worker-{number}' for number in range(8)]
+    declared = [Subagent(name, 'Works.', agent=agent_of(ScriptedModel(then=answer))) for name in names]
+    model = ScriptedModel(_tasks(*names), 'done')
+    result = await agent_of(model, Subagents(declared), Budgets(run=Budget(requests=13))).run('go')
+    assert result.output == 'done'
+    # One is kept for the parent, which takes it.
+    assert begun == 13 - 2
+    assert result.usage.requests == 13
+
+
+async def test_tokens_are_exceeded_by_one_response_of_each_that_asks(agent_of: AgentOf) -> None:
+    answered = 0
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        nonlocal answered
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        answered += 1
+        return call('work')
+
+    names = ['one', 'two', 'three']
+    usage = RequestUsage(input_tokens=100)
+    declared = [Subagent(name, 'Works.', agent=agent_of(ScriptedModel(then=answer, usage=usage))) for name in names]
+    model = ScriptedModel(ModelResponse(parts=_tasks(*names), usage=usage), 'never asked')
+    with pytest.raises(BudgetExceededError) as raised:
+        await agent_of(model, Subagents(declared), Budgets(run=Budget(tokens=350))).run('go')
+    assert answered == 3
+    assert raised.value.used == 400
+
+
+async def test_a_grandchild_leaves_room_for_all_above_it(working: Make, agent_of: AgentOf) -> None:
+    grandchild = working()
+    child = working(_tasks('below'))
+    below = Subagent('below', 'Works.', agent=agent_of(grandchild))
+    middle = Subagent('middle', 'Works.', agent=agent_of(child, Subagents([below])))
+    model = working(_tasks('middle'))
+    agent = agent_of(model, Subagents([middle]), Budgets(run=Budget(requests=7)))
+    result = await agent.run('go', deps=DeepAgentDeps(max_depth=2))
+    assert result.output == 'what is done'
+    assert result.usage.requests == 7
+    assert (len(model.requests), len(child.requests), len(grandchild.requests)) == (2, 2, 3)
+
+
+async def test_a_child_is_told_of_its_last_answer_and_only_the_owner_is_warned(
+    working: Make, agent_of: AgentOf, told: Told
+) -> None:
+    child, model = working(), working(_tasks('worker'))
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
+    result = await agent_of(model, subagents, Budgets(run=Budget(tokens=1_000), warn_at=0.5)).run('go')
+    assert told(child.requests[-1].messages) == [LAST_ANSWER]
+    assert told(result.all_messages()) == [LAST_ANSWER]
+
+
+async def test_time_goes_on_in_a_child(agent_of: AgentOf, clock: FakeClock) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        clock.advance(10)
+        return 'what is done' if (info.model_settings or {}).get('tool_choice') == 'none' else call('work')
+
+    def delegate(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        clock.advance(10)
+        return _tasks('worker') if len(messages) == 1 else 'done'
+
+    child = ScriptedModel(then=answer)
+    model = ScriptedModel(then=delegate)
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child))])
+    budgets = Budgets(run=Budget(seconds=55), clock=clock.monotonic)
+    assert (await agent_of(model, subagents, budgets).run('go')).output == 'done'
+    # 10 for the parent's first request, 30 for the child, 10 for the parent's answer.
+    assert clock.monotonic() == 50
+
+
+async def test_the_general_purpose_subagent_is_bound_as_well(working: Make, agent_of: AgentOf) -> None:
+    model = working(_tasks('general-purpose'))
+    result = await agent_of(model, Subagents(), Budgets(run=Budget(requests=5))).run('go')
+    assert result.output == 'what is done'
+    assert result.usage.requests == 5
+
+
+async def test_to_mark_them_as_shared_changes_nothing(working: Make, agent_of: AgentOf) -> None:
+    model = working(_tasks('worker'))
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(working()))])
+    result = await agent_of(model, subagents, Shared(Budgets(run=Budget(requests=5)))).run('go')
+    assert result.output == 'what is done'
+    assert result.usage.requests == 5
+    assert [part.content for part in _returns(model)] == ['what is done']
+
+
+async def test_a_price_that_a_child_does_not_know_is_said_for_its_parent(
+    working: Make, agent_of: AgentOf, caplog: pytest.LogCaptureFixture
+) -> None:
+    priced = RequestUsage(input_tokens=1, cost=Decimal('0.01'))
+    model = working(ModelResponse(parts=_tasks('worker', 'worker'), usage=priced), 'done', usage=priced)
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(working('a', 'b')))])
+    await agent_of(model, subagents, Budgets(run=Budget(cost=1))).run('go')
+    assert len([record for record in caplog.records if record.name == 'pydantic_deep']) == 1

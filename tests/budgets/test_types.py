@@ -1,0 +1,114 @@
+"""What a budget takes, and how it is told."""
+
+from __future__ import annotations
+
+import dataclasses
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic_ai import UserError
+from pydantic_ai.exceptions import UsageLimitExceeded
+
+from pydantic_deep.budgets import Budget, BudgetExceededError, Budgets
+from pydantic_deep.budgets._types import render_use
+from pydantic_deep.errors import DeepAgentError
+
+
+@pytest.mark.parametrize('cost', [Decimal('0.5'), 0.5, '0.5'])
+def test_a_cost_is_exact_however_it_is_given(cost: Any) -> None:
+    assert Budget(cost=cost).cost == Decimal('0.5')
+
+
+def test_a_float_costs_what_it_says() -> None:
+    assert Budget(cost=0.1).cost == Decimal('0.1')
+    assert Budget(cost=2).cost == 2
+
+
+@pytest.mark.parametrize(
+    'limits',
+    [
+        {'tokens': 0},
+        {'tokens': -1},
+        {'tokens': 1.5},
+        {'tokens': True},
+        {'tokens': '100'},
+        {'requests': 0},
+        {'requests': False},
+        {'cost': 0},
+        {'cost': -1},
+        {'cost': 'much'},
+        {'cost': True},
+        {'cost': []},
+        {'cost': float('nan')},
+        {'cost': 'Infinity'},
+        {'seconds': 0},
+        {'seconds': -0.1},
+        {'seconds': True},
+        {'seconds': '10'},
+        {'seconds': float('inf')},
+    ],
+)
+def test_nonsense_is_refused_with_its_value(limits: dict[str, Any]) -> None:
+    [(measure, value)] = limits.items()
+    with pytest.raises(ValueError, match=f'`{measure}` of a budget is') as raised:
+        Budget(**limits)
+    assert repr(value) in str(raised.value)
+
+
+def test_a_budget_without_limits_is_refused() -> None:
+    with pytest.raises(ValueError, match='limits nothing'):
+        Budget()
+
+
+def test_a_budget_is_a_value() -> None:
+    budget = Budget(tokens=1_000, cost='0.50')
+    assert repr(budget) == 'Budget(tokens=1000, cost=0.50)'
+    assert dataclasses.replace(budget, tokens=2_000) == Budget(tokens=2_000, cost='0.5')
+    assert hash(budget) == hash(Budget(tokens=1_000, cost='0.5'))
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'problem'),
+    [
+        ({}, 'limit nothing'),
+        ({'run': 5}, '`run` is 5'),
+        ({'conversation': {'tokens': 5}}, '`conversation` is'),
+        ({'run': Budget(tokens=1), 'warn_at': 0}, '`warn_at` is 0'),
+        ({'run': Budget(tokens=1), 'warn_at': 1.1}, '`warn_at` is 1.1'),
+    ],
+)
+def test_budgets_refuse_what_limits_nothing(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Budgets(**arguments)
+
+
+def test_budgets_cannot_be_loaded_later() -> None:
+    with pytest.raises(UserError, match='defer_loading'):
+        Budgets(run=Budget(tokens=1), defer_loading=True, description='Budgets')
+
+
+def test_limits_are_told_with_their_units() -> None:
+    assert render_use('tokens', Decimal(1_234), Decimal(10_000)) == '1,234 of 10,000 tokens'
+    assert render_use('requests', Decimal(4), Decimal(5)) == '4 of 5 requests'
+    assert render_use('cost', Decimal('0.08125'), Decimal('0.50')) == '$0.0812 of $0.5'
+    assert render_use('cost', Decimal(0), Decimal(100)) == '$0 of $100'
+    assert render_use('seconds', Decimal('61.25'), Decimal(3_600)) == '61.2 of 3,600.0 seconds'
+
+
+def test_the_error_has_facts_and_says_what_to_do() -> None:
+    error = BudgetExceededError(scope='run', measure='tokens', limit=Decimal(500), used=Decimal(550))
+    assert isinstance(error, DeepAgentError)
+    assert isinstance(error, UsageLimitExceeded)
+    assert (error.scope, error.measure, error.limit, error.used) == ('run', 'tokens', 500, 550)
+    assert error.message.startswith(
+        'The budget of 500 tokens for this run is used up: 550 tokens used. '
+        'Raise it in `Budgets(run=Budget(tokens=…))` and run again with the messages so far.'
+    )
+
+
+def test_the_error_of_a_subagent_says_that_something_is_kept() -> None:
+    error = BudgetExceededError(
+        scope='conversation', measure='requests', limit=Decimal(5), used=Decimal(4), is_inherited=True
+    )
+    assert 'for the conversation above is used up: 4 requests used, and the rest is kept' in error.message
