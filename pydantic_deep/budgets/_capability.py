@@ -11,14 +11,15 @@ from typing import TypeVar, cast
 
 from pydantic_ai import ModelRequestContext, RunContext, UserError
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.messages import ModelResponse, SystemPromptPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep._neighbours import Delegated, neighbours
+from pydantic_deep._replaced import CarriedOver
 
 from ._account import Account, Limit, Pace, added, amounts_of
 from ._events import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent
-from ._stamp import Before, read_before, stamped
+from ._stamp import Before, Stamp, read_before, stamped
 from ._types import ZERO, Budget, Measure, Scope, render_use
 
 _EventT = TypeVar('_EventT', BudgetWarningEvent, LastAnswerEvent)
@@ -129,7 +130,7 @@ class Budgets(AbstractCapability[object]):
         usage = ctx.usage if apart is None else apart.delegation_usage
         self._account = Account(limits=self._limits(), usage=usage, clock=self.clock, is_apart=apart is not None)
         if self.conversation is not None:
-            await self._take_over(ctx, read_before(ctx.messages))
+            await self._take_over(ctx, read_before(ctx.messages, self.id or ''))
 
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
@@ -162,9 +163,24 @@ class Budgets(AbstractCapability[object]):
         account = self._opened
         self._pace.note(response.usage, self.clock())
         await self._tell_unknown(ctx, account.uncounted([response]))
-        if self.conversation is None or self._above:
+        if not self._is_of_conversation:
             return response
-        return self._stamped(account, response)
+        used = account.in_conversation()
+        if account.is_apart:
+            used = added(used, {**amounts_of(response.usage), 'requests': ZERO})
+        return stamped(response, Stamp(used=used, warned=account.warned))
+
+    def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
+        """Return what the conversation has used, for a summary that stands for the responses in which it was written."""
+        if not self._is_of_conversation:
+            return CarriedOver(text='')
+        stamp = Stamp(used=self._opened.in_conversation(), warned=self._opened.warned)
+        return CarriedOver(text='', state=stamp.model_dump(mode='json'))
+
+    @property
+    def _is_of_conversation(self) -> bool:
+        """Whether it counts the conversation of the run that it is in, and not of one above it."""
+        return self.conversation is not None and not self._above
 
     @property
     def _opened(self) -> Account:
@@ -197,12 +213,6 @@ class Budgets(AbstractCapability[object]):
                 'The %s of a response of model %r is not known, and its budget goes on without', measure, model_name
             )
             await ctx.emit(BudgetUnknownEvent(measure=measure, model_name=model_name))
-
-    def _stamped(self, account: Account, response: ModelResponse) -> ModelResponse:
-        used = account.in_conversation()
-        if account.is_apart:
-            used = added(used, {**amounts_of(response.usage), 'requests': ZERO})
-        return stamped(response, used, account.warned)
 
 
 def _event(event_type: type[_EventT], account: Account, limit: Limit) -> _EventT:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import cache
 from typing import Any, Final, cast
 
@@ -16,10 +15,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._replaced import usage_of
+from pydantic_deep._replaced import carried_state, usage_of
 
 from ._account import added, amounts_of
-from ._types import Amounts, Measure
+from ._types import Amounts
 
 KEY: Final = 'pydantic_deep_budgets'
 """The key of ours in the metadata of a response."""
@@ -28,9 +27,9 @@ KEY: Final = 'pydantic_deep_budgets'
 class Stamp(BaseModel):
     """What is written."""
 
-    used: dict[Measure, Decimal]
+    used: Amounts
     """What the conversation had used when the response was there."""
-    warned: dict[Measure, Decimal]
+    warned: Amounts
     """The limits of whose end the model was told; one that was raised since is told of again."""
 
 
@@ -46,15 +45,19 @@ class Before:
     """The responses that were counted from their usage alone."""
 
 
-def stamped(response: ModelResponse, used: Amounts, warned: Amounts) -> ModelResponse:
+def stamped(response: ModelResponse, stamp: Stamp) -> ModelResponse:
     """Return the response with what the conversation has used."""
-    stamp = Stamp(used=dict(used), warned=dict(warned))
     return replace(response, metadata={**(response.metadata or {}), KEY: stamp.model_dump(mode='json')})
 
 
-def read_before(messages: Sequence[ModelMessage]) -> Before:
-    """Return what the conversation of a history has used: by its last stamp, and by what came after it."""
-    index, stamp = _last_stamp(messages)
+def read_before(messages: Sequence[ModelMessage], id: str = 'budgets') -> Before:
+    """Return what the conversation of a history has used: by its last stamp, and by what came after it.
+
+    Args:
+        messages: The history.
+        id: Under which a summary has the stamp of what it stands for.
+    """
+    index, stamp = _last_stamp(messages, id)
     rest = messages[index + 1 :]
     return Before(
         used=added(stamp.used, amounts_of(usage_of(rest)), *map(amounts_of, _delegations(rest))),
@@ -63,13 +66,17 @@ def read_before(messages: Sequence[ModelMessage]) -> Before:
     )
 
 
-def _last_stamp(messages: Sequence[ModelMessage]) -> tuple[int, Stamp]:
+def _last_stamp(messages: Sequence[ModelMessage], id: str) -> tuple[int, Stamp]:
     """Return the last stamp and where it stands; an empty one, before the first message, where there is none."""
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
-        if isinstance(message, ModelResponse) and message.metadata and KEY in message.metadata:
+        if isinstance(message, ModelResponse):
+            found = (message.metadata or {}).get(KEY)
+        else:
+            found = carried_state([message], id)
+        if found is not None:
             try:
-                return index, Stamp.model_validate(message.metadata[KEY])
+                return index, Stamp.model_validate(found)
             except ValidationError:  # a history may come from anywhere; what is not ours tells nothing
                 continue
     return -1, Stamp(used={}, warned={})

@@ -64,7 +64,7 @@ class Watch:
     async def __call__(self, ctx: RunContext[Any], events: Any) -> None:
         found = ctx.capabilities['budgets']
         assert isinstance(found, Budgets)
-        self.budgets = found
+        self.budgets, self.ctx = found, ctx
         async for event in events:
             self.note(event)
 
