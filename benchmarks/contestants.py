@@ -35,6 +35,9 @@ WHOLE = ('whole', 'whole-step', 'whole-create', 'delegate', 'skills', 'approve')
 STORE = ('store-step', 'store-growth')
 """The cases of agents whose steps are kept."""
 
+CONTEXT = ('context-coding', 'context-research', 'context-support', 'context-todos')
+"""The sessions whose requests are counted: of agents that come with what keeps a history short."""
+
 SCALE = ('store-late', 'store-lines', 'store-lists', 'store-gc', 'store-files', 'store-agents')
 """The cases of a store with much in it, which ours alone has."""
 
@@ -53,7 +56,7 @@ class Contestant:
     """The script in `cases/` that runs a case of it."""
     imports: str
     """What a user writes first; its CPU time is measured after `import pydantic_ai` where that is below it."""
-    cases: frozenset[str] = EVERYBODY | {'surface', 'memory', *WHOLE}
+    cases: frozenset[str] = EVERYBODY | {'surface', 'memory', *WHOLE, *CONTEXT}
     """The cases that it has."""
     on_pydantic_ai: bool = True
     """Whether it is built on pydantic-ai."""
@@ -88,7 +91,7 @@ OURS = Contestant(
     environment='ours',
     script='ours.py',
     imports='from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent',
-    cases=EVERYBODY | {'memory', 'surface', 'tree', *WHOLE, *STORE, *SCALE},
+    cases=EVERYBODY | {'memory', 'surface', 'tree', *WHOLE, *STORE, *SCALE, *CONTEXT},
     constrained=True,
 )
 PEERS = (
@@ -105,7 +108,7 @@ PEERS = (
         environment='peer-deepagents',
         script='peer_deepagents.py',
         imports='from deepagents import create_deep_agent',
-        cases=EVERYBODY | {'surface', *WHOLE, *STORE},
+        cases=EVERYBODY | {'surface', *WHOLE, *STORE, *CONTEXT},
         on_pydantic_ai=False,
     ),
     Contestant(

@@ -44,9 +44,13 @@ CASES = (
     Case(name='store-gc', rounds=1),
     Case(name='store-files', rounds=1),
     Case(name='store-agents', rounds=3),
+    Case(name='context-coding', rounds=1),
+    Case(name='context-research', rounds=1),
+    Case(name='context-support', rounds=1),
+    Case(name='context-todos', rounds=1),
 )
-"""Memory and surfaces are counted and not timed: once is enough. Skills take the peers long, and a large store takes long
-to fill."""
+"""Memory, surfaces and sessions are counted and not timed: once is enough. Skills take the peers long, and a large
+store takes long to fill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +59,8 @@ class Target:
 
     limit: float
     """In the unit of the figure, or a factor."""
-    against: Literal['nothing', 'floor plus', 'floor times'] = 'nothing'
-    """Whether the limit stands alone, or is on top of the bare library, or a multiple of it."""
+    against: Literal['nothing', 'floor plus', 'floor times', 'best peer times'] = 'nothing'
+    """Whether the limit stands alone, or is on top of the bare library, or a multiple of it or of the best peer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +77,35 @@ class Figure:
     """Digits after the point."""
     target: Target | None = None
     """What ours must reach, if anything was promised."""
+    is_cost: bool = True
+    """Whether less is better, so that a ratio says something."""
+
+
+def _session_figures(name: str, what: str) -> tuple[Figure, ...]:
+    """Return the rows of one session."""
+    case, title = f'context-{name}', f'session of {what}'
+    half = Target(limit=0.5, against='best peer times')
+    return (
+        Figure(key=f'{name}_cost', case=case, title=f'{title}: cost, thousand tokens', digits=0, target=half),
+        Figure(key=f'{name}_input', case=case, title=f'{title}: input, thousand tokens', digits=0),
+        Figure(key=f'{name}_cached_percent', case=case, title=f'{title}: cached, %', digits=1, is_cost=False),
+        Figure(key=f'{name}_summaries', case=case, title=f'{title}: requests to summarize', digits=0, is_cost=False),
+        Figure(
+            key=f'{name}_summaries_per_cut',
+            case=case,
+            title=f'{title}: the same, × cuts of the history',
+            digits=2,
+            target=Target(limit=1),
+        ),
+        Figure(
+            key=f'{name}_broken',
+            case=case,
+            title=f'{title}: prefixes broken without a summary',
+            digits=0,
+            target=Target(limit=0),
+            is_cost=False,
+        ),
+    )
 
 
 FIGURES = (
@@ -253,6 +286,10 @@ FIGURES = (
     Figure(key='steps_alone', case='store-agents', title='steps kept a second, 1 agent', digits=0),
     Figure(key='steps_some_ratio', case='store-agents', title='the same with 16 agents, × 1 agent', digits=1),
     Figure(key='steps_many_ratio', case='store-agents', title='the same with 128 agents, × 1 agent', digits=1),
+    *_session_figures('coding', 'coding'),
+    *_session_figures('research', 'research'),
+    *_session_figures('support', 'support'),
+    *_session_figures('todos', 'support with todos'),
 )
 """All rows, in the order of the table."""
 
@@ -276,13 +313,22 @@ def judge(figure: Figure, samples: Samples) -> Verdict | None:
     """
     target, ours = figure.target, samples.get('ours', {}).get(figure.key, ())
     floor = samples.get('bare', {}).get(figure.key, ())
-    if target is None or not ours or (target.against != 'nothing' and not floor):
+    peers = [
+        statistics.median(found[figure.key])
+        for key, found in samples.items()
+        if key.startswith('peer-') and found.get(figure.key)
+    ]
+    if target is None or not ours:
+        return None
+    if (target.against.startswith('floor') and not floor) or (target.against == 'best peer times' and not peers):
         return None
     limit = f'{target.limit:g}'
     if target.against == 'floor plus':
         found, text = statistics.median(o - f for o, f in zip(ours, floor, strict=True)), f'floor + {limit}'
     elif target.against == 'floor times':
         found, text = statistics.median(o / f for o, f in zip(ours, floor, strict=True)), f'floor × {limit}'
+    elif target.against == 'best peer times':
+        found, text = statistics.median(ours) / min(peers), f'best peer × {limit}'
     else:
         found, text = statistics.median(ours), limit
     return Verdict(target=f'≤ {text}', found=found, holds=found <= target.limit)

@@ -32,9 +32,9 @@ def render_tables(figures: Sequence[Figure], columns: Sequence[Column], samples:
     return '\n\n'.join(
         [
             'Times ours (above 1: ours needs less):',
-            _render([['', *(name for _, name in others)], *(row for row in ratios if any(row[1:]))]),
+            render_table([['', *(name for _, name in others)], *(row for row in ratios if any(row[1:]))]),
             'Medians:',
-            _render([['', *(name for _, name in columns), 'target', 'holds'], *values]),
+            render_table([['', *(name for _, name in columns), 'target', 'holds'], *values]),
         ]
     )
 
@@ -69,7 +69,7 @@ def _median(figure: Figure, key: str, samples: Samples) -> float | None:
 
 def _ratio(figure: Figure, key: str, samples: Samples) -> str:
     ours, other = _median(figure, 'ours', samples), _median(figure, key, samples)
-    if ours is None or other is None or ours <= 0:
+    if not figure.is_cost or ours is None or other is None or ours <= 0:
         return ''
     ratio = other / ours
     if ratio < 0.005:  # nothing is done at all: the import of the bare library on top of itself
@@ -89,7 +89,7 @@ def _verdict(figure: Figure, samples: Samples) -> tuple[str, str]:
     return verdict.target, 'yes' if verdict.holds else '**missed**'
 
 
-def _render(rows: Sequence[Sequence[str]]) -> str:
+def render_table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as a Markdown table whose columns stand in line; the first row is the head, numbers to the right."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
 

@@ -32,6 +32,7 @@ SIZES = {
     'workspace_steps': 2,
     'agents': 8,
     'commits': 16,
+    'session_turns': 3,
     'four_skills': str(ROOT / 'skills'),
 }
 
@@ -68,6 +69,14 @@ STORE = {
     *('steps_many', 'steps_some_ratio', 'steps_many_ratio'),
 }
 """Those of a store, without the PostgreSQL that only the command starts."""
+
+SESSIONS = ('coding', 'research', 'support', 'todos')
+
+SESSION = {
+    *('cost', 'input', 'output', 'largest', 'cached_percent', 'requests', 'summaries', 'cuts', 'broken'),
+    *(f'cost_{part}' for part in ('head', 'said', 'calls', 'results', 'summary', 'output', 'summarizer')),
+}
+"""Those of a session whose history was not cut."""
 
 
 def run_cases(script: str, cases: str, tree: Path) -> dict[str, float]:
@@ -136,6 +145,103 @@ def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
     assert run_cases('bare.py', 'store-step', tmp_path).keys() == {'stored_step_ms'}
 
 
+@pytest.fixture(scope='module')
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """The figures of short sessions, by one process."""
+    return run_cases('ours.py', ','.join(f'context-{name}' for name in SESSIONS), tmp_path_factory.mktemp('sessions'))
+
+
+def test_the_sessions_give_all_figures(sessions: dict[str, float]) -> None:
+    assert sessions.keys() == {f'{name}_{key}' for name in SESSIONS for key in SESSION}
+    for name in SESSIONS:
+        parts = sum(value for key, value in sessions.items() if key.startswith(f'{name}_cost_'))
+        assert parts == pytest.approx(sessions[f'{name}_cost'])
+
+
+def test_short_sessions_break_no_prefix(sessions: dict[str, float]) -> None:
+    assert {sessions[f'{name}_broken'] for name in SESSIONS} == {0}
+
+
+LEDGER = """
+import json, sys
+from ledger import Ledger
+from player import Player, Request
+from sessions import Ask, Session, Turn, lookup, page
+
+a, b, c, d = (('said', letter * 400) for letter in 'abcd')
+ledger = Ledger()
+told = [
+    ledger.record(segments, 'r' * 40, is_summary=is_summary)
+    for segments, is_summary in [((a,), False), ((a, b, c), False), ((a, b, d), True), ((a, d), False), ((b, d), False)]
+]
+
+played = Session(name='research', turns=(), files={})
+player = Player(played, lambda action: (type(action).__name__, {}))
+asks = tuple(Ask(tool='fetch', key=url, needs_all=bool(number)) for number, url in enumerate(sys.argv[1:]))
+player.start(Turn(prompt='?', steps=(asks,), answer='!'))
+shown = 'Left out. All are in /offload/call-1.'
+def respond(*results):
+    first = player._calls_made - len(results) + 1
+    by_id = {f'call-{first + place}': result for place, result in enumerate(results)}
+    reply = player.respond(Request(segments=[], is_summary=False, result_by_id=by_id))
+    return [call.name for call in reply.calls] or reply.text
+whole = [page(url) for url in sys.argv[1:]]
+lines = whole[1].split('\\n')
+passage = whole[0]
+answers = [respond(), respond(shown, shown), respond(passage, lines[0] + lines[1]), respond(passage, whole[1])]
+try:
+    failing = Player(played, lambda action: ('lookup', {}))
+    failing.start(Turn(prompt='?', steps=((Ask(tool='lookup', key='k'),),), answer='!'))
+    failing.respond(Request(segments=[], is_summary=False, result_by_id={}))
+    failing.respond(Request(segments=[], is_summary=False, result_by_id={'call-1': 'Error: no such tool'}))
+except RuntimeError as error:
+    refused = str(error)
+print(json.dumps([[[each.input, each.cached, each.output] for each in told], ledger.figures('x'), answers, refused]))
+"""
+
+
+@pytest.fixture(scope='module')
+def counted() -> tuple[list[list[int]], dict[str, float], list[object], str]:
+    """What a ledger makes of five requests, and what a model does about results of which a part was shown."""
+    command = [sys.executable, '-c', LEDGER, 'https://example.com/a', 'https://example.com/b']
+    finished = subprocess.run(command, cwd=BENCHMARKS / 'cases', capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    told, figures, answers, refused = json.loads(finished.stdout)
+    return told, figures, answers, refused
+
+
+Counted = tuple[list[list[int]], dict[str, float], list[object], str]
+
+
+def test_what_a_request_has_in_common_with_those_before_is_cached(counted: Counted) -> None:
+    # Request 3 summarizes: its beginning is that of request 2. Request 4 begins as both did; 5 as none.
+    assert counted[0] == [[100, 0, 10], [300, 100, 10], [300, 200, 10], [200, 100, 10], [200, 0, 10]]
+
+
+def test_the_cost_of_a_session_is_that_of_all_its_requests(counted: Counted) -> None:
+    figures = counted[1]
+    # 700 tokens at full price, 400 from the cache, 50 of output.
+    assert figures['x_cost'] == pytest.approx((700 + 40 + 250) / 1000)
+    assert figures['x_cost_summarizer'] == pytest.approx((100 + 20 + 50) / 1000)
+    assert figures['x_input'] == pytest.approx(1.1)
+    assert figures['x_cached_percent'] == pytest.approx(100 * 400 / 1100)
+
+
+def test_a_prefix_is_broken_only_where_nothing_was_summarized_before(counted: Counted) -> None:
+    figures = counted[1]
+    assert (figures['x_broken'], figures['x_cuts'], figures['x_summaries']) == (1, 1, 1)
+    assert figures['x_summaries_per_cut'] == 1
+
+
+def test_what_was_not_shown_is_read_as_far_as_it_is_needed(counted: Counted) -> None:
+    # Of the first page a passage is needed: searched, then read. Of the second all: read twice, since half came.
+    assert counted[2] == [['Ask', 'Ask'], ['Grep', 'Read'], ['Read', 'Read'], '!']
+
+
+def test_a_tool_that_failed_ends_the_session(counted: Counted) -> None:
+    assert "came back with 'Error: no such tool'" in counted[3]
+
+
 def test_skills_that_are_not_found_are_refused(tmp_path: Path) -> None:
     make_skills(tmp_path / 'skills', 2)
     with pytest.raises(AssertionError, match='2 skills were found, not 3'):
@@ -197,6 +303,22 @@ def test_a_target_is_judged_round_by_round_against_the_floor() -> None:
     assert judge(samples)[1] == []
     samples = {'bare': {'step_ms': [1.0, 9.0, 3.0]}, 'ours': {'step_ms': [1.6, 9.6, 3.6]}}
     assert judge(samples)[1] == ['tool step, CPU ms: 0.60, target ≤ floor + 0.5']
+
+
+def test_a_target_against_the_best_peer_takes_the_least_of_all_peers() -> None:
+    samples = {'ours': {'coding_cost': [2.0]}, 'peer-a': {'coding_cost': [4.0]}, 'peer-b': {'coding_cost': [9.0]}}
+    assert judge(samples)[1] == []
+    samples['ours']['coding_cost'] = [2.1]
+    title = 'session of coding: cost, thousand tokens'
+    assert judge(samples)[1] == [f'{title}: 0.53, target ≤ best peer × 0.5']
+    assert judge({'ours': samples['ours']})[1] == []
+
+
+def test_what_is_no_cost_has_no_ratio() -> None:
+    samples = {'bare': {'coding_cached_percent': [50.0]}, 'ours': {'coding_cached_percent': [90.0]}}
+    ratios, _, medians = judge(samples)[0].partition('Medians:')
+    assert 'cached' not in ratios
+    assert 'cached' in medians
 
 
 def test_a_target_that_is_missed_is_printed_as_missed() -> None:

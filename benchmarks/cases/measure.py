@@ -68,6 +68,8 @@ class Sizes:
     """At most how many agents commit at once."""
     commits: int = 1_024
     """Steps that these commit, all together."""
+    session_turns: int = 100
+    """Turns of a session whose requests are counted."""
     postgres: str = ''
     """The URL of a PostgreSQL database for whoever can use one; empty if none could be started."""
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from loop import NO_LIMIT, Run, measure_history, measure_search, measure_steps, measure_surface
 from measure import Figures, Sizes, main, measure_creation, measure_memory, stored_bytes
+from ours_context import CASES as CONTEXT_CASES
 from ours_everything import CASES
 from ours_scale import CASES as SCALE_CASES
 from ours_store import CASES as STORE_CASES
@@ -92,5 +93,6 @@ if __name__ == '__main__':
             **CASES,
             **STORE_CASES,
             **SCALE_CASES,
+            **CONTEXT_CASES,
         }
     )

@@ -24,6 +24,7 @@ from measure import (
     require,
     surface_figures,
 )
+from peer_deepagents_context import CASES as CONTEXT_CASES
 from peer_deepagents_everything import CASES
 from peer_deepagents_store import CASES as STORE_CASES
 from peer_langchain import Scripted, player, write_and_read
@@ -96,5 +97,6 @@ if __name__ == '__main__':
             'surface': _surface,
             **CASES,
             **STORE_CASES,
+            **CONTEXT_CASES,
         }
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from loop import NO_LIMIT, Run, measure_history, measure_search, measure_steps, measure_surface, measure_tool
 from measure import FIRST_GLOB, FIRST_GREP, GLOB, LITERAL, Figures, Sizes, main, measure_creation, measure_memory
+from peer_pydantic_deep_context import CASES as CONTEXT_CASES
 from peer_pydantic_deep_everything import CASES
 from pydantic_ai.capabilities import AbstractCapability, LocalWorkspace
 from pydantic_ai.messages import ModelMessage
@@ -60,5 +61,6 @@ if __name__ == '__main__':
             'memory': _memory,
             'surface': lambda sizes: measure_surface(runs_on()),
             **CASES,
+            **CONTEXT_CASES,
         }
     )

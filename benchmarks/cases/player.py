@@ -1,0 +1,162 @@
+"""Plays a session to the agent of a contestant: what its model answers to each request. Standard library only.
+
+The contestant's adapter says what a request holds and how its tools are called; that every tool did what it was asked
+for is looked at here, since a session full of failures would be cheap.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TypeAlias
+
+from chat import prose
+from ledger import SUMMARY_MARK, Ledger, Segments, Told
+from sessions import Action, Ask, Edit, Grep, Read, Session, Todos, Turn, lookup, page, passage_of
+
+SUMMARY_CHARS = 1_200
+"""What the model answers when it is to summarize, whoever asks."""
+
+WINDOW_TOKENS = 200_000
+"""The context window that every contestant is told of."""
+
+KEPT = re.compile(r'[\w./-]*(?:offload|large_tool_results)/[\w./-]*\w')
+"""The path under which a contestant has kept a result that it does not show."""
+
+Spell: TypeAlias = Callable[[Action], tuple[str, Mapping[str, object]]]
+"""Says an action in a contestant's tools: the name and the arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a model is asked."""
+
+    segments: Segments
+    """All of it, as it is sent."""
+    is_summary: bool
+    """Whether it is asked to summarize."""
+    result_by_id: Mapping[str, str]
+    """What the tools returned that it called last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call that the model makes."""
+
+    id: str
+    name: str
+    args: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """What the model answers: calls, or a text."""
+
+    text: str
+    calls: Sequence[Call]
+    usage: Told
+
+
+class Player:
+    """Answers for the model through one session."""
+
+    def __init__(self, session: Session, spell: Spell) -> None:
+        """Take the session and how to call the contestant's tools."""
+        self.session = session
+        self.ledger = Ledger()
+        self._spell = spell
+        self._steps: list[tuple[Action, ...]] = []
+        self._following: list[tuple[Action, ...]] = []
+        """The calls that get at what was not shown; they come before the next step."""
+        self._open: dict[str, Action] = {}
+        self._answer = ''
+        self._calls_made = 0
+        self._is_answered = True
+
+    def start(self, turn: Turn) -> None:
+        """Begin a turn; the one before must have come to its answer."""
+        if not self._is_answered:
+            raise RuntimeError('A turn ended before its answer.')
+        self._steps, self._answer, self._is_answered = list(turn.steps), turn.answer, False
+
+    def end(self) -> None:
+        """Refuse a session whose last turn was not answered."""
+        if not self._is_answered:
+            raise RuntimeError('The last turn ended before its answer.')
+
+    def respond(self, request: Request) -> Reply:
+        """Return what the model answers."""
+        if request.is_summary:
+            number = self.ledger.summaries
+            return self._reply(request, f'{SUMMARY_MARK} {number}: {prose(number, SUMMARY_CHARS)}'[:SUMMARY_CHARS])
+        self._look_at(request.result_by_id)
+        waiting = self._following or self._steps
+        if waiting:
+            return self._reply(request, '', [self._call(action) for action in waiting.pop(0)])
+        if self._is_answered:
+            raise RuntimeError('The model was asked again after its answer.')
+        self._is_answered = True
+        return self._reply(request, self._answer)
+
+    def _call(self, action: Action) -> Call:
+        self._calls_made += 1
+        name, args = self._spell(action)
+        call = Call(id=f'call-{self._calls_made}', name=name, args=args)
+        self._open[call.id] = action
+        return call
+
+    def _reply(self, request: Request, text: str, calls: Sequence[Call] = ()) -> Reply:
+        written = text + ''.join(f'{call.name}{json.dumps(call.args, ensure_ascii=False)}' for call in calls)
+        usage = self.ledger.record(request.segments, written, is_summary=request.is_summary)
+        return Reply(text=text, calls=calls, usage=usage)
+
+    def _look_at(self, result_by_id: Mapping[str, str]) -> None:
+        """Refuse a result that is none, and go after what was not shown: of all results at once."""
+        chains: list[Sequence[Action]] = []
+        for id_, action in self._open.items():
+            result = result_by_id.get(id_)
+            if result is None:
+                raise RuntimeError(f'Nothing came back for {action}.')
+            if isinstance(action, Ask):
+                chains.append(_ask_again(action, result))
+            elif not _is_done(action, result):
+                raise RuntimeError(f'{action} came back with {result[:1_000]!r}.')
+            elif isinstance(action, Read) and action.rest_of:
+                chains.append(_read_on(action, action.rest_of, result))
+        self._open.clear()
+        new = [tuple(filter(None, actions)) for actions in zip_longest(*chains)]
+        self._following = [(*before, *after) for before, after in zip_longest(self._following, new, fillvalue=())]
+
+
+def _is_done(action: Read | Grep | Edit | Todos, result: str) -> bool:
+    if isinstance(action, Read | Grep):
+        return action.expected in result
+    return not re.match(r'\W*(error|cannot|could not|failed|unknown)', result, re.IGNORECASE)
+
+
+def _ask_again(ask: Ask, result: str) -> list[Action]:
+    """Return how the model gets at what it needs of a result that it was shown a part of: nothing if all is there."""
+    text = page(ask.key) if ask.tool == 'fetch' else lookup(ask.key)
+    if text in result:
+        return []
+    kept = KEPT.search(result)
+    if kept is None:
+        raise RuntimeError(f'{ask} came back with {result[:1_000]!r}.')
+    lines = text.split('\n')
+    if ask.needs_all:
+        return [Read(path=kept[0], expected=lines[0], rest_of=ask.key)]
+    line, mark = passage_of(text)
+    read = Read(path=kept[0], first=max(line - 10, 0), lines=30, expected=lines[line])
+    return [Grep(pattern=mark, path=kept[0], expected=mark), read]
+
+
+def _read_on(read: Read, url: str, result: str) -> list[Action]:
+    """Return the call that reads what is left of a page: nothing if the last lines came."""
+    lines = page(url).split('\n')
+    following = next((place for place in range(read.first, len(lines)) if lines[place] not in result), None)
+    if following is None:
+        return []
+    return [Read(path=read.path, first=following, expected=lines[following], rest_of=url)]

@@ -1,0 +1,233 @@
+"""What happens in four sessions of 100 turns: what is asked, which tools are called, what they return. Pure, by seed.
+
+Nothing here knows a contestant: an action is said in words of its own, and each contestant spells it as its tools want
+it. Standard library only. `player.py` plays a session.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+from chat import prose
+
+FILES = 60
+"""Files of the repository that the coding session works on, of 100 to 400 lines each."""
+
+HOT_FILES = 15
+"""How many of them get three of four visits, as in a change that goes through a program."""
+
+NAMES = 600
+"""Names of functions in it: a line has one, so that a search for a name finds some 25 lines."""
+
+PAGE_CHARS = (8_000, 60_000)
+"""How long a page is that the research session fetches."""
+
+LOOKUP_CHARS = 500
+"""What the lookup of the support session returns."""
+
+WHOLE_SHARE = 1 / 3
+"""How many of the pages are needed from beginning to end; of the others one passage is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """Reads lines of a file; what comes back must contain what is expected."""
+
+    path: str
+    first: int = 0
+    """The first line, from 0."""
+    lines: int = 2_000
+    expected: str
+    rest_of: str | None = None
+    """The address of the page that is to be read to its end, in as many calls as the contestant needs for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grep:
+    """Searches for a literal, and wants the lines."""
+
+    pattern: str
+    path: str | None = None
+    """A file to search; everywhere if there is none."""
+    expected: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit:
+    """Replaces lines of a file by others."""
+
+    path: str
+    first: int
+    """The first line, from 0."""
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Todos:
+    """Writes the whole list: what is to be done, and how far it is."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """Calls a tool of the user's: `fetch(url)` or `lookup(key)`."""
+
+    tool: str
+    key: str
+    needs_all: bool = False
+    """Whether all of a page is needed, should the contestant have shown only a part."""
+
+
+Action: TypeAlias = Read | Grep | Edit | Todos | Ask
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What a user says, what is done about it, and the answer."""
+
+    prompt: str
+    steps: tuple[tuple[Action, ...], ...]
+    """Each step is one response of the model: its calls are made together."""
+    answer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """A whole session."""
+
+    name: str
+    turns: tuple[Turn, ...]
+    files: Mapping[str, str]
+    """What is there before it begins, by absolute path."""
+
+
+def session(name: str, turns: int) -> Session:
+    """Return one of the sessions."""
+    return SESSIONS[name](turns)
+
+
+@cache
+def page(url: str) -> str:
+    """Return the text of a page: paragraphs of some 50 to 450 characters, each with a mark of its own."""
+    random_ = _random_of(url)
+    size, number, lines, chars = random_.randint(*PAGE_CHARS), zlib.crc32(url.encode()), list[str](), 0
+    while chars < size:
+        line = f'item_{number % 10_000}_{len(lines)}: {prose(number + len(lines), random_.randint(40, 440))}'
+        lines.append(line)
+        chars += len(line) + 1
+    return '\n'.join(lines)
+
+
+def lookup(key: str) -> str:
+    """Return what is known of a customer, say."""
+    return f'{key}: {prose(zlib.crc32(key.encode()), LOOKUP_CHARS - len(key) - 2)}'
+
+
+def passage_of(text: str) -> tuple[int, str]:
+    """Return where the passage is that is needed of a page, in lines from 0, and the mark that finds it."""
+    lines = text.split('\n')
+    middle = len(lines) // 2
+    return middle, lines[middle].partition(' ')[0]
+
+
+def _coding(turns: int) -> Session:
+    """Two to six calls a turn: mostly a search, one or two files read, some of their lines changed."""
+    random_ = _random_of('coding')
+    files = {f'/src/part_{n % 8}/module_{n:02d}.py': _source(random_, n) for n in range(FILES)}
+    now = {path: text.split('\n') for path, text in files.items()}
+    said = tuple(_coding_turn(random_, number, now) for number in range(turns))
+    return Session(name='coding', turns=said, files=files)
+
+
+def _coding_turn(random_: random.Random, number: int, files: dict[str, list[str]]) -> Turn:
+    calls = random_.randint(2, 6)
+    reads = random_.randint(1, 2) if calls > 3 else 1
+    searches = random_.randint(0, 1) if calls > 2 else 0
+    steps: list[tuple[Action, ...]] = []
+    if searches:
+        name = f'step_{random_.randrange(NAMES)}'
+        steps.append((Grep(pattern=f'{name}(', expected=name),))
+    paths = random_.sample(_likely(random_, sorted(files)), reads)
+    steps.append(tuple(Read(path=path, expected=files[path][-2]) for path in paths))
+    for edit in range(calls - reads - searches):
+        steps.append((_edit(random_, random_.choice(paths), files, revision=number * 10 + edit),))
+    return Turn(prompt=prose(5_000 + number, random_.randint(150, 450)), steps=tuple(steps), answer=prose(number, 300))
+
+
+def _likely(random_: random.Random, paths: list[str]) -> list[str]:
+    return paths[:HOT_FILES] if random_.random() < 0.75 else paths[HOT_FILES:]
+
+
+def _edit(random_: random.Random, path: str, files: dict[str, list[str]], *, revision: int) -> Edit:
+    lines, count = files[path], random_.randint(2, 8)
+    first = random_.randrange(len(lines) - count - 2)
+    old = tuple(lines[first : first + count])
+    new = tuple(_line(random_, f'{revision}_{place}') for place in range(count))
+    lines[first : first + count] = new
+    return Edit(path=path, first=first, old=old, new=new)
+
+
+def _source(random_: random.Random, number: int) -> str:
+    lines = [_line(random_, f'{number}_{place}') for place in range(random_.randint(100, 400))]
+    return '\n'.join([*lines, f'end_of_module_{number} = True', ''])
+
+
+def _line(random_: random.Random, mark: str) -> str:
+    indent = ' ' * random_.choice((0, 4, 4, 8))
+    return f'{indent}value_{mark} = step_{random_.randrange(NAMES)}({"argument, " * random_.randint(0, 2)}limit)'
+
+
+def _research(turns: int) -> Session:
+    """One to three pages a turn, in half of the turns fetched together, and a long answer."""
+    random_, said = _random_of('research'), list[Turn]()
+    for number in range(turns):
+        urls = [f'https://example.com/{number}/{place}' for place in range(random_.randint(1, 3))]
+        asks = [Ask(tool='fetch', key=url, needs_all=random_.random() < WHOLE_SHARE) for url in urls]
+        steps = (tuple(asks),) if random_.random() < 0.5 else tuple((ask,) for ask in asks)
+        said.append(Turn(prompt=prose(6_000 + number, 300), steps=steps, answer=prose(number, 1_500)))
+    return Session(name='research', turns=tuple(said), files={})
+
+
+def _support(turns: int) -> Session:
+    """Short questions and answers; every third needs a look at something."""
+    return Session(name='support', turns=tuple(_support_turn(number) for number in range(turns)), files={})
+
+
+def _support_turn(number: int) -> Turn:
+    steps = ((Ask(tool='lookup', key=f'customer-{number}'),),) if number % 3 == 0 else ()
+    return Turn(prompt=prose(7_000 + number, 200), steps=steps, answer=prose(8_000 + number, 400))
+
+
+def _todos(turns: int) -> Session:
+    """As support, and the list of five to eight todos is written in every turn."""
+    random_, said = _random_of('todos'), list[Turn]()
+    for number in range(turns):
+        short = _support_turn(number)
+        count, done = random_.randint(5, 8), random_.randint(0, 4)
+        statuses = [*('completed',) * done, 'in_progress', *('pending',) * (count - done - 1)]
+        tasks = (prose(9_000 + number // 5 * 10 + place, 60) for place in range(count))
+        steps = ((Todos(items=tuple(zip(tasks, statuses, strict=True))),), *short.steps)
+        said.append(Turn(prompt=short.prompt, steps=steps, answer=short.answer))
+    return Session(name='todos', turns=tuple(said), files={})
+
+
+def _random_of(text: str) -> random.Random:
+    return random.Random(zlib.crc32(text.encode()))
+
+
+SESSIONS: Mapping[str, Callable[[int], Session]] = {
+    'coding': _coding,
+    'research': _research,
+    'support': _support,
+    'todos': _todos,
+}
+"""The sessions by name: each takes how many turns it has."""
+
+NAMES_OF_SESSIONS: Sequence[str] = tuple(SESSIONS)

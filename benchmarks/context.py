@@ -1,0 +1,52 @@
+"""The economy of context: the sessions of `cases/sessions.py` alone, and where the cost of each contestant lies.
+
+`run.py --only context-coding` and so on measures the same; this prints the parts of the cost besides.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+
+from contestants import CACHE, CONTEXT, OURS, PEERS, CaseError
+from report import render_table
+from run import main as run
+
+PARTS = {
+    'head': 'tools and instructions',
+    'said': 'what users and the model said',
+    'calls': 'calls',
+    'results': 'results of tools',
+    'summary': 'summaries',
+    'output': 'output',
+    'summarizer': 'requests to summarize',
+}
+"""What a part of the cost is, by the end of its key."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure the sessions and print the tables; arguments are those of `run.py`."""
+    only = [word for case in CONTEXT for word in ('--only', case)]
+    code = run([*only, *arguments])
+    print(f'\n{render_parts(json.loads((CACHE / "results.json").read_text()))}')
+    return code
+
+
+def render_parts(samples: Mapping[str, Mapping[str, Sequence[float]]]) -> str:
+    """Return where the cost lies, as a table: thousands of tokens of input."""
+    columns = [each for each in (OURS, *PEERS) if f'{CONTEXT[0][8:]}_cost' in samples.get(each.key, {})]
+    rows = [['', *(each.name for each in columns)]]
+    for case in CONTEXT:
+        session = case.removeprefix('context-')
+        keys = {f'{session}_cost': f'{session}: cost'} | {f'{session}_cost_{end}': f'… {PARTS[end]}' for end in PARTS}
+        keys |= {f'{session}_largest': '(longest request)'}
+        rows += [[title, *(f'{samples[each.key][key][0]:,.0f}' for each in columns)] for key, title in keys.items()]
+    return render_table(rows)
+
+
+if __name__ == '__main__':
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except CaseError as error:
+        sys.exit(str(error))
