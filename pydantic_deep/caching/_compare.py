@@ -1,0 +1,150 @@
+"""Whether a request begins with all of the one before it, and if not, why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from operator import eq
+from typing import Final, TypeVar, cast
+
+from pydantic import JsonValue
+from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
+
+from pydantic_deep._canonical import JsonObject, canonical_message, canonical_request
+
+from ._events import Reason
+
+UNPROMPTED: Final = frozenset(
+    (
+        *('max_tokens', 'temperature', 'top_p', 'top_k', 'seed', 'presence_penalty', 'frequency_penalty'),
+        *('logit_bias', 'stop_sequences', 'service_tier', 'openai_service_tier', 'anthropic_service_tier'),
+        *('openai_user', 'openai_store', 'openai_logprobs', 'openai_top_logprobs', 'anthropic_metadata'),
+    )
+)
+"""Settings that no provider makes part of the prompt; any other, as `thinking` and `tool_choice`, changes what it has
+cached: https://platform.claude.com/docs/en/build-with-claude/prompt-caching#what-invalidates-the-cache"""
+
+_TOOL_OPTIONS: Final = ('output_tools', 'native_tools')
+"""Options of a canonical request that are tools too."""
+
+T = TypeVar('T')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A request, as far as the next one must begin with it; what nobody knows of an earlier turn is `None`."""
+
+    messages: list[ModelMessage]
+    instructions: str | None
+    model: str | None = None
+    settings: ModelSettings | None = None
+    parameters: ModelRequestParameters | None = None
+
+
+def find_break(before: Sent, after: Sent) -> tuple[Reason, str] | None:
+    """Return why a request does not begin with all of the one before it, and the detail; `None` if it does."""
+    if before.model is not None and before.model != after.model:
+        return 'model', f'{before.model}, then {after.model}'
+    return (
+        _compare_heads(before, after)
+        or _compare_instructions(before.instructions, after.instructions)
+        or _compare_messages(before.messages, after.messages)
+    )
+
+
+def sent_before(history: Sequence[ModelMessage]) -> Sent | None:
+    """Return the last request that a history tells of; `None` if it tells of none.
+
+    Its messages and instructions are known, and what other turns had besides is not.
+    """
+    for index in range(len(history) - 1, 0, -1):
+        if isinstance(history[index], ModelResponse):
+            messages = list(history[:index])
+            return Sent(messages=messages, instructions=instructions_of(messages))
+    return None
+
+
+def instructions_of(messages: Sequence[ModelMessage]) -> str | None:
+    """Return the instructions that a request was made with; `None` if its messages do not say."""
+    last = messages[-1] if messages else None
+    return last.instructions if isinstance(last, ModelRequest) else None
+
+
+def _compare_heads(before: Sent, after: Sent) -> tuple[Reason, str] | None:
+    """Compare what a request says besides messages and instructions, most cheaply where nothing is new."""
+    if before.parameters is None or after.parameters is None:
+        return None
+    if before.parameters == after.parameters and before.settings == after.settings:
+        return None
+    old, new = (canonical_request((), each.settings, each.parameters) for each in (before, after) if each.parameters)
+    for name in _TOOL_OPTIONS:
+        tools, others = (
+            cast('list[JsonValue]', old.options.get(name, [])),
+            cast('list[JsonValue]', new.options.get(name, [])),
+        )
+        if tools != others:
+            return 'tools', _describe_tools(tools, others)
+    if old.tools != new.tools:
+        return 'tools', _describe_tools(cast('list[JsonValue]', old.tools), cast('list[JsonValue]', new.tools))
+    shaping, others = _prompting(old.options), _prompting(new.options)
+    if shaping == others:
+        return None
+    names = sorted(key for key in {*shaping, *others} if shaping.get(key) != others.get(key))
+    return 'settings', f'changed: {", ".join(names)}'
+
+
+def _describe_tools(before: Sequence[JsonValue], after: Sequence[JsonValue]) -> str:
+    old, new = ({_name_of(tool): tool for tool in tools} for tools in (before, after))
+    gone, added = [name for name in old if name not in new], [name for name in new if name not in old]
+    changed = [name for name in old if name in new and old[name] != new[name]]
+    said = [('added', added), ('gone', gone), ('changed', changed)]
+    return '; '.join(f'{word}: {", ".join(names)}' for word, names in said if names) or 'in another order'
+
+
+def _name_of(tool: JsonValue) -> str:
+    """Return the name of a tool; one of a provider has only a kind."""
+    fields = cast('JsonObject', tool)
+    return str(fields['name'] if 'name' in fields else fields['kind'])
+
+
+def _prompting(options: JsonObject) -> JsonObject:
+    """Return the options that shape the prompt, those among the settings too."""
+    settings = cast('JsonObject', options.get('settings', {}))
+    rest = {key: value for key, value in options.items() if key not in ('settings', *_TOOL_OPTIONS)}
+    return rest | {key: value for key, value in settings.items() if key not in UNPROMPTED}
+
+
+def _compare_instructions(before: str | None, after: str | None) -> tuple[Reason, str] | None:
+    if before is None or before == after:
+        return None
+    same = _count_same(before, after or '', eq)
+    return 'instructions', f'{same:,} of {len(before):,} characters are as before'
+
+
+def _compare_messages(before: list[ModelMessage], after: list[ModelMessage]) -> tuple[Reason, str] | None:
+    begin, added = after[: len(before)], after[len(before) :]
+    if begin != before:  # of messages that are the same objects, Python looks into none
+        same = _count_same(before, begin, _is_same)
+        if same < len(before):
+            is_summary = same < len(after) and _has_summary(after[same])
+            what = 'is gone' if same >= len(after) else 'is replaced by a summary' if is_summary else 'changed'
+            return 'summarized' if is_summary else 'history', f'message {same + 1} of {len(before)} {what}'
+    if any(map(_has_summary, added)):
+        return 'summarized', 'by the provider, which is sent nothing from before it'
+    return None
+
+
+def _has_summary(message: ModelMessage) -> bool:
+    return any(isinstance(part, CompactionPart) for part in message.parts)
+
+
+def _is_same(before: ModelMessage, after: ModelMessage) -> bool:
+    return before is after or canonical_message(before) == canonical_message(after)
+
+
+def _count_same(before: Sequence[T], after: Sequence[T], is_same: Callable[[T, T], bool]) -> int:
+    """Return with how many equal items both begin."""
+    return sum(1 for _ in takewhile(bool, map(is_same, before, after)))

@@ -1,0 +1,308 @@
+"""When a request does not begin with all of the one before it, and what is said then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from pydantic_ai import Agent, Conversation, ModelRequestContext, RunContext, ToolDefinition
+from pydantic_ai.agent import AgentRunResult
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    CompactionPart,
+    InstructionPart,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    UserPromptPart,
+)
+from pydantic_ai.native_tools import WebSearchTool
+from pydantic_ai.settings import ModelSettings
+
+from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep.caching import CacheWatch, PrefixBrokenEvent, _compare
+from pydantic_deep.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+Change = Callable[[RunContext[Any], ModelRequestContext], None]
+
+
+class Changing(AbstractCapability[Any]):
+    """Changes the second request, and every one after it."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.requests = 0
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        self.requests += 1
+        if self.requests > 1:
+            self.change(ctx, request_context)
+        return request_context
+
+
+async def broken_by(change: Change, **options: Any) -> list[tuple[str, str]]:
+    """Return the events of a run of three requests, of which the second is changed."""
+    agent = Agent(
+        ScriptedModel(call('look'), call('look'), 'done'), capabilities=[Changing(change), CacheWatch()], **options
+    )
+
+    @agent.tool_plain
+    def look() -> str:
+        return 'seen'
+
+    return await events_of(agent, 'go')
+
+
+async def events_of(agent: Agent[Any, Any], prompt: str, **options: Any) -> list[tuple[str, str]]:
+    events: list[tuple[str, str]] = []
+    async with agent.run_stream_events(prompt, **options) as stream:
+        async for event in stream:
+            if isinstance(event, PrefixBrokenEvent):
+                events.append((event.reason, event.detail))
+    return events
+
+
+def nothing(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+    pass
+
+
+async def test_a_run_that_only_grows_breaks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert await broken_by(nothing) == []
+    assert caplog.messages == []
+
+
+async def test_another_model_is_a_reason() -> None:
+    def change(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+        request_context.model = ScriptedModel('done', model_name='other')
+
+    assert await broken_by(change) == [('model', 'scripted:scripted, then scripted:other')]
+
+
+def add_instruction(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+    parameters = request_context.model_request_parameters
+    parameters.instruction_parts = [InstructionPart('Be brief, now.')]
+
+
+async def test_other_instructions_are_a_reason_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+        events = await broken_by(add_instruction, instructions='Be brief.')
+
+    assert events == [('instructions', '8 of 9 characters are as before')]
+    assert caplog.messages == [
+        'A request breaks the prefix that its provider has cached: instructions (8 of 9 characters are as before).'
+    ]
+
+
+async def test_instructions_that_are_appended_break_nothing() -> None:
+    counted = iter(range(9))
+
+    class State(AbstractCapability[Any]):
+        id = 'state'
+
+        def get_instructions(self) -> Any:
+            def state(ctx: RunContext[Any]) -> InstructionPart:
+                return InstructionPart(f'State {next(counted)}', name='state', on_change='append')
+
+            return state
+
+    agent = Agent(ScriptedModel(call('look'), call('look'), 'done'), capabilities=[State(), CacheWatch()])
+
+    @agent.tool_plain
+    def look() -> str:
+        return 'seen'
+
+    assert await events_of(agent, 'go') == []
+
+
+def tool(name: str, description: str = '') -> ToolDefinition:
+    return ToolDefinition(name=name, description=description, parameters_json_schema={'type': 'object'})
+
+
+OLD = [tool('look'), tool('stare')]
+
+
+@pytest.mark.parametrize(
+    ('tools', 'detail'),
+    [
+        ([*OLD, tool('more')], 'added: more'),
+        (OLD[1:], 'gone: look'),
+        ([tool('look', 'Otherwise.'), OLD[1]], 'changed: look'),
+        ([tool('more'), tool('less')], 'added: more, less; gone: look, stare'),
+        (OLD[::-1], 'in another order'),
+    ],
+)
+async def test_other_tools_are_a_reason(tools: list[ToolDefinition], detail: str) -> None:
+    shown = iter([OLD, tools, tools])
+
+    class Shows(AbstractCapability[Any]):
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            request_context.model_request_parameters.function_tools = next(shown)
+            return request_context
+
+    agent = Agent(ScriptedModel(call('look'), call('look'), 'done'), capabilities=[Shows(), CacheWatch()])
+
+    @agent.tool_plain
+    def look() -> str:
+        return 'seen'
+
+    assert await events_of(agent, 'go') == [('tools', detail)]
+
+
+async def test_output_and_native_tools_are_tools() -> None:
+    def add_output(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+        request_context.model_request_parameters.output_tools = [tool('answer')]
+
+    def add_native(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+        request_context.model_request_parameters.native_tools = [WebSearchTool()]
+
+    assert await broken_by(add_output) == [('tools', 'added: answer')]
+    assert await broken_by(add_native) == [('tools', 'added: web_search')]
+
+
+def settings(**changed: Any) -> Change:
+    def change(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+        request_context.model_settings = cast('ModelSettings', {**(request_context.model_settings or {}), **changed})
+
+    return change
+
+
+async def test_settings_that_shape_the_prompt_are_a_reason() -> None:
+    events = await broken_by(settings(thinking='high', tool_choice='none', temperature=0.5))
+
+    assert events == [('settings', 'changed: thinking, tool_choice')]
+
+
+async def test_settings_that_do_not_shape_the_prompt_break_nothing() -> None:
+    assert await broken_by(settings(temperature=0.5, max_tokens=9, extra_headers={'a': 'b'}, seed=1)) == []
+
+
+def rewrite(change: Callable[[list[ModelMessage]], list[ModelMessage]]) -> Change:
+    def change_messages(ctx: RunContext[Any], request_context: ModelRequestContext) -> None:
+        ctx.messages[:] = request_context.messages = change(list(request_context.messages))
+
+    return change_messages
+
+
+def prompt(text: str, instructions: str | None = None) -> ModelRequest:
+    return ModelRequest([UserPromptPart(text)], instructions=instructions)
+
+
+async def test_a_message_that_changed_is_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+        events = await broken_by(rewrite(lambda messages: [prompt('other'), *messages[1:]]))
+
+    assert events[0] == ('history', 'message 1 of 1 changed')
+    assert len(caplog.messages) == len(events)
+
+
+async def test_a_message_that_went_is_a_reason() -> None:
+    agent = Agent(ScriptedModel('done'), capabilities=[CacheWatch(), Cut()])
+    history = [prompt('a'), ModelResponse([TextPart('b')]), prompt('c'), ModelResponse([TextPart('d')])]
+
+    assert await events_of(agent, 'more', message_history=history) == [('history', 'message 2 of 3 is gone')]
+
+
+class Cut(AbstractCapability[Any]):
+    """Sends the first message only, with what is asked last."""
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        ctx.messages[:] = request_context.messages = [request_context.messages[0]]
+        return request_context
+
+
+async def test_a_summary_is_meant_and_a_reason_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    summary = ModelRequest([CompactionPart(content='what was')])
+    done = False
+
+    def summarize(messages: list[ModelMessage]) -> list[ModelMessage]:
+        nonlocal done
+        done, was_done = True, done
+        return messages if was_done else [summary, *messages[1:]]
+
+    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+        events = await broken_by(rewrite(summarize))
+
+    assert events == [('summarized', 'message 1 of 1 is replaced by a summary')]
+    assert caplog.messages == []
+
+
+async def test_a_summary_by_the_provider_is_one_too() -> None:
+    compacted = ModelResponse([CompactionPart(content=None, id='c', provider_name='openai'), TextPart('ok')])
+    agent = Agent(ScriptedModel('done'), capabilities=[CacheWatch()])
+
+    events = await events_of(agent, 'more', message_history=[prompt('a'), compacted])
+
+    assert events == [('summarized', 'by the provider, which is sent nothing from before it')]
+
+
+async def test_the_next_turn_goes_on_from_json_without_a_false_alarm() -> None:
+    agent = create_deep_agent(ScriptedModel(call('ls'), 'one', call('ls'), 'two'), capabilities=[CacheWatch()])
+    deps = DeepAgentDeps()
+    first = await agent.run('go', deps=deps)
+    history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(first.all_messages()))
+
+    assert await events_of(agent, 'again', message_history=history, deps=deps) == []
+
+
+async def test_the_next_turn_with_other_instructions_is_told() -> None:
+    first = await Agent(ScriptedModel('one'), instructions='Be brief.').run('go')
+    other = Agent(ScriptedModel('two'), instructions='Be long.', capabilities=[CacheWatch()])
+
+    events = await events_of(other, 'again', conversation=first.conversation)
+
+    assert events == [('instructions', '3 of 9 characters are as before')]
+
+
+async def test_a_history_that_does_not_say_its_instructions_is_no_reason() -> None:
+    agent = Agent(ScriptedModel('two'), instructions='Be long.', capabilities=[CacheWatch()])
+
+    assert await events_of(agent, 'again', message_history=[prompt('a'), ModelResponse([TextPart('b')])]) == []
+
+
+@pytest.mark.parametrize(
+    'history', [[ModelResponse([TextPart('b')])], [prompt('a', 'Be long.'), prompt('b', 'Be long.')]]
+)
+async def test_a_history_without_an_answer_to_a_request_tells_of_none(history: list[ModelMessage]) -> None:
+    agent = Agent(ScriptedModel('two'), instructions='Be brief.', capabilities=[CacheWatch()])
+
+    assert await events_of(agent, 'again', message_history=history) == []
+
+
+async def test_two_runs_of_one_agent_know_nothing_of_each_other() -> None:
+    agent = Agent(ScriptedModel('one', 'two'), capabilities=[CacheWatch()])
+
+    assert await events_of(agent, 'first') == []
+    assert await events_of(agent, 'second') == []
+
+
+async def test_messages_that_are_the_same_are_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(_compare, 'canonical_message', looked.append)
+    monkeypatch.setattr(_compare, 'canonical_request', looked.append)
+
+    assert await broken_by(nothing) == []
+    assert looked == []
+
+
+async def test_what_the_watch_sees_changes_nothing() -> None:
+    def make(*capabilities: Any) -> Agent[None, str]:
+        return Agent(ScriptedModel('one'), capabilities=list(capabilities))
+
+    watched: AgentRunResult[str] = await make(CacheWatch()).run('go', conversation=Conversation(conversation_id='a'))
+    plain: AgentRunResult[str] = await make().run('go', conversation=Conversation(conversation_id='a'))
+
+    assert [[part.part_kind for part in message.parts] for message in watched.all_messages()] == [
+        [part.part_kind for part in message.parts] for message in plain.all_messages()
+    ]
