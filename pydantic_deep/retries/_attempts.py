@@ -111,7 +111,8 @@ class Attempts:
 
     def _records(self, error: Exception, reason: str, partial: ModelResponse | None) -> list[ModelRequestAttempt]:
         """Return the record of the attempt that failed, after those that a `FallbackModel` made within it."""
-        before = error.attempts if isinstance(error, FallbackExceptionGroup) else partial and partial.failed_attempts
+        if isinstance(error, FallbackExceptionGroup):
+            return list(error.attempts)
         attempt = ModelRequestAttempt(
             model_name=(partial and partial.model_name) or self.model.model_name,
             provider_name=(partial and partial.provider_name) or self.model.system,
@@ -121,7 +122,7 @@ class Attempts:
             duration=timedelta(seconds=self.policy.clock() - self._begun_at),
             usage=_billed(partial),
         )
-        return [*(before or ()), attempt]
+        return [*((partial and partial.failed_attempts) or ()), attempt]
 
     def _give_up(self, error: Exception, why: str) -> None:
         """Say in the error how often was asked."""

@@ -18,6 +18,6 @@ class ModelRetriedEvent(CapabilityEvent, namespace='retries', name='retried'):
     delay_seconds: float
     """How long is waited before it."""
     is_void: bool
-    """Whether pieces of the failed answer were told before this event, since the step began. Whoever shows them takes
-    them back: the next parts begin at index 0 again, and the response of the step has none of the old ones.
+    """Whether pieces of the failed answer were told before this event. Whoever shows them takes them back: the answer
+    begins anew, at the index of its first part, and the response of the step will have none of the old pieces.
     """

@@ -127,6 +127,8 @@ class _RetriedStream(StreamedResponse):
             try:
                 async with self.open_stream() as source:
                     self._source = source
+                    if self._cancelled:  # while it was being opened
+                        await source.cancel()
                     async for event in source:
                         for told in self._told(event):
                             yield told

@@ -97,9 +97,9 @@ class _FaultyStream(PlayedStream):
     """Tells an answer, and then fails."""
 
     error: Exception | None = field(kw_only=True)
-    cancelled_by_user: bool = field(default=False, init=False)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
+        self.state, self.provider_details = self.response.state, self.response.provider_details
         async for event in super()._get_event_iterator():
             if self._cancelled:  # the connection is gone
                 return
@@ -108,10 +108,8 @@ class _FaultyStream(PlayedStream):
             raise self.error
 
     def get(self) -> ModelResponse:
-        """Return what came: the state 'suspended' of a response is that of its stream."""
-        self.state = self.response.state
-        self.provider_details = self.response.provider_details
-        return super().get()
+        """Return what came, with what a `FallbackModel` has written on the stream."""
+        return replace(super().get(), failed_attempts=self.failed_attempts)
 
 
 @dataclass

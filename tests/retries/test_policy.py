@@ -1,0 +1,178 @@
+"""What is worth another attempt, and how long to wait before it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    FallbackExceptionGroup,
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelOverloadedError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestRejectedError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+)
+from pydantic_ai.messages import ModelResponse, TextPart
+
+from pydantic_deep.retries import CutAnswerError, Retries
+from pydantic_deep.retries._policy import (
+    FINISH_REASON_PROVIDERS,
+    Policy,
+    asked_seconds,
+    backoff_seconds,
+    is_cut,
+    reason_to_retry,
+)
+from pydantic_deep.testing import ScriptExhaustedError
+
+from .conftest import Waits, whole
+
+
+def http(kind: type[ModelAPIError] | None, status: int, **headers: str) -> ModelHTTPError:
+    """Return an error as pydantic-ai raises it for an answer with a status."""
+    named = {name.replace('_', '-'): value for name, value in headers.items()}
+    return ModelHTTPError.for_category(kind, status_code=status, model_name='m', body='secret', headers=named)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ('error', 'reason'),
+    [
+        (http(ModelRateLimitError, 429), 'rate limited (429)'),
+        (http(ModelOverloadedError, 529), 'overloaded (529)'),
+        (http(ModelUnavailableError, 503), 'unavailable (503)'),
+        (http(ModelServerError, 500), 'server error (500)'),
+        (http(None, 408), 'timed out (408)'),
+        (http(None, 409), 'conflict (409)'),
+        (http(None, 418, x_should_retry='true'), 'failed (418)'),
+        (ModelOverloadedError('m', 'secret', in_stream=True), 'overloaded'),
+        (ModelConnectionError('m', 'secret'), 'connection lost'),
+        (ModelTimeoutError('m', 'secret'), 'timed out'),
+        (CutAnswerError('m', 'openai'), 'the answer was cut'),
+        (ModelAPIError('m', 'secret'), 'unreadable answer'),
+        (UnexpectedModelBehavior('secret'), 'unreadable answer'),
+    ],
+)
+def test_what_passes_is_worth_another_attempt_and_is_said_without_contents(error: Exception, reason: str) -> None:
+    assert reason_to_retry(error) == reason
+
+
+@pytest.mark.parametrize(
+    'error',
+    [
+        http(ModelRequestRejectedError, 400),
+        http(ModelAuthenticationError, 401),
+        http(ModelNotFoundError, 404),
+        http(ModelContextWindowExceededError, 400),
+        http(ModelQuotaExceededError, 429),
+        http(ModelRequestRejectedError, 400, x_should_retry='true'),
+        http(ModelRateLimitError, 429, x_should_retry='false'),
+        http(None, 418),
+        ModelRequestTimeout('m', 5),
+        ContentFilterError('blocked'),
+        UsageLimitExceeded('enough'),
+        ValueError('something else'),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_would_fail_again_is_not(error: Exception) -> None:
+    assert reason_to_retry(error) is None
+
+
+def group(*errors: Exception) -> FallbackExceptionGroup:
+    return FallbackExceptionGroup('All models failed', errors)
+
+
+def test_when_every_model_failed_one_that_may_recover_is_enough() -> None:
+    rejected, busy = http(ModelRequestRejectedError, 400), http(ModelOverloadedError, 529)
+    assert reason_to_retry(group(rejected, busy)) == 'every model failed, one of them: overloaded (529)'
+    assert reason_to_retry(group(rejected, rejected)) is None
+
+
+def test_the_provider_says_how_long_to_wait() -> None:
+    slow, soon = http(ModelRateLimitError, 429, retry_after='40'), http(ModelRateLimitError, 429, retry_after_ms='1500')
+    refused = http(ModelRequestRejectedError, 400, retry_after='1')
+    assert asked_seconds(slow) == 40
+    assert asked_seconds(soon) == 1.5
+    assert asked_seconds(group(slow, soon, refused, http(ModelServerError, 500))) == 1.5
+    assert asked_seconds(group(http(ModelServerError, 500))) is None
+    assert asked_seconds(UnexpectedModelBehavior('x')) is None
+
+
+def test_waits_double_up_to_half_a_minute() -> None:
+    assert [backoff_seconds(attempt) for attempt in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert backoff_seconds(10_000) == 30
+
+
+WHOLE = whole('hello')
+
+
+@pytest.mark.parametrize('provider', sorted(FINISH_REASON_PROVIDERS))
+def test_a_stream_without_a_finish_reason_was_cut(provider: str) -> None:
+    response = replace(WHOLE, provider_name=provider)
+    assert not is_cut(response, FINISH_REASON_PROVIDERS)
+    assert is_cut(replace(response, provider_details=None), FINISH_REASON_PROVIDERS)
+    assert is_cut(replace(response, provider_details={'timestamp': 1}), FINISH_REASON_PROVIDERS)
+
+
+@pytest.mark.parametrize(
+    'response',
+    [
+        ModelResponse(parts=[TextPart('of a function')], model_name='function'),
+        replace(WHOLE, provider_name='ollama', provider_details=None),
+        replace(WHOLE, provider_details={'refusal': 'no'}, finish_reason='content_filter'),
+        replace(WHOLE, provider_details=None, state='suspended'),
+        replace(WHOLE, provider_details=None, state='interrupted'),
+    ],
+    ids=['no provider', 'a provider that may send none', 'refused', 'goes on at the provider', 'stopped by the user'],
+)
+def test_no_other_response_is_taken_for_cut(response: ModelResponse) -> None:
+    assert not is_cut(response, FINISH_REASON_PROVIDERS)
+
+
+def test_an_untyped_error_is_one_of_the_wire_only_where_the_wire_is_known(waits: Waits) -> None:
+    policy = Policy(
+        attempts=3,
+        max_seconds=1,
+        finish_reason_from=FINISH_REASON_PROVIDERS,
+        sleep=waits.sleep,
+        random=lambda: 0.5,
+        clock=waits.clock.monotonic,
+    )
+    assert policy.reason_for(AssertionError(), system='anthropic') == 'unreadable answer'
+    assert policy.reason_for(AttributeError('x'), system='fallback:groq,openai') == 'unreadable answer'
+    assert policy.reason_for(AssertionError(), system='function') is None
+    assert policy.reason_for(ScriptExhaustedError(1, []), system='openai') is None
+    assert policy.wait_seconds(ModelAPIError('m', 'x'), attempt=3) == 1.0
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'attempts': 0}, '`attempts` is 0'),
+        ({'max_seconds': -1.0}, '`max_seconds` is -1.0'),
+        ({'finish_reason_from': 'openai'}, "`finish_reason_from` is 'openai'"),
+    ],
+)
+def test_limits_that_allow_nothing_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Retries(**options)  # type: ignore[arg-type]
+
+
+def test_the_error_of_a_cut_answer_goes_through_pickle() -> None:
+    error = pickle.loads(pickle.dumps(CutAnswerError('gpt-5.2', 'openai')))
+    assert (error.model_name, error.provider_name, error.phase, error.in_stream) == ('gpt-5.2', 'openai', 'read', True)
+    assert "leave 'openai' out of" in str(error)

@@ -1,0 +1,217 @@
+"""Runs with the room: what consumers are told, what is counted, and what its neighbours see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import anyio
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.exceptions import ModelRequestTimeout
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelMessage,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    ToolCallPart,
+)
+from pydantic_ai.run import AgentRun, AgentRunResultEvent
+from pydantic_ai.settings import ModelSettings
+
+from pydantic_deep import DeepAgentDeps, VersionedAgent, open_store
+from pydantic_deep.retries import CutAnswerError, ModelRetriedEvent, Retries
+from pydantic_deep.subagents import Subagent, SubagentEvent, Subagents
+from pydantic_deep.testing import ScriptedModel, call
+
+from .conftest import FaultyModel, Waits, cut, lost, whole
+
+pytestmark = pytest.mark.anyio
+
+TEXT = TextPart('one two three')
+CALL = ToolCallPart('ring', {}, tool_call_id='ring-1')
+
+
+def ringing(model: FaultyModel, *capabilities: Retries) -> tuple[Agent[None, str], list[str]]:
+    """Return an agent whose tool counts its runs."""
+    agent = Agent(model, capabilities=capabilities, name='ringing')
+    rings: list[str] = []
+
+    @agent.tool_plain
+    def ring() -> str:
+        rings.append('ring')
+        return 'rang'
+
+    return agent, rings
+
+
+def without_times(messages: list[ModelMessage]) -> list[object]:
+    return [[(part.part_kind, getattr(part, 'content', None)) for part in message.parts] for message in messages]
+
+
+async def stream_all(run: AgentRun[None, str]) -> None:
+    """Run all nodes, those that ask the model in a stream."""
+    async for node in run:
+        if Agent.is_model_request_node(node):
+            async with node.stream(run.ctx) as stream:
+                async for _ in stream:
+                    pass
+
+
+async def run_all(run: AgentRun[None, str]) -> None:
+    """Run all nodes, those that ask the model at once."""
+    async for _ in run:
+        pass
+
+
+async def test_a_run_that_is_not_streamed(waits: Waits) -> None:
+    agent, rings = ringing(FaultyModel(lost(), whole(CALL), lost(), lost(), whole(TEXT)), waits.retries())
+    result = await agent.run('go')
+    assert (result.output, rings, result.usage.requests) == ('one two three', ['ring'], 2)
+
+
+async def test_a_run_by_nodes(waits: Waits) -> None:
+    agent, rings = ringing(FaultyModel((cut(CALL), lost()), cut(CALL), whole(CALL), whole(TEXT)), waits.retries())
+    async with agent.iter('go') as run:
+        await stream_all(run)
+    assert run.result is not None
+    assert (run.result.output, rings) == ('one two three', ['ring'])
+
+
+async def test_a_streamed_run_ends_with_the_whole_answer(waits: Waits) -> None:
+    agent, rings = ringing(FaultyModel(cut(CALL), whole(CALL), cut('one tw'), whole(TEXT)), waits.retries())
+    async with agent.run_stream('go') as stream:
+        outputs = [output async for output in stream.stream_output(debounce_by=None)]
+    assert outputs[-1] == await stream.get_output() == 'one two three'
+    assert rings == ['ring']
+
+
+async def test_the_history_is_that_of_a_run_without_faults(waits: Waits) -> None:
+    smooth, _ = ringing(FaultyModel(whole(CALL), whole(TEXT)))
+    faulty, rings = ringing(
+        FaultyModel((cut(CALL), lost()), cut('some', CALL), whole(CALL), cut(TEXT), lost(), whole(TEXT)),
+        waits.retries(),
+    )
+    expected = await smooth.run('go')
+    async with faulty.run_stream_events('go') as events:
+        results = [event.result async for event in events if isinstance(event, AgentRunResultEvent)]
+    assert without_times(results[0].all_messages()) == without_times(expected.all_messages())
+    assert rings == ['ring']
+
+
+async def test_a_retry_is_told_before_what_follows_it(waits: Waits) -> None:
+    agent, _ = ringing(FaultyModel(lost(), (cut(TEXT), lost()), whole(TEXT)), waits.retries())
+    events: list[AgentStreamEvent] = []
+    async with agent.run_stream_events('go') as stream:
+        events += [event async for event in stream if not isinstance(event, AgentRunResultEvent)]
+    told = [event for event in events if isinstance(event, ModelRetriedEvent)]
+    assert [(event.attempt, event.attempts, event.is_void, event.delay_seconds) for event in told] == [
+        (2, 3, False, 0.5),
+        (3, 3, True, 1.0),
+    ]
+    assert {(event.reason, event.capability_id) for event in told} == {('unreadable answer', 'retries')}
+    at = events.index(told[1])
+    assert isinstance(events[at + 1], PartStartEvent)
+    assert sum(isinstance(event, PartDeltaEvent) for event in events[:at]) == 2
+
+
+async def test_what_failed_attempts_were_billed_counts_in_the_usage_of_the_run(waits: Waits) -> None:
+    agent, _ = ringing(FaultyModel(cut(TEXT), cut(TEXT), whole(TEXT)), waits.retries())
+    async with agent.run_stream_events('go') as events:
+        results = [event.result async for event in events if isinstance(event, AgentRunResultEvent)]
+    assert (results[0].usage.input_tokens, results[0].usage.requests) == (21, 1)
+
+
+async def test_it_counts_also_where_no_attempt_has_brought_an_answer(waits: Waits) -> None:
+    # Anthropic's answers come in streams also where the run is not streamed.
+    half = replace(cut(TEXT), provider_name='anthropic')
+    agent, _ = ringing(FaultyModel(half, lost(), half), waits.retries())
+    async with agent.iter('go') as run:
+        with pytest.raises(CutAnswerError):
+            await run_all(run)
+    assert run.usage.input_tokens == 14
+
+    agent, _ = ringing(FaultyModel(half, lost(), half), waits.retries())
+    async with agent.iter('go') as run:
+        with pytest.raises(CutAnswerError):
+            await stream_all(run)
+    assert run.usage.input_tokens == 14
+
+
+async def test_the_timeout_of_a_request_ends_all_its_attempts(waits: Waits) -> None:
+    async def for_ever(seconds: float) -> None:
+        waits.seconds.append(seconds)
+        await anyio.sleep_forever()
+
+    settings = ModelSettings(request_timeout=0.01)
+    for streamed in (False, True):
+        agent, _ = ringing(FaultyModel(lost(), whole(TEXT)), waits.retries(sleep=for_ever))
+        async with agent.iter('go', model_settings=settings) as run:
+            with pytest.raises(ModelRequestTimeout):
+                await (stream_all if streamed else run_all)(run)
+    assert waits.seconds == [0.5, 0.5]
+
+
+async def test_two_runs_of_one_agent_are_told_of_their_own_retries(waits: Waits) -> None:
+    agent, _ = ringing(FaultyModel(lost(), whole(TEXT), whole(TEXT)), waits.retries())
+    counts: list[int] = []
+    for _ in range(2):
+        async with agent.run_stream_events('go') as events:
+            counts.append(len([event async for event in events if isinstance(event, ModelRetriedEvent)]))
+    assert counts == [1, 0]
+
+
+async def test_a_subagent_has_the_policy_of_its_parent(waits: Waits) -> None:
+    child = Subagent('child', 'x', model=FaultyModel(lost(), whole(TEXT)))
+    parent = Agent(
+        ScriptedModel(call('task', subagent='child', description='work'), 'done'),
+        deps_type=DeepAgentDeps,
+        capabilities=[Subagents([child]), waits.retries()],
+    )
+    async with parent.run_stream_events('go', deps=DeepAgentDeps()) as events:
+        raised = [event.event async for event in events if isinstance(event, SubagentEvent)]
+    assert len([event for event in raised if isinstance(event, ModelRetriedEvent)]) == 1
+    assert waits.seconds == [0.5]
+
+
+async def test_a_turn_that_is_replayed_asks_nobody_and_waits_for_nothing(waits: Waits) -> None:
+    # Recorded without the room, with answers that it would refuse.
+    recorded, _ = ringing(FaultyModel(cut(CALL), cut(TEXT)))
+    model = FaultyModel()
+    again, rings = ringing(model, waits.retries())
+    async with open_store('memory:') as store:
+        version = await (await VersionedAgent(recorded, store).create()).advance('go')
+        replay = await (await VersionedAgent(again, store).load(version.id)).replay()
+    assert replay
+    assert (model.asked, rings, waits.seconds) == (0, [], [])
+
+
+async def test_a_version_has_the_whole_answers_only(waits: Waits) -> None:
+    smooth, _ = ringing(FaultyModel(whole(CALL), whole(TEXT)))
+    faulty, rings = ringing(FaultyModel(lost(), whole(CALL), lost(), whole(TEXT)), waits.retries())
+    histories: list[list[object]] = []
+    async with open_store('memory:') as store:
+        for agent in (smooth, faulty):
+            version = await (await VersionedAgent(agent, store).create()).advance('go')
+            histories.append(without_times(await version.messages()))
+    assert histories[0] == histories[1]
+    assert rings == ['ring']
+
+
+async def test_outside_of_a_run_nobody_is_told(waits: Waits) -> None:
+    half = replace(cut(TEXT), provider_name='anthropic')
+    model = waits.retries(attempts=2).get_wrapper_model(FaultyModel(lost(), whole(TEXT), half, half))
+    assert model is not None
+    agent = Agent(model)
+    assert (await agent.run('go')).output == 'one two three'
+    with pytest.raises(CutAnswerError):
+        await agent.run('go')
+
+
+async def test_an_error_that_does_not_pass_is_raised_with_its_note(waits: Waits) -> None:
+    agent, _ = ringing(FaultyModel(lost(), ValueError('no')), waits.retries())
+    with pytest.raises(ValueError, match='no') as caught:
+        await agent.run('go')
+    assert caught.value.__notes__ == [
+        'pydantic-deep: attempt 2 at this request was the last, after: unreadable answer; this is none that passes.'
+    ]
