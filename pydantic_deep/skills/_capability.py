@@ -13,9 +13,10 @@ from typing import cast
 from pydantic_ai import AgentToolset, RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed, UserError
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from pydantic_deep._neighbours import Gates, neighbours
+from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendProtocol
@@ -25,7 +26,7 @@ from ._allowed import is_allowed
 from ._backend import BackendScan
 from ._discovery import Found, find_skill
 from ._files import BACKEND_FAILURES, load_body, place_of
-from ._history import loaded_names
+from ._history import ROOM_ID, carried_over, loaded_names
 from ._host_paths import file_paths
 from ._library import Library, Shelf, sort_sources
 from ._render import render_unknown
@@ -73,7 +74,7 @@ class Skills(AbstractCapability[object]):
     skills: Sequence[SkillSource] = ()
     """Directories with skills, `Skill` objects, and `BackendSkills`. Of two skills of one name that of the nearer
     scope is used (code, project, user, bundled), then that of the earlier source, those of the backend last."""
-    id: str | None = field(default='skills', kw_only=True)
+    id: str | None = field(default=ROOM_ID, kw_only=True)
     max_catalog_tokens: int = field(default=MAX_CATALOG_TOKENS, kw_only=True)
     """The size of the catalogue, at four characters a token. What does not fit is shortened, then left out."""
     _library: Library = field(init=False, repr=False, compare=False)
@@ -97,6 +98,10 @@ class Skills(AbstractCapability[object]):
         given = [cast('Skills', capability) for capability in capabilities]
         skills = [source for capability in given for source in capability.skills]
         return cls(skills, id=given[-1].id, max_catalog_tokens=given[-1].max_catalog_tokens)
+
+    def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
+        """Return the names of the skills whose instructions a summary replaces."""
+        return carried_over(replaced)
 
     async def catalog(self) -> SkillCatalog:
         """Return the skills of code and of this machine with their diagnostics; those of backends are a run's.

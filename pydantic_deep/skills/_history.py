@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import cast
 
+from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
+from pydantic_deep._replaced import CarriedOver, carried_state
+
 TOOL_NAME = 'load_skill'
+
+ROOM_ID = 'skills'
+"""The `id` of the room, under which a summary keeps names."""
 
 SKILL_KEY = 'skill'
 """The key of a tool result's metadata that says which skill's instructions it holds."""
@@ -22,6 +28,18 @@ _HEAD_CHARS = 200
 def loaded_names(messages: Sequence[ModelMessage]) -> set[str]:
     """Return the names of the skills whose instructions a conversation has loaded."""
     return {name for _, metadata in _loads(messages) if isinstance(name := metadata.get(SKILL_KEY), str)}
+
+
+def carried_over(replaced: Sequence[ModelMessage]) -> CarriedOver:
+    """Return what a summary has of skills: their names, those of an earlier summary included.
+
+    Not their instructions: the model loads again what it still needs. Until then nothing is allowed by them.
+    """
+    before = cast('list[str]', carried_state(replaced, ROOM_ID) or [])
+    names = sorted({*before, *loaded_names(replaced)})
+    if not names:
+        return CarriedOver(text='')
+    return CarriedOver(text=f'Skills loaded before: {", ".join(names)}.', state=cast('list[JsonValue]', names))
 
 
 def is_loaded(messages: Sequence[ModelMessage], name: str, digest: str, body: str) -> bool:

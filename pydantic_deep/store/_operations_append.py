@@ -1,5 +1,7 @@
 """The operation that puts messages on a branch, or on a new one if somebody was faster."""
 
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -70,13 +72,16 @@ def _fork(asked: Append, origin: BranchRecord, number: int, now: int) -> Operati
         created_at=now,
     )
     conversation = _keys.pack_id(branch.conversation_id)
+    name = asked.fork_name or ''
     count = 0
     if asked.fork_name is None:
-        rows = yield Statement('SELECT COUNT(*) FROM branch WHERE conversation_id = ?1', (conversation,))
-        count = integer(rows[0][0])
+        told_anew = '' if asked.rewrites is None else ' AND rewrites IS NOT NULL'
+        sql = f'SELECT COUNT(*) FROM branch WHERE conversation_id = ?1{told_anew}'
+        count = integer((yield Statement(sql, (conversation,)))[0][0]) + (asked.rewrites is not None)
     while True:
         count += 1
-        name = asked.fork_name or f'branch-{count}'
+        if asked.fork_name is None:
+            name = f'branch-{count}' if asked.rewrites is None else f'{_line(origin)}.{count}'
         row = (
             *(_keys.pack_id(branch.id), conversation, name, None if begins_anew else number, branch.fork_seq),
             *(branch.tip_seq, None if asked.rewrites is None else number, asked.rewrites, now),
@@ -89,3 +94,8 @@ def _fork(asked: Append, origin: BranchRecord, number: int, now: int) -> Operati
             raise ValueError(f'There is a branch {branch.id!r} already. Make a new id.')
         if asked.fork_name is not None:
             raise BranchExistsError(asked.fork_name)
+
+
+def _line(branch: BranchRecord) -> str:
+    """Return the name of the line of messages that a branch tells: told anew, `main` is `main.2`, then `main.3`."""
+    return branch.name.rpartition('.')[0] if branch.rewrites_id is not None and '.' in branch.name else branch.name

@@ -265,6 +265,7 @@ class StoreSuite:
         branch = committed.branch
         assert branch is not None
         assert (branch.parent_id, branch.rewrites_id, branch.rewrites_seq) == (None, main.branch_id, 2)
+        assert branch.name == 'main.2'
         found = await dialogue.store.messages(branch.id, branch.tip_seq)
         assert [(each.id, each.body) for each in found] == [(known.id, b'1'), (shared[1].id, b'new')]
         with pytest.raises(ValueError, match='no message'):

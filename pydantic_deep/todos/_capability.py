@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._notice import Notice
+from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
 
-from ._history import HEADING, last_known, last_written
+from ._history import HEADING, ROOM_ID, carried_over, last_known, last_written
 from ._render import render_todos
 from ._toolset import TodoList, function_toolset
 from ._types import HasTodos, Todo
@@ -28,7 +31,7 @@ class Todos(AbstractCapability[object]):
     conversation, so the prefix that a provider has cached stays as it is.
     """
 
-    id: str | None = 'todos'
+    id: str | None = ROOM_ID
     instructions: str = INSTRUCTIONS
     """What the model is told about planning."""
     _notice: Notice = field(default_factory=lambda: Notice(heading=HEADING, known=''), init=False, repr=False)
@@ -56,6 +59,10 @@ class Todos(AbstractCapability[object]):
         """Tell the model of a list that it has not written itself."""
         self._notice.tell(ctx, render_todos(self._list.todos))
         return request_context
+
+    def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
+        """Return the list: a summary takes the place of the calls that wrote it."""
+        return carried_over(self._list_of(ctx).todos)
 
     def _list_of(self, ctx: RunContext[object]) -> TodoList:
         """Return the list of this run: that of the deps which its tools see, if they have one."""

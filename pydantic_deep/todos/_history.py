@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._notice import noticed
+from pydantic_deep._replaced import CarriedOver, carried_state
 
 from ._render import render_todos
 from ._toolset import TOOL_NAME, Item
@@ -17,18 +18,38 @@ HEADING = 'Todos:'
 """The first line of a notice of todos."""
 
 _ARGUMENTS = TypeAdapter(dict[str, list[Item]])
+_ITEMS = TypeAdapter(list[Item])
+
+ROOM_ID = 'todos'
+"""The `id` of the room, under which a summary keeps the list."""
 
 
 def last_written(messages: Sequence[ModelMessage]) -> list[Todo]:
-    """Return what the last `write_todos` call that succeeded has written; nothing if there is none."""
+    """Return what the last `write_todos` call that succeeded has written; nothing if there is none.
+
+    Where a summary has taken its place, it is what that carries over.
+    """
     written = (said for said in _statements(messages) if not isinstance(said, str))
-    return next(written, list[Todo]())
+    return next(written, None) or _carried(messages)
 
 
 def last_known(messages: Sequence[ModelMessage]) -> str:
-    """Return the list as the model knows it, rendered: by its own last call, or by a later notice."""
-    said = next(_statements(messages), '')
-    return said if isinstance(said, str) else render_todos(said)
+    """Return the list as the model knows it, rendered: by its own last call, by a later notice, or by a summary."""
+    said = next(_statements(messages), None)
+    return said if isinstance(said, str) else render_todos(_carried(messages) if said is None else said)
+
+
+def carried_over(todos: Sequence[Todo]) -> CarriedOver:
+    """Return what a summary has of a list: what the model is told, and the list."""
+    if not todos:
+        return CarriedOver(text='')
+    items: list[JsonValue] = [{'content': todo.content, 'status': todo.status} for todo in todos]
+    return CarriedOver(text=f'{HEADING}\n{render_todos(todos)}', state=items)
+
+
+def _carried(messages: Sequence[ModelMessage]) -> list[Todo]:
+    state = carried_state(messages, ROOM_ID)
+    return [] if state is None else [Todo(**item) for item in _ITEMS.validate_python(state)]
 
 
 def _statements(messages: Sequence[ModelMessage]) -> Iterator[str | list[Todo]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import CompactionPart, ModelRequest, ModelResponse, ToolReturnPart
 
 from pydantic_deep.store import CallRecord, RunRecord, Store, VersionFilter
 
@@ -13,6 +13,7 @@ from ._ledger import result_of
 from ._messages import decode_messages
 from ._recording import CallKey
 from ._replayed import RecordedResponse, Replayed
+from ._rewritten import earlier_records, summaries_since
 
 _BASE = ''
 """Stands for the response that a run goes on from."""
@@ -55,33 +56,43 @@ async def load_attempts(store: Store, run: RunRecord) -> tuple[Replayed, dict[Ca
     ones know the rest.
     """
     responses: list[RecordedResponse] = []
+    summaries: list[CompactionPart] = []
     settled: dict[CallKey, CallRecord] = {}
     for attempt in await attempts_of(store, run):
-        newer, calls = await _load(store, attempt)
+        newer, calls, made = await _load(store, attempt)
+        summaries = [*made, *summaries[len(made) :]]
         both = [_joined(old, new) for old, new in zip(responses, newer, strict=False)]
         responses = [*both, *responses[len(both) :], *newer[len(both) :]]
         _settle(settled, calls)
-    return Replayed(run_id=run.id, responses=responses), settled
+    return Replayed(run_id=run.id, responses=responses, summaries=summaries), settled
 
 
 async def load_replayed(store: Store, run: RunRecord) -> tuple[Replayed, dict[str, CallRecord]]:
     """Return the responses that a run had, and by their ids the calls of the response that it went on from."""
-    responses, calls = await _load(store, run)
+    responses, calls, summaries = await _load(store, run)
     own = {response.id for response in responses}
     before = {call.tool_call_id: call for call in calls if call.response_id not in own}
-    return Replayed(run_id=run.id, responses=responses), before
+    return Replayed(run_id=run.id, responses=responses, summaries=summaries), before
 
 
-async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord]]:
-    """Return the responses that a run had, and all its calls: also those of the response that it went on from."""
+async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord], list[CompactionPart]]:
+    """Return the responses that a run had, all its calls, also those of the response that it went on from, and the
+    summaries that it made: what they replaced of its own is told again too.
+    """
 
     async def read(digest: str) -> bytes:
         return (await store.asset(digest)).data
 
     versions = await store.versions(VersionFilter(run_id=run.id), limit=1)
     if not versions:
-        return [], await store.calls([run.id])
-    records = await store.messages(versions[0].branch_id, versions[0].message_count)
+        return [], await store.calls([run.id]), []
+    newest = versions[0]
+    summaries: list[CompactionPart] = []
+    records = await store.messages(newest.branch_id, newest.message_count)
+    if run.base_id is not None:
+        summaries = await summaries_since(store, newest, await store.version(run.base_id))
+        if summaries:
+            records = [*await earlier_records(store, newest), *records]
     messages = await decode_messages(records, read)
     # By the run that they name: it may also have put together what was there, under other ids and in fewer messages.
     own = {
@@ -110,7 +121,7 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
         for record, message in zip(records, messages, strict=True)
         if isinstance(message, ModelResponse) and record.id in own
     ]
-    return responses, calls
+    return responses, calls, summaries
 
 
 async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> LeftFiles | None:

@@ -37,7 +37,14 @@ from pydantic_ai.exceptions import (
     ToolFailedError,
     ToolRetryError,
 )
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ModelResponse, ToolCallPart
+from pydantic_ai.messages import (
+    CompactionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ToolCallPart,
+)
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
@@ -71,7 +78,8 @@ from ._pause import approvals_of
 from ._pause_histories import store_pause
 from ._recording import Recording, now
 from ._replayed import Replayed
-from ._requests import clock_us
+from ._requests import clock_us, price_of
+from ._rewritten import earlier_messages
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -172,6 +180,20 @@ class Recorder(AbstractCapability[object]):
             self._returned.clear()
             await recording.stage(ctx.messages, ctx.usage)
         return result
+
+    async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
+        """Return what summaries have replaced in the history of the run, from the store."""
+        return [] if self.recording is None else await earlier_messages(self.store, self.recording.tip)
+
+    def next_summary(self) -> CompactionPart | None:
+        """Return the summary that the run made that this one recovers, as long as it does what that did."""
+        return None if self._replayed is None else self._replayed.next_summary()
+
+    def note_summary(self, response: ModelResponse) -> None:
+        """Count what a summary has cost."""
+        cost = price_of(response)
+        if cost is not None:
+            self._cost = (self._cost or Decimal()) + cost
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Answer from what was recorded, as long as a run that is recovered does what it did."""

@@ -19,6 +19,7 @@ from pydantic_ai.capabilities import (
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import (
+    CompactionPart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -43,6 +44,7 @@ from ._ledger import replay_result
 from ._pause_histories import load_pause
 from ._recording import load_usage
 from ._replayed import Replayed
+from ._rewritten import earlier_messages
 from ._requests import RequestLog
 from ._settings import load_settings
 from ._turn import Prompt
@@ -84,6 +86,16 @@ class _Replayer(AbstractCapability[object]):
             self.is_over = True
             raise _ReplayEndedError
         return wrapper
+
+    async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
+        """Return nothing: what a search found is told from what was recorded."""
+        return []
+
+    def next_summary(self) -> CompactionPart | None:
+        return self.replayed.next_summary()
+
+    def note_summary(self, response: ModelResponse) -> None:
+        """Count nothing: a summary that was not recorded differs in what is sent next."""
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
@@ -132,7 +144,8 @@ async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
     replayer = _Replayer(replayed=replayed, recorded=recorded, calls_before=calls_before, waits=waits)
     history, _ = await agent.history(base)
     stored, _ = await agent.history(record)
-    prompt = None if _goes_on(run, base) else _prompt_of(stored, run.id)
+    said = [*(await earlier_messages(agent.store, record) if replayed.summaries else ()), *stored]
+    prompt = None if _goes_on(run, base) else _prompt_of(said, run.id)
     result = await _run(agent, base, run, replayer, history, prompt)
     difference = await _difference(agent, replayer, stored, run.state)
     return Replay(

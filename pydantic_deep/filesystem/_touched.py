@@ -1,0 +1,50 @@
+"""Which files the calls of a history have read and changed: what a summary must not lose. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
+
+from pydantic_deep._replaced import CarriedOver, carried_state
+
+ROOM_ID: Final = 'filesystem'
+"""The `id` of the room, under which a summary keeps the paths."""
+
+MAX_FILES = 40
+"""How many paths are carried over, the last that were touched; with some 30 characters each they are 300 tokens."""
+
+_CHANGES = frozenset(('write_file', 'edit_file'))
+_READS = frozenset(('read_file',))
+
+
+def carried_over(replaced: Sequence[ModelMessage]) -> CarriedOver:
+    """Return the files that were touched, those of an earlier summary included: changed ones, and read ones."""
+    changed_by_path = cast('dict[str, bool]', carried_state(replaced, ROOM_ID) or {})
+    for path, is_changed in _touched(replaced):
+        is_changed = changed_by_path.pop(path, False) or is_changed
+        changed_by_path[path] = is_changed
+    kept = dict(list(changed_by_path.items())[-MAX_FILES:])
+    lines = [
+        f'{heading}: {", ".join(paths)}.'
+        for heading, wanted in (('Files changed', True), ('Files read', False))
+        if (paths := [path for path, is_changed in kept.items() if is_changed is wanted])
+    ]
+    return CarriedOver(text='\n'.join(lines), state=cast('dict[str, JsonValue]', kept) or None)
+
+
+def _touched(messages: Sequence[ModelMessage]) -> list[tuple[str, bool]]:
+    """Return the paths of calls that succeeded, and whether each was changed, in order."""
+    path_by_call: dict[str, str] = {}
+    found: list[tuple[str, bool]] = []
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCallPart) and part.tool_name in _CHANGES | _READS:
+                path: object = part.args_as_dict().get('path')
+                if isinstance(path, str):
+                    path_by_call[part.tool_call_id] = path
+            elif isinstance(part, ToolReturnPart) and part.outcome == 'success' and part.tool_call_id in path_by_call:
+                found.append((path_by_call.pop(part.tool_call_id), part.tool_name in _CHANGES))
+    return found

@@ -1,0 +1,287 @@
+"""What the agent plugs in: a history that grows too long is replaced by a summary of its head, for good."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import anyio
+from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
+from pydantic_ai.models import Model
+
+from pydantic_deep._neighbours import CarriesOver, KeepsHistory, neighbours
+from pydantic_deep._replaced import Replaced, find_summary, is_summary, read_summary, replaced_messages, usage_of, whole
+from pydantic_deep._run_toolset import RunToolset
+from pydantic_deep.tokens import MessageTokens, TokenCounter, count_message, count_tokens_approximately
+
+from ._cut import find_cut
+from ._events import SummarizedEvent
+from ._overflow import OverflowModel
+from ._summarizer import Summarizer, Written, write_summary
+from ._text import NO_SUMMARY, first_request, last_request, render_summary
+from ._toolset import TOOL_NAME, History, function_toolset
+from ._types import Fraction, Keep, Messages, Tokens, Trigger
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+TRIGGER: tuple[Trigger, ...] = (Fraction(0.8), Tokens(100_000))
+"""When a history is summarized by default."""
+
+KEEP = Tokens(10_000)
+"""What stays by default: some ten steps, those that the model is in the middle of."""
+
+TIMEOUT_SECONDS = 120.0
+"""How long a summary may take: 600 words are written in less than a minute by the slowest models."""
+
+MIN_GAIN = 0.2
+"""How much of a history must go for a summary to be worth it; a tail that is too long itself would ask for one at each
+request.
+"""
+
+Reason = Literal['fraction', 'tokens', 'messages', 'overflow']
+
+
+@dataclass(kw_only=True)
+class Summarization(AbstractCapability[object]):
+    """Replaces the head of a history that has grown too long by a summary: once, for good, in the conversation.
+
+    What is replaced stays: in the store of a `VersionedAgent`, else in the metadata of the summary, which models are
+    not sent. The model finds it with `search_history`, which is there as soon as there is a summary. A request that the
+    provider refuses as too long is made once more after a cut. Whatever becomes of the summarizer, the run goes on:
+    without it, the summary says what was asked and what the rooms carry over.
+    """
+
+    id: str | None = 'summarization'
+    """Which capability it is: one replaces another."""
+    trigger: Trigger | Sequence[Trigger] = TRIGGER
+    """How large a history may be; the first that is reached counts. Empty for none: then only an overflow is a reason."""
+    keep: Keep = KEEP
+    """How much of its end stays word for word; more where a call would be parted from its result."""
+    summarizer: Summarizer | None = None
+    """Who writes summaries. `None` for the model of the run, which has the conversation in its cache; a model or its
+    name, for a cheaper one that is sent a transcript; `'provider'` for the provider's own compaction where the model
+    has one; or an async function that takes the messages and returns what is to be remembered."""
+    counter: TokenCounter = count_tokens_approximately
+    """What counts the tokens of a text where the provider has not told them."""
+    timeout_seconds: float = TIMEOUT_SECONDS
+    """How long a summary may take."""
+    _tokens: MessageTokens = field(default_factory=MessageTokens, init=False, repr=False, compare=False)
+    _has_summary: bool = field(default=False, init=False, repr=False, compare=False)
+    _is_writing: bool = field(default=False, init=False, repr=False, compare=False)
+    _windows: dict[int, int | None] = field(
+        default_factory=dict[int, 'int | None'], init=False, repr=False, compare=False
+    )
+    _request: tuple[RunContext[object], ModelRequestContext] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse limits that cannot be met.
+
+        Raises:
+            ValueError: More is to be kept than a trigger allows, or a timeout is no time.
+        """
+        for trigger in self._triggers:
+            if type(trigger) is type(self.keep) and trigger.value <= self.keep.value:
+                raise ValueError(f'`keep` is {self.keep} and `trigger` {trigger}: keep less than that.')
+        if self.timeout_seconds <= 0:
+            raise ValueError(f'`timeout_seconds` is {self.timeout_seconds!r}. Pass a number above 0.')
+
+    @property
+    def _triggers(self) -> Sequence[Trigger]:
+        return (self.trigger,) if isinstance(self.trigger, (Fraction, Tokens, Messages)) else self.trigger
+
+    async def for_run(self, ctx: RunContext[object]) -> Summarization:
+        """Return this run's instance, which has counted its history."""
+        run = replace(self)
+        run._tokens = MessageTokens(counter=self.counter)
+        run._has_summary = find_summary(ctx.messages) is not None
+        return run
+
+    def get_toolset(self) -> AgentToolset[object]:
+        """Return the toolset with `search_history`."""
+        return RunToolset(function_toolset(), self._history)
+
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        """Make a request that is refused as too long once more, after a cut; not one for a summary."""
+        return None if self._is_writing else OverflowModel(model, self._after_overflow)
+
+    async def before_model_request(
+        self, ctx: RunContext[object], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Summarize the history if it is too long; show `search_history` only where it finds something."""
+        reason = self._reason(ctx.messages, request_context)
+        if reason is not None:
+            await self._summarize(ctx, request_context, reason, self.keep, min_gain=MIN_GAIN)
+        if not self._has_summary:
+            parameters = request_context.model_request_parameters
+            shown = [tool for tool in parameters.function_tools if tool.name != TOOL_NAME]
+            request_context.model_request_parameters = replace(parameters, function_tools=shown)
+        self._request = ctx, request_context
+        return request_context
+
+    def _reason(self, messages: Sequence[ModelMessage], request: ModelRequestContext) -> Reason | None:
+        """Return why a history is too long; `None` if it is not. Costs what is new in it."""
+        tokens: int | None = None
+        for trigger in self._triggers:
+            if isinstance(trigger, Messages):
+                if len(messages) > trigger.value:
+                    return 'messages'
+                continue
+            limit = self._limit(trigger, request.model)
+            if limit is None:
+                continue
+            if tokens is None:
+                tokens = self._tokens.context(messages, request.model_request_parameters)
+            if tokens > limit:
+                return 'tokens' if isinstance(trigger, Tokens) else 'fraction'
+        return None
+
+    def _limit(self, trigger: Tokens | Fraction, model: Model) -> float | None:
+        if isinstance(trigger, Tokens):
+            return trigger.value
+        if id(model) not in self._windows:  # a model puts its profile together each time that it is asked
+            self._windows[id(model)] = model.context_window
+        window = self._windows[id(model)]
+        return None if window is None else window * trigger.value
+
+    async def _summarize(
+        self, ctx: RunContext[object], request: ModelRequestContext, reason: Reason, keep: Keep, *, min_gain: float
+    ) -> bool:
+        """Replace the head of the history; return whether that was worth it."""
+        messages = ctx.messages
+        sums = list(self._tokens.sums(messages))
+        cut = find_cut(messages, sums, keep)
+        earlier = sums[1] if messages and any(map(is_summary, messages[0].parts)) else 0
+        if cut == 0 or sums[cut] - earlier <= min_gain * sums[-1]:
+            return False
+        before = self._tokens.context(messages, request.model_request_parameters)
+        replaced, tail = messages[:cut], messages[cut:]
+        keeper = _keeper(ctx)
+        recorded = None if keeper is None else keeper.next_summary()
+        if recorded is not None:
+            first: ModelMessage = _request_with(replaced, recorded)
+            error = None
+        else:
+            first, error = await self._first(ctx, request, reason, replaced, tail)
+        ctx.messages[:] = [first, *tail]
+        request.messages = [first, *tail]
+        self._has_summary = True
+        summary = find_summary([first])
+        await ctx.emit(
+            SummarizedEvent(
+                reason=reason,
+                replaced_messages=cut,
+                tokens_before=before,
+                tokens_after=sums[-1] - sums[cut] + count_message(first, self.counter),
+                is_plain=summary is not None and read_summary(summary).is_plain,
+                error=error,
+            )
+        )
+        return True
+
+    async def _first(
+        self,
+        ctx: RunContext[object],
+        request: ModelRequestContext,
+        reason: Reason,
+        replaced: Sequence[ModelMessage],
+        tail: Sequence[ModelMessage],
+    ) -> tuple[ModelMessage, str | None]:
+        """Return the message that stands for others, and why no model has written it if none has."""
+        written, error = await self._write(ctx, request, replaced)
+        summarizers_usage = usage_of(written.responses)
+        ctx.usage.incr(summarizers_usage)
+        earlier = find_summary(replaced)
+        known = None if earlier is None else read_summary(earlier)
+        goal = known.goal if known is not None else first_request(replaced)
+        carried = {
+            str(getattr(room, 'id', type(room).__name__)): room.carry_over(ctx, replaced)
+            for room in neighbours(ctx, CarriesOver)
+        }
+        state = Replaced(
+            reason=reason,
+            is_plain=error is not None,
+            goal=goal,
+            carried={id: each.state for id, each in carried.items() if each.state is not None},
+            usage=usage_of(replaced) + summarizers_usage,
+            messages=None if _keeper(ctx) is not None else whole(replaced),
+        )
+        if written.native is not None:
+            return _native(written.native, state), error
+        latest = '' if last_request(tail) else last_request(replaced)
+        text = render_summary(
+            goal=goal,
+            latest=latest,
+            written=written.text or NO_SUMMARY.format(count=len(replaced)),
+            carried=[each.text for each in carried.values()],
+        )
+        return _request_with(replaced, state.part(text)), error
+
+    async def _write(
+        self, ctx: RunContext[object], request: ModelRequestContext, replaced: Sequence[ModelMessage]
+    ) -> tuple[Written, str | None]:
+        """Have a summary written; whatever goes wrong with it, the run goes on without one."""
+        self._is_writing = True
+        try:
+            with anyio.fail_after(self.timeout_seconds):
+                written = await write_summary(ctx, request, replaced, self.summarizer)
+        except Exception as error:  # of a model, or of the user's function
+            told = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
+            _LOGGER.warning('No summary could be written of %d messages.', len(replaced), exc_info=error)
+            return Written(), told
+        finally:
+            self._is_writing = False
+        if (keeper := _keeper(ctx)) is not None:
+            for response in written.responses:
+                keeper.note_summary(response)
+        return written, None
+
+    async def _after_overflow(self) -> list[ModelMessage] | None:
+        """Return a shorter history for a request that was refused as too long; `None` if nothing of it can go."""
+        if self._request is None:
+            return None
+        ctx, request = self._request
+        sums = self._tokens.sums(ctx.messages)
+        half = Tokens(max(sums[-1] // 2, 1))
+        keep = half if isinstance(self.keep, Messages) or half.value < self.keep.value else self.keep
+        if not await self._summarize(ctx, request, 'overflow', keep, min_gain=0):
+            return None
+        return list(ctx.messages)
+
+    def _history(self, ctx: RunContext[object]) -> History:
+        async def earlier() -> Sequence[ModelMessage]:
+            keeper = _keeper(ctx)
+            return replaced_messages(ctx.messages) if keeper is None else await keeper.earlier_messages(ctx)
+
+        return History(earlier)
+
+
+def _keeper(ctx: RunContext[object]) -> KeepsHistory | None:
+    """Return what keeps the messages of the run, if anything does."""
+    return next(iter(neighbours(ctx, KeepsHistory)), None)
+
+
+def _request_with(replaced: Sequence[ModelMessage], summary: CompactionPart) -> ModelRequest:
+    """Return the request that stands for messages: with their system prompts, which belong to the agent."""
+    system: list[Any] = []
+    for part in replaced[0].parts:
+        if not isinstance(part, SystemPromptPart):
+            break
+        system.append(part)
+    return ModelRequest(parts=[*system, summary])
+
+
+def _native(response: ModelResponse, state: Replaced) -> ModelResponse:
+    """Return the compaction of a provider, with what ours has besides its text."""
+    metadata = state.part('').metadata
+    return replace(
+        response,
+        parts=[
+            replace(part, metadata=metadata) if isinstance(part, CompactionPart) else part for part in response.parts
+        ],
+    )

@@ -1,0 +1,70 @@
+"""A model that makes a request once more, with a shorter history, where the provider refused it as too long."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from pydantic_ai import RunContext
+from pydantic_ai.exceptions import ModelContextWindowExceededError
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+
+
+class OverflowModel(WrapperModel):
+    """Asks a model, and once more with a shorter history if it says that the first was too long.
+
+    Args:
+        wrapped: The model.
+        shorten: Returns a shorter history, which stays; `None` if there is none.
+    """
+
+    def __init__(self, wrapped: Model, shorten: Callable[[], Awaitable[list[ModelMessage] | None]]) -> None:
+        super().__init__(wrapped)
+        self._shorten = shorten
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        """Ask for a whole answer."""
+        try:
+            return await self.wrapped.request(messages, model_settings, model_request_parameters)
+        except ModelContextWindowExceededError:
+            shorter = await self._shorter(model_request_parameters)
+            if shorter is None:
+                raise
+        return await self.wrapped.request(shorter, model_settings, model_request_parameters)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        """Ask for an answer in pieces; it is refused, if at all, before the first one."""
+        async with AsyncExitStack() as stack:
+
+            async def begin(sent: list[ModelMessage]) -> StreamedResponse:
+                stream = self.wrapped.request_stream(sent, model_settings, model_request_parameters, run_context)
+                return await stack.enter_async_context(stream)
+
+            try:
+                response = await begin(messages)
+            except ModelContextWindowExceededError:
+                shorter = await self._shorter(model_request_parameters)
+                if shorter is None:
+                    raise
+                response = await begin(shorter)
+            yield response
+
+    async def _shorter(self, parameters: ModelRequestParameters) -> list[ModelMessage] | None:
+        shorter = await self._shorten()
+        return None if shorter is None else self.wrapped.prepare_messages(shorter, parameters)

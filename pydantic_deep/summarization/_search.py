@@ -1,0 +1,57 @@
+"""Where words stand in messages: what `search_history` answers. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pydantic_ai.messages import ModelMessage
+
+from ._text import lines_of
+
+PIECE_CHARS = 600
+"""The longest piece of a message that is shown at once: some paragraphs."""
+
+MAX_PIECES = 8
+"""How many pieces an answer has at most: with their length some 1,200 tokens."""
+
+_WORD = re.compile(r'\w+')
+
+
+class Piece(NamedTuple):
+    """A piece of a message."""
+
+    number: int
+    """The place of the message in the conversation, from 1."""
+    text: str
+
+
+def search(messages: Sequence[ModelMessage], query: str) -> str:
+    """Return the pieces in which most words of a query stand, newest first among equals, or that there are none."""
+    words = set(_WORD.findall(query.casefold()))
+    if not words:
+        return 'The query has no words. Search for words that were used.'
+    ranked = [(len(found), piece) for piece in pieces_of(messages) if (found := words_in(piece.text, words))]
+    ranked.sort(key=lambda each: (each[0], each[1].number), reverse=True)
+    if not ranked:
+        return f'None of these words is in the {len(messages)} earlier messages. Try others.'
+    shown = [f'[message {piece.number}] {piece.text}' for _, piece in ranked[:MAX_PIECES]]
+    rest = len(ranked) - len(shown)
+    notice = [f'[{rest} more have fewer of the words or are older: search for more words]'] if rest else []
+    return '\n'.join([*shown, *notice])
+
+
+def words_in(text: str, words: set[str]) -> set[str]:
+    """Return those of the words that stand in a text, also within longer ones."""
+    found = text.casefold()
+    return {word for word in words if word in found}
+
+
+def pieces_of(messages: Sequence[ModelMessage]) -> Iterator[Piece]:
+    """Yield what messages say, in pieces that overlap by a fifth so that nothing is cut apart in all of them."""
+    step = PIECE_CHARS * 4 // 5
+    for number, message in enumerate(messages, start=1):
+        for line in lines_of(message):
+            for start in range(0, max(len(line) - PIECE_CHARS // 5, 1), step):
+                yield Piece(number, line[start : start + PIECE_CHARS])

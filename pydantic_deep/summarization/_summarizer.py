@@ -1,0 +1,162 @@
+"""Who writes a summary: the run's own model, another one, a function, or the provider of the model.
+
+The run's own model is sent the very messages that are to be replaced, with the same tools and instructions, and a
+question at their end: so its provider reads all but the question from its cache. Another model is sent a transcript,
+in pieces that fit into its window, each with the summary of those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.direct import model_request
+from pydantic_ai.messages import (
+    CompactionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import KnownModelName, Model, ModelRequestContext, ModelRequestParameters, infer_model
+
+from pydantic_deep._neighbours import KeepsHistory
+from pydantic_deep.tokens import CHARS_PER_TOKEN
+
+from ._text import ASK, ASK_TRANSCRIPT, render_transcript
+
+Summarizer: TypeAlias = Model[Any] | KnownModelName | str | Callable[[Sequence[ModelMessage]], Awaitable[str]]
+"""A model, the name of one, `'provider'`, or a function that returns what is to be remembered of messages."""
+
+PROVIDER: Literal['provider'] = 'provider'
+"""The summarizer that is the provider of the run's model: OpenAI's Responses API and Anthropic have one."""
+
+TRANSCRIPT_FRACTION = 0.6
+"""How much of a summarizer's window a transcript may fill: the question, the summary so far and the answer need room,
+and four characters are a token only about.
+"""
+
+
+class NoSummaryError(Exception):
+    """A model has answered, and not with a summary."""
+
+
+@dataclass(kw_only=True)
+class Written:
+    """What a summarizer has made."""
+
+    text: str = ''
+    """The text of the summary."""
+    native: ModelResponse | None = None
+    """The summary of the provider, in a form that its models read."""
+    responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
+    """The responses of models that it took."""
+
+
+async def write_summary(
+    ctx: RunContext[object],
+    request: ModelRequestContext,
+    replaced: Sequence[ModelMessage],
+    summarizer: Summarizer | None,
+) -> Written:
+    """Have a summary written.
+
+    Args:
+        ctx: The run.
+        request: The request that is being made.
+        replaced: What is to be summarized.
+        summarizer: Who writes it; `None` for the model of the request.
+
+    Raises:
+        NoSummaryError: The model has answered without a text.
+        Exception: Whatever a model or a function raises.
+    """
+    if summarizer is None:
+        return await _ask_in_place(_served(ctx, request.model), request, replaced)
+    if summarizer == PROVIDER:
+        return await _ask_provider(_served(ctx, request.model), request, replaced)
+    if isinstance(summarizer, str):
+        return await _ask_with_transcript(_served(ctx, infer_model(summarizer)), replaced)
+    if isinstance(summarizer, Model):
+        return await _ask_with_transcript(_served(ctx, cast('Model[Any]', summarizer)), replaced)
+    return Written(text=await summarizer(replaced))
+
+
+def _served(ctx: RunContext[object], model: Model[Any]) -> Model[Any]:
+    """Return a model with what the capabilities of the run put around it: that it is asked again, above all.
+
+    Those that record and replay a run do it for requests that are in its history. Whoever summarizes puts nothing
+    around a model while it does.
+    """
+    for capability in reversed(list(ctx.capabilities.values())):
+        if not isinstance(capability, KeepsHistory):
+            model = capability.get_wrapper_model(model) or model
+    return model
+
+
+async def _ask_in_place(model: Model, request: ModelRequestContext, replaced: Sequence[ModelMessage]) -> Written:
+    parameters = _answering_with_text(request.model_request_parameters)
+    question = UserPromptPart(ASK)
+    last = replaced[-1]
+    if isinstance(last, ModelRequest):
+        messages = [*replaced[:-1], replace(last, parts=[*last.parts, question])]
+    else:
+        messages = [*replaced, ModelRequest(parts=[question])]
+    return await _ask(model, messages, request, parameters)
+
+
+async def _ask(
+    model: Model, messages: list[ModelMessage], request: ModelRequestContext, parameters: ModelRequestParameters
+) -> Written:
+    prepared = model.prepare_messages(messages, parameters)
+    response = await model_request(
+        model, prepared, model_settings=request.model_settings, model_request_parameters=parameters
+    )
+    return Written(text=_text_of(response), responses=[response])
+
+
+async def _ask_with_transcript(model: Model, replaced: Sequence[ModelMessage]) -> Written:
+    window = model.context_window
+    transcript = render_transcript(replaced)
+    size = len(transcript) if window is None else int(window * CHARS_PER_TOKEN * TRANSCRIPT_FRACTION)
+    written = Written()
+    for start in range(0, len(transcript), max(size, 1)):
+        earlier = f'summary: {written.text}\n' if written.text else ''
+        prompt = ASK_TRANSCRIPT.format(transcript=earlier + transcript[start : start + size])
+        response = await model_request(model, [ModelRequest(parts=[UserPromptPart(prompt)])])
+        written.responses.append(response)
+        written.text = _text_of(response)
+    return written
+
+
+async def _ask_provider(model: Model, request: ModelRequestContext, replaced: Sequence[ModelMessage]) -> Written:
+    messages = model.prepare_messages(list(replaced), request.model_request_parameters)
+    response = await model.compact_messages(
+        ModelRequestContext(
+            model=model,
+            messages=messages,
+            model_settings=request.model_settings,
+            model_request_parameters=request.model_request_parameters,
+        )
+    )
+    if not any(isinstance(part, CompactionPart) for part in response.parts):
+        raise NoSummaryError(f'{model.model_name} has answered without a compaction.')
+    return Written(native=response, responses=[response])
+
+
+def _text_of(response: ModelResponse) -> str:
+    text = '\n'.join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
+    if not text:
+        kinds = ', '.join(sorted({part.part_kind for part in response.parts})) or 'nothing'
+        raise NoSummaryError(f'{response.model_name} has answered with {kinds} instead of a text.')
+    return text
+
+
+def _answering_with_text(parameters: ModelRequestParameters) -> ModelRequestParameters:
+    """Return parameters with which a model may answer with a text; tools stay, for they come before all messages."""
+    if parameters.output_mode in ('native', 'prompted'):
+        return replace(parameters, output_mode='text', output_object=None, allow_text_output=True)
+    return replace(parameters, allow_text_output=True)

@@ -1,0 +1,73 @@
+"""What a conversation was before its history was told anew: the messages that summaries have replaced.
+
+A summary makes a branch that says which one it rewrites and how much of it, so nothing is copied and nothing is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pydantic_ai.messages import CompactionPart, ModelMessage
+
+from pydantic_deep._replaced import find_summary, is_summary
+from pydantic_deep.store import BranchRecord, MessageRecord, Store, VersionRecord
+
+from ._messages import decode_messages
+
+
+class _Rewrite(NamedTuple):
+    branch: BranchRecord
+    """The branch that tells a history anew."""
+    origin: str
+    """The branch whose history it was."""
+    stop: int
+    """How many messages of that."""
+
+
+async def earlier_records(store: Store, record: VersionRecord) -> list[MessageRecord]:
+    """Return the messages that a version's history had once and has no more, oldest first."""
+    present = {each.id for each in await store.messages(record.branch_id, record.message_count)}
+    found: dict[str, MessageRecord] = {}
+    for rewrite in reversed(await _rewrites(store, record)):
+        for each in await store.messages(rewrite.origin, rewrite.stop):
+            if each.id not in present:
+                found.setdefault(each.id, each)
+    return list(found.values())
+
+
+async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
+    """Return what `earlier_records` does, without the summaries among them: they say nothing that is not there."""
+    messages = await _decoded(store, await earlier_records(store, record))
+    return [message for message in messages if not any(map(is_summary, message.parts))]
+
+
+async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[CompactionPart]:
+    """Return the summaries that were made on the way from one version to another, oldest first."""
+    found: list[CompactionPart] = []
+    for rewrite in await _rewrites(store, record):
+        if rewrite.branch.id == base.branch_id:
+            break
+        summary = find_summary(await _decoded(store, await store.messages(rewrite.branch.id, 1)))
+        found += [] if summary is None else [summary]
+    return found[::-1]
+
+
+async def _rewrites(store: Store, record: VersionRecord) -> list[_Rewrite]:
+    """Return how often the history of a version was told anew, newest first."""
+    branches: Mapping[str, BranchRecord] = {each.id: each for each in await store.branches(record.conversation_id)}
+    found: list[_Rewrite] = []
+    branch: BranchRecord | None = branches.get(record.branch_id)
+    while branch is not None:
+        if branch.rewrites_id is not None:
+            found.append(_Rewrite(branch, branch.rewrites_id, branch.rewrites_seq or 0))
+        before = branch.rewrites_id or (branch.parent_id if branch.fork_seq else None)
+        branch = None if before is None else branches.get(before)
+    return found
+
+
+async def _decoded(store: Store, records: list[MessageRecord]) -> list[ModelMessage]:
+    async def read(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    return await decode_messages(records, read)
