@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 from pydantic_ai import Agent, AgentToolset, DeferredToolRequests, Tool
-from pydantic_ai.capabilities import AbstractCapability, AgentCapability
+from pydantic_ai.capabilities import AbstractCapability, AgentCapability, Caching
 from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.settings import ModelSettings
@@ -57,7 +57,7 @@ def create_deep_agent(
     include_filesystem: bool = True,
     include_subagents: bool = True,
     include_skills: bool = True,
-    summarization: bool = False,
+    summarization: bool = True,
     model_settings: ModelSettings | None = None,
 ) -> Agent[DepsT, OutputT]: ...
 
@@ -80,7 +80,7 @@ def create_deep_agent(
     include_filesystem: bool = True,
     include_subagents: bool = True,
     include_skills: bool = True,
-    summarization: bool = False,
+    summarization: bool = True,
     model_settings: ModelSettings | None = None,
 ) -> Agent[DepsT, OutputT | DeferredToolRequests]: ...
 
@@ -102,7 +102,7 @@ def create_deep_agent(
     include_filesystem: bool = True,
     include_subagents: bool = True,
     include_skills: bool = True,
-    summarization: bool = False,
+    summarization: bool = True,
     model_settings: ModelSettings | None = None,
 ) -> Agent[DepsT, Any]:
     """Return an agent that plans with todos, works on the files of `deps.backend`, and delegates to subagents.
@@ -119,7 +119,8 @@ def create_deep_agent(
         tools: Functions that the model may call besides.
         toolsets: pydantic-ai toolsets, MCP servers among them.
         capabilities: pydantic-ai capabilities. One with the `id` of a room (`todos`, `filesystem`, `subagents`,
-            `skills`, `approvals`, `deps`, `tool_failures`) takes that room's place.
+            `skills`, `approvals`, `summarization`, `retries`, `caching`, `cache_watch`, `deps`, `tool_failures`)
+            takes that room's place.
         subagents: Agents that the model may delegate to, besides the general-purpose one.
         skills: Directories of skills, or `Skill` objects. Without any, nothing is said of skills.
         interrupt_on: Which tools wait for a person: `{'write_file': True, 'execute': ApprovalRule(…)}`, whoever
@@ -129,15 +130,13 @@ def create_deep_agent(
         include_filesystem: Whether the model works on files.
         include_subagents: Whether the model delegates with `task`.
         include_skills: Whether the model loads skills.
-        summarization: Not there yet.
+        summarization: Whether a history that grows too long is replaced by a summary.
         model_settings: Settings of every request, such as `{'temperature': 0}`.
 
     Raises:
-        NotImplementedError: `summarization` was asked for.
         TypeError: `subagents` or `skills` are no list of them.
         ValueError: A subagent waits for a person, and this agent, without `interrupt_on`, cannot say so.
     """
-    _refuse_what_is_missing(summarization=summarization)
     can_pause = interrupt_on is not None or _can_pause(output_type)
     rooms = default_capabilities(
         deps_type=deps_type,
@@ -148,6 +147,7 @@ def create_deep_agent(
         include_filesystem=include_filesystem,
         include_subagents=include_subagents,
         include_skills=include_skills,
+        summarization=summarization,
     )
     if not can_pause:
         _refuse_unheard_subagents(subagents)
@@ -176,6 +176,7 @@ def default_capabilities(
     include_filesystem: bool = True,
     include_subagents: bool = True,
     include_skills: bool = True,
+    summarization: bool = True,
 ) -> list[AbstractCapability[DeepAgentDeps]]:
     """Return the rooms of `create_deep_agent`, for those who build their `Agent` themselves.
 
@@ -190,13 +191,27 @@ def default_capabilities(
         include_filesystem: Whether the model works on files.
         include_subagents: Whether the model delegates with `task`.
         include_skills: Whether the model loads skills.
+        summarization: Whether a history that grows too long is replaced by a summary.
 
     Raises:
         TypeError: `subagents` or `skills` are no list of them.
         ValueError: `subagents` or `skills` were given, and their room was left out.
     """
     _refuse_what_is_no_list(skills)
-    rooms: list[AbstractCapability[DeepAgentDeps]] = [DepsWorkspace(deps_type=deps_type), ToolFailures()]
+    from .caching import CacheWatch
+    from .retries import Retries
+
+    rooms: list[AbstractCapability[DeepAgentDeps]] = [
+        DepsWorkspace(deps_type=deps_type),
+        ToolFailures(),
+        Caching(),
+        CacheWatch(),
+        Retries(),
+    ]
+    if summarization:
+        from .summarization import Summarization
+
+        rooms.append(Summarization())
     if interrupt_on is not None:
         from .approvals import Approvals
 
@@ -261,9 +276,3 @@ def _refuse_unheard_subagents(subagents: Sequence[Subagent]) -> None:
                 'Pass `interrupt_on` here too; `{}` gates nothing of its own.'
             )
         _refuse_unheard_subagents(subagent.subagents)
-
-
-def _refuse_what_is_missing(**parameters: object) -> None:
-    for name, value in parameters.items():
-        if value:
-            raise NotImplementedError(f'`{name}` is not there yet in this release. Leave it out.')
