@@ -40,9 +40,9 @@ class Attempts:
     failed: list[ModelRequestAttempt] = field(default_factory=list[ModelRequestAttempt], init=False)
     """Those after which another one came."""
     _reasons: list[str] = field(default_factory=list[str], init=False)
-    _first_at: float = field(default=0.0, init=False)
-    _begun_at: float = field(default=0.0, init=False)
-    _timestamp: datetime = field(default_factory=lambda: datetime.now(UTC), init=False)
+    _first_at: float = field(init=False)
+    _begun_at: float = field(init=False)
+    _timestamp: datetime = field(init=False)
 
     def begin(self) -> None:
         """Begin the next attempt."""

@@ -55,6 +55,7 @@ class Retries(AbstractCapability[object]):
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     """Tells seconds that never go back."""
     _ctx: RunContext[object] | None = field(default=None, init=False, repr=False)
+    _wrapper: RetriedModel | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse limits that allow nothing.
@@ -84,18 +85,20 @@ class Retries(AbstractCapability[object]):
         self._ctx = ctx
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Return a model that asks this one again; `None` if it does so already."""
+        """Return a model that asks this one again, the same one as before; `None` if it does so already."""
         if isinstance(model, RetriedModel):
             return None
-        policy = Policy(
-            attempts=self.attempts,
-            max_seconds=self.max_seconds,
-            finish_reason_from=frozenset(self.finish_reason_from),
-            sleep=self.sleep,
-            random=self.random,
-            clock=self.clock,
-        )
-        return RetriedModel(model, policy, self._tell, self._bill)
+        if self._wrapper is None or self._wrapper.wrapped is not model:
+            policy = Policy(
+                attempts=self.attempts,
+                max_seconds=self.max_seconds,
+                finish_reason_from=frozenset(self.finish_reason_from),
+                sleep=self.sleep,
+                random=self.random,
+                clock=self.clock,
+            )
+            self._wrapper = RetriedModel(model, policy, self._tell, self._bill)
+        return self._wrapper
 
     async def _tell(self, retry: Retry, is_void: bool) -> None:
         """Emit a retry, where there is a run to tell."""
