@@ -83,7 +83,7 @@ class Account:
                 return Decimal(max(self.begun, self.usage.requests - self._start.requests))
             case 'cost':
                 return (self.usage.cost or ZERO) - (self._start.cost or ZERO)
-            case 'seconds':
+            case _:
                 return exact_seconds(self.clock() - self._started_at)
 
     def used(self, limit: Limit) -> Decimal:

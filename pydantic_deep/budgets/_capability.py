@@ -146,12 +146,7 @@ class Budgets(AbstractCapability[object]):
         for limit in warnings:
             await ctx.emit(_event(BudgetWarningEvent, account, limit))
         if last is not None:
-            settings = {**(request_context.model_settings or {}), 'tool_choice': 'none'}
-            request_context.model_settings = cast('ModelSettings', settings)
-            if not self._is_last_told:
-                self._is_last_told = True
-                ctx.enqueue(SystemPromptPart(LAST_ANSWER))
-                await ctx.emit(_event(LastAnswerEvent, account, last))
+            await self._end(ctx, request_context, last)
         elif warnings:
             ctx.enqueue(SystemPromptPart(_warning(account, warnings)))
         return request_context
@@ -182,12 +177,21 @@ class Budgets(AbstractCapability[object]):
         """Whether it counts the conversation of the run that it is in, and not of one above it."""
         return self.conversation is not None and not self._above
 
+    async def _end(self, ctx: RunContext[object], request_context: ModelRequestContext, last: Limit) -> None:
+        """Make this request the last one: the tools stay declared, for the cached prefix, and may not be called."""
+        settings: dict[str, object] = {**(request_context.model_settings or {})}
+        is_told = self._is_last_told or settings.get('tool_choice') == 'none'  # by the budgets of the run above
+        request_context.model_settings = cast('ModelSettings', {**settings, 'tool_choice': 'none'})
+        if not is_told:
+            ctx.enqueue(SystemPromptPart(LAST_ANSWER))
+        if not self._is_last_told:
+            self._is_last_told = True
+            await ctx.emit(_event(LastAnswerEvent, self._opened, last))
+
     @property
     def _opened(self) -> Account:
-        """The account of the run."""
-        if self._account is None:
-            raise RuntimeError('`Budgets` were asked outside of a run. Pass them in `capabilities=`.')
-        return self._account
+        """The account of the run, which is open before anything else happens in it."""
+        return cast('Account', self._account)
 
     def _limits(self) -> list[Limit]:
         budgets: dict[Scope, Budget | None] = {'run': self.run, 'conversation': self.conversation}

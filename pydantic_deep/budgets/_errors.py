@@ -25,8 +25,8 @@ class BudgetExceededError(DeepAgentError, UsageLimitExceeded):
     def __init__(
         self, *, scope: Scope, measure: Measure, limit: Decimal, used: Decimal, is_inherited: bool = False
     ) -> None:
-        self.scope = scope
-        self.measure = measure
+        self.scope: Scope = scope
+        self.measure: Measure = measure
         self.limit = limit
         self.used = used
         self.is_inherited = is_inherited

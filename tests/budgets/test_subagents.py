@@ -184,6 +184,15 @@ async def test_a_child_is_told_of_its_last_answer_and_only_the_owner_is_warned(
     assert told(result.all_messages()) == [LAST_ANSWER]
 
 
+async def test_a_child_that_two_budgets_end_is_told_once(working: Make, agent_of: AgentOf, told: Told) -> None:
+    child, model = working(), working(_tasks('worker'))
+    own = Budgets(run=Budget(requests=3))
+    subagents = Subagents([Subagent('worker', 'Works.', agent=agent_of(child, own))])
+    await agent_of(model, subagents, Budgets(run=Budget(requests=5))).run('go')
+    assert len(child.requests) == 3
+    assert told(child.requests[-1].messages) == [LAST_ANSWER]
+
+
 async def test_time_goes_on_in_a_child(agent_of: AgentOf, clock: FakeClock) -> None:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         clock.advance(10)
