@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ToolCallPart, UserPromptPart
 
 from pydantic_deep._notice import Notice, last_noticed
 from pydantic_deep._pending import Preview
@@ -17,6 +17,7 @@ from pydantic_deep_backends import StateBackend
 
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
+from ._inputs import last_prompts, shorten_prompts
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
 from ._preview import preview_call
 from ._render import render_uploads
@@ -31,7 +32,10 @@ UPLOADS_HEADING = 'Uploads:'
 """The first line of a notice of uploads."""
 
 OFFLOAD_CHARS = 40_000
-"""The longest result of a tool that stays in the conversation: some 10,000 tokens, paid for on every request."""
+"""The longest result or prompt that stays in the conversation: some 10,000 tokens, paid for on every request.
+
+One number for both: what it costs is the same whoever said it, and so is the way to the rest.
+"""
 
 
 @dataclass(kw_only=True)
@@ -45,6 +49,7 @@ class Filesystem(AbstractCapability[object]):
     kept in memory under `/offload`, where `read_file` and `grep` find it, and the model gets its head and tail. It is
     kept with `DeepAgentDeps`, else for the run. Results with images or other files stay whole, and so do
     those of a tool with a `tool_kind`, which programs read, and `ToolReturn.content`.
+    So is a text of the user's prompt that is longer, before a model is sent it; a history stays as it is.
 
     Raises:
         UserError: At the start of a run that has no backend, or something else in its place.
@@ -55,13 +60,15 @@ class Filesystem(AbstractCapability[object]):
     backend: BackendSource | None = None
     """Where the files are, or a function that tells it for a run."""
     offload_chars: int | None = OFFLOAD_CHARS
-    """The longest result that a tool may answer with; `None` for no limit."""
+    """The longest result that a tool may answer with, and the longest text of a prompt; `None` for no limit."""
     _notice: Notice = field(
         default_factory=lambda: Notice(heading=UPLOADS_HEADING, known=''), init=False, repr=False, compare=False
     )
     _uploads: Mapping[str, UploadLike] = field(
         default_factory=dict[str, UploadLike], init=False, repr=False, compare=False
     )
+    _known: list[UserPromptPart] = field(default_factory=list[UserPromptPart], init=False, repr=False, compare=False)
+    """The last prompts of the history, which stay as they are."""
     _run: RunState = field(init=False, repr=False, compare=False)
     _found: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -76,6 +83,7 @@ class Filesystem(AbstractCapability[object]):
         """Return this run's instance, which alone knows what its model has read."""
         run = replace(self)
         run._notice = Notice(heading=UPLOADS_HEADING, known=last_noticed(ctx.messages, UPLOADS_HEADING))
+        run._known = last_prompts(ctx.messages)
         shared = getattr(ctx.deps, '_offload', None)
         if isinstance(shared, StateBackend):
             run._run = replace(run._run, offload=shared)
@@ -93,8 +101,13 @@ class Filesystem(AbstractCapability[object]):
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Tell the model of the uploads that it does not know."""
+        """Tell the model of the uploads that it does not know, and keep the prompt from being too long."""
         self._notice.tell(ctx, render_uploads(self._uploads.values()))
+        if self.offload_chars is not None:
+            for message in (ctx.messages[-1], request_context.messages[-1]):  # one and the same, unless it was replaced
+                await shorten_prompts(
+                    self._files(ctx), message, self.offload_chars, known=self._known, prompt=ctx.prompt
+                )
         return request_context
 
     async def after_tool_execute(
