@@ -1,0 +1,62 @@
+"""A run whose process died goes on as a new run, in a conversation that knows what was used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage
+
+from pydantic_deep import VersionedAgent, create_deep_agent
+from pydantic_deep.budgets import Budget, Budgets
+from pydantic_deep.budgets._stamp import read_before
+from pydantic_deep.store import Commit, Committed, StoreUnavailableError
+from pydantic_deep.store._open import open_engine
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+Make = Callable[..., ScriptedModel]
+
+
+class DyingStore(SqlStore):
+    """A store of a process that dies: after some steps nothing of it becomes true."""
+
+    steps_left = 2
+
+    async def commit(self, commit: Commit) -> Committed:
+        if not self.steps_left:
+            raise StoreUnavailableError('The process is dead.')
+        self.steps_left -= any(version.kind == 'step' for version in commit.versions)
+        return await super().commit(commit)
+
+
+def _agent(model: ScriptedModel) -> Any:
+    budgets = Budgets(run=Budget(requests=4), conversation=Budget(requests=20))
+    agent = create_deep_agent(model, name='worker', capabilities=[budgets])
+
+    @agent.tool_plain(metadata={'effect': 'read'})
+    def work() -> str:
+        return 'done'
+
+    return agent
+
+
+async def test_a_recovered_run_is_a_new_run_of_the_same_conversation(working: Make, tmp_path: Any) -> None:
+    url = f'memory:{tmp_path.name}'
+    before, after = working(), working()
+    messages: list[ModelMessage]
+    async with SqlStore(await open_engine(url)):
+        async with DyingStore(await open_engine(url)) as store:
+            with pytest.raises(StoreUnavailableError):
+                await (await VersionedAgent(_agent(before), store).create()).advance('go')
+        async with SqlStore(await open_engine(url)) as store:
+            (version,) = await VersionedAgent(_agent(after), store).recover()
+            messages = await version.messages()
+    assert version.output == 'what is done'
+    assert len(before.requests) == 3
+    # It is a new run with four requests of its own, and the conversation has the two that were stored besides.
+    assert len(after.requests) == 4
+    assert read_before(messages).used['requests'] == 6
