@@ -61,7 +61,7 @@ class Attempts:
         Raises:
             CutAnswerError: It was.
         """
-        if self.policy.is_cut(response, streamed=streamed):
+        if self.policy.is_cut(response, system=self.model.system, streamed=streamed):
             raise CutAnswerError(response.model_name or self.model.model_name, response.provider_name or '')
 
     def settle(self, response: ModelResponse) -> ModelResponse:

@@ -90,7 +90,7 @@ class Policy:
                 in a double it is a failed test.
         """
         if type(error) in _UNTYPED:
-            return None if self.finish_reason_from.isdisjoint(re.split('[:,]', system)) else _UNREADABLE
+            return _UNREADABLE if self.finish_reason_from & names_in(system) else None
         return reason_to_retry(error)
 
     def wait_seconds(self, error: Exception, *, attempt: int) -> float:
@@ -98,15 +98,18 @@ class Policy:
         asked = asked_seconds(error)
         return self.random() * backoff_seconds(attempt) if asked is None else asked
 
-    def is_cut(self, response: ModelResponse, *, streamed: bool) -> bool:
+    def is_cut(self, response: ModelResponse, *, system: str, streamed: bool) -> bool:
         """Return whether the stream of a response ended before the answer did.
 
         Args:
             response: All that came.
+            system: Of the model that was asked. A response that says another one is made up, by a double.
             streamed: Whether a stream was asked for.
         """
+        if not lacks_finish_reason(response) or response.provider_name not in names_in(system):
+            return False
         providers = self.finish_reason_from
-        return is_cut(response, providers if streamed else providers & _READ_STREAMS_ANYWAY)
+        return response.provider_name in (providers if streamed else providers & _READ_STREAMS_ANYWAY)
 
 
 def reason_to_retry(error: Exception) -> str | None:
@@ -149,14 +152,18 @@ def backoff_seconds(attempt: int) -> float:
     return min(MAX_BACKOFF_SECONDS, BASE_SECONDS * 2 ** min(attempt - 1, 16))
 
 
-def is_cut(response: ModelResponse, providers: frozenset[str]) -> bool:
-    """Return whether the stream of a response ended before the answer did: without the reason that ends every stream
-    of its provider.
+def lacks_finish_reason(response: ModelResponse) -> bool:
+    """Return whether a response is without the reason for which it ended.
 
     pydantic-ai keeps that reason, as it came, in `provider_details`; in `finish_reason` it writes `'stop'` also where
     none came. A refusal and a blocked prompt have `finish_reason` alone. What the user has stopped, or what goes on
-    at the provider, was not cut.
+    at the provider, has not ended.
     """
-    if response.provider_name not in providers or response.state in ('interrupted', 'suspended'):
+    if 'finish_reason' in (response.provider_details or {}) or response.finish_reason == 'content_filter':
         return False
-    return response.finish_reason != 'content_filter' and 'finish_reason' not in (response.provider_details or {})
+    return response.state not in ('interrupted', 'suspended')
+
+
+def names_in(system: str) -> frozenset[str]:
+    """Return the names of the providers in `Model.system`: one, or all those of a `FallbackModel`."""
+    return frozenset(re.split('[:,]', system))

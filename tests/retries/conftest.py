@@ -11,11 +11,11 @@ import pytest
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelAPIError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, ModelResponseStreamEvent, TextPart
-from pydantic_ai.models import ModelRequestParameters, StreamedResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._played import PlayedModel, PlayedStream
+from pydantic_deep._played import PlayedStream
 from pydantic_deep.retries import Retries
 from pydantic_deep.testing import FakeClock
 
@@ -42,18 +42,21 @@ def cut(*parts: ModelResponsePart | str) -> ModelResponse:
     )
 
 
-class FaultyModel(PlayedModel):
+class FaultyModel(Model[None]):
     """Plays steps, and counts how often it is asked and which of its streams are open."""
 
-    def __init__(self, *steps: Step, system: str = 'openai') -> None:
+    def __init__(self, *steps: Step, system: str = 'fallback:openai,anthropic') -> None:
         super().__init__()
         self.steps = list(steps)
         self.asked = 0
         self.open_count = 0
         self._system = system
 
-    async def answer(
-        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
         step = self._next()
         if isinstance(step, tuple):

@@ -26,7 +26,7 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
-from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.messages import ModelResponse
 
 from pydantic_deep.retries import CutAnswerError, Retries
 from pydantic_deep.retries._policy import (
@@ -34,7 +34,7 @@ from pydantic_deep.retries._policy import (
     Policy,
     asked_seconds,
     backoff_seconds,
-    is_cut,
+    lacks_finish_reason,
     reason_to_retry,
 )
 from pydantic_deep.testing import ScriptExhaustedError
@@ -120,31 +120,10 @@ def test_waits_double_up_to_half_a_minute() -> None:
 WHOLE = whole('hello')
 
 
-@pytest.mark.parametrize('provider', sorted(FINISH_REASON_PROVIDERS))
-def test_a_stream_without_a_finish_reason_was_cut(provider: str) -> None:
-    response = replace(WHOLE, provider_name=provider)
-    assert not is_cut(response, FINISH_REASON_PROVIDERS)
-    assert is_cut(replace(response, provider_details=None), FINISH_REASON_PROVIDERS)
-    assert is_cut(replace(response, provider_details={'timestamp': 1}), FINISH_REASON_PROVIDERS)
-
-
-@pytest.mark.parametrize(
-    'response',
-    [
-        ModelResponse(parts=[TextPart('of a function')], model_name='function'),
-        replace(WHOLE, provider_name='ollama', provider_details=None),
-        replace(WHOLE, provider_details={'refusal': 'no'}, finish_reason='content_filter'),
-        replace(WHOLE, provider_details=None, state='suspended'),
-        replace(WHOLE, provider_details=None, state='interrupted'),
-    ],
-    ids=['no provider', 'a provider that may send none', 'refused', 'goes on at the provider', 'stopped by the user'],
-)
-def test_no_other_response_is_taken_for_cut(response: ModelResponse) -> None:
-    assert not is_cut(response, FINISH_REASON_PROVIDERS)
-
-
-def test_an_untyped_error_is_one_of_the_wire_only_where_the_wire_is_known(waits: Waits) -> None:
-    policy = Policy(
+def policy(**options: object) -> Policy:
+    """Return the policy of the room, without waits."""
+    waits = Waits()
+    made = Policy(
         attempts=3,
         max_seconds=1,
         finish_reason_from=FINISH_REASON_PROVIDERS,
@@ -152,11 +131,58 @@ def test_an_untyped_error_is_one_of_the_wire_only_where_the_wire_is_known(waits:
         random=lambda: 0.5,
         clock=waits.clock.monotonic,
     )
-    assert policy.reason_for(AssertionError(), system='anthropic') == 'unreadable answer'
-    assert policy.reason_for(AttributeError('x'), system='fallback:groq,openai') == 'unreadable answer'
-    assert policy.reason_for(AssertionError(), system='function') is None
-    assert policy.reason_for(ScriptExhaustedError(1, []), system='openai') is None
-    assert policy.wait_seconds(ModelAPIError('m', 'x'), attempt=3) == 1.0
+    return replace(made, **options)
+
+
+@pytest.mark.parametrize('provider', sorted(FINISH_REASON_PROVIDERS))
+def test_a_stream_without_a_finish_reason_was_cut(provider: str) -> None:
+    response = replace(WHOLE, provider_name=provider)
+    half = replace(response, provider_details=None)
+    assert not policy().is_cut(response, system=provider, streamed=True)
+    assert policy().is_cut(half, system=provider, streamed=True)
+    assert policy().is_cut(half, system=f'fallback:groq,{provider}', streamed=True)
+    assert policy().is_cut(replace(half, provider_details={'timestamp': 1}), system=provider, streamed=True)
+    # What is read as one body is whole if it can be read; of Anthropic, a stream may be read all the same.
+    assert policy().is_cut(half, system=provider, streamed=False) is (provider == 'anthropic')
+
+
+def test_who_is_left_out_is_not_judged() -> None:
+    half = replace(WHOLE, provider_details=None)
+    assert not policy(finish_reason_from=frozenset({'google'})).is_cut(half, system='openai', streamed=True)
+
+
+@pytest.mark.parametrize(
+    'response',
+    [
+        replace(WHOLE, provider_details={'refusal': 'no'}, finish_reason='content_filter'),
+        replace(WHOLE, provider_details=None, state='suspended'),
+        replace(WHOLE, provider_details=None, state='interrupted'),
+    ],
+    ids=['refused', 'goes on at the provider', 'stopped by the user'],
+)
+def test_what_has_not_ended_was_not_cut(response: ModelResponse) -> None:
+    assert not lacks_finish_reason(response)
+
+
+@pytest.mark.parametrize(
+    ('provider', 'system'),
+    [(None, 'function'), ('ollama', 'ollama'), ('openai', 'function'), ('anthropic', 'scripted')],
+)
+def test_no_answer_of_another_provider_or_of_a_double_is_taken_for_cut(provider: str | None, system: str) -> None:
+    response = replace(WHOLE, provider_name=provider, provider_details=None)
+    assert not policy().is_cut(response, system=system, streamed=True)
+    assert not policy().is_cut(response, system=system, streamed=False)
+
+
+def test_an_untyped_error_is_one_of_the_wire_only_where_the_wire_is_known() -> None:
+    assert policy().reason_for(AssertionError(), system='anthropic') == 'unreadable answer'
+    assert policy().reason_for(AttributeError('x'), system='fallback:groq,openai') == 'unreadable answer'
+    assert policy().reason_for(AssertionError(), system='function') is None
+    assert policy().reason_for(ScriptExhaustedError(1, []), system='openai') is None
+
+
+def test_a_random_part_of_the_longest_wait_is_waited() -> None:
+    assert policy().wait_seconds(ModelAPIError('m', 'x'), attempt=3) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -257,7 +257,7 @@ async def test_a_fallback_may_also_stand_around_a_model_that_asks_again(waits: W
 
 async def test_a_job_that_a_fallback_is_to_go_on_with_says_by_which_model(waits: Waits) -> None:
     job = replace(cut(TEXT), state='suspended')
-    response = await read(FallbackModel(retried(FaultyModel(job), waits.retries())))
+    response = await read(FallbackModel(retried(FaultyModel(job, system='openai'), waits.retries())))
     assert response.metadata == {'__pydantic_ai__': {'fallback_model_id': 'openai:gpt-5.2'}}
 
 

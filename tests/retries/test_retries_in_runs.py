@@ -11,15 +11,19 @@ from pydantic_ai.exceptions import ModelRequestTimeout
 from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelMessage,
+    ModelResponse,
     PartDeltaEvent,
     PartStartEvent,
     TextPart,
     ToolCallPart,
 )
+from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.run import AgentRun, AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, open_store
+from pydantic_deep._played import PlayedModel
 from pydantic_deep.retries import CutAnswerError, ModelRetriedEvent, Retries
 from pydantic_deep.subagents import Subagent, SubagentEvent, Subagents
 from pydantic_deep.testing import ScriptedModel, call
@@ -150,6 +154,37 @@ async def test_the_timeout_of_a_request_ends_all_its_attempts(waits: Waits) -> N
             with pytest.raises(ModelRequestTimeout):
                 await (stream_all if streamed else run_all)(run)
     assert waits.seconds == [0.5, 0.5]
+
+
+class Recorded(PlayedModel):
+    """Plays an answer that was cut, under the name of the provider that gave it."""
+
+    async def answer(
+        self, messages: list[ModelMessage], settings: ModelSettings | None, parameters: ModelRequestParameters
+    ) -> ModelResponse:
+        return replace(cut(TEXT), provider_name='anthropic')
+
+    @property
+    def model_name(self) -> str:
+        return 'recorded'
+
+    @property
+    def system(self) -> str:
+        return 'anthropic'
+
+
+@pytest.mark.parametrize('model', [Recorded(), WrapperModel(Recorded())], ids=['itself', 'wrapped'])
+async def test_a_model_of_the_test_kit_gives_whole_answers_whatever_is_in_them(waits: Waits, model: Model) -> None:
+    agent = Agent(model, capabilities=[waits.retries()])
+    assert (await agent.run('go')).output == 'one two three'
+    async with agent.run_stream('go') as stream:
+        assert await stream.get_output() == 'one two three'
+    assert waits.seconds == []
+
+
+async def test_a_failure_that_a_script_plays_is_tried_again(waits: Waits) -> None:
+    agent = Agent(ScriptedModel(lost(), 'hello'), capabilities=[waits.retries()])
+    assert (await agent.run('go')).output == 'hello'
 
 
 async def test_two_runs_of_one_agent_are_told_of_their_own_retries(waits: Waits) -> None:
