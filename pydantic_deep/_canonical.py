@@ -29,7 +29,7 @@ Match: TypeAlias = Literal['everything', 'prompt']
 _UNSENT = frozenset({'timestamp', 'id', 'provider_name', 'provider_details', 'signature', 'metadata'})
 """Fields of a part that differ from run to run, or that no model reads."""
 
-_UNSENT_SETTINGS = frozenset({'timeout', 'request_timeout', 'extra_headers'})
+_UNSENT_SETTINGS = frozenset({'timeout', 'request_timeout', 'extra_headers', 'cache'})
 """Settings that do not shape the answer; headers may hold secrets."""
 
 

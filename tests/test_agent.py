@@ -60,9 +60,9 @@ def test_it_is_a_plain_agent() -> None:
     assert agent.name == 'deep-agent'
 
 
-def test_what_is_not_there_yet_says_so_by_name() -> None:
-    with pytest.raises(NotImplementedError, match='`summarization` is not there yet'):
-        create_deep_agent('test', summarization=True)
+def test_without_summarization_there_is_no_such_room() -> None:
+    assert 'summarization' in {room.id for room in default_capabilities()}
+    assert 'summarization' not in {room.id for room in default_capabilities(summarization=False)}
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,7 @@ async def test_without_deps_a_given_workspace_has_the_files(tmp_path: Path) -> N
 
 def test_the_toolsets_of_rooms_have_names_of_their_own() -> None:
     assert [t.id for room in default_capabilities() if isinstance(t := room.get_toolset(), AbstractToolset)] == [
+        'summarization',
         'todos',
         'filesystem',
         'subagents',

@@ -21,7 +21,7 @@ class CacheWatch(AbstractCapability[object]):
 
     Providers charge a tenth for what they have read before, and only as far as a request begins like an earlier one.
     Whatever changes an earlier message, a tool or the instructions makes all that follows be paid for in full: this emits
-    a `PrefixBrokenEvent` then, and logs a warning unless a summary was the reason. It changes nothing.
+    a `PrefixBrokenEvent` then, and logs it at INFO unless a summary was the reason. It changes nothing.
 
     The first request of a run is compared with the last one that its history tells of, by messages and instructions.
     Messages that are the same objects count as unchanged. `pydantic_ai.capabilities.Caching` sets the marks that some
@@ -60,5 +60,5 @@ class CacheWatch(AbstractCapability[object]):
             reason, detail = found
             await ctx.emit(PrefixBrokenEvent(reason=reason, detail=detail))
             if reason != 'summarized':
-                _LOGGER.warning('A request breaks the prefix that its provider has cached: %s (%s).', reason, detail)
+                _LOGGER.info('A request breaks the prefix that its provider has cached: %s (%s).', reason, detail)
         return response

@@ -58,7 +58,7 @@ async def test_each_request_reads_what_the_one_before_it_has_written(
         [use('d', 'ls')],
         [say('Done again.')],
     ]
-    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+    with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         await converse(make_agent(anthropic, Caching()))
 
     assert len(anthropic.usages) == 5
@@ -72,7 +72,7 @@ async def test_each_request_reads_what_the_one_before_it_has_written(
 async def test_without_the_marks_nothing_is_read(anthropic: CachingServer) -> None:
     anthropic.answers = [[use('a', 'ls')], [say('Done.')], [say('Done again.')]]
 
-    await converse(make_agent(anthropic))
+    await converse(make_agent(anthropic, Caching(retention=False)))
 
     assert [usage['cache_read_input_tokens'] for usage in anthropic.usages] == [0, 0, 0]
 
@@ -85,7 +85,7 @@ async def test_what_the_watch_warns_of_is_not_read(anthropic: CachingServer, cap
     def changing() -> str:
         return f'{len(anthropic.requests)} requests were made.'
 
-    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+    with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         await converse(agent)
 
     first, *others = anthropic.usages

@@ -92,7 +92,7 @@ def add_instruction(ctx: RunContext[Any], request_context: ModelRequestContext) 
 
 
 async def test_other_instructions_are_a_reason_once(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+    with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         events = await broken_by(add_instruction, instructions='Be brief.')
 
     assert events == [('instructions', '8 of 9 characters are as before')]
@@ -198,7 +198,7 @@ def prompt(text: str, instructions: str | None = None) -> ModelRequest:
 
 
 async def test_a_message_that_changed_is_a_reason(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+    with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         events = await broken_by(rewrite(lambda messages: [prompt('other'), *messages[1:]]))
 
     assert events[0] == ('history', 'message 1 of 1 changed')
@@ -231,7 +231,7 @@ async def test_a_summary_is_meant_and_a_reason_of_its_own(caplog: pytest.LogCapt
         done, was_done = True, done
         return messages if was_done else [summary, *messages[1:]]
 
-    with caplog.at_level(logging.WARNING, logger='pydantic_deep'):
+    with caplog.at_level(logging.INFO, logger='pydantic_deep'):
         events = await broken_by(rewrite(summarize))
 
     assert events == [('summarized', 'message 1 of 1 is replaced by a summary')]
