@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
-from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.usage import RunUsage
 from typing_extensions import get_protocol_members, is_protocol
 
@@ -103,8 +103,8 @@ class KeepsHistory(Protocol):
         """Return those that summaries have replaced, oldest first."""
         ...
 
-    def next_summary(self) -> CompactionPart | None:
-        """Return the summary that was made here when this run was recorded; `None` if one is to be made."""
+    def next_summary(self) -> ModelMessage | None:
+        """Return the message with the summary that was made here when this run was recorded; `None` if one is to be made."""
         ...
 
     def note_summary(self, response: ModelResponse) -> None:

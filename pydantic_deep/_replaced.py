@@ -40,6 +40,10 @@ class Replaced:
     """Whether no model has written the text."""
     goal: str
     """What the user asked for first."""
+    latest: str = ''
+    """What the user asked for last."""
+    written: str = ''
+    """What a model has written last: what stands where no model can write."""
     carried: Mapping[str, JsonValue]
     """The state of rooms, by the `id` of each."""
     usage: RunUsage
@@ -86,13 +90,12 @@ def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:
     """Return what the responses of a history have used, those that a summary stands for included."""
     usage = RunUsage()
     for message in messages:
-        if isinstance(message, ModelResponse):
+        summary = next(filter(is_summary, message.parts), None)
+        if summary is not None:  # the usage of one that a provider has made is in it too
+            usage = usage + _usage_adapter().validate_python(_ours(summary).get('usage') or {})
+        elif isinstance(message, ModelResponse):
             usage.requests += 1
             usage.incr(message.usage)
-            continue
-        for part in message.parts:
-            if is_summary(part):
-                usage = usage + _usage_adapter().validate_python(_ours(part).get('usage') or {})
     return usage
 
 

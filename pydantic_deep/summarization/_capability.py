@@ -114,13 +114,13 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Summarize the history if it is too long; show `search_history` only where it finds something."""
-        reason = self._reason(ctx.messages, request_context)
-        if reason is not None:
-            await self._summarize(ctx, request_context, reason, self.keep, min_gain=MIN_GAIN)
-        if not self._has_summary:
-            parameters = request_context.model_request_parameters
+        parameters = request_context.model_request_parameters
+        if not self._has_summary:  # also for who writes one: with another tool, nothing would be read from the cache
             shown = [tool for tool in parameters.function_tools if tool.name != TOOL_NAME]
             request_context.model_request_parameters = replace(parameters, function_tools=shown)
+        reason = self._reason(ctx.messages, request_context)
+        if reason is not None and await self._summarize(ctx, request_context, reason, self.keep, min_gain=MIN_GAIN):
+            request_context.model_request_parameters = parameters
         self._request = ctx, request_context
         return request_context
 
@@ -163,9 +163,9 @@ class Summarization(AbstractCapability[object]):
         replaced, tail = messages[:cut], messages[cut:]
         keeper = _keeper(ctx)
         recorded = None if keeper is None else keeper.next_summary()
+        error = None
         if recorded is not None:
-            first: ModelMessage = _request_with(replaced, recorded)
-            error = None
+            first = recorded
         else:
             first, error = await self._first(ctx, request, reason, replaced, tail)
         ctx.messages[:] = [first, *tail]
@@ -198,7 +198,9 @@ class Summarization(AbstractCapability[object]):
         ctx.usage.incr(summarizers_usage)
         earlier = find_summary(replaced)
         known = None if earlier is None else read_summary(earlier)
-        goal = known.goal if known is not None else first_request(replaced)
+        goal = (known.goal if known is not None else '') or first_request(replaced)
+        latest = last_request(replaced) or (known.latest if known is not None else '')
+        earlier_text = known.written if known is not None else ''
         carried = {
             str(getattr(room, 'id', type(room).__name__)): room.carry_over(ctx, replaced)
             for room in neighbours(ctx, CarriesOver)
@@ -207,17 +209,18 @@ class Summarization(AbstractCapability[object]):
             reason=reason,
             is_plain=error is not None,
             goal=goal,
+            latest=latest,
+            written=written.text or earlier_text,
             carried={id: each.state for id, each in carried.items() if each.state is not None},
             usage=usage_of(replaced) + summarizers_usage,
             messages=None if _keeper(ctx) is not None else whole(replaced),
         )
         if written.native is not None:
             return _native(written.native, state), error
-        latest = '' if last_request(tail) else last_request(replaced)
         text = render_summary(
             goal=goal,
-            latest=latest,
-            written=written.text or NO_SUMMARY.format(count=len(replaced)),
+            latest='' if last_request(tail) else latest,
+            written=written.text or '\n\n'.join(filter(None, (earlier_text, NO_SUMMARY.format(count=len(replaced))))),
             carried=[each.text for each in carried.values()],
         )
         return _request_with(replaced, state.part(text)), error
@@ -226,20 +229,21 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request: ModelRequestContext, replaced: Sequence[ModelMessage]
     ) -> tuple[Written, str | None]:
         """Have a summary written; whatever goes wrong with it, the run goes on without one."""
+        written, told = Written(), None
         self._is_writing = True
         try:
             with anyio.fail_after(self.timeout_seconds):
-                written = await write_summary(ctx, request, replaced, self.summarizer)
+                await write_summary(ctx, request, replaced, self.summarizer, written)
         except Exception as error:  # of a model, or of the user's function
             told = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
             _LOGGER.warning('No summary could be written of %d messages.', len(replaced), exc_info=error)
-            return Written(), told
+            written = Written(responses=written.responses)
         finally:
             self._is_writing = False
         if (keeper := _keeper(ctx)) is not None:
             for response in written.responses:
                 keeper.note_summary(response)
-        return written, None
+        return written, told
 
     async def _after_overflow(self) -> list[ModelMessage] | None:
         """Return a shorter history for a request that was refused as too long; `None` if nothing of it can go."""

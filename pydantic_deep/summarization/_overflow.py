@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelContextWindowExceededError
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse, repair_messages
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
@@ -67,4 +67,11 @@ class OverflowModel(WrapperModel):
 
     async def _shorter(self, parameters: ModelRequestParameters) -> list[ModelMessage] | None:
         shorter = await self._shorten()
-        return None if shorter is None else self.wrapped.prepare_messages(shorter, parameters)
+        return None if shorter is None else sendable(self.wrapped, shorter, parameters)
+
+
+def sendable(model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> list[ModelMessage]:
+    """Return messages as an agent hands them to a model: mended, in the form that the model takes, mended again."""
+    mended = repair_messages(messages)
+    prepared = model.prepare_messages(mended, parameters)
+    return prepared if prepared is mended else repair_messages(prepared)

@@ -15,6 +15,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.direct import model_request
 from pydantic_ai.messages import (
     CompactionPart,
+    InstructionPart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -26,6 +27,7 @@ from pydantic_ai.models import KnownModelName, Model, ModelRequestContext, Model
 from pydantic_deep._neighbours import KeepsHistory
 from pydantic_deep.tokens import CHARS_PER_TOKEN
 
+from ._overflow import sendable
 from ._text import ASK, ASK_TRANSCRIPT, render_transcript
 
 Summarizer: TypeAlias = Model[Any] | KnownModelName | str | Callable[[Sequence[ModelMessage]], Awaitable[str]]
@@ -61,7 +63,8 @@ async def write_summary(
     request: ModelRequestContext,
     replaced: Sequence[ModelMessage],
     summarizer: Summarizer | None,
-) -> Written:
+    written: Written,
+) -> None:
     """Have a summary written.
 
     Args:
@@ -69,20 +72,24 @@ async def write_summary(
         request: The request that is being made.
         replaced: What is to be summarized.
         summarizer: Who writes it; `None` for the model of the request.
+        written: Takes what is made: responses also where there is no summary in the end.
 
     Raises:
         NoSummaryError: The model has answered without a text.
         Exception: Whatever a model or a function raises.
     """
     if summarizer is None:
-        return await _ask_in_place(_served(ctx, request.model), request, replaced)
-    if summarizer == PROVIDER:
-        return await _ask_provider(_served(ctx, request.model), request, replaced)
-    if isinstance(summarizer, str):
-        return await _ask_with_transcript(_served(ctx, infer_model(summarizer)), replaced)
-    if isinstance(summarizer, Model):
-        return await _ask_with_transcript(_served(ctx, cast('Model[Any]', summarizer)), replaced)
-    return Written(text=await summarizer(replaced))
+        await _ask_in_place(_served(ctx, request.model), request, replaced, written)
+    elif summarizer == PROVIDER:
+        await _ask_provider(_served(ctx, request.model), request, replaced, written)
+    elif isinstance(summarizer, str):
+        await _ask_with_transcript(_served(ctx, infer_model(summarizer)), replaced, written)
+    elif isinstance(summarizer, Model):
+        await _ask_with_transcript(_served(ctx, cast('Model[Any]', summarizer)), replaced, written)
+    else:
+        written.text = (await summarizer(replaced)).strip()
+        if not written.text:
+            raise NoSummaryError('The function has returned an empty text.')
 
 
 def _served(ctx: RunContext[object], model: Model[Any]) -> Model[Any]:
@@ -97,43 +104,34 @@ def _served(ctx: RunContext[object], model: Model[Any]) -> Model[Any]:
     return model
 
 
-async def _ask_in_place(model: Model, request: ModelRequestContext, replaced: Sequence[ModelMessage]) -> Written:
-    parameters = _answering_with_text(request.model_request_parameters)
-    question = UserPromptPart(ASK)
-    last = replaced[-1]
-    if isinstance(last, ModelRequest):
-        messages = [*replaced[:-1], replace(last, parts=[*last.parts, question])]
-    else:
-        messages = [*replaced, ModelRequest(parts=[question])]
-    return await _ask(model, messages, request, parameters)
-
-
-async def _ask(
-    model: Model, messages: list[ModelMessage], request: ModelRequestContext, parameters: ModelRequestParameters
-) -> Written:
-    prepared = model.prepare_messages(messages, parameters)
+async def _ask_in_place(
+    model: Model, request: ModelRequestContext, replaced: Sequence[ModelMessage], written: Written
+) -> None:
+    parameters = _answering_with_text(model, request)
+    messages = sendable(model, [*replaced, ModelRequest(parts=[UserPromptPart(ASK)])], parameters)
     response = await model_request(
-        model, prepared, model_settings=request.model_settings, model_request_parameters=parameters
+        model, messages, model_settings=request.model_settings, model_request_parameters=parameters
     )
-    return Written(text=_text_of(response), responses=[response])
+    written.responses.append(response)
+    written.text = _text_of(response)
 
 
-async def _ask_with_transcript(model: Model, replaced: Sequence[ModelMessage]) -> Written:
+async def _ask_with_transcript(model: Model, replaced: Sequence[ModelMessage], written: Written) -> None:
     window = model.context_window
     transcript = render_transcript(replaced)
     size = len(transcript) if window is None else int(window * CHARS_PER_TOKEN * TRANSCRIPT_FRACTION)
-    written = Written()
     for start in range(0, len(transcript), max(size, 1)):
         earlier = f'summary: {written.text}\n' if written.text else ''
         prompt = ASK_TRANSCRIPT.format(transcript=earlier + transcript[start : start + size])
         response = await model_request(model, [ModelRequest(parts=[UserPromptPart(prompt)])])
         written.responses.append(response)
         written.text = _text_of(response)
-    return written
 
 
-async def _ask_provider(model: Model, request: ModelRequestContext, replaced: Sequence[ModelMessage]) -> Written:
-    messages = model.prepare_messages(list(replaced), request.model_request_parameters)
+async def _ask_provider(
+    model: Model, request: ModelRequestContext, replaced: Sequence[ModelMessage], written: Written
+) -> None:
+    messages = sendable(model, replaced, request.model_request_parameters)
     response = await model.compact_messages(
         ModelRequestContext(
             model=model,
@@ -142,9 +140,10 @@ async def _ask_provider(model: Model, request: ModelRequestContext, replaced: Se
             model_request_parameters=request.model_request_parameters,
         )
     )
+    written.responses.append(response)
     if not any(isinstance(part, CompactionPart) for part in response.parts):
         raise NoSummaryError(f'{model.model_name} has answered without a compaction.')
-    return Written(native=response, responses=[response])
+    written.native = response
 
 
 def _text_of(response: ModelResponse) -> str:
@@ -155,8 +154,24 @@ def _text_of(response: ModelResponse) -> str:
     return text
 
 
-def _answering_with_text(parameters: ModelRequestParameters) -> ModelRequestParameters:
-    """Return parameters with which a model may answer with a text; tools stay, for they come before all messages."""
-    if parameters.output_mode in ('native', 'prompted'):
-        return replace(parameters, output_mode='text', output_object=None, allow_text_output=True)
-    return replace(parameters, allow_text_output=True)
+def _answering_with_text(model: Model, request: ModelRequestContext) -> ModelRequestParameters:
+    """Return parameters with which a model may answer with a text. Tools and instructions stay as they are, also what
+    they say of an output in JSON: they come before all messages.
+    """
+    parameters = request.model_request_parameters
+    if parameters.output_mode == 'text':
+        return parameters
+    _, prepared = model.prepare_request(request.model_settings, parameters)  # only a model knows its default mode
+    if prepared.output_mode not in ('native', 'prompted'):
+        return replace(parameters, output_mode=prepared.output_mode, allow_text_output=True)
+    said = prepared.prompted_output_instructions
+    parts = [*(parameters.instruction_parts or []), *([InstructionPart(content=said)] if said else [])]
+    return replace(
+        parameters,
+        output_mode='text',
+        output_object=None,
+        output_tools=[],
+        prompted_output_template=None,
+        allow_text_output=True,
+        instruction_parts=InstructionPart.sorted(parts),
+    )

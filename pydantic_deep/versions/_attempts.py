@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic_ai.messages import CompactionPart, ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 
 from pydantic_deep.store import CallRecord, RunRecord, Store, VersionFilter
 
@@ -56,7 +56,7 @@ async def load_attempts(store: Store, run: RunRecord) -> tuple[Replayed, dict[Ca
     ones know the rest.
     """
     responses: list[RecordedResponse] = []
-    summaries: list[CompactionPart] = []
+    summaries: list[ModelMessage] = []
     settled: dict[CallKey, CallRecord] = {}
     for attempt in await attempts_of(store, run):
         newer, calls, made = await _load(store, attempt)
@@ -75,7 +75,7 @@ async def load_replayed(store: Store, run: RunRecord) -> tuple[Replayed, dict[st
     return Replayed(run_id=run.id, responses=responses, summaries=summaries), before
 
 
-async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord], list[CompactionPart]]:
+async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord], list[ModelMessage]]:
     """Return the responses that a run had, all its calls, also those of the response that it went on from, and the
     summaries that it made: what they replaced of its own is told again too.
     """
@@ -87,7 +87,7 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
     if not versions:
         return [], await store.calls([run.id]), []
     newest = versions[0]
-    summaries: list[CompactionPart] = []
+    summaries: list[ModelMessage] = []
     records = await store.messages(newest.branch_id, newest.message_count)
     if run.base_id is not None:
         summaries = await summaries_since(store, newest, await store.version(run.base_id))

@@ -38,7 +38,6 @@ from pydantic_ai.exceptions import (
     ToolRetryError,
 )
 from pydantic_ai.messages import (
-    CompactionPart,
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
@@ -185,7 +184,7 @@ class Recorder(AbstractCapability[object]):
         """Return what summaries have replaced in the history of the run, from the store."""
         return [] if self.recording is None else await earlier_messages(self.store, self.recording.tip)
 
-    def next_summary(self) -> CompactionPart | None:
+    def next_summary(self) -> ModelMessage | None:
         """Return the summary that the run made that this one recovers, as long as it does what that did."""
         return None if self._replayed is None else self._replayed.next_summary()
 

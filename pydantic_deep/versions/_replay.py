@@ -19,7 +19,6 @@ from pydantic_ai.capabilities import (
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import (
-    CompactionPart,
     ModelMessage,
     ModelRequest,
     ModelResponse,
@@ -44,8 +43,8 @@ from ._ledger import replay_result
 from ._pause_histories import load_pause
 from ._recording import load_usage
 from ._replayed import Replayed
-from ._rewritten import earlier_messages
 from ._requests import RequestLog
+from ._rewritten import earlier_messages
 from ._settings import load_settings
 from ._turn import Prompt
 
@@ -91,7 +90,7 @@ class _Replayer(AbstractCapability[object]):
         """Return nothing: what a search found is told from what was recorded."""
         return []
 
-    def next_summary(self) -> CompactionPart | None:
+    def next_summary(self) -> ModelMessage | None:
         return self.replayed.next_summary()
 
     def note_summary(self, response: ModelResponse) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
@@ -34,7 +34,7 @@ class Replayed:
 
     run_id: str
     responses: Sequence[RecordedResponse]
-    summaries: Sequence[CompactionPart] = ()
+    summaries: Sequence[ModelMessage] = ()
     """What it made of histories that were too long, in order."""
     summarized: int = field(default=0, init=False)
     """How many of them were told again."""
@@ -53,7 +53,7 @@ class Replayed:
             return None
         return _ReplayedModel(model, self)
 
-    def next_summary(self) -> CompactionPart | None:
+    def next_summary(self) -> ModelMessage | None:
         """Return the next summary; `None` if it is to be made."""
         self.summarized += 1
         return self.summaries[self.summarized - 1] if self.summarized <= len(self.summaries) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pydantic_ai.messages import CompactionPart, ModelMessage
+from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._replaced import find_summary, is_summary
 from pydantic_deep.store import BranchRecord, MessageRecord, Store, VersionRecord
@@ -42,14 +42,14 @@ async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMes
     return [message for message in messages if not any(map(is_summary, message.parts))]
 
 
-async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[CompactionPart]:
-    """Return the summaries that were made on the way from one version to another, oldest first."""
-    found: list[CompactionPart] = []
+async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[ModelMessage]:
+    """Return the messages with summaries that were made on the way from one version to another, oldest first."""
+    found: list[ModelMessage] = []
     for rewrite in await _rewrites(store, record):
         if rewrite.branch.id == base.branch_id:
             break
-        summary = find_summary(await _decoded(store, await store.messages(rewrite.branch.id, 1)))
-        found += [] if summary is None else [summary]
+        first = await _decoded(store, await store.messages(rewrite.branch.id, 1))
+        found += first if find_summary(first) else []
     return found[::-1]
 
 
