@@ -72,6 +72,8 @@ class Account:
     def __post_init__(self) -> None:
         self._start = copy(self.usage)
         self._started_at = self.clock()
+        self._elsewhere = 0
+        """How many requests are in the usage object that did not begin here: of a summarizer, of a run in a tool."""
 
     def in_run(self, measure: Measure) -> Decimal:
         """Return what the run has used of a measure."""
@@ -79,12 +81,16 @@ class Account:
             case 'tokens':
                 return Decimal(self.usage.total_tokens - self._start.total_tokens)
             case 'requests':
-                # A run of somebody else's, in a tool, may count in the same object and begin no request here.
-                return Decimal(max(self.begun, self.usage.requests - self._start.requests))
+                return Decimal(self.begun + max(self._elsewhere, self._ended - self.begun))
             case 'cost':
                 return (self.usage.cost or ZERO) - (self._start.cost or ZERO)
             case _:
                 return exact_seconds(self.clock() - self._started_at)
+
+    @property
+    def _ended(self) -> int:
+        """How many requests are in the usage object: those that have begun here among them when they have ended."""
+        return self.usage.requests - self._start.requests
 
     def used(self, limit: Limit) -> Decimal:
         """Return what is used of a limit."""
@@ -122,6 +128,7 @@ class Account:
                 )
             if last is None and left < 2 * pace.of(limit.measure):
                 last = limit
+        self._elsewhere = max(self._elsewhere, self._ended - self.begun)
         self.begun += 1
         pace.began_at = self.clock()
         return last

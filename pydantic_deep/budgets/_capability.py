@@ -38,7 +38,7 @@ class Budgets(AbstractCapability[object]):
     told that this is its last answer, and may call no tools in it: the run ends with its own words. If a budget is used
     up nevertheless, `BudgetExceededError` is raised before the next request. A request that was begun is finished, so
     tokens, cost and seconds can be exceeded by one response, of each of the runs that are asking at that moment.
-    Requests cannot be exceeded.
+    Requests that a run and its subagents begin cannot be exceeded; one with its retries counts as one.
 
     The budgets of a run hold in its subagents, which count in them beside budgets of their own
     (`Subagent(…, capabilities=[Budgets(run=…)])`), and leave room for an answer of those above them. A subagent that
@@ -46,10 +46,12 @@ class Budgets(AbstractCapability[object]):
     answer; they count tool calls too, and one delegation to its end, however often it waits for a person.
 
     A run that goes on after a person has answered, or after a crash, is a new run; the conversation is the same. What
-    the conversation has used is in the metadata of its responses, until the last one of each run.
+    the conversation has used is in the metadata of its responses; what came after the last one of a run is lost to it,
+    but for what subagents have used that ended well or waited.
 
     pydantic-ai stops a run at 50 requests, whatever these budgets say, unless `usage_limits=UsageLimits(request_limit=…)`
-    of the run says otherwise. What a tool of yours uses is counted if it passes `usage=ctx.usage` on.
+    of the run says otherwise. What a tool of yours uses is counted if it passes `usage=ctx.usage` on,
+    when it has ended.
 
     Raises:
         ValueError: There is neither budget, or `warn_at` is not above 0 and at most 1.

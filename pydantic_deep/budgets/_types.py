@@ -90,7 +90,7 @@ def _number(measure: Measure, amount: Decimal) -> str:
     match measure:
         case 'cost':
             # Four digits: a request of a cheap model costs less than a cent.
-            return f'${amount.quantize(Decimal("0.0001")).normalize():f}'
+            return f'${amount:,.4f}'.removesuffix('00')
         case 'seconds':
             return f'{amount:,.1f}'
         case _:

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, Conversation, ConversationTypeAdapter, ModelMessagesTypeAdapter
+from pydantic_ai import Agent, Conversation, ConversationTypeAdapter, ModelMessagesTypeAdapter, RunContext
 from pydantic_ai.messages import (
     CompactionPart,
     ModelMessage,
@@ -126,6 +126,20 @@ async def test_what_subagents_used_counts_in_the_next_turn(working: Make, agent_
     assert before.used['tokens'] == result.usage.total_tokens == 610
     # The request of the model that was down had begun.
     assert before.used['requests'] == result.usage.requests + 1
+
+
+async def test_requests_that_did_not_begin_in_the_room_count_in_the_next_turn() -> None:
+    other = Agent(ScriptedModel(then=lambda messages, info: 'a fact'))
+    model = ScriptedModel(call('look_up'), call('look_up'), 'done')
+    agent = Agent[Any, Any](model, capabilities=[Budgets(conversation=Budget(tokens=10_000))])
+
+    @agent.tool
+    async def look_up(ctx: RunContext[Any]) -> str:
+        return (await other.run('look', usage=ctx.usage)).output
+
+    result = await agent.run('go')
+    used = read_before(result.all_messages()).used
+    assert (used['requests'], used['tokens']) == (5, 550)
 
 
 async def test_a_child_that_waited_brings_what_it_used_before(working: Make) -> None:

@@ -91,8 +91,8 @@ def test_budgets_cannot_be_loaded_later() -> None:
 def test_limits_are_told_with_their_units() -> None:
     assert render_use('tokens', Decimal(1_234), Decimal(10_000)) == '1,234 of 10,000 tokens'
     assert render_use('requests', Decimal(4), Decimal(5)) == '4 of 5 requests'
-    assert render_use('cost', Decimal('0.08125'), Decimal('0.50')) == '$0.0812 of $0.5'
-    assert render_use('cost', Decimal(0), Decimal(100)) == '$0 of $100'
+    assert render_use('cost', Decimal('0.08125'), Decimal('0.50')) == '$0.0812 of $0.50'
+    assert render_use('cost', Decimal(0), Decimal(1_000)) == '$0.00 of $1,000.00'
     assert render_use('seconds', Decimal('61.25'), Decimal(3_600)) == '61.2 of 3,600.0 seconds'
 
 
