@@ -18,6 +18,8 @@ from ._policy import Policy
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
+_NO_USE = 'this failure would come again'
+
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
@@ -79,7 +81,7 @@ class Attempts:
         """
         reason = self.policy.reason_for(error, system=self.model.system)
         if reason is None or (partial is not None and partial.state == 'suspended'):  # the job goes on over there
-            return self._give_up(error, 'this is none that passes')
+            return self._give_up(error, _NO_USE)
         if self.count >= self.policy.attempts:
             return self._give_up(error, f'`attempts` is {self.policy.attempts}')
         delay = self.policy.wait_seconds(error, attempt=self.count)
@@ -125,7 +127,9 @@ class Attempts:
         return [*((partial and partial.failed_attempts) or ()), attempt]
 
     def _give_up(self, error: Exception, why: str) -> None:
-        """Say in the error how often was asked."""
+        """Say in the error how often was asked, and why no more; of one that came at once there is nothing to say."""
+        if why == _NO_USE and self.count == 1:
+            return
         before = f', after: {", ".join(self._reasons)}' if self._reasons else ''
         error.add_note(f'pydantic-deep: attempt {self.count} at this request was the last{before}; {why}.')
 

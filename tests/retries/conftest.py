@@ -1,22 +1,37 @@
-"""What the tests of this room share: a model that fails as it is told, and waits that take no time."""
+"""What the tests of this room share: a model that fails as it is told, waits that take no time, and the real models."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import pytest
-from pydantic_ai import RunContext
+from llmock.scenarios import ToolCall
+from pydantic_ai import Agent, RunContext, models
 from pydantic_ai.exceptions import ModelAPIError
-from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, ModelResponseStreamEvent, TextPart
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelMessage,
+    ModelResponse,
+    ModelResponsePart,
+    ModelResponseStreamEvent,
+    TextPart,
+)
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.google import GoogleModel
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.providers.google import GoogleProvider
+from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._played import PlayedStream
-from pydantic_deep.retries import Retries
+from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.testing import FakeClock
 
 Step: TypeAlias = ModelResponse | Exception | tuple[ModelResponse, Exception]
@@ -140,3 +155,80 @@ def waits() -> Waits:
 def lost() -> ModelAPIError:
     """Return a failure that passes."""
     return ModelAPIError('gpt-5.2', 'Failed to decode response as JSON')
+
+
+KEY = 'no-key'
+ANSWER = 'It rains in Paris and the sun shines in London, says the weather service today.'
+CALL = ToolCall('weather', {'cities': ['Paris', 'London'], 'day': 'today'})
+
+
+def openai_chat(url: str) -> Model:
+    return OpenAIChatModel('gpt-5.2', provider=OpenAIProvider(base_url=url, api_key=KEY))
+
+
+def openai_responses(url: str) -> Model:
+    return OpenAIResponsesModel('gpt-5.2', provider=OpenAIProvider(base_url=url, api_key=KEY))
+
+
+def anthropic(url: str) -> Model:
+    # With room for the longest answer, pydantic-ai asks for a stream even where the run is not streamed.
+    settings = ModelSettings(max_tokens=1000)
+    return AnthropicModel('claude-opus-4-5', provider=AnthropicProvider(base_url=url, api_key=KEY), settings=settings)
+
+
+def google(url: str) -> Model:
+    return GoogleModel('gemini-2.5-pro', provider=GoogleProvider(base_url=url, api_key=KEY))
+
+
+WIRES: dict[str, tuple[str, Callable[[str], Model]]] = {
+    'openai-chat': ('openai', openai_chat),
+    'openai-responses': ('openai', openai_responses),
+    'anthropic': ('anthropic', anthropic),
+    'google': ('gemini', google),
+}
+"""What the server calls a provider, and its model."""
+
+
+@pytest.fixture
+def loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the models of a test ask: every base URL here is one of loopback."""
+    monkeypatch.setattr(models, 'ALLOW_MODEL_REQUESTS', True)
+    monkeypatch.setenv('GOOGLE_GENAI_API_VERSION', 'v1beta')  # which the server speaks
+
+
+@dataclass(kw_only=True)
+class Turn:
+    """What a turn came to."""
+
+    result: AgentRunResult[str]
+    events: list[AgentStreamEvent]
+    tool_runs: list[list[str]]
+
+    @property
+    def retried(self) -> list[ModelRetriedEvent]:
+        return [event for event in self.events if isinstance(event, ModelRetriedEvent)]
+
+
+async def take_turn(model: Model, waits: Waits, *, streamed: bool, **options: Any) -> Turn:
+    """Run a turn of two requests and one call, without the retries of the SDKs."""
+    settings = ModelSettings(max_retries=0)
+    agent = Agent(model, capabilities=[waits.retries(**options)], model_settings=settings)
+    tool_runs: list[list[str]] = []
+    events: list[AgentStreamEvent] = []
+
+    @agent.tool_plain
+    def weather(cities: list[str], day: str) -> str:
+        tool_runs.append(cities)
+        return 'rain, sun'
+
+    async with agent:  # entering it closes the SDK's connections at the end
+        if not streamed:
+            return Turn(result=await agent.run('And the weather?'), events=events, tool_runs=tool_runs)
+        results: list[AgentRunResult[str]] = []
+        async with agent.run_stream_events('And the weather?') as stream:
+            async for event in stream:
+                if isinstance(event, AgentRunResultEvent):
+                    results.append(event.result)
+                else:
+                    events.append(event)
+    return Turn(result=results[0], events=events, tool_runs=tool_runs)

@@ -243,10 +243,17 @@ async def test_outside_of_a_run_nobody_is_told(waits: Waits) -> None:
         await agent.run('go')
 
 
-async def test_an_error_that_does_not_pass_is_raised_with_its_note(waits: Waits) -> None:
+async def test_an_error_that_does_not_pass_is_raised_as_it_is(waits: Waits) -> None:
+    agent, _ = ringing(FaultyModel(ValueError('no')), waits.retries())
+    with pytest.raises(ValueError, match='no') as caught:
+        await agent.run('go')
+    assert not hasattr(caught.value, '__notes__')
+
+
+async def test_an_error_after_others_says_so(waits: Waits) -> None:
     agent, _ = ringing(FaultyModel(lost(), ValueError('no')), waits.retries())
     with pytest.raises(ValueError, match='no') as caught:
         await agent.run('go')
     assert caught.value.__notes__ == [
-        'pydantic-deep: attempt 2 at this request was the last, after: unreadable answer; this is none that passes.'
+        'pydantic-deep: attempt 2 at this request was the last, after: unreadable answer; this failure would come again.'
     ]
