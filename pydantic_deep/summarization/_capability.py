@@ -23,16 +23,21 @@ from ._events import SummarizedEvent
 from ._overflow import OverflowModel
 from ._summarizer import Summarizer, Written, write_summary
 from ._text import NO_SUMMARY, first_request, last_request, render_summary
-from ._toolset import TOOL_NAME, History, function_toolset
+from ._toolset import History, function_toolset
 from ._types import Fraction, Keep, Messages, Tokens, Trigger
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
-TRIGGER: tuple[Trigger, ...] = (Fraction(0.8), Tokens(100_000))
-"""When a history is summarized by default."""
+TRIGGER: tuple[Trigger, ...] = (Fraction(0.8), Tokens(20_000))
+"""When a history is summarized by default.
 
-KEEP = Tokens(10_000)
-"""What stays by default: some ten steps, those that the model is in the middle of."""
+Each request pays for the whole history again, a tenth of the price at best. What stays longer than it is needed costs
+more than a summary: of the sessions in `benchmarks/`, those with many steps cost least at 10,000 to 20,000 tokens, and
+2.4 times as much at 100,000. What is in the summary no more is found again by a search, or read again from its file.
+"""
+
+KEEP = Tokens(4_000)
+"""What stays by default: the last two or three steps, those that the model is in the middle of."""
 
 TIMEOUT_SECONDS = 120.0
 """How long a summary may take: 600 words are written in less than a minute by the slowest models."""
@@ -50,7 +55,7 @@ class Summarization(AbstractCapability[object]):
     """Replaces the head of a history that has grown too long by a summary: once, for good, in the conversation.
 
     What is replaced stays: in the store of a `VersionedAgent`, else in the metadata of the summary, which models are
-    not sent. The model finds it with `search_history`, which is there as soon as there is a summary. A request that the
+    not sent. The model finds it with `search_history`. A request that the
     provider refuses as too long is made once more after a cut. Whatever becomes of the summarizer, the run goes on:
     without it, the summary says what was asked and what the rooms carry over.
     """
@@ -70,7 +75,6 @@ class Summarization(AbstractCapability[object]):
     timeout_seconds: float = TIMEOUT_SECONDS
     """How long a summary may take."""
     _tokens: MessageTokens = field(default_factory=MessageTokens, init=False, repr=False, compare=False)
-    _has_summary: bool = field(default=False, init=False, repr=False, compare=False)
     _is_writing: bool = field(default=False, init=False, repr=False, compare=False)
     _windows: dict[int, int | None] = field(
         default_factory=dict[int, 'int | None'], init=False, repr=False, compare=False
@@ -99,11 +103,14 @@ class Summarization(AbstractCapability[object]):
         """Return this run's instance, which has counted its history."""
         run = replace(self)
         run._tokens = MessageTokens(counter=self.counter)
-        run._has_summary = find_summary(ctx.messages) is not None
         return run
 
     def get_toolset(self) -> AgentToolset[object]:
-        """Return the toolset with `search_history`."""
+        """Return the toolset with `search_history`.
+
+        It is shown from the beginning: a tool that came with the first summary would change what stands before all
+        messages, and nothing of them would be read from the cache, by the request for the summary neither.
+        """
         return RunToolset(function_toolset(), self._history)
 
     def get_wrapper_model(self, model: Model) -> Model | None:
@@ -113,14 +120,10 @@ class Summarization(AbstractCapability[object]):
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Summarize the history if it is too long; show `search_history` only where it finds something."""
-        parameters = request_context.model_request_parameters
-        if not self._has_summary:  # also for who writes one: with another tool, nothing would be read from the cache
-            shown = [tool for tool in parameters.function_tools if tool.name != TOOL_NAME]
-            request_context.model_request_parameters = replace(parameters, function_tools=shown)
+        """Summarize the history if it is too long."""
         reason = self._reason(ctx.messages, request_context)
-        if reason is not None and await self._summarize(ctx, request_context, reason, self.keep, min_gain=MIN_GAIN):
-            request_context.model_request_parameters = parameters
+        if reason is not None:
+            await self._summarize(ctx, request_context, reason, self.keep, min_gain=MIN_GAIN)
         self._request = ctx, request_context
         return request_context
 
@@ -170,7 +173,6 @@ class Summarization(AbstractCapability[object]):
             first, error = await self._first(ctx, request, reason, replaced, tail)
         ctx.messages[:] = [first, *tail]
         request.messages = [first, *tail]
-        self._has_summary = True
         summary = find_summary([first])
         await ctx.emit(
             SummarizedEvent(

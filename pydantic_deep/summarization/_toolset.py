@@ -1,4 +1,4 @@
-"""What the model may call: `search_history`, once there is something that it no longer sees.
+"""What the model may call: `search_history`.
 
 The function is made once for all agents; a run hands it its own history in the place of deps.
 """
@@ -24,7 +24,7 @@ class History:
 
 
 async def search_history(ctx: RunContext[History], query: str) -> str:
-    """Search the messages that were replaced by the summary, by words."""
+    """Search, by words, messages that a summary has replaced."""
     return search(await ctx.deps.earlier(), query)
 
 
