@@ -129,12 +129,18 @@ def _compare_messages(before: list[ModelMessage], after: list[ModelMessage]) -> 
     if begin != before:  # of messages that are the same objects, Python looks into none
         same = _count_same(before, begin, _is_same)
         if same < len(before):
-            is_summary = same < len(after) and _has_summary(after[same])
-            what = 'is gone' if same >= len(after) else 'is replaced by a summary' if is_summary else 'changed'
-            return 'summarized' if is_summary else 'history', f'message {same + 1} of {len(before)} {what}'
+            return _explain(before, after, same)
     if any(map(_has_summary, added)):
         return 'summarized', 'by the provider, which is sent nothing from before it'
     return None
+
+
+def _explain(before: list[ModelMessage], after: list[ModelMessage], same: int) -> tuple[Reason, str]:
+    """Return why two histories differ that have so many messages in common."""
+    for index, (old, new) in enumerate(zip(before[: same + 1], after, strict=False)):
+        if _has_summary(new) and new != old:  # it may say what an earlier one said, and stand for more
+            return 'summarized', f'message {index + 1} of {len(before)} is replaced by a summary'
+    return 'history', f'message {same + 1} of {len(before)} {"changed" if same < len(after) else "is gone"}'
 
 
 def _has_summary(message: ModelMessage) -> bool:

@@ -238,6 +238,34 @@ async def test_a_summary_is_meant_and_a_reason_of_its_own(caplog: pytest.LogCapt
     assert caplog.messages == []
 
 
+async def test_a_summary_that_says_what_the_last_one_said_is_one_too() -> None:
+    def summary(count: int) -> ModelMessage:
+        return ModelRequest([CompactionPart(content='what was', metadata={'count': count})])
+
+    answer = ModelResponse([TextPart('b')])
+    history = [summary(1), ModelResponse([TextPart('a')]), prompt('more'), answer]
+    agent = Agent(
+        ScriptedModel('done'), capabilities=[Replace([summary(2), answer]), CacheWatch()], instructions='Be brief.'
+    )
+
+    assert await events_of(agent, 'again', message_history=history) == [
+        ('summarized', 'message 1 of 3 is replaced by a summary')
+    ]
+
+
+class Replace(AbstractCapability[Any]):
+    """Puts messages in the place of all but the last."""
+
+    def __init__(self, messages: list[ModelMessage]) -> None:
+        self.messages = messages
+
+    async def before_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        ctx.messages[:] = request_context.messages = [*self.messages, request_context.messages[-1]]
+        return request_context
+
+
 async def test_a_summary_by_the_provider_is_one_too() -> None:
     compacted = ModelResponse([CompactionPart(content=None, id='c', provider_name='openai'), TextPart('ok')])
     agent = Agent(ScriptedModel('done'), capabilities=[CacheWatch()])
