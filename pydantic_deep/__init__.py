@@ -34,7 +34,9 @@ if TYPE_CHECKING:
         pending_approvals,
         render_approval,
     )
+    from .budgets import Budget, Budgets
     from .models import Model
+    from .retries import Retries
     from .skills import (
         BUNDLED_SKILLS,
         BackendSkills,
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     )
     from .store import open_store
     from .subagents import Shared, Subagent, SubagentEvent, Subagents
+    from .summarization import Summarization
+    from .usage import usage_report
     from .versions import AgentVersion, ApprovalInbox, VersionedAgent
 
 _MODULE_BY_NAME = {
@@ -57,12 +61,15 @@ _MODULE_BY_NAME = {
     'Approve': 'pydantic_deep.approvals',
     'BUNDLED_SKILLS': 'pydantic_deep.skills',
     'BackendSkills': 'pydantic_deep.skills',
+    'Budget': 'pydantic_deep.budgets',
+    'Budgets': 'pydantic_deep.budgets',
     'Deny': 'pydantic_deep.approvals',
     'Edit': 'pydantic_deep.approvals',
     'Model': 'pydantic_deep.models',
     'OverlayBackend': 'pydantic_deep_backends',
     'PendingApproval': 'pydantic_deep.approvals',
     'Respond': 'pydantic_deep.approvals',
+    'Retries': 'pydantic_deep.retries',
     'SandboxBackend': 'pydantic_deep_backends',
     'SandboxLimits': 'pydantic_deep_backends',
     'Shared': 'pydantic_deep.subagents',
@@ -74,12 +81,14 @@ _MODULE_BY_NAME = {
     'Subagent': 'pydantic_deep.subagents',
     'SubagentEvent': 'pydantic_deep.subagents',
     'Subagents': 'pydantic_deep.subagents',
+    'Summarization': 'pydantic_deep.summarization',
     'VersionedAgent': 'pydantic_deep.versions',
     'answer_approvals': 'pydantic_deep.approvals',
     'discover_skills': 'pydantic_deep.skills',
     'open_store': 'pydantic_deep.store',
     'pending_approvals': 'pydantic_deep.approvals',
     'render_approval': 'pydantic_deep.approvals',
+    'usage_report': 'pydantic_deep.usage',
 }
 """Where the names are that not every program uses. They are imported when they are first asked for."""
 
@@ -93,6 +102,8 @@ __all__ = (
     'Approvals',
     'Approve',
     'BackendSkills',
+    'Budget',
+    'Budgets',
     'CompositeBackend',
     'DeepAgentDeps',
     'DeepAgentError',
@@ -107,6 +118,7 @@ __all__ = (
     'PendingApproval',
     'ReadOnlyBackend',
     'Respond',
+    'Retries',
     'SandboxBackend',
     'SandboxLimits',
     'Shared',
@@ -119,6 +131,7 @@ __all__ = (
     'Subagent',
     'SubagentEvent',
     'Subagents',
+    'Summarization',
     'Todo',
     'Todos',
     'ToolFailures',
@@ -132,6 +145,7 @@ __all__ = (
     'open_store',
     'pending_approvals',
     'render_approval',
+    'usage_report',
 )
 
 

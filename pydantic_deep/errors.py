@@ -14,6 +14,10 @@ DeepAgentError
 │       ├── InvalidDecisionError     the call does not take this answer
 │       ├── UnansweredApprovalError  a call that cannot wait on was left out
 │       └── MalformedApprovalError   what waits is not what this release writes
+├── in `pydantic_deep.budgets`
+│   └── BudgetExceededError   (pydantic_ai.UsageLimitExceeded) a budget is used up
+├── in `pydantic_deep.retries`
+│   └── CutAnswerError        (pydantic_ai.ModelConnectionError) an answer was cut, each time
 ├── in `pydantic_deep.store`
 │   └── StoreError            a store refused something; what was acknowledged before is safe
 │       ├── StoreUnavailableError   (OSError) it cannot be opened, read or written now

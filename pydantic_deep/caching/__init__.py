@@ -3,4 +3,4 @@
 from ._capability import CacheWatch
 from ._events import PrefixBrokenEvent, Reason
 
-__all__ = ['CacheWatch', 'PrefixBrokenEvent', 'Reason']
+__all__ = ('CacheWatch', 'PrefixBrokenEvent', 'Reason')
