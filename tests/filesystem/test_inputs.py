@@ -63,10 +63,11 @@ async def test_a_large_prompt_is_shown_by_head_and_tail_and_can_be_paged_and_sea
     assert found.split('\n')[:2] == ['/offload/prompt', '5001: row 05000']
 
 
-async def test_a_prompt_that_is_just_short_enough_stays() -> None:
+@pytest.mark.parametrize(('chars', 'is_whole'), [(5_000, True), (5_001, False)])
+async def test_a_prompt_that_is_just_short_enough_stays(chars: int, is_whole: bool) -> None:
     model = ScriptedModel('done')
-    await make_agent(model).run('x' * 40_000)
-    assert prompts(model.requests[0].messages) == ['x' * 40_000]
+    await Agent(model, capabilities=[Filesystem(backend=StateBackend(), offload_chars=5_000)]).run('x' * chars)
+    assert (prompts(model.requests[0].messages) == ['x' * chars]) is is_whole
 
 
 async def test_each_long_text_of_a_list_is_shortened_and_the_rest_stays() -> None:
