@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.messages import ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 
 from pydantic_deep._notice import Notice, last_noticed
 from pydantic_deep._pending import Preview
+from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep_backends import StateBackend
 
@@ -22,6 +23,7 @@ from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_previe
 from ._preview import preview_call
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
+from ._touched import ROOM_ID, carried_over
 from ._types import BackendSource, UploadLike
 
 INSTRUCTIONS = (
@@ -31,8 +33,8 @@ INSTRUCTIONS = (
 UPLOADS_HEADING = 'Uploads:'
 """The first line of a notice of uploads."""
 
-OFFLOAD_CHARS = 40_000
-"""The longest result or prompt that stays in the conversation: some 10,000 tokens, paid for on every request.
+OFFLOAD_CHARS = 20_000
+"""The longest result or prompt that stays in the conversation: some 5,000 tokens, paid for on every request.
 
 One number for both: what it costs is the same whoever said it, and so is the way to the rest.
 """
@@ -56,7 +58,7 @@ class Filesystem(AbstractCapability[object]):
         ValueError: `offload_chars` is less than what is shown of an offloaded result.
     """
 
-    id: str | None = 'filesystem'
+    id: str | None = ROOM_ID
     backend: BackendSource | None = None
     """Where the files are, or a function that tells it for a run."""
     offload_chars: int | None = OFFLOAD_CHARS
@@ -133,6 +135,10 @@ class Filesystem(AbstractCapability[object]):
     ) -> Preview | None:
         """Return what a call of one of these tools would do, as a diff or a command line; `None` for other tools."""
         return await preview_call(self._files(ctx), tool_def, args)
+
+    def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
+        """Return the files that were read and changed by calls that a summary replaces."""
+        return carried_over(replaced)
 
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
         """Return the tools that are not shown because the run's backend cannot do what they do."""

@@ -36,8 +36,8 @@ MAX_RETRIES = 10
 """How often in a row a model may send wrong arguments to one tool before the run ends, as in `create_deep_agent`:
 pydantic-ai's default of 1 is too few for small models. What the tools themselves refuse never ends a run."""
 
-MAX_RESULT_CHARS = 40_000
-"""How much of a file or of a search one result shows: some 10,000 tokens."""
+MAX_RESULT_CHARS = 20_000
+"""How much of a file or of a search one result shows: some 5,000 tokens."""
 
 MAX_MEDIA_BYTES = 5_000_000
 """The largest image or PDF that is shown, the limit of Anthropic's API for images."""

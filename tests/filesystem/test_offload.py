@@ -56,11 +56,11 @@ async def test_a_large_result_is_shown_by_head_and_tail_and_can_be_paged_and_sea
 
 async def test_a_result_that_is_just_short_enough_stays() -> None:
     def short() -> str:
-        return 'x' * 40_000
+        return 'x' * 20_000
 
     model = ScriptedModel(call('short'), 'done')
     agent = Agent(model, tools=[short], capabilities=[Filesystem(backend=StateBackend())])
-    assert await results(agent, model) == ['x' * 40_000]
+    assert await results(agent, model) == ['x' * 20_000]
 
 
 async def test_a_page_of_a_file_is_never_offloaded_again() -> None:
@@ -172,7 +172,7 @@ async def test_nothing_is_offloaded_where_that_is_off() -> None:
     assert await results(agent, model) == [LARGE, '/offload does not exist. Use ls or glob to find it.']
 
 
-@pytest.mark.parametrize('offload_chars', [40_000, None])
+@pytest.mark.parametrize('offload_chars', [20_000, None])
 @pytest.mark.parametrize('wrap', [str, ToolReturn], ids=['str', 'tool return'])
 async def test_half_a_character_in_a_result_leaves_a_history_that_can_be_written(
     offload_chars: int | None, wrap: Callable[[str], object]

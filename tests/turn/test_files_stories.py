@@ -289,5 +289,5 @@ async def test_all_of_a_large_result_can_be_paged_back() -> None:
 
     await agent.run('go', deps=deps)
     assert ''.join(pages) == text
-    assert max(len(p) for p in pages) <= 40_000
+    assert max(len(p) for p in pages) <= 20_000
     assert await deps.backend.list_dir('/') == []
