@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
 
 from pydantic_ai import Agent, AgentToolset, DeferredToolRequests, Tool
-from pydantic_ai.capabilities import AbstractCapability, AgentCapability, Caching
+from pydantic_ai.capabilities import AbstractCapability, AgentCapability
 from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.settings import ModelSettings
@@ -119,7 +119,7 @@ def create_deep_agent(
         tools: Functions that the model may call besides.
         toolsets: pydantic-ai toolsets, MCP servers among them.
         capabilities: pydantic-ai capabilities. One with the `id` of a room (`todos`, `filesystem`, `subagents`,
-            `skills`, `approvals`, `summarization`, `retries`, `caching`, `cache_watch`, `deps`, `tool_failures`)
+            `skills`, `approvals`, `summarization`, `retries`, `cache_watch`, `deps`, `tool_failures`)
             takes that room's place.
         subagents: Agents that the model may delegate to, besides the general-purpose one.
         skills: Directories of skills, or `Skill` objects. Without any, nothing is said of skills.
@@ -131,7 +131,8 @@ def create_deep_agent(
         include_subagents: Whether the model delegates with `task`.
         include_skills: Whether the model loads skills.
         summarization: Whether a history that grows too long is replaced by a summary.
-        model_settings: Settings of every request, such as `{'temperature': 0}`.
+        model_settings: Settings of every request, such as `{'temperature': 0}`. The prompt is cached where the provider
+            wants marks for that; `{'cache': False}` sets none.
 
     Raises:
         TypeError: `subagents` or `skills` are no list of them.
@@ -158,7 +159,8 @@ def create_deep_agent(
         instructions=instructions,
         deps_type=deps_type,
         name=name,
-        model_settings=model_settings,
+        # What `Caching()` sets; a capability more would cost each step.
+        model_settings={'cache': True, **(model_settings or {})},
         retries={'tools': TOOL_RETRIES},
         tools=tools,
         toolsets=toolsets,
@@ -204,14 +206,9 @@ def default_capabilities(
     rooms: list[AbstractCapability[DeepAgentDeps]] = [
         DepsWorkspace(deps_type=deps_type),
         ToolFailures(),
-        Caching(),
         CacheWatch(),
         Retries(),
     ]
-    if summarization:
-        from .summarization import Summarization
-
-        rooms.append(Summarization())
     if interrupt_on is not None:
         from .approvals import Approvals
 
@@ -220,6 +217,10 @@ def default_capabilities(
         rooms.append(Todos())
     if include_filesystem:
         rooms.append(Filesystem())
+    if summarization:
+        from .summarization import Summarization
+
+        rooms.append(Summarization())  # after files: what they keep beside the conversation is not in it
     if include_skills and skills:
         from .skills import Skills
 
