@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import anyio
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
@@ -43,8 +43,8 @@ TIMEOUT_SECONDS = 120.0
 """How long a summary may take: 600 words are written in less than a minute by the slowest models."""
 
 MIN_GAIN = 0.2
-"""How much of a history must go for a summary to be worth it; a tail that is too long itself would ask for one at each
-request.
+"""How much of a request must go for a summary to be worth it. Where the tail, or the instructions and tools, are too long
+themselves, there would be one at each request.
 """
 
 Reason = Literal['fraction', 'tokens', 'messages', 'overflow']
@@ -87,17 +87,29 @@ class Summarization(AbstractCapability[object]):
         """Refuse limits that cannot be met.
 
         Raises:
+            TypeError: A limit does not say what it counts, or nobody can write summaries.
             ValueError: More is to be kept than a trigger allows, or a timeout is no time.
         """
         for trigger in self._triggers:
+            if not isinstance(cast('object', trigger), (Fraction, Tokens, Messages)):
+                raise TypeError(
+                    f'`trigger` is {self.trigger!r}. Pass `Fraction`, `Tokens` or `Messages`, or a list of these.'
+                )
             if type(trigger) is type(self.keep) and trigger.value <= self.keep.value:
                 raise ValueError(f'`keep` is {self.keep} and `trigger` {trigger}: keep less than that.')
-        if self.timeout_seconds <= 0:
+        if not isinstance(cast('object', self.keep), (Tokens, Messages)):
+            raise TypeError(f'`keep` is {self.keep!r}. Pass `Tokens` or `Messages`.')
+        if not (self.summarizer is None or isinstance(self.summarizer, (str, Model)) or callable(self.summarizer)):
+            raise TypeError(
+                f"`summarizer` is {self.summarizer!r}. Pass a model, its name, `'provider'`, an async function, or leave "
+                'it out.'
+            )
+        if not self.timeout_seconds > 0:
             raise ValueError(f'`timeout_seconds` is {self.timeout_seconds!r}. Pass a number above 0.')
 
     @property
     def _triggers(self) -> Sequence[Trigger]:
-        return (self.trigger,) if isinstance(self.trigger, (Fraction, Tokens, Messages)) else self.trigger
+        return self.trigger if isinstance(self.trigger, Sequence) else (self.trigger,)
 
     async def for_run(self, ctx: RunContext[object]) -> Summarization:
         """Return this run's instance, which has counted its history."""
@@ -123,7 +135,7 @@ class Summarization(AbstractCapability[object]):
         """Summarize the history if it is too long."""
         reason = self._reason(ctx.messages, request_context)
         if reason is not None:
-            await self._summarize(ctx, request_context, reason, self.keep, min_gain=MIN_GAIN)
+            await self._summarize(ctx, request_context, reason, self.keep)
         self._request = ctx, request_context
         return request_context
 
@@ -153,16 +165,19 @@ class Summarization(AbstractCapability[object]):
         return None if window is None else window * trigger.value
 
     async def _summarize(
-        self, ctx: RunContext[object], request: ModelRequestContext, reason: Reason, keep: Keep, *, min_gain: float
+        self, ctx: RunContext[object], request: ModelRequestContext, reason: Reason, keep: Keep
     ) -> bool:
         """Replace the head of the history; return whether that was worth it."""
         messages = ctx.messages
         sums = list(self._tokens.sums(messages))
         cut = find_cut(messages, sums, keep)
-        earlier = sums[1] if messages and any(map(is_summary, messages[0].parts)) else 0
-        if cut == 0 or sums[cut] - earlier <= min_gain * sums[-1]:
-            return False
         before = self._tokens.context(messages, request.model_request_parameters)
+        earlier = 1 if messages and any(map(is_summary, messages[0].parts)) else 0
+        gain, all_of_it = sums[cut] - sums[earlier], before
+        if reason == 'messages':
+            gain, all_of_it = cut - earlier, len(messages)
+        if cut <= earlier or gain <= (0 if reason == 'overflow' else MIN_GAIN * all_of_it):
+            return False
         replaced, tail = messages[:cut], messages[cut:]
         keeper = _keeper(ctx)
         recorded = None if keeper is None else keeper.next_summary()
@@ -255,7 +270,7 @@ class Summarization(AbstractCapability[object]):
         sums = self._tokens.sums(ctx.messages)
         half = Tokens(max(sums[-1] // 2, 1))
         keep = half if isinstance(self.keep, Messages) or half.value < self.keep.value else self.keep
-        if not await self._summarize(ctx, request, 'overflow', keep, min_gain=0):
+        if not await self._summarize(ctx, request, 'overflow', keep):
             return None
         return list(ctx.messages)
 

@@ -19,7 +19,7 @@ class Fraction:
         Raises:
             ValueError: It is not above 0 and up to 1.
         """
-        if not 0 < self.value <= 1:
+        if not _is_number(self.value) or not 0 < self.value <= 1:
             raise ValueError(f'Fraction({self.value!r}): pass a number above 0, up to 1, such as 0.8.')
 
 
@@ -63,5 +63,9 @@ Keep: TypeAlias = Tokens | Messages
 
 
 def _refuse_no_count(given: Tokens | Messages, value: int) -> None:
-    if not isinstance(cast('object', value), int) or value < 1:
+    if not _is_number(value) or not isinstance(cast('object', value), int) or value < 1:
         raise ValueError(f'{type(given).__name__}({value!r}): pass a whole number, at least 1.')
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,291 @@
+"""A long history is summarized once each time that it passes the limit, and nothing else changes what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import (
+    CompactionPart,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import RequestUsage, UsageLimits
+
+from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep._replaced import find_summary, is_summary
+from pydantic_deep.summarization import Fraction, Messages, Summarization, Tokens
+from pydantic_deep.testing import Answer, ScriptedModel, SeenRequest, call
+
+pytestmark = pytest.mark.anyio
+
+Split = Callable[[ScriptedModel], tuple[list[SeenRequest], list[SeenRequest]]]
+Breaks = Callable[[Sequence[SeenRequest]], list[int]]
+NO_LIMIT = UsageLimits(request_limit=None)
+
+
+def working(steps: int) -> ScriptedModel:
+    """Return a model that works for so many steps in each run, and writes summaries when it is asked."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        last = messages[-1].parts[-1]
+        if isinstance(last, UserPromptPart) and 'Summarize' in str(last.content):
+            return 'Facts: it works.'
+        done = model.work_count
+        model.work_count = (done + 1) % (steps + 1)
+        return call('work', n=done) if done < steps else 'finished'
+
+    model = _Working(then=answer, usage=RequestUsage())
+    return model
+
+
+class _Working(ScriptedModel):
+    work_count = 0
+
+
+async def test_a_long_run_is_summarized_once_each_time_the_limit_is_passed(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split, breaks: Breaks, watch: Any
+) -> None:
+    model = working(100)
+    room = Summarization(trigger=Tokens(3_000), keep=Tokens(800))
+    result = await agent_of(model, room).run('go', usage_limits=NO_LIMIT, event_stream_handler=watch)
+    requests, questions = split(model)
+    assert result.output == 'finished'
+    assert len(requests) == 101
+    assert len(questions) == len(watch.events) == len(breaks(requests))
+    assert 4 <= len(questions) <= 8
+    for event in watch.events:
+        assert event.tokens_before > 3_000
+        assert event.tokens_after < 1_500
+        assert (event.reason, event.is_plain, event.error) == ('tokens', False, None)
+
+
+async def test_tools_are_the_same_before_and_after_a_summary_and_for_it(
+    agent_of: Callable[..., Agent[Any, Any]],
+) -> None:
+    model = working(30)
+    await agent_of(model, Summarization(trigger=Messages(20), keep=Messages(6))).run('go')
+    assert {tuple(request.tool_names) for request in model.requests} == {('work', 'search_history')}
+
+
+@pytest.mark.parametrize('as_json', [False, True])
+async def test_no_summary_is_made_again_in_the_next_run(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split, breaks: Breaks, as_json: bool
+) -> None:
+    model = working(12)
+    agent = agent_of(model, Summarization(trigger=Messages(20), keep=Messages(6)))
+    history = (await agent.run('go')).all_messages()
+    asked = len(split(model)[1])
+    assert asked == 1
+    if as_json:
+        history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(history))
+    model.requests.clear()
+    model.work_count = 12
+    result = await agent.run('and now?', message_history=history)
+    assert split(model)[1] == []
+    assert sum(is_summary(part) for message in result.all_messages() for part in message.parts) == 1
+
+
+async def test_a_tail_that_is_too_long_itself_is_not_summarized_over_and_over(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split
+) -> None:
+    model = ScriptedModel(*(call('work') for _ in range(10)), 'done', usage=RequestUsage())
+    room = Summarization(trigger=Tokens(500), keep=Messages(30))
+    history: list[ModelMessage] = [
+        *(ModelRequest(parts=[UserPromptPart('short')]), ModelResponse(parts=[call('work')])),
+        ModelRequest(parts=[ToolReturnPart('work', 'x' * 40_000, tool_call_id='')]),
+    ]
+    result = await agent_of(model, room, text='y').run(message_history=history)
+    assert result.output == 'done'
+    assert split(model)[1] == []
+
+
+async def test_a_head_that_is_too_long_itself_asks_for_few_summaries(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split
+) -> None:
+    model = working(40)
+    room = Summarization(trigger=Tokens(1_000), keep=Tokens(200))
+    await agent_of(model, room, instructions='i' * 8_000).run('go')
+    # Instructions take 2,000 tokens, a step some 120: one in about five is worth a summary, and none before.
+    assert 4 <= len(split(model)[1]) <= 8
+
+
+async def test_the_usage_that_a_provider_tells_counts(agent_of: Callable[..., Agent[Any, Any]], split: Split) -> None:
+    model = ScriptedModel(
+        *(call('work') for _ in range(4)),
+        *('Facts: none.', 'done'),
+        usage=RequestUsage(input_tokens=1_000, output_tokens=10),
+    )
+    model_low = ScriptedModel(*(call('work') for _ in range(4)), 'done', usage=RequestUsage(input_tokens=10))
+    room = Summarization(trigger=Tokens(1_020), keep=Tokens(150))
+    await agent_of(model, room).run('go')
+    assert len(split(model)[1]) == 1
+    await agent_of(model_low, room).run('go')
+    assert split(model_low)[1] == []
+
+
+class Windowed(ScriptedModel):
+    """A model with a window."""
+
+    window: int | None = None
+
+    @property
+    def context_window(self) -> int | None:
+        return self.window
+
+
+@pytest.mark.parametrize(('window', 'asked'), [(1_500, True), (None, False)])
+async def test_a_fraction_is_one_of_the_window_where_that_is_known(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split, watch: Any, window: int | None, asked: bool
+) -> None:
+    steps = [*(call('work') for _ in range(11)), 'Facts: none.', *(call('work') for _ in range(2)), 'done']
+    model = Windowed(*(steps if asked else [*(call('work') for _ in range(13)), 'done']), usage=RequestUsage())
+    model.window = window
+    room = Summarization(trigger=[Messages(1_000), Fraction(0.7), Tokens(90_000)], keep=Messages(6))
+    await agent_of(model, room).run('go', event_stream_handler=watch)
+    assert bool(split(model)[1]) is asked
+    assert [event.reason for event in watch.events] == (['fraction'] if asked else [])
+
+
+async def test_counting_costs_what_is_new(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    counted: list[str] = []
+
+    def counter(text: str) -> int:
+        counted.append(text)
+        return len(text) // 4
+
+    model = working(1_000)
+    room = Summarization(trigger=Tokens(10_000_000), keep=Tokens(100), counter=counter)
+    await agent_of(model, room, text='x').run('go', usage_limits=NO_LIMIT)
+    # A prompt; for each step the name and the arguments of a call, and its result; instructions and tools at most twice
+    # a request.
+    messages = 1 + 3 * 1_000
+    heads = [text for text in counted if text in ('',) or text.startswith('[{')]
+    assert len(counted) - len(heads) <= messages
+    assert len(heads) <= 2 * 1_001
+
+
+async def test_counting_costs_what_is_new_over_summaries_too(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    counted: list[str] = []
+
+    def counter(text: str) -> int:
+        counted.append(text)
+        return len(text) // 4
+
+    model = working(200)
+    room = Summarization(trigger=Messages(60), keep=Messages(10), counter=counter)
+    await agent_of(model, room, text='x').run('go', usage_limits=NO_LIMIT)
+    results = [text for text in counted if text.endswith(': x')]
+    # Each once, and those that stay once more for each of the 8 summaries.
+    assert len(results) <= 200 + 2 * 8 * 10
+
+
+async def test_what_stays_is_the_same_objects_and_nothing_is_there_twice(
+    agent_of: Callable[..., Agent[Any, Any]],
+) -> None:
+    model = working(40)
+    result = await agent_of(model, Summarization(trigger=Messages(20), keep=Messages(6))).run('go')
+    messages = result.all_messages()
+    numbers = [part.args_as_dict()['n'] for each in messages for part in each.parts if isinstance(part, ToolCallPart)]
+    assert numbers == list(range(numbers[0], 40))
+    returned = [part.tool_call_id for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+    assert len(returned) == len(set(returned)) == len(numbers)
+
+
+async def test_new_messages_are_those_of_the_run(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    model = working(3)
+    agent = agent_of(model, Summarization(trigger=Messages(14), keep=Messages(2)))
+    first = await agent.run('one')
+    second = await agent.run('two', message_history=first.all_messages())
+    assert find_summary(second.all_messages()) is not None
+    new = second.new_messages()
+    assert new
+    assert all(any(message is each for each in second.all_messages()) for message in new)
+    assert not any(message is each for message in new for each in first.all_messages())
+    assert new[-1] is second.all_messages()[-1]
+
+
+async def test_the_summary_is_the_first_message_and_the_users(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    result = await agent_of(working(12), Summarization(trigger=Messages(10), keep=Messages(4))).run('go')
+    first = result.all_messages()[0]
+    assert isinstance(first, ModelRequest)
+    (part,) = first.parts
+    assert isinstance(part, CompactionPart)
+    assert part.content is not None
+    assert part.content.startswith('The user asked first:\ngo\n\nFacts: it works.')
+
+
+async def test_system_prompts_of_the_agent_stay(agent_of: Callable[..., Agent[Any, Any]], split: Split) -> None:
+    model = working(40)
+    room = Summarization(trigger=Messages(20), keep=Messages(6))
+    result = await agent_of(model, room, system_prompt=('You are one.', 'You are two.')).run('go')
+    assert len(split(model)[1]) > 1
+    kinds = [(part.part_kind, getattr(part, 'content', '')) for part in result.all_messages()[0].parts]
+    assert kinds[:2] == [('system-prompt', 'You are one.'), ('system-prompt', 'You are two.')]
+    assert [kind for kind, _ in kinds] == ['system-prompt', 'system-prompt', 'compaction']
+
+
+async def test_two_runs_of_one_agent_share_nothing(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    room = Summarization(trigger=Messages(10), keep=Messages(4))
+    agent = agent_of(working(12), room)
+    await agent.run('go')
+    model = ScriptedModel(call('search_history', query='works'), 'hello')
+    await agent.run('hi', model=model)
+    assert model.requests[1].tool_returns[0].content == 'None of these words is in the 0 earlier messages. Try others.'
+    assert room == Summarization(trigger=Messages(10), keep=Messages(4))
+
+
+@pytest.mark.parametrize('mode', ['iter', 'run_stream', 'events'])
+async def test_every_way_to_run_summarizes(agent_of: Callable[..., Agent[Any, Any]], split: Split, mode: str) -> None:
+    model = working(12)
+    agent = agent_of(model, Summarization(trigger=Messages(10), keep=Messages(4)))
+    if mode == 'iter':
+        async with agent.iter('go') as run:
+            async for _ in run:
+                pass
+            assert run.result is not None
+            messages = run.result.all_messages()
+    elif mode == 'run_stream':
+        async with agent.run_stream('go') as streamed:
+            assert await streamed.get_output() == 'finished'
+            messages = streamed.all_messages()
+    else:
+        async with agent.run_stream_events('go') as events:
+            results = [event.result async for event in events if event.event_kind == 'agent_run_result']
+        messages = results[0].all_messages()
+    assert len(split(model)[1]) >= 1
+    assert find_summary(messages) is not None
+
+
+async def test_a_whole_agent_breaks_its_prefix_only_for_summaries(split: Split, breaks: Breaks) -> None:
+    def todos(n: int) -> ToolCallPart:
+        return call('write_todos', todos=[{'content': f'Step {n}', 'status': 'in_progress'}])
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        last = messages[-1].parts[-1]
+        if isinstance(last, UserPromptPart) and 'Summarize' in str(last.content):
+            return 'Facts: a file.'
+        count = len(model.requests)
+        steps = (todos(count), call('write_file', path=f'/f{count % 5}.txt', content='y' * 900), call('ls', path='/'))
+        return 'answered' if count % 4 == 0 else steps[count % 3]
+
+    model = ScriptedModel(then=answer, usage=RequestUsage())
+    agent = create_deep_agent(
+        model, capabilities=[Summarization(trigger=Tokens(7_000), keep=Tokens(1_500))], summarization=False
+    )
+    history: list[ModelMessage] = []
+    deps = DeepAgentDeps()
+    for turn in range(60):
+        history = (await agent.run(f'turn {turn}', deps=deps, message_history=history)).all_messages()
+    requests, questions = split(model)
+    assert len(questions) >= 3
+    assert len(breaks(requests)) == len(questions)
+    assert sum(isinstance(message, ModelResponse) for message in history) < 60
