@@ -68,13 +68,21 @@ def test_without_summarization_there_is_no_such_room() -> None:
 @pytest.mark.parametrize(
     ('flags', 'tools'),
     [
-        ({}, snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task'])),
-        ({'include_todo': False}, snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task'])),
-        ({'include_filesystem': False}, snapshot(['write_todos', 'task'])),
-        ({'include_todo': False, 'include_filesystem': False}, snapshot(['task'])),
+        (
+            {},
+            snapshot(
+                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history', 'task']
+            ),
+        ),
+        (
+            {'include_todo': False},
+            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history', 'task']),
+        ),
+        ({'include_filesystem': False}, snapshot(['write_todos', 'search_history', 'task'])),
+        ({'include_todo': False, 'include_filesystem': False}, snapshot(['search_history', 'task'])),
         (
             {'include_subagents': False},
-            snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep']),
+            snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history']),
         ),
         (
             {'skills': [Skill('a', 'Use it.', body='Do it.')]},
@@ -87,6 +95,7 @@ def test_without_summarization_there_is_no_such_room() -> None:
                     'edit_file',
                     'glob',
                     'grep',
+                    'search_history',
                     'load_skill',
                     'task',
                 ]
@@ -94,7 +103,9 @@ def test_without_summarization_there_is_no_such_room() -> None:
         ),
         (
             {'skills': [], 'include_skills': False},
-            snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task']),
+            snapshot(
+                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history', 'task']
+            ),
         ),
     ],
 )
@@ -167,9 +178,9 @@ async def test_without_deps_a_given_workspace_has_the_files(tmp_path: Path) -> N
 
 def test_the_toolsets_of_rooms_have_names_of_their_own() -> None:
     assert [t.id for room in default_capabilities() if isinstance(t := room.get_toolset(), AbstractToolset)] == [
-        'summarization',
         'todos',
         'filesystem',
+        'summarization',
         'subagents',
     ]
 

@@ -52,7 +52,7 @@ async def first_request(backend: BackendProtocol, *, max_depth: int = 1) -> Seen
 
 async def test_the_whole_surface_is_within_its_limits(tmp_path: Path) -> None:
     figures = figures_of(await first_request(SandboxBackend(tmp_path)))
-    assert figures == snapshot({'surface_tools': 10, 'surface_chars': 3961})
+    assert figures == snapshot({'surface_tools': 11, 'surface_chars': 4138})
     assert figures['surface_tools'] <= MAX_TOOLS
     assert figures['surface_chars'] <= MAX_CHARS
 
@@ -69,6 +69,7 @@ async def test_every_tool_as_the_model_sees_it(tmp_path: Path) -> None:
             'glob',
             'grep',
             'execute',
+            'search_history',
             'load_skill',
             'task',
         ]
@@ -190,6 +191,15 @@ async def test_every_tool_as_the_model_sees_it(tmp_path: Path) -> None:
                     'type': 'object',
                 },
             ),
+            'search_history': (
+                'Search, by words, messages that a summary has replaced.',
+                {
+                    'additionalProperties': False,
+                    'properties': {'query': {'type': 'string'}},
+                    'required': ['query'],
+                    'type': 'object',
+                },
+            ),
             'load_skill': (
                 'Read a skill, or a file that it names.',
                 {
@@ -261,4 +271,4 @@ async def test_an_agent_that_may_not_delegate_does_not_pay_for_it(tmp_path: Path
     request = await first_request(SandboxBackend(tmp_path), max_depth=0)
     assert 'task' not in request.tool_names
     assert 'ubagent' not in (request.instructions or '')
-    assert figures_of(request) == snapshot({'surface_tools': 9, 'surface_chars': 3557})
+    assert figures_of(request) == snapshot({'surface_tools': 10, 'surface_chars': 3734})
