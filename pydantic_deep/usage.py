@@ -44,6 +44,7 @@ FILE_TOOLS: Final = frozenset({'ls', 'read_file', 'write_file', 'edit_file', 'gl
 """The tools of the filesystem room: what they are asked and what they answer counts as files."""
 
 Kind: TypeAlias = Literal['system', 'skills', 'files', 'summary', 'history']
+"""What a part of a message counts for; schemas of tools are in no message."""
 
 
 class RecordedVersion(Protocol):
