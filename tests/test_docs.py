@@ -18,6 +18,7 @@ from pydantic_ai.models.function import AgentInfo
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 from pydantic_deep.cli import main
+from pydantic_deep.summarization._text import ASK
 from pydantic_deep.testing import ScriptedModel
 
 ROOT = Path(__file__).parent.parent
@@ -137,6 +138,20 @@ SCRIPTS: dict[str, list[Step]] = {
         [edit('prices.csv', 'tea,2', 'tea,4'), edit('menu.md', 'Tea: 2', 'Tea: 4')],
         'Tea costs 4 everywhere.',
     ],
+    'Review every page of the site.': [
+        ToolCallPart('glob', {'pattern': '**/*.html'}),
+        ToolCallPart('read_file', {'path': 'index.html'}),
+        'Two pages of five are reviewed; the other three are left.',
+    ],
+    'I am Ada, and I move to Graz on 3 March.': ['Then there is time.'],
+    'The lease of the flat has the number L-77.': ['Noted.'],
+    'Plan the move, and write the date into move.md.': [
+        [todos(('Rent a van', 'in_progress'), ('Tell the bank', 'pending')), write('move.md', '3 March\n')],
+        'There are two things to do; the date is in move.md.',
+    ],
+    'Is a van large enough for two rooms?': ['It is.'],
+    ASK: ['Done: the date is in move.md.\nNext: rent a van; the bank is not told yet.'],
+    'Which number has the lease?': [ToolCallPart('search_history', {'query': 'lease number'}), 'L-77.'],
     'Is 91 a prime?': ['No. It is 7 times 13.'],
     'What is 100 CHF in euros?': [ToolCallPart('exchange_rate', {'currency': 'CHF'}), 'I have no rate for CHF.'],
 }

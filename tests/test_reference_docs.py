@@ -20,18 +20,25 @@ DIRECTIVE = re.compile(r'^::: ([\w.]+)$', re.MULTILINE)
 PUBLIC_MODULES = (
     'pydantic_deep',
     'pydantic_deep.approvals',
+    'pydantic_deep.budgets',
+    'pydantic_deep.caching',
     'pydantic_deep.cli',
     'pydantic_deep.errors',
     'pydantic_deep.filesystem',
     'pydantic_deep.models',
+    'pydantic_deep.retries',
     'pydantic_deep.skills',
     'pydantic_deep.store',
     'pydantic_deep.store.analytics',
     'pydantic_deep.store.conformance',
     'pydantic_deep.store.errors',
     'pydantic_deep.subagents',
+    'pydantic_deep.summarization',
     'pydantic_deep.testing',
     'pydantic_deep.todos',
+    'pydantic_deep.tokenizers',
+    'pydantic_deep.tokens',
+    'pydantic_deep.usage',
     'pydantic_deep.versions',
     'pydantic_deep.versions.errors',
     'pydantic_deep_backends',
@@ -50,7 +57,7 @@ def public_names(module: str) -> dict[str, object]:
     if hasattr(found, '__all__'):
         return {name: getattr(found, name) for name in found.__all__}
     body = ast.parse(inspect.getsource(found)).body
-    defined = [node.name for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+    defined = [node.name for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))]
     assigned = [name for name, _ in names_and_docstrings(body)]
     return {name: getattr(found, name) for name in [*defined, *assigned] if not name.startswith('_')}
 
