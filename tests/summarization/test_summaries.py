@@ -32,7 +32,7 @@ Breaks = Callable[[Sequence[SeenRequest]], list[int]]
 NO_LIMIT = UsageLimits(request_limit=None)
 
 
-def working(steps: int) -> ScriptedModel:
+def working(steps: int) -> _Working:
     """Return a model that works for so many steps in each run, and writes summaries when it is asked."""
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
