@@ -71,15 +71,15 @@ def test_without_summarization_there_is_no_such_room() -> None:
         (
             {},
             snapshot(
-                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history', 'task']
+                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'search_history']
             ),
         ),
         (
             {'include_todo': False},
-            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history', 'task']),
+            snapshot(['ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'search_history']),
         ),
-        ({'include_filesystem': False}, snapshot(['write_todos', 'search_history', 'task'])),
-        ({'include_todo': False, 'include_filesystem': False}, snapshot(['search_history', 'task'])),
+        ({'include_filesystem': False}, snapshot(['write_todos', 'task', 'search_history'])),
+        ({'include_todo': False, 'include_filesystem': False}, snapshot(['task', 'search_history'])),
         (
             {'include_subagents': False},
             snapshot(['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history']),
@@ -95,16 +95,16 @@ def test_without_summarization_there_is_no_such_room() -> None:
                     'edit_file',
                     'glob',
                     'grep',
-                    'search_history',
                     'load_skill',
                     'task',
+                    'search_history',
                 ]
             ),
         ),
         (
             {'skills': [], 'include_skills': False},
             snapshot(
-                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'search_history', 'task']
+                ['write_todos', 'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'task', 'search_history']
             ),
         ),
     ],

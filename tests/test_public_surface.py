@@ -644,6 +644,7 @@ def test_every_signature() -> None:
             'Subagents.hidden_tool_names': 'ctx',
             'Summarization': 'id=…, description=…, defer_loading=…, trigger=…, keep=…, summarizer=…, counter=…, timeout_seconds=…',
             'Summarization.counter': 'text',
+            'Summarization.get_ordering': '',
             'Summarization.for_run': 'ctx',
             'Summarization.get_toolset': '',
             'Summarization.get_wrapper_model': 'model',

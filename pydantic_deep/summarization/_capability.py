@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import anyio
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
 from pydantic_ai.models import Model
 
@@ -55,9 +56,11 @@ class Summarization(AbstractCapability[object]):
     """Replaces the head of a history that has grown too long by a summary: once, for good, in the conversation.
 
     What is replaced stays: in the store of a `VersionedAgent`, else in the metadata of the summary, which models are
-    not sent. The model finds it with `search_history`. A request that the
-    provider refuses as too long is made once more after a cut. Whatever becomes of the summarizer, the run goes on:
-    without it, the summary says what was asked and what the rooms carry over.
+    not sent. The model finds it with `search_history`. Whatever becomes of the summarizer, the run goes on: without it,
+    the summary says what was asked and what the rooms carry over.
+
+    A request that the provider refuses as too long is made once more after a cut. If it is the last of its run,
+    `result.new_messages()` is empty, for pydantic-ai has counted before; `result.all_messages()` is right.
     """
 
     id: str | None = 'summarization'
@@ -111,6 +114,10 @@ class Summarization(AbstractCapability[object]):
     def _triggers(self) -> Sequence[Trigger]:
         return self.trigger if isinstance(self.trigger, Sequence) else (self.trigger,)
 
+    def get_ordering(self) -> CapabilityOrdering:
+        """Come after all others: what asks a model again opens its stream late, and would not hear that it overflows."""
+        return CapabilityOrdering(position='innermost')
+
     async def for_run(self, ctx: RunContext[object]) -> Summarization:
         """Return this run's instance, which has counted its history."""
         run = replace(self)
@@ -136,7 +143,7 @@ class Summarization(AbstractCapability[object]):
         reason = self._reason(ctx.messages, request_context)
         if reason is not None:
             await self._summarize(ctx, request_context, reason, self.keep)
-        self._request = ctx, request_context
+        self._request = ctx, copy(request_context)  # its model is put into others yet, this room's too
         return request_context
 
     def _reason(self, messages: Sequence[ModelMessage], request: ModelRequestContext) -> Reason | None:

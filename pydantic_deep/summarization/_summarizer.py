@@ -1,8 +1,8 @@
 """Who writes a summary: the run's own model, another one, a function, or the provider of the model.
 
 The run's own model is sent the very messages that are to be replaced, with the same tools and instructions, and a
-question at their end: so its provider reads all but the question from its cache. Another model is sent a transcript,
-in pieces that fit into its window, each with the summary of those before it.
+question at their end: so its provider reads all but the question from its cache. Another model, and the same one where
+that is too long for it, is sent a transcript, in pieces that fit into its window, each with the summary of those before.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.direct import model_request
+from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.messages import (
     CompactionPart,
     InstructionPart,
@@ -79,7 +80,11 @@ async def write_summary(
         Exception: Whatever a model or a function raises.
     """
     if summarizer is None:
-        await _ask_in_place(_served(ctx, request.model), request, replaced, written)
+        model = _served(ctx, request.model)
+        try:
+            await _ask_in_place(model, request, replaced, written)
+        except ModelContextWindowExceededError:  # as after a request that was
+            await _ask_with_transcript(model, replaced, written)
     elif summarizer == PROVIDER:
         await _ask_provider(_served(ctx, request.model), request, replaced, written)
     elif isinstance(summarizer, str):

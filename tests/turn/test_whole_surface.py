@@ -69,9 +69,9 @@ async def test_every_tool_as_the_model_sees_it(tmp_path: Path) -> None:
             'glob',
             'grep',
             'execute',
-            'search_history',
             'load_skill',
             'task',
+            'search_history',
         ]
     )
     assert {tool.name: (tool.description, tool.parameters_json_schema) for tool in request.tools} == snapshot(
