@@ -169,6 +169,33 @@ Total: 200.
 """)
 
 
+async def test_long_conversation(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'long_conversation',
+        capsys,
+        'Then there is time.',
+        'Noted.',
+        'By post.',
+        'By a mover who knows pianos.',
+        'Decisions: the books go by post.',
+        call('search_history', query='lease number'),
+        'L-77.',
+    )
+    assert printed == snapshot("""\
+Then there is time.
+Noted.
+By post.
+By a mover who knows pianos.
+L-77.
+The user asked first:
+I am Ada, and I move to Graz on 3 March.
+
+Decisions: the books go by post.
+search_history: [message 3] user: The lease of the flat has the number L-77.
+The next request sends 28 tokens of summary and 69 of history.
+""")
+
+
 async def test_resume_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
     printed = await run(
         'resume_elsewhere',
