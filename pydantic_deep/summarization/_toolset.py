@@ -10,9 +10,7 @@ from functools import cache
 from pydantic_ai import FunctionToolset, RunContext
 from pydantic_ai.messages import ModelMessage
 
-from ._search import search
-
-TOOL_NAME = 'search_history'
+from ._search import TOOL_NAME, search
 
 
 @dataclass

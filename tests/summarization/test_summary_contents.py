@@ -1,0 +1,274 @@
+"""What a summary has: what nobody may forget, over many summaries, and in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ConversationTypeAdapter
+from pydantic_ai.messages import (
+    BinaryContent,
+    CompactionPart,
+    ImageUrl,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    RetryFeedbackPart,
+    RetryInfo,
+    TextContent,
+    TextPart,
+    ThinkingPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+from pydantic_deep import DeepAgentDeps, Skill, Todo, Todos, create_deep_agent
+from pydantic_deep._replaced import (
+    KEY,
+    Replaced,
+    carried_state,
+    find_summary,
+    is_summary,
+    read_summary,
+    replaced_messages,
+    usage_of,
+    whole,
+)
+from pydantic_deep.summarization import Messages, Summarization
+from pydantic_deep.summarization._search import search
+from pydantic_deep.summarization._text import GOAL_CHARS, clip, lines_of
+from pydantic_deep.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+async def facts(messages: Sequence[ModelMessage]) -> str:
+    return 'Facts: some.'
+
+
+def room(**options: Any) -> Summarization:
+    defaults: dict[str, Any] = {'trigger': Messages(8), 'keep': Messages(2), 'summarizer': facts}
+    return Summarization(**(defaults | options))
+
+
+def summary_of(messages: Sequence[ModelMessage]) -> CompactionPart:
+    part = find_summary(messages)
+    assert part is not None
+    return part
+
+
+def text_of(messages: Sequence[ModelMessage]) -> str:
+    return summary_of(messages).content or ''
+
+
+async def talk(agent: Agent[Any, Any], prompts: Sequence[str], **options: Any) -> list[ModelMessage]:
+    """Take a turn for each prompt, every one in a process of its own as far as messages go."""
+    history: list[ModelMessage] = []
+    for prompt in prompts:
+        result = await agent.run(prompt, message_history=history, **options)
+        history = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(result.all_messages()))
+    return history
+
+
+async def test_the_first_and_the_last_request_of_the_user_stay_word_for_word(
+    agent_of: Callable[..., Agent[Any, Any]],
+) -> None:
+    steps = [*(call('work', n=n) for n in range(20)), 'done']
+    agent = agent_of(ScriptedModel('hello', 'yes', *steps), room())
+    messages = await talk(agent, ['Paint the door green.', 'Are you there?', 'Now the window, at No. 7.'])
+    assert text_of(messages) == (
+        'The user asked first:\nPaint the door green.\n\nThe user asked last:\nNow the window, at No. 7.\n\nFacts: some.'
+    )
+
+
+async def test_a_request_that_is_still_there_is_not_repeated(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    agent = agent_of(ScriptedModel(then=lambda messages, info: 'yes'), room())
+    messages = await talk(agent, [f'turn {n}' for n in range(5)])
+    assert text_of(messages) == 'The user asked first:\nturn 0\n\nFacts: some.'
+
+
+async def test_nothing_is_lost_over_many_summaries(agent_of: Callable[..., Agent[Any, Any]], watch: Any) -> None:
+    agent = agent_of(ScriptedModel(then=lambda messages, info: f'answer to {len(messages)}'), room())
+    messages = await talk(agent, [f'turn {n}' for n in range(40)], event_stream_handler=watch)
+    assert len(watch.events) >= 5
+    assert text_of(messages).startswith('The user asked first:\nturn 0\n\n')
+    earlier = replaced_messages(messages)
+    prompts = [
+        part.content for message in [*earlier, *messages] for part in message.parts if isinstance(part, UserPromptPart)
+    ]
+    assert prompts == [f'turn {n}' for n in range(40)]
+    assert not any(is_summary(part) for message in earlier for part in message.parts)
+    assert sum(is_summary(part) for message in messages for part in message.parts) == 1
+
+
+async def test_what_was_used_is_exact_over_summaries(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    writer = ScriptedModel(then=lambda m, i: 'Facts: some.', usage=RequestUsage(input_tokens=7, output_tokens=3))
+    model = ScriptedModel(then=lambda m, i: 'yes', usage=RequestUsage(input_tokens=100, output_tokens=10))
+    agent = agent_of(model, room(summarizer=writer))
+    history: list[ModelMessage] = []
+    used = RunUsage()
+    for turn in range(20):
+        result = await agent.run(f'turn {turn}', message_history=history)
+        used, history = used + result.usage, result.all_messages()
+    assert len(writer.requests) >= 3
+    assert used == usage_of(history)
+    assert used.requests == 20 + len(writer.requests)
+    assert used.input_tokens == 2_000 + 7 * len(writer.requests)
+
+
+async def test_todos_stay_without_deps_of_ours(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    todos = [
+        {'content': 'Paint the door', 'status': 'completed'},
+        {'content': 'Paint the window', 'status': 'in_progress'},
+    ]
+    model = ScriptedModel(call('write_todos', todos=todos), *(call('work', n=n) for n in range(8)), 'done', 'done')
+    agent = agent_of(model, Todos(), room())
+    messages = await talk(agent, ['go', 'go on'])
+    assert 'Paint the door' in text_of(messages)
+    assert 'Paint the window' in text_of(messages)
+    assert carried_state(messages, 'todos') is not None
+    last = ScriptedModel(*(call('work', n=n) for n in range(12)), 'done')
+    result = await agent.run('more', model=last, message_history=messages)
+    assert 'Paint the window' in text_of(result.all_messages())
+    # The list is the summary's: no notice tells it again.
+    assert not any('Todos:' in str(part) for request in last.requests for part in request.messages[-1].parts)
+
+
+async def test_files_and_skills_stay_over_summaries() -> None:
+    steps = [
+        call('load_skill', name='paint'),
+        call('write_file', path='/door.txt', content='green'),
+        call('read_file', path='/door.txt', offset=0, limit=10),
+        call('read_file', path='/gone.txt', offset=0, limit=10),
+        *(call('ls', path='/') for _ in range(16)),
+    ]
+    model = ScriptedModel(*steps, 'done', 'done')
+    skill = Skill('paint', 'How to paint.', body='With a brush.')
+    agent = create_deep_agent(model, capabilities=[room()], summarization=False, skills=[skill])
+    messages = await talk(agent, ['go', 'go on'], deps=DeepAgentDeps(todos=[Todo(content='Dry', status='pending')]))
+    text = text_of(messages)
+    assert 'Files changed: /door.txt.' in text
+    assert 'gone' not in text
+    assert 'Skills loaded before: paint.' in text
+    assert 'Dry' in text
+    state = read_summary(summary_of(messages)).carried
+    assert set(state) >= {'filesystem', 'skills'}
+
+
+async def test_what_was_replaced_is_found_in_another_process(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    steps = [*(call('work', n=n) for n in range(12)), 'done']
+    result = await agent_of(ScriptedModel(*steps), room(), text='The lease has number 7-B.').run('go')
+    stored = ConversationTypeAdapter.dump_json(result.conversation)
+    model = ScriptedModel(call('search_history', query='lease number'), 'It is 7-B.')
+    again = await agent_of(model, room()).run('Which?', conversation=ConversationTypeAdapter.validate_json(stored))
+    assert again.output == 'It is 7-B.'
+    assert '7-B' in str(model.requests[1].tool_returns[-1].content)
+
+
+def test_images_are_kept_as_they_were() -> None:
+    image = BinaryContent(b'\x89PNG', media_type='image/png')
+    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(['see', image])])]
+    part = Replaced(reason='tokens', is_plain=False, goal='', carried={}, usage=RunUsage(), messages=messages).part('x')
+    kept: list[ModelMessage] = [ModelRequest(parts=[part])]
+    assert (
+        replaced_messages(ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(kept))) == messages
+    )
+    assert whole([*kept, *messages]) == [*messages, *messages]
+
+
+def test_a_history_without_a_summary_has_nothing_replaced() -> None:
+    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart('hi')])]
+    assert find_summary(messages) is None
+    assert replaced_messages(messages) == []
+    assert carried_state(messages, 'todos') is None
+    assert usage_of(messages) == RunUsage()
+
+
+@pytest.mark.parametrize('metadata', [None, {}, {'other': 1}])
+def test_a_summary_of_others_is_none_of_ours(metadata: dict[str, Any] | None) -> None:
+    assert not is_summary(CompactionPart(content='x', metadata=metadata))
+
+
+@pytest.mark.parametrize('ours', [None, 'text', {}, {'usage': None}])
+def test_a_summary_that_knows_nothing_more_is_read_as_such(ours: object) -> None:
+    messages: list[ModelMessage] = [ModelRequest(parts=[CompactionPart(content='x', metadata={KEY: ours})])]
+    assert replaced_messages(messages) == []
+    assert carried_state(messages, 'todos') is None
+    assert usage_of(messages) == RunUsage()
+
+
+# ---------------------------------------------------------------------------------------------------------------- text
+
+
+def test_a_long_text_keeps_its_head_and_tail() -> None:
+    text = 'a' * 3_000 + 'b' * 3_000
+    clipped = clip(text)
+    assert clipped.startswith('a' * 2_000 + '\n[2,000 characters left out]\n')
+    assert clipped.endswith('b' * 2_000)
+    assert clip('a' * GOAL_CHARS) == 'a' * GOAL_CHARS
+
+
+def test_each_part_says_who_says_it() -> None:
+    image = ImageUrl('http://x/y.png')
+    request = ModelRequest(
+        parts=[
+            UserPromptPart(['look', image, TextContent('there')]),
+            UserPromptPart([image]),
+            ToolReturnPart('work', {'a': 1}, tool_call_id='c'),
+            CompactionPart(content='What was.'),
+            CompactionPart(content=None),
+            RetryFeedbackPart(content='No.', retry=RetryInfo(cause='no_output')),
+        ]
+    )
+    assert lines_of(request) == ['user: look\nthere', 'result of work: {"a":1}', 'summary: What was.']
+    response = ModelResponse(parts=[ThinkingPart('hm'), TextPart('yes'), call('work', n=1)])
+    assert lines_of(response) == ['assistant: yes', 'call work: {"n":1}']
+
+
+# -------------------------------------------------------------------------------------------------------------- search
+
+
+def said(*texts: str) -> list[ModelMessage]:
+    return [ModelRequest(parts=[UserPromptPart(text)]) for text in texts]
+
+
+def test_pieces_with_most_of_the_words_come_first() -> None:
+    found = search(said('a red door', 'a green door', 'the green window'), 'Green DOOR').splitlines()
+    assert found[0] == '[message 2] user: a green door'
+    assert len(found) == 3
+
+
+def test_the_newest_comes_first_of_equals() -> None:
+    assert search(said('door 1', 'door 2'), 'door').splitlines()[0] == '[message 2] user: door 2'
+
+
+def test_a_rare_word_counts_more_than_common_ones() -> None:
+    texts = [f'what is the number of the thing {n}' for n in range(30)]
+    texts[4] = 'Lease: 7-B'
+    assert search(said(*texts), 'what is the number of the lease').splitlines()[0] == '[message 5] user: Lease: 7-B'
+
+
+def test_at_most_some_pieces_are_shown_and_the_rest_counted() -> None:
+    found = search(said(*(f'door {n}' for n in range(12))), 'door').splitlines()
+    assert len(found) == 9
+    assert found[-1] == '[4 more match less well or are older: search for more words]'
+
+
+def test_a_long_message_is_found_by_its_middle_and_shown_in_part() -> None:
+    found = search(said('x ' * 2_000 + 'the lease is 7-B ' + 'y ' * 2_000), 'lease')
+    assert '7-B' in found
+    assert len(found) < 2_000
+
+
+def test_what_is_nowhere_is_said_to_be() -> None:
+    assert search(said('a door'), 'window') == 'None of these words is in the 1 earlier messages. Try others.'
+    assert search(said('a door'), ' .,') == 'The query has no words. Search for words that were used.'
+
+
+def test_answers_of_earlier_searches_are_not_found_again() -> None:
+    found = ModelRequest(parts=[ToolReturnPart('search_history', '[message 1] user: a door', tool_call_id='c')])
+    asked = ModelResponse(parts=[call('search_history', query='door')])
+    assert search([*said('a door'), asked, found], 'door') == '[message 1] user: a door'
