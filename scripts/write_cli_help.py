@@ -52,7 +52,7 @@ COMMANDS = (
 
 NAMED = (
     'Usage|FileChange|ApprovalPreview|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
-    'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict'
+    'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict|BudgetNews|BudgetMeasure'
 )
 """What has a section of its own, to be linked to."""
 

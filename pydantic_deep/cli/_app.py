@@ -33,6 +33,7 @@ from ._options import (
     ApprovalsOption,
     BudgetOption,
     ContinueOption,
+    CostOption,
     DirectoryOption,
     FromOption,
     JsonOption,
@@ -105,7 +106,7 @@ def _root(
     '  pydantic-deep run "Count the TODOs" --json | jq -r \'select(.type == "tool_call").tool\'\n\n'
     'The answer goes to standard output, what happens meanwhile to standard error.\n\n'
     'With --json, standard output is one JSON object a line; its "type" is start, text, tool_call, tool_result, '
-    'approval, approval_answer, todos, file, usage, and at last result with status, output, error, usage, files, '
+    'approval, approval_answer, todos, file, usage, summarized, retried, budget, and at last result with status, output, error, usage, files, '
     'todos, pending, version, store and seconds.\n\n' + APPROVALS_HELP + '\n\n' + RUN_EXIT_CODE_HELP,
 )
 def _run(
@@ -123,6 +124,7 @@ def _run(
     no_store: NoStoreOption = False,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
+    max_cost: CostOption = None,
 ) -> None:
     """Do one task, show the work, print the answer."""
     surroundings = context.find_object(Surroundings) or Surroundings()
@@ -135,6 +137,7 @@ def _run(
             directory=str(directory),
             model=choose_model(model, surroundings.environment),
             max_tokens=max_tokens,
+            max_cost=max_cost,
             skills=tuple(map(str, skills or ())),
             user_skills=not no_user_skills,
             sandbox=sandbox,
@@ -172,10 +175,11 @@ def _resume(
     max_tokens: Annotated[
         int | None, typer.Option(min=1, metavar='N', help='Another budget for the turn, what it has used included.')
     ] = None,
+    max_cost: CostOption = None,
 ) -> None:
     """Answer the approvals that a version waits for, and let the agent go on."""
     surroundings = context.find_object(Surroundings) or Surroundings()
-    resumption = Resumption(approvals=approvals, model=model, max_tokens=max_tokens)
+    resumption = Resumption(approvals=approvals, model=model, max_tokens=max_tokens, max_cost=max_cost)
 
     async def work() -> int:
         async with open_kept(choose_store(store, surroundings), surroundings, must_exist=True) as opened:
@@ -218,6 +222,7 @@ def _chat(
     store: StoreOption = None,
     no_store: NoStoreOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
+    max_cost: CostOption = None,
 ) -> None:
     """Work with the agent turn by turn."""
     surroundings = context.find_object(Surroundings) or Surroundings()
@@ -227,6 +232,7 @@ def _chat(
             directory=str(directory),
             model=choose_model(model, surroundings.environment),
             max_tokens=max_tokens,
+            max_cost=max_cost,
             skills=tuple(map(str, skills or ())),
             user_skills=not no_user_skills,
             sandbox=sandbox,

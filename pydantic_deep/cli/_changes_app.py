@@ -26,6 +26,7 @@ from ._options import (
     RUN_EXIT_CODE_HELP,
     ApprovalsOption,
     BudgetOption,
+    CostOption,
     DirectoryOption,
     DocumentOption,
     HereOption,
@@ -175,6 +176,7 @@ def _branch(
     store: StoreOption = None,
     json: JsonOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
+    max_cost: CostOption = None,
 ) -> None:
     """Do one task on a branch of its own, which begins with it.
 
@@ -188,6 +190,7 @@ def _branch(
             directory=str(directory),
             model=choose_model(model, surroundings.environment),
             max_tokens=max_tokens,
+            max_cost=max_cost,
             skills=tuple(map(str, skills or ())),
             user_skills=not no_user_skills,
             sandbox=sandbox,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pydantic import ValidationError
-from pydantic_ai.usage import RunUsage, UsageLimits
+from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Deny
 from pydantic_deep.deps import DeepAgentDeps
@@ -143,10 +143,6 @@ class Conversation:
             except VersionNotFoundError:
                 return RunUsage()
         return version.usage
-
-    def limits(self, before: RunUsage) -> UsageLimits:
-        """Return what a turn may use that begins when so much is used."""
-        return UsageLimits(request_limit=None, total_tokens_limit=before.total_tokens + self.worker.max_tokens)
 
     async def changes(self, before: Version, after: Version) -> list[FileChange]:
         """Return the files that a turn on a copy changed, by path."""

@@ -26,6 +26,14 @@ Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retr
 """How a tool call ended; `retried` asks the model to call again with other arguments."""
 
 
+BudgetNews: TypeAlias = Literal['warning', 'last_answer', 'unknown']
+"""What is told of a budget: that much of it is used, and the model knows; that there is room for one answer more,
+without tools; or that an answer could not be counted."""
+
+BudgetMeasure: TypeAlias = Literal['tokens', 'cost']
+"""What a budget limits: tokens, sent and written together, or US dollars."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Usage:
     """What a turn has used so far."""
@@ -188,6 +196,67 @@ class UsageEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SummarizedEvent:
+    """The beginning of the conversation was replaced by a summary, because it grew too long. The agent can look all of
+    it up.
+    """
+
+    type: Literal['summarized'] = 'summarized'
+    path: list[str] = field(default_factory=list[str])
+    """The subagents that lead to the conversation, by name; empty for that of the agent itself."""
+    reason: str
+    """Why: `tokens`, `messages`, `fraction`, or `overflow` where the provider refused a request as too long."""
+    replaced_messages: int
+    """How many messages the summary stands for."""
+    tokens_before: int
+    """What the next request would have taken, as far as it is known."""
+    tokens_after: int
+    """What the conversation takes now."""
+    is_plain: bool
+    """Whether no model could write the summary, and it is only a list of what must not be forgotten."""
+    error: str | None
+    """Why no model could; `None` where one did."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetriedEvent:
+    """The model did not answer, or not to the end, and is asked again."""
+
+    type: Literal['retried'] = 'retried'
+    path: list[str] = field(default_factory=list[str])
+    """The subagents that lead to who asks, by name; empty for the agent itself."""
+    attempt: int
+    """The number of the attempt that follows; the first was 1."""
+    attempts: int
+    """How many there are at most."""
+    reason: str
+    """Why the last one failed."""
+    delay_seconds: float
+    """How long is waited before it."""
+    void_text: str
+    """What the failed attempt had said in events `text`: take it from the end of what was said, the answer begins anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetEvent:
+    """The budget of the turn comes to its end, or cannot be held because something of it is not known."""
+
+    type: Literal['budget'] = 'budget'
+    path: list[str] = field(default_factory=list[str])
+    """The subagents that lead to whom it concerns, by name; empty for the agent itself."""
+    kind: BudgetNews
+    """What is to be told."""
+    measure: BudgetMeasure
+    """What is limited."""
+    limit: int | float | None
+    """The limit; `None` for `unknown`."""
+    used: int | float | None
+    """What is used of it; `None` for `unknown`."""
+    model: str | None
+    """For `unknown`, whose answer could not be counted, if that is known."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResultEvent:
     """The turn ended."""
 
@@ -230,6 +299,9 @@ Event: TypeAlias = Annotated[
     | TodosEvent
     | FileEvent
     | UsageEvent
+    | SummarizedEvent
+    | RetriedEvent
+    | BudgetEvent
     | ResultEvent,
     Field(discriminator='type'),
 ]

@@ -21,7 +21,8 @@ from pydantic_ai.exceptions import (
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendUnavailableError
 
-from ._events import Status
+from ._amounts import Use, render_amount
+from ._events import BudgetEvent, BudgetMeasure, Status
 from ._printable import first_line
 
 EXIT_CODES: dict[Status, int] = {'done': 0, 'failed': 1, 'no_model': 3, 'limit': 4, 'paused': 5, 'interrupted': 130}
@@ -33,6 +34,9 @@ FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError)
 MAX_CHARS = 500
 """How much is shown of what a provider says."""
 
+OPTIONS: Mapping[BudgetMeasure, str] = {'tokens': '--max-tokens', 'cost': '--max-cost'}
+"""The option for each limit."""
+
 _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_)[-_A-Za-z0-9*]{6,}')
 """Keys as providers quote them when they refuse one."""
 
@@ -43,8 +47,8 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
     match error:
         case RunCancelled():
             return 'interrupted', 'Interrupted. What was done stays done.'
-        case UsageLimitExceeded():
-            return 'limit', 'The budget of tokens is used up. Raise it with --max-tokens, or give a smaller task.'
+        case UsageLimitExceeded():  # that of a turn is described better: `describe_used_up`
+            return 'limit', said
         case ModelAuthenticationError():
             return 'no_model', f'The provider refuses the key for {error.model_name!r}: {said}'
         case ModelNotFoundError():
@@ -64,6 +68,33 @@ def describe_pause(count: int, version: str) -> str:
     """Return what a person is told of a turn that waits, and what to do."""
     calls = '1 call waits' if count == 1 else f'{count} calls wait'
     return f'Paused: {calls} for an approval. Answer with: pydantic-deep resume {version}'
+
+
+def describe_used_up(use: Use, *, waiting: str | None) -> str:
+    """Return what a person is told of a turn whose budget is used up, and what to do.
+
+    Args:
+        use: What was used.
+        waiting: The version that waits for approvals, if the turn ends with one.
+    """
+    limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
+    happened = f'The budget of {limit} for a turn is used up: {used} used.'
+    if waiting is None:
+        return f'{happened} {_go_on(use.measure)}'
+    return f'{happened} Raise it: pydantic-deep resume {waiting} {OPTIONS[use.measure]} …'
+
+
+def describe_last_answer(event: BudgetEvent) -> str:
+    """Return what a person is told of a turn whose answer is the last that fitted into the budget, and what to do."""
+    limit, used = render_amount(event.measure, event.limit or 0), render_amount(event.measure, event.used or 0)
+    return (
+        f'The budget of {limit} for a turn ended: {used} were used before this answer, and the task may not be done. '
+        f'{_go_on(event.measure)}'
+    )
+
+
+def _go_on(measure: BudgetMeasure) -> str:
+    return f'Go on with `pydantic-deep run --continue`, or in a chat with another prompt; {OPTIONS[measure]} raises it.'
 
 
 def _message_of(error: Exception) -> str:

@@ -7,13 +7,15 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, TypeVar, cast
 
 import anyio
 import typer
 from rich.console import Console, RenderableType
 
+from pydantic_deep.budgets import Budget
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendUnavailableError
 
@@ -75,6 +77,21 @@ ModelOption = Annotated[
 ]
 BudgetOption = Annotated[
     int, typer.Option(min=1, metavar='N', help='Stop a turn that has used so many tokens, sent and written together.')
+]
+
+
+def _parse_dollars(text: str) -> Decimal:
+    try:
+        return cast('Decimal', Budget(cost=text).cost)
+    except ValueError:
+        raise typer.BadParameter(f'{text!r} is no amount of US dollars above 0, such as 0.50.') from None
+
+
+CostOption = Annotated[
+    Decimal | None,
+    typer.Option(
+        '--max-cost', metavar='USD', parser=_parse_dollars, help='Stop a turn that has cost so many US dollars.'
+    ),
 ]
 SkillsOption = Annotated[
     list[Path] | None,

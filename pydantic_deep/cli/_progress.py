@@ -17,10 +17,13 @@ from pydantic_deep.todos import Todo
 from ._events import (
     ApprovalAnswerEvent,
     ApprovalEvent,
+    BudgetEvent,
     Event,
     FileEvent,
     ResultEvent,
+    RetriedEvent,
     StartEvent,
+    SummarizedEvent,
     TextEvent,
     TodosEvent,
     ToolCallEvent,
@@ -29,7 +32,16 @@ from ._events import (
     UsageEvent,
 )
 from ._printable import printable
-from ._render import render_call, render_error, render_result, render_todos, render_usage
+from ._render import (
+    render_budget,
+    render_call,
+    render_error,
+    render_result,
+    render_retried,
+    render_summarized,
+    render_todos,
+    render_usage,
+)
 
 REFRESH_PER_SECOND = 4
 """How often the block is drawn anew: the seconds in it must not jump."""
@@ -125,6 +137,12 @@ class Progress:
                 pass  # in the line of the tool, and at the end; who was asked has seen the question
             case UsageEvent():
                 self._usage = event.usage
+            case SummarizedEvent():
+                self._line(render_summarized(event))
+            case RetriedEvent():
+                self._take_back(event)
+            case BudgetEvent():
+                self._line(render_budget(event))
             case _:
                 self._end(event)
 
@@ -135,6 +153,13 @@ class Progress:
             *lines, self._said = self._said.split('\n')
             for line in lines:
                 self._line(Text(printable(line)))
+
+    def _take_back(self, event: RetriedEvent) -> None:
+        """Take back what a failed attempt had said; of whole lines in a chat it can only be said that they are void."""
+        is_shown = self._keeps_answer and '\n' in event.void_text
+        if event.void_text:
+            self._said = self._said.removesuffix(event.void_text.rsplit('\n', 1)[-1] if is_shown else event.void_text)
+        self._line(render_retried(event, is_shown=is_shown))
 
     def _finish_saying(self) -> None:
         if self._said.strip():

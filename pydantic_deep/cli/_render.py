@@ -14,7 +14,18 @@ from rich.text import Text
 from pydantic_deep.skills import SkillCatalog
 from pydantic_deep.todos import Todo, TodoStatus
 
-from ._events import FileChange, Outcome, ResultEvent, ToolCallEvent, ToolResultEvent, Usage
+from ._amounts import render_amount
+from ._events import (
+    BudgetEvent,
+    FileChange,
+    Outcome,
+    ResultEvent,
+    RetriedEvent,
+    SummarizedEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    Usage,
+)
 from ._names import shown_id
 from ._printable import first_line, printable
 
@@ -73,6 +84,46 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
         failed = result.outcome != 'success'
         text.append(f'  {summarize_result(result.text)}', style=style if failed else 'dim')
     return text
+
+
+def render_summarized(event: SummarizedEvent) -> Text:
+    """Return in a line that the conversation was summarized."""
+    without = ' without a model' if event.is_plain else ''
+    why = f': {event.error}' if event.error else ''
+    return _news(
+        event.path,
+        f'summarized {_count(event.replaced_messages, "message")}{without}: '
+        f'{event.tokens_before:,} → {event.tokens_after:,} tokens{why}',
+    )
+
+
+def render_retried(event: RetriedEvent, *, is_shown: bool) -> Text:
+    """Return in a line that the model is asked again.
+
+    Args:
+        event: What is told.
+        is_shown: Whether words that are void now stay on the screen.
+    """
+    begun = f' in {event.delay_seconds:.1f} s' if event.delay_seconds else ''
+    void = '; the unfinished answer above is void' if is_shown else ''
+    return _news(event.path, f'attempt {event.attempt} of {event.attempts}{begun}: {event.reason}{void}')
+
+
+def render_budget(event: BudgetEvent) -> Text:
+    """Return in a line what is told of the budget."""
+    if event.limit is None or event.used is None:
+        what = 'the cost of' if event.measure == 'cost' else 'how many tokens went into'
+        whose = f' of {event.model}' if event.model else ''
+        return _news(event.path, f'{what} an answer{whose} is not known: the budget goes on without it')
+    used = render_amount(event.measure, event.used).removesuffix(' tokens')
+    more = '; one answer more' if event.kind == 'last_answer' else ''
+    return _news(event.path, f'budget: {used} of {render_amount(event.measure, event.limit)} used{more}')
+
+
+def _news(path: Sequence[str], sentence: str) -> Text:
+    """Return a sentence about the run of the agent, or about that of a subagent."""
+    whose = ''.join(f'{first_line(name, NAME_CHARS)}: ' for name in path)
+    return Text(f'{whose}{first_line(sentence, TOLD_APART_CHARS)}', 'dim')
 
 
 def summarize_result(text: str) -> str:

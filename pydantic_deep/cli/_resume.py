@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from typing import TypeAlias
 
@@ -41,6 +42,8 @@ class Resumption:
     """Another model than before."""
     max_tokens: int | None
     """Another budget than before, for what was used already and what comes."""
+    max_cost: Decimal | None
+    """Another one in US dollars, likewise."""
 
     async def run(
         self,
@@ -61,7 +64,7 @@ class Resumption:
         """
         approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
         self._check(record, approvals, surroundings)
-        chosen = {'model': self.model, 'max_tokens': self.max_tokens}
+        chosen = {'model': self.model, 'max_tokens': self.max_tokens, 'max_cost': self.max_cost}
         settings = settings_of(record).model_copy(update={name: value for name, value in chosen.items() if value})
         worker = open_worker(surroundings, settings, approvals=self.approvals)
         await check_worker(worker)

@@ -24,6 +24,7 @@ from pydantic_ai import (
 )
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep.budgets import BudgetExceededError
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.subagents import SubagentEvent
 from pydantic_deep.versions import TurnStream
@@ -33,10 +34,12 @@ from ._conversation import Conversation, Version
 from ._events import (
     Approval,
     ApprovalEvent,
+    BudgetEvent,
     Event,
     FileChange,
     FileEvent,
     ResultEvent,
+    RetriedEvent,
     StartEvent,
     TextEvent,
     TodosEvent,
@@ -45,8 +48,9 @@ from ._events import (
     Usage,
     UsageEvent,
 )
-from ._failures import FORESEEN, describe_failure, describe_pause
+from ._failures import FORESEEN, describe_failure, describe_last_answer, describe_pause, describe_used_up
 from ._names import shown_id
+from ._news import news_of
 from ._worker import Output
 
 Show: TypeAlias = Callable[[Event], None]
@@ -120,6 +124,8 @@ class _Running:
         self._todos = list(worker.deps.todos)
         self._announced: set[str] = set()
         self._output: str | None = None
+        self._said = ''
+        self._last_answer: BudgetEvent | None = None
         self._pending: list[Approval] = []
         self._has_answered = False
 
@@ -143,13 +149,12 @@ class _Running:
         if version is None:
             self._base = await conversation.begin()
             self._used_before = self._base.usage
-            limits = conversation.limits(self._used_before)
+            self._worker.budget.begin(self._used_before)
             version = await self._run(
                 self._base.advance_stream(
                     task,
                     deps=self._worker.deps,
                     branch=branch,
-                    usage_limits=limits,
                     cancellation_token=self._stop,
                 )
             )
@@ -157,9 +162,10 @@ class _Running:
             self._base = version
             self._used_before = await conversation.used_before(version)
             self._usage = self._sums(version.usage)
-            limits = conversation.limits(self._used_before)
+            self._worker.budget.begin(self._used_before)
         while version.state == 'awaiting_approval':
             self._version = version
+            self._worker.budget.left(version.usage)  # before anybody is asked what could not go on
             answers = await self._answer(version)
             if answers is None:
                 return
@@ -169,7 +175,6 @@ class _Running:
                     {id: each.decision for id, each in answers.items()},
                     by=by,
                     deps=self._worker.deps,
-                    usage_limits=limits,
                     cancellation_token=self._stop,
                 )
             )
@@ -221,8 +226,13 @@ class _Running:
         status, sentence = 'done', None
         if error is not None:
             status, sentence = describe_failure(error)
+            if isinstance(error, BudgetExceededError):
+                use = worker.budget.whole(error.measure, error.limit, error.used)
+                sentence = describe_used_up(use, waiting=self._waiting_version())
         elif self._pending:
             status, sentence = 'paused', describe_pause(len(self._pending), self._shown_version())
+        elif self._last_answer is not None:
+            status, sentence = 'limit', describe_last_answer(self._last_answer)
         result = ResultEvent(
             status=status,
             output=self._output,
@@ -246,25 +256,50 @@ class _Running:
             return await self._worker.backend.all_changes()
         return await self._conversation.changes(self._base, self._version)
 
+    def _waiting_version(self) -> str | None:
+        is_waiting = self._version is not None and self._version.state == 'awaiting_approval'
+        return self._shown_version() if is_waiting else None
+
     def _shown_version(self) -> str:
         return '' if self._version is None else shown_id(self._version.id)
 
     async def _take(self, event: AgentStreamEvent | AgentRunResultEvent[Output]) -> None:
         """Turn an event of the run into events of the turn. Kinds that are not known here are no news to a person."""
         match event:
-            case PartStartEvent(part=TextPart(content=text)) | PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                if text:
-                    self._show(TextEvent(text=text))
+            case PartStartEvent(index=index, part=part):
+                if index == 0:
+                    self._said = ''
+                self._say(part.content if isinstance(part, TextPart) else '')
+            case PartDeltaEvent(delta=delta):
+                self._say(delta.content_delta if isinstance(delta, TextPartDelta) else '')
             case SubagentEvent():
                 task = _part_of_id(event.tool_call_id or '')
                 await self._take_call(event.event, within=f'{task}/', path=event.path)
             case FunctionToolCallEvent() | FunctionToolResultEvent():
                 await self._take_call(event)
+            case AgentRunResultEvent():
+                pass  # the version has it
             case _:
-                pass
+                self._take_news(event)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._said += text
+            self._show(TextEvent(text=text))
+
+    def _take_news(self, event: AgentStreamEvent, path: Sequence[str] = ()) -> None:
+        """Report what a room of the agent or of a subagent tells."""
+        news = news_of(event, self._worker.budget, said='' if path else self._said, path=path)
+        if news is None:
+            return
+        if isinstance(news, RetriedEvent) and news.void_text:
+            self._said = ''
+        if isinstance(news, BudgetEvent) and news.kind == 'last_answer' and not path:
+            self._last_answer = news
+        self._show(news)
 
     async def _take_call(self, event: AgentStreamEvent, *, within: str = '', path: Sequence[str] = ()) -> None:
-        """Report a tool call or its result, and what it changed. What a subagent says is for its parent alone."""
+        """Report a tool call or its result, and what it changed; what else is news. What a subagent says is for its parent."""
         match event:
             case FunctionToolCallEvent(part=part):
                 self._report_usage()
@@ -287,7 +322,7 @@ class _Running:
                 await self._report_files()
                 self._report_usage()
             case _:
-                pass
+                self._take_news(event, path)
 
     async def _report_files(self) -> None:
         for change in await self._worker.backend.take_changes():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+import anyio
 from pydantic_ai.models import Model
 
 from ._terminal import Terminal, open_terminal
@@ -28,6 +29,8 @@ class Surroundings:
     """The environment variables."""
     clock: Callable[[], float] = time.monotonic
     """Seconds that never go back."""
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    """Waits so many seconds."""
 
     open_terminal: OpenTerminal = open_terminal
     """Yields the terminal that a person can be asked at, if there is one."""

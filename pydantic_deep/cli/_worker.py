@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,9 +13,11 @@ from pydantic_ai import Agent, DeferredToolRequests
 
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.retries import Retries
 from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 
 from ._approvals import ApprovalMode, interrupt_on
+from ._budget import TurnBudget
 from ._models import open_model
 from ._surroundings import Surroundings
 from ._watched import WatchedBackend, WatchedSandbox
@@ -51,7 +54,9 @@ class Settings(BaseModel):
     model: str
     """The name of the model."""
     max_tokens: int = MAX_TOKENS
-    """The budget of a turn."""
+    """How many tokens a turn may use."""
+    max_cost: Decimal | None = None
+    """How many US dollars a turn may use."""
     skills: tuple[str, ...] = ()
     """Directories with skills that the person vouches for."""
     user_skills: bool = True
@@ -79,8 +84,8 @@ class Worker:
     """The directory, as the person wrote it."""
     model: str
     """The name of the model, as the person wrote it."""
-    max_tokens: int
-    """The budget of a turn."""
+    budget: TurnBudget
+    """What a turn may use."""
     person: str
     """Who answers where a person is asked."""
     clock: Callable[[], float]
@@ -105,20 +110,21 @@ def open_worker(surroundings: Surroundings, settings: Settings, *, approvals: Ap
     else:
         backend = WatchedBackend(settings.directory)
     skills = Skills(sources)
+    budget = TurnBudget(tokens=settings.max_tokens, cost=settings.max_cost)
     return Worker(
         agent=create_deep_agent(
             opened,
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
-            capabilities=[skills],
+            capabilities=[skills, budget, Retries(sleep=surroundings.sleep, clock=surroundings.clock)],
         ),
         backend=backend,
         deps=DeepAgentDeps(backend=backend),
         skills=skills,
         directory=settings.directory,
         model=settings.model,
-        max_tokens=settings.max_tokens,
+        budget=budget,
         person=surroundings.person,
         clock=surroundings.clock,
     )

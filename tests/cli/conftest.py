@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import nullcontext
+from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -41,6 +42,15 @@ def work(tmp_path: Path) -> Path:
     directory.mkdir()
     (directory / 'poem.txt').write_text('rose\nviolet\n')
     return directory
+
+
+def sleeping(clock: FakeClock) -> Callable[[float], Awaitable[None]]:
+    """Return what waits without waiting."""
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+
+    return sleep
 
 
 class ScriptedTerminal(Terminal):
@@ -108,6 +118,7 @@ def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.Mon
                 **(environment or {}),
             },
             clock=clock.monotonic,
+            sleep=sleeping(clock),
             open_terminal=lambda: nullcontext(terminal),
         )
         return CliRunner().invoke(app, list(args), obj=surroundings, input=stdin)
@@ -124,10 +135,18 @@ def make_worker(work: Path, clock: FakeClock) -> MakeWorker:
         *,
         approvals: ApprovalMode = ApprovalMode.allow,
         max_tokens: int = MAX_TOKENS,
+        max_cost: Decimal | None = None,
         sandbox: bool = False,
     ) -> Worker:
-        surroundings = Surroundings(models={'given': model}, environment={'HOME': '/nowhere'}, clock=clock.monotonic)
-        settings = Settings(directory=str(work), model='given', max_tokens=max_tokens, sandbox=sandbox)
+        surroundings = Surroundings(
+            models={'given': model},
+            environment={'HOME': '/nowhere'},
+            clock=clock.monotonic,
+            sleep=sleeping(clock),
+        )
+        settings = Settings(
+            directory=str(work), model='given', max_tokens=max_tokens, max_cost=max_cost, sandbox=sandbox
+        )
         return open_worker(surroundings, settings, approvals=approvals)
 
     return make

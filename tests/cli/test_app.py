@@ -118,7 +118,7 @@ def test_events_are_all_that_standard_output_has(invoke: Invoke) -> None:
 
 
 def test_a_provider_that_does_not_answer_is_1(invoke: Invoke) -> None:
-    result = invoke('run', 'Go', model=ScriptedModel(ModelConnectionError('m', 'Connection error.')))
+    result = invoke('run', 'Go', model=ScriptedModel(*[ModelConnectionError('m', 'Connection error.')] * 3))
     assert (result.exit_code, result.stdout) == (1, '')
     assert result.stderr.endswith(
         "'m' cannot be reached: Connection error. Check the network, and the base URL if you set one.\n"
@@ -126,9 +126,12 @@ def test_a_provider_that_does_not_answer_is_1(invoke: Invoke) -> None:
 
 
 def test_a_used_up_budget_is_4(invoke: Invoke) -> None:
-    result = invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel('Done.'))
-    assert result.exit_code == 4
-    assert result.stderr.endswith('Raise it with --max-tokens, or give a smaller task.\n')
+    result = invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel(call('ls'), 'Done.'))
+    assert (result.exit_code, result.stdout) == (4, '')
+    assert result.stderr.endswith(
+        'The budget of 1 tokens for a turn is used up: 110 tokens used. Go on with `pydantic-deep run --continue`, or '
+        'in a chat with another prompt; --max-tokens raises it.\n'
+    )
 
 
 def test_nothing_that_a_model_says_or_names_drives_the_terminal(invoke: Invoke) -> None:

@@ -67,12 +67,13 @@ def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
 
 
 def test_a_turn_that_fails_does_not_end_the_chat_and_the_last_turn_gives_the_exit_code(invoke: Invoke) -> None:
-    model = ScriptedModel(ModelConnectionError('m', 'No.'), 'Second.', ModelConnectionError('m', 'No.'))
+    fails = [ModelConnectionError('m', 'No.')] * 3
+    model = ScriptedModel(*fails, 'Second.', *fails)
     result = invoke('chat', model=model, stdin='One\nTwo\nThree\n')
     assert (result.exit_code, result.stdout) == (1, 'Second.\n')
     assert result.stderr.count("'m' cannot be reached: No.") == 2
     # What the person said first is still there.
-    assert 'One' in str(model.requests[1].messages)
+    assert 'One' in str(model.requests[3].messages)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ MISSPELT = ModelHTTPError.for_category(
         (
             UsageLimitExceeded('Exceeded the total_tokens_limit of 5.'),
             4,
-            'The budget of tokens is used up. Raise it with --max-tokens, or give a smaller task.',
+            'Exceeded the total_tokens_limit of 5. Consider raising the limit, or see the docs on usage limits for '
+            'budget-aware patterns: https://pydantic.dev/docs/ai/core-concepts/agent/#usage-limits',
         ),
         (REFUSED, 3, "The provider refuses the key for 'm': HTTP 401. Incorrect API key provided: …."),
         (

@@ -214,10 +214,10 @@ def test_show_tells_the_whole_of_a_turn_that_was_resumed(invoke: Invoke, history
 
 
 def test_show_tells_why_a_turn_failed(invoke: Invoke) -> None:
-    invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel('Done.'))
+    invoke('run', 'Go', '--max-tokens', '1', model=ScriptedModel(call('ls')))
     details = document(invoke('show', '--json'))
-    assert details['error'].startswith('UsageLimitExceeded: ')
-    assert '\nError\nUsageLimitExceeded: ' in invoke('show').stdout
+    assert details['error'].startswith('BudgetExceededError: ')
+    assert '\nError\nBudgetExceededError: ' in invoke('show').stdout
     assert ' failed now  Go' in invoke('log').stdout
 
 

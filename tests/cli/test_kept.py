@@ -220,7 +220,7 @@ def test_other_settings_are_kept_for_who_resumes(invoke: Invoke) -> None:
     invoke('run', 'One', model=ScriptedModel('First.'))
     invoke('run', 'Two', '--continue', '--max-tokens', '150', '--approvals=pause', model=ScriptedModel(WRITE))
     assert 'edit now  other settings' in invoke('log').stdout
-    assert invoke('resume', '--approvals=deny', model=ScriptedModel('Done.')).exit_code == 4
+    assert invoke('resume', '--approvals=deny', model=ScriptedModel(call('ls'))).exit_code == 4
 
 
 async def test_where_another_works_in_the_directory_a_turn_works_on_a_copy(

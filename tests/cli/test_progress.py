@@ -12,11 +12,14 @@ from rich.console import Console
 
 from pydantic_deep.cli._events import (
     ApprovalAnswerEvent,
+    BudgetEvent,
     Event,
     FileChange,
     FileEvent,
     ResultEvent,
+    RetriedEvent,
     StartEvent,
+    SummarizedEvent,
     TextEvent,
     TodosEvent,
     ToolCallEvent,
@@ -217,3 +220,59 @@ def test_on_a_terminal_running_calls_stand_below_their_task(monkeypatch: pytest.
             assert '· task one\n  · ls\n· task two\n0 requests' in drawn
             console.print('A question')
         assert stream.getvalue().count('\x1b[?25l') == 2
+
+
+RETRIED = RetriedEvent(attempt=2, attempts=3, reason='rate limited (429)', delay_seconds=2.0, void_text='')
+SUMMARIZED = SummarizedEvent(
+    reason='tokens', replaced_messages=41, tokens_before=20_100, tokens_after=4300, is_plain=False, error=None
+)
+BUDGET = BudgetEvent(kind='warning', measure='tokens', limit=2_000_000, used=1_600_500, model=None)
+
+
+def test_what_the_rooms_tell_is_a_line_each() -> None:
+    plain = replace(SUMMARIZED, is_plain=True, error='ModelHTTPError: no\x1b[31m\nmore', path=['researcher', 'reader'])
+    cost = replace(BUDGET, kind='last_answer', measure='cost', limit=0.5, used=0.4512)
+    unknown = replace(BUDGET, kind='unknown', limit=None, used=None, model='m')
+    events = (SUMMARIZED, plain, RETRIED, replace(RETRIED, delay_seconds=0.0), BUDGET, cost, unknown)
+    assert show(*events, replace(unknown, model=None)) == snapshot("""\
+summarized 41 messages: 20,100 → 4,300 tokens
+researcher: reader: summarized 41 messages without a model: 20,100 → 4,300 tokens: ModelHTTPError: no\\x1b[31m
+attempt 2 of 3 in 2.0 s: rate limited (429)
+attempt 2 of 3: rate limited (429)
+budget: 1,600,500 of 2,000,000 tokens used
+budget: $0.4512 of $0.50 used; one answer more
+how many tokens went into an answer of m is not known: the budget goes on without it
+how many tokens went into an answer is not known: the budget goes on without it
+""")
+
+
+def test_in_a_run_the_words_of_a_failed_attempt_are_gone() -> None:
+    retried = replace(RETRIED, void_text='Half\nan ')
+    call = (CALL, RESULT)
+    assert show(TextEvent(text='Before. '), TextEvent(text='Half\nan '), retried, TextEvent(text='Now.'), *call) == (
+        snapshot("""\
+attempt 2 of 3 in 2.0 s: rate limited (429)
+Before. Now.
+✓ grep a /src  /src/a.py: 3
+""")
+    )
+
+
+def test_in_a_chat_unfinished_words_are_gone_and_whole_lines_are_said_to_be_void() -> None:
+    half = replace(RETRIED, void_text='Half an ')
+    assert show(TextEvent(text='Half an '), half, TextEvent(text='Whole.'), END, keeps_answer=True) == snapshot("""\
+attempt 2 of 3 in 2.0 s: rate limited (429)
+Whole.
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")
+    lines = replace(RETRIED, void_text='One\nTwo\nThr')
+    shown = show(TextEvent(text='One\nTwo\nThr'), lines, TextEvent(text='One.'), END, keeps_answer=True)
+    assert shown == snapshot("""\
+One
+Two
+attempt 2 of 3 in 2.0 s: rate limited (429); the unfinished answer above is void
+One.
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")

@@ -102,7 +102,9 @@ def test_usage_and_todos_go_on(invoke: Invoke, paused: str) -> None:
 def test_the_budget_goes_on_and_can_be_raised(invoke: Invoke) -> None:
     small = ('--approvals=pause', '--max-tokens', '150')
     invoke('run', 'Go', *small, model=ScriptedModel(WRITE))
-    assert invoke('resume', '--approvals=deny', model=ScriptedModel('Done.')).exit_code == 4
+    result = invoke('resume', '--approvals=deny', model=ScriptedModel(call('ls')))
+    assert result.exit_code == 4
+    assert 'The budget of 150 tokens for a turn is used up: 220 tokens used.' in result.stderr
     invoke('run', 'Go', *small, model=ScriptedModel(WRITE))
     result = invoke('resume', '--approvals=deny', '--max-tokens', '300', model=ScriptedModel('Done.'))
     assert (result.exit_code, result.stdout) == (0, 'Done.\n')
