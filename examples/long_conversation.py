@@ -20,7 +20,7 @@ PROMPTS = [
 
 async def main(model: Model | str) -> None:
     # By default a history may have 20,000 tokens; a limit as low as this one shows it after four turns.
-    summarization = Summarization(trigger=Messages(8), keep=Messages(3))
+    summarization = Summarization(trigger=Messages(8), keep=Messages(2))
     agent = create_deep_agent(model, capabilities=[summarization])
     deps, conversation = DeepAgentDeps(), Conversation()
     for prompt in PROMPTS:

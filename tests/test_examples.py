@@ -192,7 +192,7 @@ I am Ada, and I move to Graz on 3 March.
 
 Decisions: the books go by post.
 search_history: [message 3] user: The lease of the flat has the number L-77.
-The next request sends 28 tokens of summary and 69 of history.
+The next request sends 28 tokens of summary and 61 of history.
 """)
 
 
