@@ -8,12 +8,18 @@ that a conversation that travels as JSON loses nothing. Not here: what makes a s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, TypeGuard, cast
 
 from pydantic import JsonValue, TypeAdapter
-from pydantic_ai.messages import CompactionPart, ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.messages import (
+    CompactionPart,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    SystemPromptPart,
+)
 from pydantic_ai.usage import RunUsage
 
 KEY: Final = 'pydantic_deep'
@@ -99,9 +105,26 @@ def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:
     return usage
 
 
-def whole(replaced: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Return the messages with those that an earlier summary among them stands for, in its place and without it."""
-    return [*replaced_messages(replaced), *(message for message in replaced if not any(map(is_summary, message.parts)))]
+def whole(replaced: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """Return messages with those that an earlier summary among them stands for, in its place and without it."""
+    messages = list(replaced)
+    return [*replaced_messages(messages), *without_summaries(messages)]
+
+
+def without_summaries(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """Return messages without summaries of ours: they say nothing that is not elsewhere, but what is beside them does."""
+    return [kept for message in messages if (kept := _without_summary(message)) is not None]
+
+
+def _without_summary(message: ModelMessage) -> ModelMessage | None:
+    """Return a message without the summary in it; `None` if it has nothing else but the system prompts of the agent."""
+    if not any(map(is_summary, message.parts)):
+        return message
+    if isinstance(message, ModelResponse):
+        return None  # the provider's
+    rest = [part for part in message.parts if not is_summary(part)]
+    is_all = all(isinstance(part, SystemPromptPart) for part in rest)
+    return None if is_all else replace(message, parts=rest)
 
 
 def _ours(part: CompactionPart) -> dict[str, object]:

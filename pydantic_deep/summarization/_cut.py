@@ -2,13 +2,14 @@
 
 A result needs its call: providers refuse one without the other. So a cut is safe where no result after it answers a
 call before it, be they in messages next to each other or far apart, as with calls that waited for a person. What was
-asked and has no answer yet stays too, and so does the request that is being made.
+asked and has no answer yet stays too, and so does the request that is being made. What is left begins with a response:
+pydantic-ai would make one message of a summary and a request after it, for good, and the history would change once more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from pydantic_ai.messages import (
@@ -53,7 +54,12 @@ def safe_cuts(messages: Sequence[ModelMessage]) -> list[int]:
     for start, end in _spans(messages):
         bound[start] = max(bound[start], end)
     reaches = list(accumulate(bound, max))
-    return [index for index in range(1, len(messages)) if _is_safe_cutoff_point(reaches, index)]
+    begins = (
+        index
+        for index, (before, message) in enumerate(pairwise(messages), start=1)
+        if isinstance(message, ModelResponse) and not isinstance(before, ModelResponse)  # two are one answer
+    )
+    return [index for index in begins if _is_safe_cutoff_point(reaches, index)]
 
 
 def _is_safe_cutoff_point(reaches: Sequence[int], index: int) -> bool:
@@ -68,7 +74,7 @@ def _is_safe_cutoff_point(reaches: Sequence[int], index: int) -> bool:
 
 def _spans(messages: Sequence[ModelMessage]) -> list[tuple[int, int]]:
     """Return which messages belong together, as pairs of the first and the last."""
-    spans = _kept_together(messages)
+    spans: list[tuple[int, int]] = []
     asked: dict[tuple[bool, str], int] = {}
     answered: set[tuple[bool, str]] = set()
     last_response = -1
@@ -87,15 +93,4 @@ def _spans(messages: Sequence[ModelMessage]) -> list[tuple[int, int]]:
                     answered.add(key)
     if any(index == last_response and key not in answered for key, index in asked.items()):
         spans.append((last_response, len(messages) - 1))  # somebody may still answer
-    return spans
-
-
-def _kept_together(messages: Sequence[ModelMessage]) -> list[tuple[int, int]]:
-    """Return what belongs together for other reasons: feedback with its response, and responses that are one answer."""
-    spans: list[tuple[int, int]] = []
-    for index, after in enumerate(messages[1:]):
-        if isinstance(messages[index], ModelResponse):
-            is_feedback = any(part.part_kind in ('retry-feedback', 'retry-prompt') for part in after.parts)
-            if is_feedback or isinstance(after, ModelResponse):
-                spans.append((index, index + 1))
     return spans

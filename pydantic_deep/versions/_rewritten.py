@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep._replaced import find_summary, is_summary
+from pydantic_deep._replaced import find_summary, without_summaries
 from pydantic_deep.store import BranchRecord, MessageRecord, Store, VersionRecord
 
 from ._messages import decode_messages
@@ -37,9 +37,8 @@ async def earlier_records(store: Store, record: VersionRecord) -> list[MessageRe
 
 
 async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
-    """Return what `earlier_records` does, without the summaries among them: they say nothing that is not there."""
-    messages = await _decoded(store, await earlier_records(store, record))
-    return [message for message in messages if not any(map(is_summary, message.parts))]
+    """Return what `earlier_records` does, without the summaries among them."""
+    return without_summaries(await _decoded(store, await earlier_records(store, record)))
 
 
 async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[ModelMessage]:

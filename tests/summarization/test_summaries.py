@@ -289,3 +289,20 @@ async def test_a_whole_agent_breaks_its_prefix_only_for_summaries(split: Split, 
     assert len(questions) >= 3
     assert len(breaks(requests)) == len(questions)
     assert sum(isinstance(message, ModelResponse) for message in history) < 60
+
+
+async def test_the_next_run_leaves_the_summary_and_what_follows_as_they_are(
+    agent_of: Callable[..., Agent[Any, Any]],
+) -> None:
+    agent = agent_of(
+        ScriptedModel(then=lambda messages, info: 'yes'), Summarization(trigger=Messages(8), keep=Messages(3))
+    )
+    history: list[ModelMessage] = []
+    summarized = 0
+    for turn in range(12):
+        after = (await agent.run(f'turn {turn}', message_history=history)).all_messages()
+        is_new = find_summary(after) is not find_summary(history)
+        summarized += is_new
+        assert is_new or all(before is again for before, again in zip(history, after, strict=False))
+        history = after
+    assert summarized >= 2
