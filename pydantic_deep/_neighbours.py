@@ -107,6 +107,10 @@ class KeepsHistory(Protocol):
         """Return the message with the summary that was made here when this run was recorded; `None` if one is to be made."""
         ...
 
+    async def keep(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> None:
+        """Keep the beginning of the history that is about to be replaced, if not all of it is kept yet."""
+        ...
+
     def note_summary(self, response: ModelResponse) -> None:
         """Note a response that is in no history: the summary of a model."""
         ...

@@ -187,6 +187,8 @@ class Summarization(AbstractCapability[object]):
             return False
         replaced, tail = messages[:cut], messages[cut:]
         keeper = _keeper(ctx)
+        if keeper is not None:
+            await keeper.keep(ctx, replaced)
         recorded = None if keeper is None else keeper.next_summary()
         error = None
         if recorded is not None:

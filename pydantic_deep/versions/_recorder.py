@@ -188,6 +188,13 @@ class Recorder(AbstractCapability[object]):
         """Return the summary that the run made that this one recovers, as long as it does what that did."""
         return None if self._replayed is None else self._replayed.next_summary()
 
+    async def keep(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> None:
+        """Make what is about to be replaced durable: answers that were rejected are not yet, as long as none has calls."""
+        recording = self.recording
+        if recording is not None and len(replaced) > len(recording.history[0]):
+            await recording.stage(replaced, ctx.usage)
+            await recording.keep_step()
+
     def note_summary(self, response: ModelResponse) -> None:
         """Count what a summary has cost."""
         cost = price_of(response)

@@ -93,6 +93,9 @@ class _Replayer(AbstractCapability[object]):
     def next_summary(self) -> ModelMessage | None:
         return self.replayed.next_summary()
 
+    async def keep(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> None:
+        """Keep nothing: it is in the store."""
+
     def note_summary(self, response: ModelResponse) -> None:
         """Count nothing: a summary that was not recorded differs in what is sent next."""
 

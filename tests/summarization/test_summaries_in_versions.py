@@ -1,0 +1,346 @@
+"""Summaries of conversations that a store keeps: nothing is stored twice, nothing is lost, and all of it can be told again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, FunctionToolset, ModelRetry
+from pydantic_ai.messages import (
+    CompactionPart,
+    ModelMessage,
+    ModelResponse,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import Approve, StateBackend, create_deep_agent
+from pydantic_deep._replaced import find_summary, is_summary, read_summary
+from pydantic_deep.store import Commit, Committed, StoreUnavailableError
+from pydantic_deep.store._open import open_engine
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.summarization import Messages, Summarization
+from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.versions import AgentVersion, VersionedAgent
+
+pytestmark = pytest.mark.anyio
+
+When = Callable[[Commit], bool]
+Version = AgentVersion[Any, Any]
+
+
+class MortalStore(SqlStore):
+    """A store of a process that dies: from one commit on nothing of it becomes true."""
+
+    dies_before: When | None = None
+    is_dead = False
+
+    async def commit(self, commit: Commit) -> Committed:
+        if self.dies_before is not None and self.dies_before(commit):
+            self.is_dead = True
+        if self.is_dead:
+            raise StoreUnavailableError('The process is dead.')
+        return await super().commit(commit)
+
+
+class World:
+    """What is outside of all processes: how often a summary was written, and what tools did."""
+
+    def __init__(self, url: str, steps: int = 8) -> None:
+        self.url = url
+        self.steps = steps
+        self.written = 0
+        self.given: list[Sequence[ModelMessage]] = []
+        self.ran: list[int] = []
+        self.asked = 0
+
+    async def summarize(self, messages: Sequence[ModelMessage]) -> str:
+        self.written += 1
+        self.given.append(messages)
+        return f'Facts: summary {self.written}.'
+
+    def answer(self, messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        """Work so many steps in each turn: by the results since the last prompt or summary, whatever was cut."""
+        self.asked += 1
+        numbers = [
+            part.args_as_dict()['n']
+            for message in messages
+            if isinstance(message, ModelResponse)
+            for part in message.tool_calls
+            if part.tool_name == 'work'
+        ]
+        last = max(numbers, default=-1)
+        is_new_turn = any(isinstance(part, UserPromptPart) for part in messages[-1].parts)
+        if not is_new_turn and (last + 1) % self.steps == 0:
+            return f'done {last}'
+        return call('work', n=last + 1)
+
+    def agent(self, store: SqlStore, **options: Any) -> VersionedAgent[Any, Any]:
+        toolset = FunctionToolset[Any]()
+
+        @toolset.tool_plain
+        def work(n: int) -> str:
+            """Work."""
+            self.ran.append(n)
+            return f'result {n} ' + 'x' * 50
+
+        room = Summarization(trigger=Messages(8), keep=Messages(4), summarizer=self.summarize)
+        agent = create_deep_agent(
+            ScriptedModel(then=self.answer), toolsets=[toolset], capabilities=[room], summarization=False, **options
+        )
+        return VersionedAgent(agent, store)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(f'sqlite:///{tmp_path}/store.db')
+
+
+@pytest.fixture
+async def store(world: World) -> AsyncGenerator[MortalStore]:
+    async with MortalStore(await open_engine(world.url)) as store:
+        yield store
+
+
+def results(messages: Sequence[ModelMessage]) -> list[str]:
+    return [
+        str(part.content).split(' x')[0]
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolReturnPart) and part.tool_name == 'work'
+    ]
+
+
+def summary_of(messages: Sequence[ModelMessage]) -> CompactionPart:
+    part = find_summary(messages)
+    assert part is not None
+    return part
+
+
+async def test_a_turn_with_many_summaries(world: World, store: MortalStore) -> None:
+    world.steps = 16
+    first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
+    assert world.written >= 3
+    assert first.output == 'done 15'
+    messages = await first.messages()
+    assert len(messages) <= 9
+    assert summary_of(messages).content == f'The user asked first:\ngo\n\nFacts: summary {world.written}.'
+    assert read_summary(summary_of(messages)).messages is None
+    assert first.branch.startswith('main.')
+    assert world.ran == list(range(16))
+
+
+async def test_every_step_is_in_the_lineage_and_reads_as_it_was(world: World, store: MortalStore) -> None:
+    first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
+    assert set(results(await _all(first))) == {f'result {n}' for n in range(8)}
+
+
+async def test_a_replay_of_a_turn_with_summaries_is_exact(world: World, store: MortalStore) -> None:
+    world.steps = 16
+    first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
+    second = await first.advance('go on')
+    written, ran = world.written, list(world.ran)
+    for turn in (first, second):
+        replay = await turn.replay()
+        assert (bool(replay), replay.difference, replay.output) == (True, None, turn.output)
+    assert (world.written, world.ran) == (written, ran)
+
+
+async def test_a_summary_stores_nothing_twice(world: World, store: MortalStore) -> None:
+    world.steps = 30
+    stored = Counter[str]()
+    bodies: list[int] = []
+
+    def count(commit: Commit) -> bool:
+        for each in commit.append.messages if commit.append else ():
+            if each.body is not None:
+                stored[each.id] += 1
+                bodies.append(len(each.body))
+        return False
+
+    store.dies_before = count
+    first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
+    assert world.written >= 5
+    # A prompt, 30 steps of two messages, an answer, and the summaries.
+    assert set(stored.values()) == {1}
+    assert len(stored) <= 1 + 2 * 30 + 1 + world.written
+    largest_message = 1_500
+    assert max(bodies) < largest_message
+    assert len(await first.messages()) < 10
+
+
+async def search_in(store: SqlStore, version: Version, query: str) -> str:
+    """Return what a search in a version finds, in the run of another process."""
+    model = ScriptedModel(call('search_history', query=query), 'found')
+    room = Summarization(trigger=(), keep=Messages(4))
+    agent = VersionedAgent(create_deep_agent(model, capabilities=[room], summarization=False), store)
+    await (await agent.load(version.id)).advance('?')
+    return str(model.requests[1].tool_returns[-1].content)
+
+
+async def test_what_was_replaced_is_found_in_the_store(world: World, store: MortalStore) -> None:
+    world.steps = 16
+    first = await (await world.agent(store).create(backend=StateBackend())).advance('go')
+    second = await first.advance('go on')
+    assert 'result 3 x' in await search_in(store, second, 'result 3')
+    assert 'user: go' in await search_in(store, second, 'go')
+
+
+async def test_a_search_within_the_turn_finds_what_its_summary_replaced(world: World, store: MortalStore) -> None:
+    asked: list[str] = []
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        said = world.answer(messages, info)
+        if find_summary(messages) and not asked:
+            asked.append('')
+            return call('search_history', query='result 0')
+        return said
+
+    agent = world.agent(store)
+    with agent.agent.override(model=ScriptedModel(then=answer)):
+        first = await (await agent.create(backend=StateBackend())).advance('go')
+    told = [
+        str(part.content)
+        for message in await _all(first)
+        for part in message.parts
+        if isinstance(part, ToolReturnPart) and part.tool_name == 'search_history'
+    ]
+    assert 'result 0 x' in told[0]
+
+
+async def test_what_was_said_without_calls_is_kept_when_it_is_replaced(tmp_path: Path) -> None:
+    async def writes(messages: Sequence[ModelMessage]) -> str:
+        return 'Facts: none.'
+
+    rejected = [f'draft {n}' for n in range(9)]
+
+    async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
+        room = Summarization(trigger=Messages(8), keep=Messages(2), summarizer=writes)
+        model = ScriptedModel(*rejected, 'final')
+        inner = Agent[Any, str](model, capabilities=[room], retries={'output': 20})
+
+        @inner.output_validator
+        def _(output: str) -> str:
+            if output != 'final':
+                raise ModelRetry(f'Not {output}.')
+            return output
+
+        agent = VersionedAgent(inner, store)
+        root = await agent.create(backend=StateBackend())
+        first = await root.advance('go')
+        assert find_summary(await first.messages()) is not None
+        assert 'draft 0' in await search_in(store, first, 'draft 0')
+        assert (await first.replay()).difference is None
+
+
+async def test_branches_find_what_belongs_to_their_line(world: World, store: MortalStore) -> None:
+    world.steps = 2
+    root = await world.agent(store).create(backend=StateBackend())
+    first = await root.advance('first turn')  # no summary yet
+    assert find_summary(await first.messages()) is None
+    left = await (await first.advance('left alpha')).advance('left beta')
+    right = await (await first.advance('right gamma')).advance('right delta')
+    later = await left.advance('left epsilon')
+    assert find_summary(await left.messages()) is not None
+    assert find_summary(await right.messages()) is not None
+    assert 'left alpha' in await search_in(store, later, 'alpha')
+    assert 'None of these words' in await search_in(store, later, 'gamma')
+    assert 'right gamma' in await search_in(store, right, 'gamma')
+    assert 'None of these words' in await search_in(store, right, 'alpha')
+    # A branch from before all summaries has nothing to search.
+    assert 'in the 0 earlier messages' in await search_in(store, first, 'turn')
+
+
+async def test_diff_checkout_and_merge_around_a_summary(world: World, store: MortalStore) -> None:
+    agent = world.agent(store)
+    root = await agent.create(backend=StateBackend())
+    first = await root.advance('go')
+    second = await first.advance('go on')
+    other = await first.advance('another way')
+    difference = await first.diff(second)
+    assert difference is not None
+    again = await agent.load(first.id)
+    assert [message.parts for message in await again.messages()] == [m.parts for m in await first.messages()]
+    clone = await first.clone()
+    assert [message.parts for message in await clone.messages()] == [m.parts for m in await first.messages()]
+    await second.merge(other)
+    lineage = [version.id for version in await second.lineage()]
+    assert lineage[0] == root.id
+    assert first.id in lineage
+
+
+async def test_gc_keeps_what_a_search_may_find(world: World, store: MortalStore) -> None:
+    world.steps = 16
+    agent = world.agent(store)
+    first = await (await agent.create(backend=StateBackend())).advance('go')
+    await agent.gc(grace_seconds=0)
+    assert 'result 3 x' in await search_in(store, first, 'result 3')
+    replay = await first.replay()
+    assert replay.difference is None
+
+
+# ---------------------------------------------------------------------------------------------------------- recoveries
+
+
+def is_nth_start(number: int) -> When:
+    return lambda commit: any(
+        each.status == 'started' and each.arguments.replace(' ', '') == f'{{"n":{number}}}' for each in commit.calls
+    )
+
+
+@pytest.mark.parametrize('number', range(8))
+async def test_a_run_that_died_anywhere_is_recovered_with_the_summaries_that_it_stored(
+    world: World, number: int
+) -> None:
+    async with MortalStore(await open_engine('memory:')) as store:
+        await (await world.agent(store).create(backend=StateBackend())).advance('go')
+    whole_turn, world.written, world.ran = world.written, 0, []
+    async with MortalStore(await open_engine(world.url)) as store:
+        store.dies_before = is_nth_start(number)
+        root = await world.agent(store).create(backend=StateBackend())
+        with pytest.raises(StoreUnavailableError):
+            await root.advance('go')
+    ran = list(world.ran)
+    assert ran == list(range(number))
+    async with MortalStore(await open_engine(world.url)) as store:
+        agent = world.agent(store)
+        (version,) = await agent.recover()
+        assert version.output == 'done 7'
+        assert world.ran == list(range(8))
+        # One that was stored is not written again; one that died with its process is.
+        assert whole_turn <= world.written <= whole_turn + 1
+        assert _summaries(await version.messages()) == 1
+        again = await version.replay()
+        assert (again.difference, again.output) == (None, 'done 7')
+        assert set(results(await _all(version))) == {f'result {n}' for n in range(8)}
+
+
+def _summaries(messages: Sequence[ModelMessage]) -> int:
+    return sum(is_summary(part) for message in messages for part in message.parts)
+
+
+async def _all(version: Version) -> list[ModelMessage]:
+    return [message for each in [*await version.steps(), version] for message in await each.messages()]
+
+
+async def test_an_approval_that_waits_over_a_summary_is_resumed(world: World, store: MortalStore) -> None:
+    agent = world.agent(store, interrupt_on={'write_file': True})
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        said = world.answer(messages, info)
+        done = [part for m in messages for part in m.parts if isinstance(part, ToolReturnPart)]
+        if isinstance(said, str) and not any(part.tool_name == 'write_file' for part in done):
+            return call('write_file', path='/a.txt', content='a')
+        return said
+
+    with agent.agent.override(model=ScriptedModel(then=answer)):
+        paused = await (await agent.create(backend=StateBackend())).advance('go')
+        assert find_summary(await paused.messages()) is not None
+        (pending,) = paused.pending
+        ended = await paused.resume({pending.id: Approve()})
+    assert ended.output == 'done 7'
+    assert await (await ended.files()).read_bytes('/a.txt') == b'a'
