@@ -82,7 +82,11 @@ def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
     usage = report.usage
     whole = usage.context_window or usage.counted or 1
     lines = [] if width is None else [_bar(usage, min(width, MAX_BAR_CHARS), whole)]
-    lines += [_line(usage, kind, style, about, whole, has_mark=width is not None) for kind, style, about in KINDS]
+    for kind, style, about in KINDS:
+        line = _line(usage, kind, style, about, whole, has_mark=width is not None)
+        if width is not None:
+            line.truncate(width, overflow='ellipsis')  # what is folded hides the columns
+        lines.append(line)
     lines.append(Text(_sum(report)))
     if usage.last is not None:
         last = usage.last

@@ -88,12 +88,12 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
 
 def render_summarized(event: SummarizedEvent) -> Text:
     """Return in a line that the conversation was summarized."""
-    without = ' without a model' if event.is_plain else ''
     why = f': {event.error}' if event.error else ''
+    plain = f'; no model could write the summary{why}' if event.is_plain else ''
     return _news(
         event.path,
-        f'summarized {_count(event.replaced_messages, "message")}{without}: '
-        f'{event.tokens_before:,} → {event.tokens_after:,} tokens{why}',
+        f'summarized {_count(event.replaced_messages, "message")}: '
+        f'{event.tokens_before:,} → {event.tokens_after:,} tokens{plain}',
     )
 
 

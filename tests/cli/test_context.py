@@ -54,11 +54,11 @@ def test_a_terminal_gets_a_bar_of_the_window_and_a_legend() -> None:
     assert '\n'.join(lines_of(USAGE, width=40)) == snapshot("""\
 ██████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░
 █ system      2,000    1%  instructions
-█ tools       8,000    4%  schemas of tools
-█ skills        not known  catalogue and loaded skills
-█ files      30,000   15%  file tools and uploads
-█ summary         0    0%  summaries of earlier messages
-█ history    10,000    5%  everything else that was said
+█ tools       8,000    4%  schemas of t…
+█ skills        not known  catalogue an…
+█ files      30,000   15%  file tools a…
+█ summary         0    0%  summaries of…
+█ history    10,000    5%  everything e…
 50,000 of 200,000 tokens (25%), estimated.
 The last request, as the provider counts: 48,000 sent, 45,000 of them cached, 700 written.
 Cost so far: $0.1234, without 2 requests.\
@@ -96,9 +96,9 @@ def test_a_bar_is_never_longer_than_the_terminal_however_full_the_window() -> No
 
 
 def test_without_a_window_the_shares_are_of_what_is_counted() -> None:
-    lines = lines_of(replace(USAGE, context_window=None, last=None, cost=None), width=20)
+    lines = lines_of(replace(USAGE, context_window=None, last=None, cost=None), width=30)
 
-    assert lines[0] == '█' * 20
+    assert lines[0] == '█' * 30
     assert '60%' in lines[4]
     assert lines[-1] == "50,000 tokens, estimated. The model's window is not known."
 

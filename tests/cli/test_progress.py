@@ -236,7 +236,7 @@ def test_what_the_rooms_tell_is_a_line_each() -> None:
     events = (SUMMARIZED, plain, RETRIED, replace(RETRIED, delay_seconds=0.0), BUDGET, cost, unknown)
     assert show(*events, replace(unknown, model=None)) == snapshot("""\
 summarized 41 messages: 20,100 → 4,300 tokens
-researcher: reader: summarized 41 messages without a model: 20,100 → 4,300 tokens: ModelHTTPError: no\\x1b[31m
+researcher: reader: summarized 41 messages: 20,100 → 4,300 tokens; no model could write the summary: ModelHTTPError: no\\x1b[31m
 attempt 2 of 3 in 2.0 s: rate limited (429)
 attempt 2 of 3: rate limited (429)
 budget: 1,600,500 of 2,000,000 tokens used
