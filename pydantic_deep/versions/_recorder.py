@@ -191,7 +191,7 @@ class Recorder(AbstractCapability[object]):
     async def keep(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> None:
         """Make what is about to be replaced durable: answers that were rejected are not yet, as long as none has calls."""
         recording = self.recording
-        if recording is not None and len(replaced) > len(recording.history[0]):
+        if recording is not None and not recording.begins_with(replaced):
             await recording.stage(replaced, ctx.usage)
             await recording.keep_step()
 

@@ -169,6 +169,11 @@ class Recording:
         """The messages that the store has of the newest version, and their ids."""
         return self._messages, self._ids
 
+    def begins_with(self, messages: Sequence[ModelMessage]) -> bool:
+        """Return whether the store has these messages at the beginning of the newest version."""
+        known = self._messages
+        return len(messages) <= len(known) and all(map(_is_same, known, messages))
+
     @property
     def response_id(self) -> str:
         """The message whose calls run now: the last response."""
