@@ -137,8 +137,11 @@ class Filesystem(AbstractCapability[object]):
         return await preview_call(self._files(ctx), tool_def, args)
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
-        """Return the files that were read and changed by calls that a summary replaces."""
-        return carried_over(replaced)
+        """Return the uploads, and the files that were read and changed by calls that a summary replaces."""
+        touched = carried_over(replaced)
+        uploads = render_uploads(self._uploads.values())
+        told = [f'{UPLOADS_HEADING}\n{uploads}'] if uploads else []
+        return replace(touched, text='\n'.join([*told, touched.text]).rstrip('\n'))
 
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
         """Return the tools that are not shown because the run's backend cannot do what they do."""
