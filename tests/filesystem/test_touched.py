@@ -1,6 +1,7 @@
 """What a summary has of files: those that calls have read and changed, and the uploads."""
 
 import pytest
+from pydantic import JsonValue
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import RunUsage
 
@@ -43,7 +44,7 @@ def test_what_failed_and_other_tools_are_not_named() -> None:
 
 
 def test_what_an_earlier_summary_has_is_taken_over_and_the_oldest_go() -> None:
-    carried = {'filesystem': {f'/{number}': True for number in range(MAX_FILES)}}
+    carried: dict[str, JsonValue] = {'filesystem': {f'/{number}': True for number in range(MAX_FILES)}}
     part = Replaced(reason='tokens', is_plain=False, goal='', carried=carried, usage=RunUsage(), messages=None).part(
         'x'
     )
