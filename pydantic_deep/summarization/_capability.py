@@ -33,8 +33,7 @@ TRIGGER: tuple[Trigger, ...] = (Fraction(0.8), Tokens(20_000))
 """When a history is summarized by default.
 
 Each request pays for the whole history again, a tenth of the price at best. What stays longer than it is needed costs
-more than a summary: of the sessions in `benchmarks/`, those with many steps cost least at 10,000 to 20,000 tokens, and
-2.4 times as much at 100,000. What is in the summary no more is found again by a search, or read again from its file.
+more than a summary: of the sessions in `benchmarks/`, the one of coding costs 2.4 times as much at 100,000. What is in the summary no more is found again by a search, or read again from its file.
 """
 
 KEEP = Tokens(4_000)
