@@ -66,7 +66,7 @@ class TurnBudget(AbstractCapability[object]):
         Raises:
             BudgetExceededError: Nothing is.
         """
-        before = self._before or used
+        before = used if self._before is None else self._before
         tokens = used.total_tokens - before.total_tokens
         cost = (used.cost or _ZERO) - (before.cost or _ZERO)
         if tokens >= self.tokens:

@@ -70,31 +70,33 @@ def describe_pause(count: int, version: str) -> str:
     return f'Paused: {calls} for an approval. Answer with: pydantic-deep resume {version}'
 
 
-def describe_used_up(use: Use, *, waiting: str | None) -> str:
+def describe_used_up(use: Use, *, is_kept: bool, waiting: str | None) -> str:
     """Return what a person is told of a turn whose budget is used up, and what to do.
 
     Args:
         use: What was used.
+        is_kept: Whether a version has what was done.
         waiting: The version that waits for approvals, if the turn ends with one.
     """
     limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
     happened = f'The budget of {limit} for a turn is used up: {used} used.'
     if waiting is None:
-        return f'{happened} {_go_on(use.measure)}'
+        return f'{happened} {_go_on(use.measure, is_kept=is_kept)}'
     return f'{happened} Raise it: pydantic-deep resume {waiting} {OPTIONS[use.measure]} …'
 
 
-def describe_last_answer(event: BudgetEvent) -> str:
+def describe_last_answer(event: BudgetEvent, *, is_kept: bool) -> str:
     """Return what a person is told of a turn whose answer is the last that fitted into the budget, and what to do."""
     limit, used = render_amount(event.measure, event.limit or 0), render_amount(event.measure, event.used or 0)
     return (
         f'The budget of {limit} for a turn ended: {used} were used before this answer, and the task may not be done. '
-        f'{_go_on(event.measure)}'
+        f'{_go_on(event.measure, is_kept=is_kept)}'
     )
 
 
-def _go_on(measure: BudgetMeasure) -> str:
-    return f'Go on with `pydantic-deep run --continue`, or in a chat with another prompt; {OPTIONS[measure]} raises it.'
+def _go_on(measure: BudgetMeasure, *, is_kept: bool) -> str:
+    kept = 'Go on with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_kept else ''
+    return f'{kept}{OPTIONS[measure]} raises it.'
 
 
 def _message_of(error: Exception) -> str:

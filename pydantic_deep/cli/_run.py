@@ -228,11 +228,11 @@ class _Running:
             status, sentence = describe_failure(error)
             if isinstance(error, BudgetExceededError):
                 use = worker.budget.whole(error.measure, error.limit, error.used)
-                sentence = describe_used_up(use, waiting=self._waiting_version())
+                sentence = describe_used_up(use, is_kept=version is not None, waiting=self._waiting_version())
         elif self._pending:
             status, sentence = 'paused', describe_pause(len(self._pending), self._shown_version())
         elif self._last_answer is not None:
-            status, sentence = 'limit', describe_last_answer(self._last_answer)
+            status, sentence = 'limit', describe_last_answer(self._last_answer, is_kept=version is not None)
         result = ResultEvent(
             status=status,
             output=self._output,

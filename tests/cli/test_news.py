@@ -247,7 +247,20 @@ def test_a_cost_is_dollars(invoke: Invoke) -> None:
     assert 'the cost of an answer of scripted is not known: the budget goes on without it\n' in result.stderr
 
 
+def test_where_nothing_is_kept_nothing_is_said_of_going_on(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--no-store', '--max-tokens', '1', model=ScriptedModel(call('ls')))
+    assert result.stderr.endswith('is used up: 110 tokens used. --max-tokens raises it.\n')
+
+
 def test_json_has_the_news_a_retry_without_pieces_as_late_as_the_answer(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--json', model=ScriptedModel(LOST, 'Done.'))
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert [line['type'] for line in lines] == ['start', 'text', 'retried', 'usage', 'result']
+
+
+def test_a_turn_that_was_told_to_end_is_replayed_exactly(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--max-tokens', '330', model=ScriptedModel(call('ls'), call('ls'), 'Not done.'))
+    assert (result.exit_code, result.stdout) == (4, 'Not done.\n')
+    assert 'budget: 220 of 330 tokens used; one answer more\n' in result.stderr
+    replayed = invoke('replay', model=ScriptedModel())
+    assert (replayed.exit_code, replayed.stderr) == (0, '')
