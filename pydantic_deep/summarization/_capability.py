@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Literal, cast
 
 import anyio
@@ -297,11 +298,7 @@ def _keeper(ctx: RunContext[object]) -> KeepsHistory | None:
 
 def _request_with(replaced: Sequence[ModelMessage], summary: CompactionPart) -> ModelRequest:
     """Return the request that stands for messages: with their system prompts, which belong to the agent."""
-    system: list[Any] = []
-    for part in replaced[0].parts:
-        if not isinstance(part, SystemPromptPart):
-            break
-        system.append(part)
+    system: list[Any] = list(takewhile(lambda part: isinstance(part, SystemPromptPart), replaced[0].parts))
     return ModelRequest(parts=[*system, summary])
 
 

@@ -476,3 +476,46 @@ def test_what_a_summary_knows_besides_its_text_is_sent_to_nobody(wire: Wire) -> 
     assert 'go on' in sent
     assert METADATA_MARK not in sent
     assert 'pydantic_deep' not in sent
+
+
+def test_a_result_without_a_call_binds_nothing() -> None:
+    call = ToolCallPart('work', {}, tool_call_id='a')
+    messages: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart('begin')]),
+        ModelResponse(parts=[TextPart('yes')]),
+        ModelRequest(parts=[result_of(call)]),
+        ModelResponse(parts=[TextPart('yes')]),
+        ModelRequest(parts=[UserPromptPart('go on')]),
+    ]
+    assert safe_cuts(messages) == [1, 3]
+
+
+def test_calls_that_wait_stay_and_so_does_the_new_request() -> None:
+    call = ToolCallPart('work', {}, tool_call_id='a')
+    messages: list[ModelMessage] = [
+        ModelRequest(parts=[UserPromptPart('begin')]),
+        ModelResponse(parts=[TextPart('yes')]),
+        ModelRequest(parts=[UserPromptPart('go on')]),
+        ModelResponse(parts=[call]),
+        ModelRequest(parts=[UserPromptPart('and?')]),
+    ]
+    assert safe_cuts(messages) == [1, 3]
+    assert safe_cuts(messages[:4]) == [1, 3]
+    assert find_cut(messages, sums_of(messages), Messages(1)) == 3
+    assert find_cut(messages[:1], sums_of(messages[:1]), Messages(1)) == 0
+
+
+def test_answers_that_come_much_later_keep_their_calls() -> None:
+    call = ToolCallPart('work', {}, tool_call_id='a')
+    middle = [
+        message
+        for n in range(3)
+        for message in (ModelRequest(parts=[UserPromptPart(str(n))]), ModelResponse(parts=[TextPart('yes')]))
+    ]
+    messages: list[ModelMessage] = [
+        *(ModelRequest(parts=[UserPromptPart('begin')]), ModelResponse(parts=[call])),
+        *middle,
+        *(ModelRequest(parts=[result_of(call)]), ModelResponse(parts=[TextPart('done')])),
+        ModelRequest(parts=[UserPromptPart('go on')]),
+    ]
+    assert safe_cuts(messages) == [1, 9]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic_ai import Agent, FunctionToolset, ModelRetry
 from pydantic_ai.messages import (
+    BinaryContent,
     CompactionPart,
     ModelMessage,
     ModelResponse,
@@ -344,3 +345,27 @@ async def test_an_approval_that_waits_over_a_summary_is_resumed(world: World, st
         ended = await paused.resume({pending.id: Approve()})
     assert ended.output == 'done 7'
     assert await (await ended.files()).read_bytes('/a.txt') == b'a'
+
+
+async def test_a_model_that_summarizes_is_asked_outside_of_what_is_recorded(tmp_path: Path) -> None:
+    image = BinaryContent(b'\x89PNG' + b'0' * 5_000, media_type='image/png')
+    steps = [call('work', n=n) for n in range(4)]
+    url = f'sqlite:///{tmp_path}/s.db'
+    async with SqlStore(await open_engine(url)) as store:
+        model = ScriptedModel(*steps, 'Facts: an image.', 'done', model_name='gpt-5.2')
+        inner = Agent[Any, str](model, capabilities=[Summarization(trigger=Messages(8), keep=Messages(4))])
+
+        @inner.tool_plain
+        def work(n: int) -> str:
+            return f'result {n}'
+
+        agent = VersionedAgent(inner, store)
+        first = await (await agent.create()).advance(['What is this?', image])
+        assert summary_of(await first.messages()).content == (
+            'The user asked first:\nWhat is this?\n\nFacts: an image.'
+        )
+        assert first.usage.requests == 6
+        assert 'What is this?' in await search_in(store, first, 'what is this')
+        replay = await first.replay()
+        assert (replay.difference, replay.output) == (None, 'done')
+        assert len(model.requests) == 6

@@ -10,6 +10,7 @@ import pytest
 from pydantic_ai import Agent, capture_run_messages
 from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models import ModelRequestParameters
 
 from pydantic_deep._replaced import find_summary, read_summary, usage_of
 from pydantic_deep.retries import Retries
@@ -248,3 +249,10 @@ async def test_other_errors_pass(agent_of: Callable[..., Agent[Any, Any]]) -> No
     with pytest.raises(ModelHTTPError):
         await agent_of(model, Summarization()).run('go', message_history=HISTORY)
     assert len(model.requests) == 1
+
+
+async def test_outside_of_a_request_an_overflow_is_what_it_is() -> None:
+    model = Summarization().get_wrapper_model(ScriptedModel(overflow(), 'never'))
+    assert model is not None
+    with pytest.raises(ModelContextWindowExceededError):
+        await model.request(list(HISTORY), None, ModelRequestParameters())

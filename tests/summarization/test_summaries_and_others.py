@@ -1,0 +1,159 @@
+"""Summaries beside other rooms: subagents, approvals that wait, budgets of requests, retries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent, ConversationTypeAdapter, DeferredToolRequests, DeferredToolResults
+from pydantic_ai.exceptions import ModelAPIError
+from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep import Approve, DeepAgentDeps, Subagent, create_deep_agent
+from pydantic_deep._replaced import find_summary, replaced_messages
+from pydantic_deep.approvals import answer_approvals, pending_approvals
+from pydantic_deep.caching import CacheWatch
+from pydantic_deep.retries import Retries
+from pydantic_deep.summarization import Messages, Summarization
+from pydantic_deep.testing import Answer, ScriptedModel, SeenRequest, call
+
+pytestmark = pytest.mark.anyio
+
+Split = Callable[[ScriptedModel], tuple[list[SeenRequest], list[SeenRequest]]]
+
+
+async def facts(messages: Sequence[ModelMessage]) -> str:
+    return 'Facts: some.'
+
+
+def room(**options: Any) -> Summarization:
+    defaults: dict[str, Any] = {'trigger': Messages(8), 'keep': Messages(2), 'summarizer': facts}
+    return Summarization(**(defaults | options))
+
+
+def summaries(requests: Sequence[SeenRequest]) -> list[int]:
+    return [number for number, request in enumerate(requests) if find_summary(request.messages)]
+
+
+async def test_a_child_summarizes_its_own_history_and_not_that_of_its_parent() -> None:
+    child = ScriptedModel(*(call('ls', path='/') for _ in range(10)), 'the child is done')
+    model = ScriptedModel(call('task', subagent='worker', description='Work long.'), 'done')
+    worker = Subagent('worker', 'Works.', model=child, capabilities=[room()])
+    result = await create_deep_agent(model, subagents=[worker]).run('go', deps=DeepAgentDeps())
+    assert result.output == 'done'
+    assert summaries(child.requests)
+    assert summaries(model.requests) == []
+    last = child.requests[-1].messages
+    assert 'Work long.' in str(find_summary(last))
+    assert 'the child is done' in str(model.requests[-1].tool_returns[-1].content)
+
+
+async def test_a_delegation_that_is_replaced_keeps_its_answer_searchable() -> None:
+    child = ScriptedModel('The vault code is 8812.')
+    model = ScriptedModel(
+        call('task', subagent='worker', description='Find the code.'),
+        *(call('ls', path='/') for _ in range(5)),
+        call('search_history', query='vault code'),
+        'done',
+    )
+    worker = Subagent('worker', 'Works.', model=child)
+    agent = create_deep_agent(model, subagents=[worker], capabilities=[room()], summarization=False)
+    result = await agent.run('go', deps=DeepAgentDeps())
+    assert summaries(model.requests)
+    assert '8812' in str(model.requests[-1].tool_returns[-1].content)
+    assert '8812' in str(replaced_messages(result.all_messages()))
+
+
+@pytest.mark.parametrize('as_json', [False, True])
+async def test_an_approval_that_waits_is_answered_after_a_summary(as_json: bool) -> None:
+    model = ScriptedModel(
+        *(call('ls', path='/') for _ in range(6)),
+        call('write_file', path='/a.txt', content='a'),
+        *(call('ls', path='/') for _ in range(6)),
+        'done',
+    )
+    agent = create_deep_agent(model, capabilities=[room()], summarization=False, interrupt_on={'write_file': True})
+    deps = DeepAgentDeps()
+    paused = await agent.run('go', deps=deps)
+    assert isinstance(paused.output, DeferredToolRequests)
+    assert find_summary(paused.all_messages()) is not None
+    conversation, output = paused.conversation, paused.output
+    if as_json:
+        conversation = ConversationTypeAdapter.validate_json(ConversationTypeAdapter.dump_json(conversation))
+    answers: DeferredToolResults = answer_approvals(output, {each.id: Approve() for each in pending_approvals(output)})
+    result = await agent.run(conversation=conversation, deferred_tool_results=answers, deps=deps)
+    assert result.output == 'done'
+    assert await deps.backend.read_bytes('/a.txt') == b'a'
+    calls = [
+        part for request in model.requests for part in request.messages[-1].parts if isinstance(part, ToolReturnPart)
+    ]
+    assert [part.outcome for part in calls if part.tool_name == 'write_file'] == ['success']
+
+
+async def test_a_call_that_waits_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    """A pause among parallel calls: those that are done stay with the one that waits."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        count = len(model.requests)
+        if count == 6:
+            return [call('ls', path='/'), call('write_file', path='/b.txt', content='b'), call('ls', path='/')]
+        return 'done' if count > 8 else call('ls', path='/')
+
+    model = ScriptedModel(then=answer)
+    agent = create_deep_agent(
+        model,
+        capabilities=[room(trigger=Messages(5), keep=Messages(1))],
+        summarization=False,
+        interrupt_on={'write_file': True},
+    )
+    deps = DeepAgentDeps()
+    paused = await agent.run('go', deps=deps)
+    assert isinstance(paused.output, DeferredToolRequests)
+    answers = answer_approvals(paused.output, {each.id: Approve() for each in pending_approvals(paused.output)})
+    result = await agent.run(message_history=paused.all_messages(), deferred_tool_results=answers, deps=deps)
+    assert result.output == 'done'
+    calls = [p.tool_call_id for m in result.all_messages() for p in m.parts if isinstance(p, ToolCallPart)]
+    returned = [p.tool_call_id for m in result.all_messages() for p in m.parts if isinstance(p, ToolReturnPart)]
+    assert sorted(calls) == sorted(returned)
+
+
+@pytest.mark.parametrize('first', [True, False])
+async def test_a_summary_that_fails_in_passing_is_asked_for_again(
+    agent_of: Callable[..., Agent[Any, Any]], watch: Any, first: bool
+) -> None:
+    async def sleep(seconds: float) -> None:
+        pass
+
+    model = ScriptedModel(
+        *(call('work', n=n) for n in range(4)), ModelAPIError('m', 'cut'), 'Facts: asked twice.', 'done'
+    )
+    rooms = [Retries(sleep=sleep), room(summarizer=None)]
+    agent = agent_of(model, *(rooms if first else rooms[::-1]))
+    result = await agent.run('go', event_stream_handler=watch)
+    assert result.output == 'done'
+    assert [event.is_plain for event in watch.events] == [False]
+    assert 'Facts: asked twice.' in str(find_summary(result.all_messages()))
+
+
+async def test_a_watch_of_the_cache_sees_summaries_as_the_only_breaks(
+    agent_of: Callable[..., Agent[Any, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    model = ScriptedModel(*(call('work', n=n) for n in range(20)), 'done', usage=RequestUsage())
+    result = await agent_of(model, CacheWatch(), room()).run('go')
+    assert result.output == 'done'
+    assert caplog.records == []
+    assert len(summaries(model.requests)) > 4
+
+
+async def test_the_prompt_that_is_new_is_never_replaced(agent_of: Callable[..., Agent[Any, Any]]) -> None:
+    model = ScriptedModel(then=lambda messages, info: 'yes')
+    agent = agent_of(model, room(trigger=Messages(2), keep=Messages(1)))
+    history: list[ModelMessage] = []
+    for turn in range(6):
+        history = (await agent.run(f'turn {turn}', message_history=history)).all_messages()
+        last = model.requests[-1].messages[-1].parts[-1]
+        assert isinstance(last, UserPromptPart)
+        assert last.content == f'turn {turn}'
