@@ -18,7 +18,7 @@ from pydantic_ai.models import Model
 from pydantic_deep._neighbours import CarriesOver, KeepsHistory, neighbours
 from pydantic_deep._replaced import Replaced, find_summary, is_summary, read_summary, replaced_messages, usage_of, whole
 from pydantic_deep._run_toolset import RunToolset
-from pydantic_deep.tokens import MessageTokens, TokenCounter, count_message, count_tokens_approximately
+from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_message, count_tokens_approximately
 
 from ._cut import find_cut
 from ._events import SummarizedEvent
@@ -180,10 +180,7 @@ class Summarization(AbstractCapability[object]):
         cut = find_cut(messages, sums, keep)
         before = self._tokens.context(messages, request.model_request_parameters)
         earlier = 1 if messages and any(map(is_summary, messages[0].parts)) else 0
-        gain, all_of_it = sums[cut] - sums[earlier], before
-        if reason == 'messages':
-            gain, all_of_it = cut - earlier, len(messages)
-        if cut <= earlier or gain <= (0 if reason == 'overflow' else MIN_GAIN * all_of_it):
+        if cut <= earlier or not self._is_worth_it(request, reason, sums, cut, earlier):
             return False
         replaced, tail = messages[:cut], messages[cut:]
         keeper = _keeper(ctx)
@@ -209,6 +206,19 @@ class Summarization(AbstractCapability[object]):
             )
         )
         return True
+
+    def _is_worth_it(
+        self, request: ModelRequestContext, reason: Reason, sums: Sequence[int], cut: int, earlier: int
+    ) -> bool:
+        """Return whether enough goes with a cut: counted alike on both sides, for a provider may tell far more tokens."""
+        gain = sums[cut] - sums[earlier]
+        match reason:
+            case 'overflow':
+                return gain > 0
+            case 'messages':
+                return cut - earlier > MIN_GAIN * (len(sums) - 1)
+            case _:
+                return gain > MIN_GAIN * (sums[-1] + count_head(request.model_request_parameters, self.counter))
 
     async def _first(
         self,

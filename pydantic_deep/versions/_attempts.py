@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
 
+from pydantic_deep._replaced import is_summary
 from pydantic_deep.store import CallRecord, RunRecord, Store, VersionFilter
 
 from ._ledger import result_of
@@ -106,7 +107,7 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
         if isinstance(message, ModelRequest):
             parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
             returned |= {(asked_by, part.tool_call_id): part for part in parts}
-        else:
+        elif not any(map(is_summary, message.parts)):  # which may stand between a call and its result here
             asked_by = record.id if record.id in own else _BASE
     calls = [
         _with_result(call, returned.get((call.response_id if call.response_id in own else _BASE, call.tool_call_id)))

@@ -13,6 +13,7 @@ from pydantic_ai.messages import (
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
+    TextPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -41,7 +42,8 @@ def working(steps: int) -> _Working:
             return 'Facts: it works.'
         done = model.work_count
         model.work_count = (done + 1) % (steps + 1)
-        return call('work', n=done) if done < steps else 'finished'
+        part = call('work', n=done) if done < steps else TextPart('finished')
+        return ModelResponse(parts=[part], usage=model.told)
 
     model = _Working(then=answer, usage=RequestUsage())
     return model
@@ -49,6 +51,7 @@ def working(steps: int) -> _Working:
 
 class _Working(ScriptedModel):
     work_count = 0
+    told = RequestUsage()
 
 
 async def test_a_long_run_is_summarized_once_each_time_the_limit_is_passed(
@@ -118,18 +121,14 @@ async def test_a_head_that_is_too_long_itself_asks_for_few_summaries(
     assert 4 <= len(split(model)[1]) <= 8
 
 
-async def test_the_usage_that_a_provider_tells_counts(agent_of: Callable[..., Agent[Any, Any]], split: Split) -> None:
-    model = ScriptedModel(
-        *(call('work') for _ in range(4)),
-        *('Facts: none.', 'done'),
-        usage=RequestUsage(input_tokens=1_000, output_tokens=10),
-    )
-    model_low = ScriptedModel(*(call('work') for _ in range(4)), 'done', usage=RequestUsage(input_tokens=10))
-    room = Summarization(trigger=Tokens(1_020), keep=Tokens(150))
-    await agent_of(model, room).run('go')
-    assert len(split(model)[1]) == 1
-    await agent_of(model_low, room).run('go')
-    assert split(model_low)[1] == []
+@pytest.mark.parametrize(('told', 'asked'), [(1_000, True), (10, False)])
+async def test_the_usage_that_a_provider_tells_counts(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split, told: int, asked: bool
+) -> None:
+    model = working(4)
+    model.told = RequestUsage(input_tokens=told, output_tokens=10)
+    await agent_of(model, Summarization(trigger=Tokens(1_020), keep=Tokens(150))).run('go')
+    assert bool(split(model)[1]) is asked
 
 
 class Windowed(ScriptedModel):
@@ -306,3 +305,24 @@ async def test_the_next_run_leaves_the_summary_and_what_follows_as_they_are(
         assert is_new or all(before is again for before, again in zip(history, after, strict=False))
         history = after
     assert summarized >= 2
+
+
+async def test_a_provider_that_tells_far_more_tokens_than_are_counted_is_summarized_in_time(
+    agent_of: Callable[..., Agent[Any, Any]], split: Split
+) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        if 'Summarize' in str(messages[-1].parts[-1]):
+            return 'Facts: none.'
+        told = sum(map(size_of, messages))  # a token for each character
+        parts = [call('work')] if len(model.requests) < 30 else [TextPart('done')]
+        return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=told, output_tokens=1))
+
+    model = ScriptedModel(then=answer)
+    await agent_of(model, Summarization(trigger=Tokens(10_000), keep=Tokens(500))).run('go')
+    requests, questions = split(model)
+    assert questions
+    assert max(sum(map(size_of, request.messages)) for request in requests) < 12_000
+
+
+def size_of(message: ModelMessage) -> int:
+    return sum(len(str(getattr(part, 'content', ''))) for part in message.parts)

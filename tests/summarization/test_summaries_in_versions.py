@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Approve, StateBackend, create_deep_agent
@@ -369,3 +370,33 @@ async def test_a_model_that_summarizes_is_asked_outside_of_what_is_recorded(tmp_
         replay = await first.replay()
         assert (replay.difference, replay.output) == (None, 'done')
         assert len(model.requests) == 6
+
+
+class Compacts(ScriptedModel):
+    """A model whose provider compacts."""
+
+    async def compact_messages(
+        self, request_context: ModelRequestContext, *, instructions: str | None = None
+    ) -> ModelResponse:
+        part = CompactionPart(content='What was.', provider_name='scripted', id='c')
+        return ModelResponse(parts=[part], model_name='scripted', provider_name='scripted')
+
+
+async def test_a_compaction_of_the_provider_is_told_again_as_it_was(tmp_path: Path) -> None:
+    async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
+        model = Compacts(*(call('work', n=n) for n in range(9)), 'done')
+        room = Summarization(trigger=Messages(8), keep=Messages(4), summarizer='provider')
+        inner = Agent[Any, str](model, capabilities=[room])
+
+        @inner.tool_plain
+        def work(n: int) -> str:
+            return f'result {n}'
+
+        agent = VersionedAgent(inner, store)
+        first = await (await agent.create()).advance('go')
+        messages = await first.messages()
+        assert isinstance(messages[0], ModelResponse)
+        assert summary_of(messages).content == 'What was.'
+        replay = await first.replay()
+        assert (replay.difference, replay.output) == (None, 'done')
+        assert 'user: go' in await search_in(store, first, 'go')
