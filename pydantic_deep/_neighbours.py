@@ -103,12 +103,16 @@ class KeepsHistory(Protocol):
         """Return those that summaries have replaced, oldest first."""
         ...
 
+    def overflows(self) -> bool:
+        """Return whether this run was recorded, and the request that comes now was refused as too long then."""
+        ...
+
     def next_summary(self) -> ModelMessage | None:
         """Return the message with the summary that was made here when this run was recorded; `None` if one is to be made."""
         ...
 
-    async def keep(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> None:
-        """Keep the beginning of the history that is about to be replaced, if not all of it is kept yet."""
+    async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
+        """Keep the history as it is before some of it is replaced, if not all of it is kept yet."""
         ...
 
     def note_summary(self, response: ModelResponse) -> None:

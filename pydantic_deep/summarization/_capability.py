@@ -22,7 +22,7 @@ from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_
 
 from ._cut import find_cut
 from ._events import SummarizedEvent
-from ._overflow import OverflowModel
+from ._overflow import OverflowModel, Prepare
 from ._summarizer import Summarizer, Written, write_summary
 from ._text import NO_SUMMARY, first_request, last_request, render_summary
 from ._toolset import History, function_toolset
@@ -82,7 +82,10 @@ class Summarization(AbstractCapability[object]):
     _windows: dict[int, int | None] = field(
         default_factory=dict[int, 'int | None'], init=False, repr=False, compare=False
     )
-    _request: tuple[RunContext[object], ModelRequestContext] | None = field(
+    _keeper: KeepsHistory | None = field(default=None, init=False, repr=False, compare=False)
+    """What keeps the messages of the run, if anything does; looked up once."""
+    _knows_keeper: bool = field(default=False, init=False, repr=False, compare=False)
+    _request: tuple[RunContext[object], ModelRequestContext, ModelRequestContext] | None = field(
         default=None, init=False, repr=False, compare=False
     )
 
@@ -140,10 +143,13 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Summarize the history if it is too long."""
-        reason = self._reason(ctx.messages, request_context)
-        if reason is not None:
+        if not self._knows_keeper:
+            self._knows_keeper, self._keeper = True, next(iter(neighbours(ctx, KeepsHistory)), None)
+        if self._keeper is not None and self._keeper.overflows():
+            await self._summarize(ctx, request_context, 'overflow', self._keep_after_overflow(ctx.messages))
+        elif (reason := self._reason(ctx.messages, request_context)) is not None:
             await self._summarize(ctx, request_context, reason, self.keep)
-        self._request = ctx, copy(request_context)  # its model is put into others yet, this room's too
+        self._request = ctx, request_context, copy(request_context)  # its model is put into others yet, this room's too
         return request_context
 
     def _reason(self, messages: Sequence[ModelMessage], request: ModelRequestContext) -> Reason | None:
@@ -183,9 +189,9 @@ class Summarization(AbstractCapability[object]):
         if cut <= earlier or not self._is_worth_it(request, reason, sums, cut, earlier):
             return False
         replaced, tail = messages[:cut], messages[cut:]
-        keeper = _keeper(ctx)
+        keeper = self._keeper
         if keeper is not None:
-            await keeper.keep(ctx, replaced)
+            await keeper.keep(ctx, messages[:-1])
         recorded = None if keeper is None else keeper.next_summary()
         error = None
         if recorded is not None:
@@ -249,7 +255,7 @@ class Summarization(AbstractCapability[object]):
             written=written.text or earlier_text,
             carried={id: each.state for id, each in carried.items() if each.state is not None},
             usage=usage_of(replaced) + summarizers_usage,
-            messages=None if _keeper(ctx) is not None else whole(replaced),
+            messages=None if self._keeper is not None else whole(replaced),
         )
         if written.native is not None:
             return _native(written.native, state), error
@@ -276,34 +282,32 @@ class Summarization(AbstractCapability[object]):
             written = Written(responses=written.responses)
         finally:
             self._is_writing = False
-        if (keeper := _keeper(ctx)) is not None:
+        if (keeper := self._keeper) is not None:
             for response in written.responses:
                 keeper.note_summary(response)
         return written, told
 
-    async def _after_overflow(self) -> list[ModelMessage] | None:
+    async def _after_overflow(self, prepare: Prepare) -> list[ModelMessage] | None:
         """Return a shorter history for a request that was refused as too long; `None` if nothing of it can go."""
         if self._request is None:
             return None
-        ctx, request = self._request
-        sums = self._tokens.sums(ctx.messages)
-        half = Tokens(max(sums[-1] // 2, 1))
-        keep = half if isinstance(self.keep, Messages) or half.value < self.keep.value else self.keep
-        if not await self._summarize(ctx, request, 'overflow', keep):
+        ctx, sent, asked = self._request
+        if not await self._summarize(ctx, asked, 'overflow', self._keep_after_overflow(ctx.messages)):
             return None
-        return list(ctx.messages)
+        sent.messages = prepare(ctx.messages)  # who looks at the request afterwards sees what was sent
+        return sent.messages
+
+    def _keep_after_overflow(self, messages: Sequence[ModelMessage]) -> Keep:
+        """Return how much stays of what was too long: half of it at most."""
+        half = Tokens(max(self._tokens.sums(messages)[-1] // 2, 1))
+        return half if isinstance(self.keep, Messages) or half.value < self.keep.value else self.keep
 
     def _history(self, ctx: RunContext[object]) -> History:
         async def earlier() -> Sequence[ModelMessage]:
-            keeper = _keeper(ctx)
+            keeper = self._keeper
             return replaced_messages(ctx.messages) if keeper is None else await keeper.earlier_messages(ctx)
 
         return History(earlier)
-
-
-def _keeper(ctx: RunContext[object]) -> KeepsHistory | None:
-    """Return what keeps the messages of the run, if anything does."""
-    return next(iter(neighbours(ctx, KeepsHistory)), None)
 
 
 def _request_with(replaced: Sequence[ModelMessage], summary: CompactionPart) -> ModelRequest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import ModelContextWindowExceededError
@@ -13,16 +13,19 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
+Prepare: TypeAlias = Callable[[Sequence[ModelMessage]], list[ModelMessage]]
+"""Makes of messages what the model is sent."""
+
 
 class OverflowModel(WrapperModel):
     """Asks a model, and once more with a shorter history if it says that the first was too long.
 
     Args:
         wrapped: The model.
-        shorten: Returns a shorter history, which stays; `None` if there is none.
+        shorten: Makes the history shorter, for good, and returns it prepared; `None` if nothing of it can go.
     """
 
-    def __init__(self, wrapped: Model, shorten: Callable[[], Awaitable[list[ModelMessage] | None]]) -> None:
+    def __init__(self, wrapped: Model, shorten: Callable[[Prepare], Awaitable[list[ModelMessage] | None]]) -> None:
         super().__init__(wrapped)
         self._shorten = shorten
 
@@ -66,8 +69,7 @@ class OverflowModel(WrapperModel):
             yield response
 
     async def _shorter(self, parameters: ModelRequestParameters) -> list[ModelMessage] | None:
-        shorter = await self._shorten()
-        return None if shorter is None else sendable(self.wrapped, shorter, parameters)
+        return await self._shorten(lambda messages: sendable(self.wrapped, messages, parameters))
 
 
 def sendable(model: Model, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> list[ModelMessage]:

@@ -14,7 +14,7 @@ from ._ledger import result_of
 from ._messages import decode_messages
 from ._recording import CallKey
 from ._replayed import RecordedResponse, Replayed
-from ._rewritten import earlier_records, summaries_since
+from ._rewritten import Summarized, earlier_records, summaries_since
 
 _BASE = ''
 """Stands for the response that a run goes on from."""
@@ -58,25 +58,40 @@ async def load_attempts(store: Store, run: RunRecord) -> tuple[Replayed, dict[Ca
     """
     responses: list[RecordedResponse] = []
     summaries: list[ModelMessage] = []
+    overflowed: frozenset[int] = frozenset()
     settled: dict[CallKey, CallRecord] = {}
     for attempt in await attempts_of(store, run):
         newer, calls, made = await _load(store, attempt)
-        summaries = [*made, *summaries[len(made) :]]
+        summaries = [*(each.message for each in made), *summaries[len(made) :]]
+        overflowed |= _overflows(made, newer)
         both = [_joined(old, new) for old, new in zip(responses, newer, strict=False)]
         responses = [*both, *responses[len(both) :], *newer[len(both) :]]
         _settle(settled, calls)
-    return Replayed(run_id=run.id, responses=responses, summaries=summaries), settled
+    replayed = Replayed(run_id=run.id, responses=responses, summaries=summaries, overflowed_after=overflowed)
+    return replayed, settled
 
 
 async def load_replayed(store: Store, run: RunRecord) -> tuple[Replayed, dict[str, CallRecord]]:
     """Return the responses that a run had, and by their ids the calls of the response that it went on from."""
-    responses, calls, summaries = await _load(store, run)
+    responses, calls, made = await _load(store, run)
     own = {response.id for response in responses}
     before = {call.tool_call_id: call for call in calls if call.response_id not in own}
-    return Replayed(run_id=run.id, responses=responses, summaries=summaries), before
+    summaries, overflowed = [each.message for each in made], _overflows(made, responses)
+    return Replayed(run_id=run.id, responses=responses, summaries=summaries, overflowed_after=overflowed), before
 
 
-async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord], list[ModelMessage]]:
+def _overflows(made: Sequence[Summarized], responses: Sequence[RecordedResponse]) -> frozenset[int]:
+    """Return after how many of its responses a run summarized because a request was refused as too long."""
+    known: set[str] = set()
+    found: set[int] = set()
+    for summary in made:
+        known |= set(summary.before)
+        if summary.is_overflow:
+            found.add(sum(response.id in known for response in responses))
+    return frozenset(found)
+
+
+async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord], list[Summarized]]:
     """Return the responses that a run had, all its calls, also those of the response that it went on from, and the
     summaries that it made: what they replaced of its own is told again too.
     """
@@ -88,7 +103,7 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
     if not versions:
         return [], await store.calls([run.id]), []
     newest = versions[0]
-    summaries: list[ModelMessage] = []
+    summaries: list[Summarized] = []
     records = await store.messages(newest.branch_id, newest.message_count)
     if run.base_id is not None:
         summaries = await summaries_since(store, newest, await store.version(run.base_id))

@@ -184,15 +184,19 @@ class Recorder(AbstractCapability[object]):
         """Return what summaries have replaced in the history of the run, from the store."""
         return [] if self.recording is None else await earlier_messages(self.store, self.recording.tip)
 
+    def overflows(self) -> bool:
+        """Return whether the next request was refused as too long in the run that this one recovers."""
+        return self._replayed is not None and self._replayed.overflows
+
     def next_summary(self) -> ModelMessage | None:
         """Return the summary that the run made that this one recovers, as long as it does what that did."""
         return None if self._replayed is None else self._replayed.next_summary()
 
-    async def keep(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> None:
-        """Make what is about to be replaced durable: answers that were rejected are not yet, as long as none has calls."""
+    async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
+        """Make a history durable before it is told anew: answers that were rejected are not yet, if none had calls."""
         recording = self.recording
-        if recording is not None and not recording.begins_with(replaced):
-            await recording.stage(replaced, ctx.usage)
+        if recording is not None and not recording.begins_with(messages):
+            await recording.stage(messages, ctx.usage)
             await recording.keep_step()
 
     def note_summary(self, response: ModelResponse) -> None:

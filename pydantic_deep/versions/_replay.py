@@ -90,10 +90,13 @@ class _Replayer(AbstractCapability[object]):
         """Return nothing: what a search found is told from what was recorded."""
         return []
 
+    def overflows(self) -> bool:
+        return self.replayed.overflows
+
     def next_summary(self) -> ModelMessage | None:
         return self.replayed.next_summary()
 
-    async def keep(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> None:
+    async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Keep nothing: it is in the store."""
 
     def note_summary(self, response: ModelResponse) -> None:

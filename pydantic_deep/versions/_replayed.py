@@ -36,6 +36,8 @@ class Replayed:
     responses: Sequence[RecordedResponse]
     summaries: Sequence[ModelMessage] = ()
     """What it made of histories that were too long, in order."""
+    overflowed_after: frozenset[int] = frozenset()
+    """After how many of the responses a request was refused as too long."""
     summarized: int = field(default=0, init=False)
     """How many of them were told again."""
     told: int = field(default=0, init=False)
@@ -52,6 +54,11 @@ class Replayed:
             self.told = len(self.responses) + 1  # what is answered from now on is not recorded
             return None
         return _ReplayedModel(model, self)
+
+    @property
+    def overflows(self) -> bool:
+        """Whether the next request was refused as too long."""
+        return self.told in self.overflowed_after
 
     def next_summary(self) -> ModelMessage | None:
         """Return the next summary; `None` if it is to be made."""

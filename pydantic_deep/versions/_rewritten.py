@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep._replaced import find_summary, without_summaries
+from pydantic_deep._replaced import find_summary, read_summary, without_summaries
 from pydantic_deep.store import BranchRecord, MessageRecord, Store, VersionRecord
 
 from ._messages import decode_messages
@@ -26,14 +26,15 @@ class _Rewrite(NamedTuple):
 
 
 async def earlier_records(store: Store, record: VersionRecord) -> list[MessageRecord]:
-    """Return the messages that a version's history had once and has no more, oldest first."""
-    present = {each.id for each in await store.messages(record.branch_id, record.message_count)}
-    found: dict[str, MessageRecord] = {}
+    """Return the messages that summaries have replaced in the history of a version, oldest first.
+
+    Those that stayed at the time are not among them: a run that goes on may have put them together anew since.
+    """
+    found: list[MessageRecord] = []
     for rewrite in reversed(await _rewrites(store, record)):
-        for each in await store.messages(rewrite.origin, rewrite.stop):
-            if each.id not in present:
-                found.setdefault(each.id, each)
-    return list(found.values())
+        stayed = {each.id for each in await store.messages(rewrite.branch.id, rewrite.branch.tip_seq)}
+        found += [each for each in await store.messages(rewrite.origin, rewrite.stop) if each.id not in stayed]
+    return found
 
 
 async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
@@ -41,14 +42,30 @@ async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMes
     return without_summaries(await _decoded(store, await earlier_records(store, record)))
 
 
-async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[ModelMessage]:
-    """Return the messages with summaries that were made on the way from one version to another, oldest first."""
-    found: list[ModelMessage] = []
+class Summarized(NamedTuple):
+    """A summary that was made, and what the history was before."""
+
+    message: ModelMessage
+    before: list[str]
+    """The ids of its messages."""
+
+    @property
+    def is_overflow(self) -> bool:
+        """Whether a request was refused as too long."""
+        summary = find_summary([self.message])
+        return summary is not None and read_summary(summary).reason == 'overflow'
+
+
+async def summaries_since(store: Store, record: VersionRecord, base: VersionRecord) -> list[Summarized]:
+    """Return the summaries that were made on the way from one version to another, oldest first."""
+    found: list[Summarized] = []
     for rewrite in await _rewrites(store, record):
         if rewrite.branch.id == base.branch_id:
             break
         first = await _decoded(store, await store.messages(rewrite.branch.id, 1))
-        found += first if find_summary(first) else []
+        if find_summary(first):
+            before = [each.id for each in await store.messages(rewrite.origin, rewrite.stop)]
+            found += [Summarized(message, before) for message in first]
     return found[::-1]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, FunctionToolset, ModelRetry
+from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.messages import (
     BinaryContent,
     CompactionPart,
@@ -25,7 +26,7 @@ from pydantic_deep._replaced import find_summary, is_summary, read_summary
 from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._store import SqlStore
-from pydantic_deep.summarization import Messages, Summarization
+from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
@@ -400,3 +401,66 @@ async def test_a_compaction_of_the_provider_is_told_again_as_it_was(tmp_path: Pa
         replay = await first.replay()
         assert (replay.difference, replay.output) == (None, 'done')
         assert 'user: go' in await search_in(store, first, 'go')
+
+
+@pytest.mark.parametrize('by_tokens', [False, True])
+async def test_a_turn_that_overflowed_is_told_again(tmp_path: Path, by_tokens: bool) -> None:
+    async def writes(messages: Sequence[ModelMessage]) -> str:
+        return 'Facts: none.'
+
+    async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
+        too_long = ModelContextWindowExceededError('m', 'too long')
+        steps = [call('work', n=n) for n in range(3)]
+        model = ScriptedModel(*steps, too_long, *(call('work', n=n) for n in (3, 4)), too_long, 'done', 'more')
+        keep = Tokens(30) if by_tokens else Messages(2)
+        inner = Agent[Any, str](model, capabilities=[Summarization(trigger=(), keep=keep, summarizer=writes)])
+
+        @inner.tool_plain
+        def work(n: int) -> str:
+            return f'result {n} ' + 'x' * 80
+
+        agent = VersionedAgent(inner, store)
+        first = await (await agent.create()).advance('go')
+        second = await first.advance('and?')
+        assert [await _difference(turn) for turn in (first, second)] == [None, None]
+
+
+async def _difference(turn: Version) -> object:
+    replay = await turn.replay()
+    assert replay.output == turn.output
+    return replay.difference
+
+
+async def test_a_run_that_overflowed_and_died_is_recovered_with_its_summary(tmp_path: Path) -> None:
+    written: list[int] = []
+
+    async def writes(messages: Sequence[ModelMessage]) -> str:
+        written.append(len(messages))
+        return 'Facts: none.'
+
+    def agent_on(store: SqlStore, model: ScriptedModel) -> VersionedAgent[Any, Any]:
+        room = Summarization(trigger=(), keep=Messages(2), summarizer=writes)
+        inner = Agent[Any, str](model, capabilities=[room], name='agent')
+
+        @inner.tool_plain
+        def work(n: int) -> str:
+            return f'result {n} ' + 'x' * 80
+
+        return VersionedAgent(inner, store)
+
+    url = f'sqlite:///{tmp_path}/s.db'
+    async with MortalStore(await open_engine(url)) as store:
+        store.dies_before = is_nth_start(4)
+        too_long = ModelContextWindowExceededError('m', 'too long')
+        steps = [call('work', n=n) for n in range(5)]
+        agent = agent_on(store, ScriptedModel(*steps[:3], too_long, *steps[3:]))
+        with pytest.raises(StoreUnavailableError):
+            await (await agent.create()).advance('go')
+    assert len(written) == 1
+    async with MortalStore(await open_engine(url)) as store:
+        agent = agent_on(store, ScriptedModel(call('work', n=4), 'done'))
+        (version,) = await agent.recover()
+        assert version.output == 'done'
+        assert _summaries(await version.messages()) == 1
+        assert len(written) == 1
+        assert await _difference(version) is None
