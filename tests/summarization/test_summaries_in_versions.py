@@ -14,7 +14,9 @@ from pydantic_ai.messages import (
     BinaryContent,
     CompactionPart,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
+    TextPart,
     ToolReturnPart,
     UserPromptPart,
 )
@@ -29,6 +31,7 @@ from pydantic_deep.store._store import SqlStore
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep.versions._rewritten import earlier_messages, summaries_since
 
 pytestmark = pytest.mark.anyio
 
@@ -464,3 +467,20 @@ async def test_a_run_that_overflowed_and_died_is_recovered_with_its_summary(tmp_
         assert _summaries(await version.messages()) == 1
         assert len(written) == 1
         assert await _difference(version) is None
+
+
+async def test_a_history_that_was_only_set_anew_has_no_summary(tmp_path: Path) -> None:
+    async with SqlStore(await open_engine(f'sqlite:///{tmp_path}/s.db')) as store:
+        agent = VersionedAgent(Agent[Any, str](ScriptedModel('one')), store)
+        first = await (await agent.create()).advance('go')
+        conversation = agent.conversation(first.conversation_id)
+        await conversation.move_to(first)
+        told: list[ModelMessage] = [
+            ModelRequest(parts=[UserPromptPart('Other')]),
+            ModelResponse(parts=[TextPart('Way')]),
+        ]
+        anew = await conversation.set(told)
+        assert await summaries_since(store, anew.record, first.record) == []
+        assert [message.parts for message in await earlier_messages(store, anew.record)] == [
+            message.parts for message in await first.messages()
+        ]
