@@ -82,6 +82,7 @@ class Summarization(AbstractCapability[object]):
     _windows: dict[int, int | None] = field(
         default_factory=dict[int, 'int | None'], init=False, repr=False, compare=False
     )
+    _wrapper: OverflowModel | None = field(default=None, init=False, repr=False, compare=False)
     _keeper: KeepsHistory | None = field(default=None, init=False, repr=False, compare=False)
     """What keeps the messages of the run, if anything does; looked up once."""
     _knows_keeper: bool = field(default=False, init=False, repr=False, compare=False)
@@ -137,7 +138,11 @@ class Summarization(AbstractCapability[object]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Make a request that is refused as too long once more, after a cut; not one for a summary."""
-        return None if self._is_writing else OverflowModel(model, self._after_overflow)
+        if self._is_writing:
+            return None
+        if self._wrapper is None or self._wrapper.wrapped is not model:  # others keep what they put around it, too
+            self._wrapper = OverflowModel(model, self._after_overflow)
+        return self._wrapper
 
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
