@@ -194,10 +194,8 @@ class Recorder(AbstractCapability[object]):
 
     async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Make a history durable before it is told anew: answers that were rejected are not yet, if none had calls."""
-        recording = self.recording
-        if recording is not None and not recording.begins_with(messages):
-            await recording.stage(messages, ctx.usage)
-            await recording.keep_step()
+        if self.recording is not None:
+            await self.recording.keep_messages(messages)
 
     def note_summary(self, response: ModelResponse) -> None:
         """Count what a summary has cost."""

@@ -169,10 +169,29 @@ class Recording:
         """The messages that the store has of the newest version, and their ids."""
         return self._messages, self._ids
 
-    def begins_with(self, messages: Sequence[ModelMessage]) -> bool:
-        """Return whether the store has these messages at the beginning of the newest version."""
+    async def keep_messages(self, messages: Sequence[ModelMessage]) -> None:
+        """Make messages durable that no version has yet, before they are told anew: answers that were rejected.
+
+        They make no version, for no run could go on from there.
+        """
+        await self.keep_step()
         known = self._messages
-        return len(messages) <= len(known) and all(map(_is_same, known, messages))
+        if len(messages) <= len(known) and all(map(_is_same, known, messages)):
+            return
+        append, ids, assets = self._appended(messages)
+        if append is not None:
+            committed = await self.store.commit(
+                Commit(
+                    fence=self.run_id,
+                    assets=[*assets, *self._request_assets],
+                    append=append,
+                    requests=_with_responses(self._requests, messages, ids),
+                )
+            )
+            self._requests, self._request_assets = [], []
+            self._messages, self._ids = list(messages), list(ids)
+            if committed.branch is not None:
+                self._branch_id, self._forks = committed.branch.id, False
 
     @property
     def response_id(self) -> str:
@@ -352,7 +371,8 @@ class Recording:
         same = sum(1 for _ in takewhile(bool, map(_is_same, known, messages)))
         if same == len(known) == len(messages):
             return None, self._ids, []
-        id_by_object = {} if same == len(known) else dict(zip(map(id, known[same:]), self._ids[same:], strict=True))
+        gone = dict(zip(self._ids[same:], known[same:], strict=True))  # at first: what comes again stays
+        id_by_object = {id(message): known_id for known_id, message in gone.items()}
         is_new_history = same == 0 and bool(known)
         news: list[NewMessage] = []
         assets: list[NewAsset] = []
@@ -360,7 +380,9 @@ class Recording:
         staged = () if self._staged is None else zip(self._staged.messages, self._staged.ids, strict=True)
         staged_ids = {id(message): staged_id for message, staged_id in staged}
         for message in messages[same:]:
-            if (known_id := id_by_object.get(id(message))) is not None:
+            known_id = id_by_object.get(id(message)) or next((each for each in gone if gone[each] == message), None)
+            if known_id is not None:
+                gone.pop(known_id, None)
                 news.append(NewMessage(id=known_id, body=None))
             else:
                 body, media = encode_message(message)

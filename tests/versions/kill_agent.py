@@ -1,20 +1,21 @@
 """The agent that is killed: what each of its turns does is fixed, so what must have happened can be counted.
 
 A turn writes files, notes keys in a journal (`note` and, if a person agrees, `publish`: effects that nobody can undo),
-and delegates to two workers at once, one of which delegates in turn. What the model says depends on the messages alone:
-a process that goes on with a run of another hears the same.
+and delegates to two workers at once, one of which delegates in turn. Histories are summarized every few steps. What the
+model says depends on the messages alone: a process that goes on with a run of another hears the same.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Approve, DeepAgentDeps, Deny, create_deep_agent
@@ -28,11 +29,14 @@ from pydantic_deep.store import (
 from pydantic_deep.store._engine import Engine
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.subagents import Subagent
+from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer as Said
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, InboxItem, NothingAnsweredError, VersionedAgent
 
 T = TypeVar('T')
+
+_STATE = re.compile(r'<(?P<said>[^|>]*)\|(?P<count>\d+)>')
 
 Agent = VersionedAgent[DeepAgentDeps, Any]
 Version = AgentVersion[DeepAgentDeps, Any]
@@ -56,16 +60,37 @@ def files_of(name: str, turn: int) -> dict[str, bytes]:
 
 def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
     """Answer by how often the model has answered since it was last told what to do."""
+    said, count = _state_of(messages)
+    role, _, place = said.partition(' ')
+    steps = {'turn': _turn, 'worker': _worker, 'helper': _helper}[role](place)
+    return [_numbered(step, place, count) for step in steps[count]] if count < len(steps) else f'done {place}'
+
+
+def _state_of(messages: Sequence[ModelMessage]) -> tuple[str, int]:
+    """Return what the model was told last, and how often it has answered since; a summary says it of what it replaces."""
     said, count = '', 0
     for message in messages:
         if isinstance(message, ModelResponse):
             count += 1
-        for part in message.parts if isinstance(message, ModelRequest) else ():
-            if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+            continue
+        for part in message.parts:
+            if isinstance(part, CompactionPart):
+                found = _STATE.search(part.content or '')
+                assert found is not None
+                said, count = found['said'], int(found['count'])
+            elif isinstance(part, UserPromptPart) and isinstance(part.content, str):
                 said, count = part.content, 0
-    role, _, place = said.partition(' ')
-    steps = {'turn': _turn, 'worker': _worker, 'helper': _helper}[role](place)
-    return [_numbered(step, place, count) for step in steps[count]] if count < len(steps) else f'done {place}'
+    return said, count
+
+
+async def _summarize(messages: Sequence[ModelMessage]) -> str:
+    await anyio.sleep(0.0005)
+    return '<{}|{}>'.format(*_state_of(messages))
+
+
+def _summarization() -> Summarization:
+    """Return one that replaces what was said after each few steps, so that a kill finds it at that."""
+    return Summarization(trigger=Messages(4), keep=Messages(2), summarizer=_summarize)
 
 
 def _turn(place: str) -> list[list[ToolCallPart]]:
@@ -129,14 +154,21 @@ class Journal:
 
 
 def make_agent(store: SqlStore, journal: Journal) -> Agent:
-    helper = Subagent('helper', 'Helps.', tools=[journal.note])
-    worker = Subagent('worker', 'Works.', tools=[journal.note, journal.publish], subagents=[helper])
+    helper = Subagent('helper', 'Helps.', tools=[journal.note], capabilities=[_summarization()])
+    worker = Subagent(
+        'worker',
+        'Works.',
+        tools=[journal.note, journal.publish],
+        subagents=[helper],
+        capabilities=[_summarization()],
+    )
     agent = create_deep_agent(
         ScriptedModel(then=plan),
         name='killed',
         tools=[journal.note, journal.publish],
         subagents=[worker],
         interrupt_on={'publish': True},
+        capabilities=[_summarization()],
     )
     return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from kill_agent import Agent, Journal, files_of, keys_of, prompt_of
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
+from pydantic_deep._replaced import without_summaries
 from pydantic_deep.store import VersionFilter, VersionRecord
 from pydantic_deep_backends import LocalBackend, Tree, digest_of
 
 from pydantic_deep.versions._file_backends import describe_backend, workspace_key  # isort: skip
+from pydantic_deep.versions._rewritten import earlier_messages  # isort: skip
 
 
 class Checks:
@@ -90,7 +92,8 @@ class Checks:
         """Compare what was to happen in each turn with what has."""
         newest = (await self._agent.list(conversation_id=name, limit=1))[0]
         self._expect(newest.state == 'complete', f'{newest!r} has no end')
-        messages = await newest.messages()
+        earlier = await earlier_messages(self._store, await self._store.version(newest.id))
+        messages = [*earlier, *without_summaries(await newest.messages())]
         self._check_messages(name, messages)
         await self._check_line(name, newest.id)
         tree = await newest.file_tree()
