@@ -15,7 +15,6 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import takewhile
 from typing import Any
 
 import anyio
@@ -43,6 +42,7 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import digest_of
 
 from ._deps_state import DepsState
+from ._merged import common, merged
 from ._messages import encode_message
 from ._requests import RequestLog
 from ._run_files import TurnFiles
@@ -175,21 +175,20 @@ class Recording:
         They make no version, for no run could go on from there.
         """
         await self.keep_step()
-        known = self._messages
-        if len(messages) <= len(known) and all(map(_is_same, known, messages)):
+        if common(self._messages, messages)[1] == len(messages):
             return
-        append, ids, assets = self._appended(messages)
+        append, stored, ids, assets = self._appended(messages)
         if append is not None:
             committed = await self.store.commit(
                 Commit(
                     fence=self.run_id,
                     assets=[*assets, *self._request_assets],
                     append=append,
-                    requests=_with_responses(self._requests, messages, ids),
+                    requests=_with_responses(self._requests, stored, ids),
                 )
             )
             self._requests, self._request_assets = [], []
-            self._messages, self._ids = list(messages), list(ids)
+            self._messages, self._ids = stored, ids
             if committed.branch is not None:
                 self._branch_id, self._forks = committed.branch.id, False
 
@@ -289,7 +288,7 @@ class Recording:
         state: VersionState,
         parent_id: str,
     ) -> _Draft:
-        append, ids, assets = self._appended(messages)
+        append, stored, ids, assets = self._appended(messages)
         deps_state = copy.copy(self._deps_state)  # the store has it when the version is made, and not if that fails
         assets += await deps_state.dump(self.deps)
         base = self.begin.base
@@ -302,7 +301,7 @@ class Recording:
             kind=kind,
             state=state,
             branch_id=self._branch_id if append is None else append.branch_id,
-            message_count=len(messages),
+            message_count=len(stored),
             run_id=self.run_id,
             model=self.model or base.model,
             usage=dump_usage(usage),
@@ -318,7 +317,7 @@ class Recording:
             settled_calls=() if append is None else tuple(self._ended_calls),
             clears_prompt_of=self.run_id if self._has_prompt and append is not None else None,
         )
-        return _Draft(version=version, messages=list(messages), ids=ids, commit=commit, deps_state=deps_state)
+        return _Draft(version=version, messages=stored, ids=ids, commit=commit, deps_state=deps_state)
 
     async def _commit(self, draft: _Draft, *, started: CallRecord | None = None) -> VersionRecord:
         """Make a version, with the files as they are now."""
@@ -362,43 +361,58 @@ class Recording:
         self.tip = version._replace(number=committed.numbers[version.id])
         return self.tip
 
-    def _appended(self, messages: Sequence[ModelMessage]) -> tuple[Append | None, list[str], list[NewAsset]]:
-        """Return what is to be appended, the ids of all messages, and the media in what is new.
+    def _appended(
+        self, messages: Sequence[ModelMessage]
+    ) -> tuple[Append | None, list[ModelMessage], list[str], list[NewAsset]]:
+        """Return what is to be appended, all messages as the store has them then, their ids, and the media in new ones.
 
         A message that is staged has its id already: calls are noted under it.
         """
         known = self._messages
-        same = sum(1 for _ in takewhile(bool, map(_is_same, known, messages)))
-        if same == len(known) == len(messages):
-            return None, self._ids, []
-        gone = dict(zip(self._ids[same:], known[same:], strict=True))  # at first: what comes again stays
-        id_by_object = {id(message): known_id for known_id, message in gone.items()}
-        is_new_history = same == 0 and bool(known)
+        at, first_new = common(known, messages)
+        stored, ids = known[:at], self._ids[:at]
         news: list[NewMessage] = []
         assets: list[NewAsset] = []
-        ids = self._ids[:same]
+        rest = list(zip(self._ids[at:], known[at:], strict=True))
         staged = () if self._staged is None else zip(self._staged.messages, self._staged.ids, strict=True)
         staged_ids = {id(message): staged_id for message, staged_id in staged}
-        for message in messages[same:]:
-            known_id = id_by_object.get(id(message)) or next((each for each in gone if gone[each] == message), None)
-            if known_id is not None:
-                gone.pop(known_id, None)
-                news.append(NewMessage(id=known_id, body=None))
+        for message in messages[first_new:]:
+            again = _take(message, rest)
+            if again:
+                news += (NewMessage(id=known_id, body=None) for known_id, _ in again)
             else:
                 body, media = encode_message(message)
                 assets += media
-                news.append(NewMessage(id=staged_ids.get(id(message)) or new_id(), body=body))
-            ids.append(news[-1].id)
+                again = [(staged_ids.get(id(message)) or new_id(), message)]
+                news.append(NewMessage(id=again[0][0], body=body))
+            ids += (known_id for known_id, _ in again)
+            stored += (each for _, each in again)
+        if at == len(known) and not news:
+            return None, stored, ids, []
         append = Append(
             branch_id=self._branch_id,
-            at=same,
+            at=at,
             messages=news,
             fork_id=new_id(),
             fork_name=self.begin.branch_name if self._forks else None,
-            is_fork=self._forks or same < len(known),
-            rewrites=len(known) if is_new_history else None,
+            is_fork=self._forks or at < len(known),
+            rewrites=len(known) if at == 0 and known else None,
         )
-        return append, ids, assets
+        return append, stored, ids, assets
+
+
+def _take(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[tuple[str, ModelMessage]]:
+    """Take out of known messages those that come again as this one, and return them; none if it is new."""
+    same = next((index for index, (_, each) in enumerate(rest) if each is message), None)
+    count = 1
+    if same is None:
+        same = next((index for index, (_, each) in enumerate(rest) if each == message), None)
+    if same is None:
+        counts = (merged(message, [each for _, each in rest[index:]]) for index in range(len(rest)))
+        same, count = next(((index, count) for index, count in enumerate(counts) if count), (0, 0))
+    taken = rest[same : same + count]
+    del rest[same : same + count]
+    return taken
 
 
 async def _ended(commit: Coroutine[object, None, VersionRecord]) -> VersionRecord:
@@ -444,11 +458,6 @@ def _with_responses(
         for request, response in requests
         if id(response) in id_by_object
     ]
-
-
-def _is_same(known: ModelMessage, message: ModelMessage) -> bool:
-    """Return whether a message is one that is known; a run that is resumed has an equal copy of its last response."""
-    return known is message or known == message
 
 
 def dump_usage(usage: RunUsage) -> str:

@@ -1,0 +1,42 @@
+"""Requests that pydantic-ai puts together, and that a store has one by one. Pure.
+
+A run that goes on with a history merges requests in it that follow one another, as after a failed turn, or where a room
+told the model something after the results of tools. They say the same, so the history has not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import takewhile
+
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelRequestPart, ToolReturnPart
+
+
+def is_same(known: ModelMessage, message: ModelMessage) -> bool:
+    """Return whether a message is one that is known; a run that is resumed has an equal copy of its last response."""
+    return known is message or known == message
+
+
+def common(known: Sequence[ModelMessage], messages: Sequence[ModelMessage]) -> tuple[int, int]:
+    """Return with how many messages each of two histories begins that say the same."""
+    before = now = 0
+    while True:
+        same = sum(1 for _ in takewhile(bool, map(is_same, known[before:], messages[now:])))
+        before, now = before + same, now + same
+        count = 0 if now == len(messages) else merged(messages[now], known[before:])
+        if count == 0:
+            return before, now
+        before, now = before + count, now + 1
+
+
+def merged(message: ModelMessage, known: Sequence[ModelMessage]) -> int:
+    """Return of how many messages, from the first on, a message was put together; 0 if of none."""
+    parts: list[ModelRequestPart] = []
+    for count, each in enumerate(known, start=1):
+        if not isinstance(message, ModelRequest) or not isinstance(each, ModelRequest):
+            return 0
+        parts += each.parts
+        if count > 1 and len(parts) >= len(message.parts):
+            # Results come before all else, as providers want them.
+            return count if sorted(parts, key=lambda part: not isinstance(part, ToolReturnPart)) == message.parts else 0
+    return 0
