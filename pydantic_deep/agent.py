@@ -200,6 +200,10 @@ def default_capabilities(
         ValueError: `subagents` or `skills` were given, and their room was left out.
     """
     _refuse_what_is_no_list(skills)
+    if not isinstance(cast('object', summarization), bool):
+        raise TypeError(
+            f'`summarization` is {summarization!r}. Pass True or False, and a `Summarization(…)` in `capabilities`.'
+        )
     from .caching import CacheWatch
     from .retries import Retries
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import JsonValue
 from pydantic_ai import AgentRunResult, Conversation
@@ -47,6 +47,7 @@ Kind: TypeAlias = Literal['system', 'skills', 'files', 'summary', 'history']
 """What a part of a message counts for; schemas of tools are in no message."""
 
 
+@runtime_checkable
 class RecordedVersion(Protocol):
     """A version of a conversation, such as `AgentVersion`."""
 
@@ -112,17 +113,29 @@ async def usage_report(
         counter: What counts a text; `load_tokenizer(model)` of `pydantic_deep.tokenizers` is exact for OpenAI's models.
         context_window: How many tokens the model takes: `model.context_window`. Without it, it is looked up by the name
             of the model that answered last.
+
+    Raises:
+        TypeError: It is none of these.
     """
     known: Mapping[str, JsonValue] | None = None
-    if isinstance(conversation, AgentRunResult):
-        conversation = cast('AgentRunResult[object]', conversation).conversation
-    if isinstance(conversation, Conversation):
-        messages, total = conversation.messages, conversation.usage
-    elif isinstance(conversation, Sequence):
-        messages, total = conversation, usage_of(conversation)
+    given: object = conversation
+    if isinstance(given, AgentRunResult):
+        given = cast('AgentRunResult[object]', given).conversation
+    if isinstance(given, Conversation):
+        messages = given.messages
+        # That of a run which was handed a history has its own requests only; one with subagents has theirs too.
+        total = max(given.usage, usage_of(messages), key=lambda usage: usage.requests)
+    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        messages = given
+        total = usage_of(messages)
+    elif isinstance(given, RecordedVersion):
+        messages, total = await given.messages(), given.usage
+        known = await given.request_parameters()
     else:
-        messages, total = await conversation.messages(), conversation.usage
-        known = await conversation.request_parameters()
+        raise TypeError(
+            f'There is no conversation in {type(given).__name__}. Pass a `Conversation`, a list of messages, the '
+            '`AgentRunResult` of a run that has ended, or an `AgentVersion`.'
+        )
     if parameters is not None:
         head = canonical_request((), None, parameters)
         known = {'instructions': head.instructions, 'tools': cast('JsonValue', head.tools), 'options': head.options}

@@ -25,6 +25,7 @@ from pydantic_deep import (
     Skill,
     StateBackend,
     Subagent,
+    Summarization,
     Todos,
     ToolFailures,
     answer_approvals,
@@ -427,3 +428,9 @@ async def test_an_output_type_with_deferred_requests_can_pause(output_type: Any)
         output_type=[str, DeferredToolRequests],
     )
     assert returned(again.all_messages(), 'deploy') == [('success', 'deployed')]
+
+
+def test_summarization_is_chosen_by_a_flag_and_set_as_a_capability() -> None:
+    room: Any = Summarization()
+    with pytest.raises(TypeError, match=r'Pass True or False, and a `Summarization\(…\)` in `capabilities`\.$'):
+        create_deep_agent('test', summarization=room)

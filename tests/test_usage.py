@@ -227,3 +227,17 @@ async def test_a_report_is_a_frozen_value_that_json_can_hold() -> None:
     assert 'history=10' in repr(report)
     with pytest.raises(FrozenInstanceError):
         report.history = 0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize('nothing', [None, 'text', b'bytes', object()])
+async def test_what_has_no_conversation_is_refused_by_its_name(nothing: Any) -> None:
+    with pytest.raises(TypeError, match=f'^There is no conversation in {type(nothing).__name__}'):
+        await usage_report(nothing)
+
+
+async def test_a_run_that_was_handed_a_history_has_all_its_requests_in_the_total() -> None:
+    agent = Agent(ScriptedModel('one', 'two'))
+    first = await agent.run('a')
+    second = await agent.run('b', message_history=first.all_messages())
+    assert (await usage_report(second)).total.requests == 2
+    assert (await usage_report(second.all_messages())).total.requests == 2

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TypeVar, cast
 
-from pydantic_ai import ModelRequestContext, RunContext, UserError
-from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
-from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart
+from pydantic_ai import ModelRequestContext, RunContext, ToolDefinition, UserError
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, ValidatedToolArgs
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, ToolCallPart
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep._neighbours import Delegated, neighbours
@@ -28,6 +29,9 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 LAST_ANSWER = 'The budget ends: this is your last answer, without tools. Say what is done and what is left.'
 """What the model is told when there is room for one request."""
+
+NO_TOOLS = 'The budget ends: no tool runs any more.'
+"""What it is told if it calls one nevertheless."""
 
 
 @dataclass(kw_only=True)
@@ -153,6 +157,14 @@ class Budgets(AbstractCapability[object]):
             ctx.enqueue(SystemPromptPart(_warning(account, warnings)))
         return request_context
 
+    async def after_tool_validate(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        """Run no tool that the last answer calls, though it was told not to."""
+        if self._is_last_told:
+            raise ToolFailed(NO_TOOLS)
+        return args
+
     async def after_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
@@ -185,7 +197,7 @@ class Budgets(AbstractCapability[object]):
         is_told = self._is_last_told or settings.get('tool_choice') == 'none'  # by the budgets of the run above
         request_context.model_settings = cast('ModelSettings', {**settings, 'tool_choice': 'none'})
         if not is_told:
-            ctx.enqueue(SystemPromptPart(LAST_ANSWER))
+            ctx.enqueue(SystemPromptPart(LAST_ANSWER, scope='request'))  # a later run has a budget of its own
         if not self._is_last_told:
             self._is_last_told = True
             await ctx.emit(_event(LastAnswerEvent, self._opened, last))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -21,6 +21,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
+from pydantic_deep.versions._rewritten import earlier_records
 from pydantic_deep_backends import Tree
 
 from ._approvals import GATED_TOOLS, approval_of
@@ -182,14 +183,18 @@ class Reader:
         return parent
 
     async def _prompt(self, record: VersionRecord, parent: VersionRecord | None) -> str | None:
-        """Return what began the turn: it stands where the messages of the parent end, give or take a repaired one."""
+        """Return what began the turn: it stands where the messages of the parent end, give or take a repaired one.
+
+        Where a summary was made in the turn, it stands after that, or among what it replaced.
+        """
         begin = 0 if parent is None else max(0, parent.message_count - 2)
-        for message in await self._bodies(record, begin, min(begin + 6, record.message_count)):
-            if message.get('kind') == 'request' and message.get('run_id') == record.run_id:
-                for part in cast('list[dict[str, Any]]', message.get('parts', [])):
-                    if part.get('part_kind') == 'user-prompt':
-                        return text_of_json(part.get('content'))
-        return None
+        found = _prompt_in(await self._bodies(record, begin, min(begin + 6, record.message_count)), record.run_id)
+        if found is None and parent is not None and record.branch_id != parent.branch_id:
+            found = _prompt_in(await self._bodies(record, 0, record.message_count), record.run_id)
+        if found is None and parent is not None and record.branch_id != parent.branch_id:
+            earlier = await earlier_records(self.store, record)
+            found = _prompt_in([json.loads(each.body) for each in earlier], record.run_id)
+        return found
 
     async def _last_calls(self, record: VersionRecord) -> list[str]:
         found = await self._bodies(record, record.message_count - 1, record.message_count)
@@ -314,3 +319,13 @@ def _text_of(output: str | None) -> str | None:
     """Return an answer: text as it is, all else as JSON."""
     value: object = None if output is None else json.loads(output)
     return value if isinstance(value, str) else output
+
+
+def _prompt_in(messages: Sequence[Mapping[str, Any]], run_id: str | None) -> str | None:
+    """Return the first prompt of a run in messages as they are stored; `None` if it is not among them."""
+    for message in messages:
+        if message.get('kind') == 'request' and message.get('run_id') == run_id:
+            for part in cast('list[dict[str, Any]]', message.get('parts', [])):
+                if part.get('part_kind') == 'user-prompt':
+                    return text_of_json(part.get('content'))
+    return None

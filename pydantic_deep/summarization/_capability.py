@@ -100,7 +100,8 @@ class Summarization(AbstractCapability[object]):
         for trigger in self._triggers:
             if not isinstance(cast('object', trigger), (Fraction, Tokens, Messages)):
                 raise TypeError(
-                    f'`trigger` is {self.trigger!r}. Pass `Fraction`, `Tokens` or `Messages`, or a list of these.'
+                    f'`trigger` is {self.trigger!r}. Pass `Fraction(0.8)`, `Tokens(20_000)` or `Messages(100)` of '
+                    '`pydantic_deep.summarization`, or a list of these.'
                 )
             if type(trigger) is type(self.keep) and trigger.value <= self.keep.value:
                 raise ValueError(f'`keep` is {self.keep} and `trigger` {trigger}: keep less than that.')
@@ -189,6 +190,8 @@ class Summarization(AbstractCapability[object]):
         messages = ctx.messages
         sums = list(self._tokens.sums(messages))
         cut = find_cut(messages, sums, keep)
+        if cut == 0 and reason == 'messages':  # many short ones, which all fit into what is to be kept
+            cut = find_cut(messages, sums, Messages(len(messages) // 2))
         before = self._tokens.context(messages, request.model_request_parameters)
         earlier = 1 if messages and any(map(is_summary, messages[0].parts)) else 0
         if cut <= earlier or not self._is_worth_it(request, reason, sums, cut, earlier):

@@ -25,6 +25,12 @@ _OWN = (f'call {TOOL_NAME}: ', f'result of {TOOL_NAME}: ')
 
 _WORD = re.compile(r'\w+')
 
+MIN_PART_CHARS = 4
+"""How long a word must be to be found within longer ones: shorter ones are everywhere."""
+
+_PART_WEIGHT = 0.3
+"""What a word counts that is only part of another."""
+
 
 class Piece(NamedTuple):
     """A piece of a message."""
@@ -47,7 +53,7 @@ def search(messages: Sequence[ModelMessage], query: str) -> str:
         return f'None of these words is in the {len(messages)} earlier messages. Try others.'
     count_by_word = Counter(word for _, found in matches for word in found)
     weight_by_word = {word: log((len(matches) + 1) / count) for word, count in count_by_word.items()}
-    ranked = [(sum(weight_by_word[word] for word in sorted(found)), piece) for piece, found in matches]
+    ranked = [(sum(weight_by_word[word] * found[word] for word in sorted(found)), piece) for piece, found in matches]
     ranked.sort(key=lambda each: (each[0], each[1].number), reverse=True)
     shown = [f'[message {piece.number}] {piece.text}' for _, piece in ranked[:MAX_PIECES]]
     rest = len(ranked) - len(shown)
@@ -55,10 +61,12 @@ def search(messages: Sequence[ModelMessage], query: str) -> str:
     return '\n'.join([*shown, *notice])
 
 
-def words_in(text: str, words: set[str]) -> set[str]:
-    """Return those of the words that stand in a text, also within longer ones."""
-    found = text.casefold()
-    return {word for word in words if word in found}
+def words_in(text: str, words: set[str]) -> dict[str, float]:
+    """Return those of the words that stand in a text, and how well: 1 as words of their own, less within longer ones."""
+    folded = text.casefold()
+    own = set(_WORD.findall(folded))
+    within = {word for word in words - own if len(word) >= MIN_PART_CHARS and word in folded}
+    return {**dict.fromkeys(words & own, 1.0), **dict.fromkeys(within, _PART_WEIGHT)}
 
 
 def pieces_of(messages: Sequence[ModelMessage]) -> Iterator[Piece]:

@@ -12,6 +12,9 @@ from pydantic_ai.messages import ModelMessage
 
 from ._search import TOOL_NAME, search
 
+NOTHING_REPLACED = 'No message was replaced: all of them are above.'
+"""What the model is told where there is no summary."""
+
 
 @dataclass
 class History:
@@ -23,7 +26,8 @@ class History:
 
 async def search_history(ctx: RunContext[History], query: str) -> str:
     """Search, by words, messages that a summary has replaced."""
-    return search(await ctx.deps.earlier(), query)
+    messages = await ctx.deps.earlier()
+    return search(messages, query) if messages else NOTHING_REPLACED
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, RunContext, UserError, capture_run_messages
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, TextPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
@@ -22,7 +22,7 @@ from pydantic_deep.budgets import (
     BudgetWarningEvent,
     LastAnswerEvent,
 )
-from pydantic_deep.budgets._capability import LAST_ANSWER
+from pydantic_deep.budgets._capability import LAST_ANSWER, NO_TOOLS
 from pydantic_deep.testing import Answer, FakeClock, ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -244,3 +244,27 @@ async def test_it_works_in_a_deep_agent() -> None:
     agent = create_deep_agent(model, capabilities=[Budgets(run=Budget(requests=2))])
     assert (await agent.run('go', deps=DeepAgentDeps())).output == 'done'
     assert _choices(model) == [None, 'none']
+
+
+async def test_a_tool_that_the_last_answer_calls_nevertheless_does_not_run() -> None:
+    ran: list[str] = []
+    model = ScriptedModel(call('work'), call('work'), 'what is done')
+    agent = Agent(model, capabilities=[Budgets(run=Budget(requests=2))])
+
+    @agent.tool_plain
+    def work() -> str:
+        ran.append('work')
+        return 'worked'
+
+    with capture_run_messages() as messages, pytest.raises(BudgetExceededError):
+        await agent.run('go')
+    assert ran == ['work']
+    returns = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+    assert [(part.outcome, part.content) for part in returns] == [('success', 'worked'), ('failed', NO_TOOLS)]
+
+
+async def test_a_later_run_is_not_told_that_the_budget_has_ended(working: Make, agent_of: AgentOf) -> None:
+    agent = agent_of(working(), Budgets(run=Budget(requests=3), warn_at=1))
+    first = await agent.run('go')
+    notes = [part for message in first.all_messages() for part in message.parts if isinstance(part, SystemPromptPart)]
+    assert [(part.content, part.scope) for part in notes] == [(LAST_ANSWER, 'request')]

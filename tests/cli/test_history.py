@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from inline_snapshot import snapshot
+from pydantic_ai.usage import RequestUsage
 from rich.console import Console
 from typer.testing import Result
 
@@ -377,3 +378,21 @@ def test_gc_says_what_it_removed(invoke: Invoke, history: list[str]) -> None:
     assert result.stdout.startswith('Removed ')
     assert invoke('gc').stdout == 'Removed nothing: 0 bytes. Marked 0.\n'
     assert set(document(invoke('gc', '--json'))) == {'removed', 'condemned', 'freed_bytes'}
+
+
+def test_the_prompt_of_a_turn_is_found_though_it_was_summarized(invoke: Invoke, work: Path) -> None:
+    (work / 'long.txt').write_text('some words\n' * 1_600)
+    used = RequestUsage(input_tokens=30_000, output_tokens=10)
+    reads = [call('read_file', path='/long.txt') for _ in range(3)]
+    invoke('run', 'word ' * 3_900, model=ScriptedModel('One.', usage=used))
+    invoke('run', 'At the beginning', '--continue', model=ScriptedModel('Facts: none.', 'Two.', usage=used))
+    model = ScriptedModel(*reads, 'Facts: none.', 'Three.', usage=used)
+    invoke('run', 'In the middle', '--continue', model=model)
+    rows = document(invoke('log', '--json'))
+    assert [(row['prompt'] or '')[:20] for row in rows if row['kind'] == 'turn'] == [
+        'In the middle',
+        'At the beginning',
+        'word word word word ',
+    ]
+    assert [row['branch'] for row in rows if row['kind'] == 'turn'][-1] == 'main'
+    assert rows[0]['branch'].startswith('main.')

@@ -36,9 +36,7 @@ async def test_lines_are_numbered_as_grep_numbers_them(play: Play) -> None:
 async def test_a_window_and_how_to_go_on(play: Play) -> None:
     backend = StateBackend({'/a.txt': 'a\n' * 2500})
     first, second = await play(backend, call('read_file', path='/a.txt'), call('read_file', path='/a.txt', offset=2001))
-    assert first.split('\n')[-2:] == snapshot(
-        ['2000\ta', '[lines 1 to 2,000 of 2,500; go on with offset 2001]']
-    )
+    assert first.split('\n')[-2:] == snapshot(['2000\ta', '[lines 1 to 2,000 of 2,500; go on with offset 2001]'])
     assert second.split('\n')[0] == '2001\ta'
     assert second.split('\n')[-1] == '2500\ta'
 

@@ -238,7 +238,7 @@ async def test_two_runs_of_one_agent_share_nothing(agent_of: Callable[..., Agent
     await agent.run('go')
     model = ScriptedModel(call('search_history', query='works'), 'hello')
     await agent.run('hi', model=model)
-    assert model.requests[1].tool_returns[0].content == 'None of these words is in the 0 earlier messages. Try others.'
+    assert model.requests[1].tool_returns[0].content == 'No message was replaced: all of them are above.'
     assert room == Summarization(trigger=Messages(10), keep=Messages(4))
 
 

@@ -258,7 +258,7 @@ async def test_branches_find_what_belongs_to_their_line(world: World, store: Mor
     assert 'right gamma' in await search_in(store, right, 'gamma')
     assert 'None of these words' in await search_in(store, right, 'alpha')
     # A branch from before all summaries has nothing to search.
-    assert 'in the 0 earlier messages' in await search_in(store, first, 'turn')
+    assert 'No message was replaced' in await search_in(store, first, 'turn')
 
 
 async def test_diff_checkout_and_merge_around_a_summary(world: World, store: MortalStore) -> None:

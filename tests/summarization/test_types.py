@@ -47,7 +47,9 @@ def test_a_timeout_is_above_0(seconds: float) -> None:
 
 @pytest.mark.parametrize('trigger', [5, '0.8', [100], {'tokens': 5}])
 def test_a_trigger_says_what_it_counts(trigger: Any) -> None:
-    with pytest.raises(TypeError, match=r'^`trigger` is .*\. Pass `Fraction`, `Tokens` or `Messages`, or a list of'):
+    with pytest.raises(
+        TypeError, match=r'^`trigger` is .*\. Pass `Fraction\(0\.8\)`, `Tokens\(20_000\)` or `Messages\(100\)` of'
+    ):
         Summarization(trigger=trigger)
 
 

@@ -1,0 +1,102 @@
+"""Requests that pydantic-ai puts together do not count as a history that has changed."""
+
+from collections.abc import Sequence
+
+import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+    repair_messages,
+)
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import Budget, Budgets, DeepAgentDeps, StateBackend, VersionedAgent, create_deep_agent, open_store
+from pydantic_deep.summarization import Messages, Summarization
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions._merged import common, merged
+
+pytestmark = pytest.mark.anyio
+
+RESULT = ModelRequest(parts=[ToolReturnPart('ls', 'a', 'c')])
+NOTE = ModelRequest(parts=[SystemPromptPart('Budget used.')])
+PROMPT = ModelRequest(parts=[UserPromptPart('go on')])
+ANSWER = ModelResponse(parts=[TextPart('yes')])
+
+
+def put_together(*requests: ModelRequest) -> ModelRequest:
+    return ModelRequest(parts=[part for request in requests for part in request.parts])
+
+
+def test_requests_that_were_put_together_stand_for_all_of_them() -> None:
+    known: list[ModelMessage] = [ANSWER, RESULT, NOTE, PROMPT, ANSWER]
+    assert common(known, [ANSWER, put_together(RESULT, NOTE, PROMPT), ANSWER, PROMPT]) == (5, 3)
+    assert merged(put_together(RESULT, NOTE), [RESULT, NOTE]) == 2
+
+
+def test_results_come_first_in_what_was_put_together() -> None:
+    assert merged(put_together(RESULT, NOTE), [NOTE, RESULT]) == 2
+
+
+def test_what_pydantic_ai_makes_of_a_history_is_known() -> None:
+    known: list[ModelMessage] = [PROMPT, NOTE, ANSWER, NOTE, PROMPT]
+    assert common(known, repair_messages(known)) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    'message', [put_together(RESULT, PROMPT), put_together(RESULT, NOTE, PROMPT, NOTE), ANSWER, RESULT, PROMPT]
+)
+def test_a_message_that_says_something_else_is_new(message: ModelMessage) -> None:
+    assert merged(message, [RESULT, NOTE, ANSWER]) == 0
+
+
+def test_histories_that_differ_have_their_beginning_in_common() -> None:
+    assert common([PROMPT, ANSWER, NOTE], [PROMPT, ANSWER, PROMPT]) == (2, 2)
+    assert common([], [PROMPT]) == (0, 0)
+
+
+async def test_a_turn_after_a_warning_of_a_budget_stays_on_its_branch() -> None:
+    async with open_store('memory:') as store:
+        model = ScriptedModel(call('ls'), call('ls'), call('ls'), 'one', 'two')
+        agent = VersionedAgent(create_deep_agent(model, capabilities=[Budgets(run=Budget(requests=5))]), store)
+        first = await (await agent.create(backend=StateBackend())).advance('a')
+        second = await first.advance('b')
+        assert (first.branch, second.branch) == ('main', 'main')
+        difference = await first.diff(second)
+        assert (len(difference.messages_removed), len(difference.messages_added)) == (0, 2)
+        assert (await second.replay()).difference is None
+
+
+async def test_a_turn_after_one_that_failed_stays_on_its_branch() -> None:
+    def then(messages: list[ModelMessage], info: AgentInfo) -> str:
+        if sum(isinstance(part, UserPromptPart) for message in messages for part in message.parts) == 1:
+            raise RuntimeError('The model is gone.')
+        return 'back'
+
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel(then=then)), store)
+        root = await agent.create(backend=StateBackend())
+        with pytest.raises(RuntimeError):
+            await root.advance('a')
+        (failed,) = await root.children()
+        again = await failed.advance('b')
+        assert (failed.branch, again.branch, again.output) == ('main', 'main', 'back')
+
+
+async def test_a_summary_shares_what_was_put_together() -> None:
+    async def summarize(messages: Sequence[ModelMessage]) -> str:
+        return 'Facts: none.'
+
+    model = ScriptedModel(call('ls'), call('ls'), call('ls'), 'one', 'two', 'three')
+    summarization = Summarization(trigger=Messages(6), keep=Messages(4), summarizer=summarize)
+    rooms = [Budgets(run=Budget(requests=5)), summarization]
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(model, capabilities=rooms), store, make_deps=DeepAgentDeps)
+        version = await (await agent.create(backend=StateBackend())).advance('a')
+        version = await (await version.advance('b')).advance('c')
+        assert (await version.replay()).difference is None
+        assert version.branch.startswith('main')
