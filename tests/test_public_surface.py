@@ -502,6 +502,7 @@ def test_every_signature() -> None:
             'Budgets.for_run': 'ctx',
             'Budgets.before_run': 'ctx',
             'Budgets.before_model_request': 'ctx, request_context',
+            'Budgets.after_tool_validate': 'ctx, call, tool_def, args',
             'Budgets.after_model_request': 'ctx, request_context, response',
             'Budgets.carry_over': 'ctx, replaced',
             'CompositeBackend': 'default, mounts',

@@ -103,12 +103,10 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
     if not versions:
         return [], await store.calls([run.id]), []
     newest = versions[0]
-    summaries: list[Summarized] = []
     records = await store.messages(newest.branch_id, newest.message_count)
-    if run.base_id is not None:
-        summaries = await summaries_since(store, newest, await store.version(run.base_id))
-        if summaries:
-            records = [*await earlier_records(store, newest), *records]
+    summaries = await summaries_since(store, newest, await store.version(run.base_id or ''))
+    if summaries:
+        records = [*await earlier_records(store, newest), *records]
     messages = await decode_messages(records, read)
     # By the run that they name: it may also have put together what was there, under other ids and in fewer messages.
     own = {

@@ -15,7 +15,7 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from pydantic import TypeAdapter
@@ -25,6 +25,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.store import (
     Append,
     ApprovalRecord,
+    BranchRecord,
     CallRecord,
     Commit,
     NewAsset,
@@ -175,22 +176,20 @@ class Recording:
         They make no version, for no run could go on from there.
         """
         await self.keep_step()
-        if common(self._messages, messages)[1] == len(messages):
-            return
         append, stored, ids, assets = self._appended(messages)
-        if append is not None:
-            committed = await self.store.commit(
-                Commit(
-                    fence=self.run_id,
-                    assets=[*assets, *self._request_assets],
-                    append=append,
-                    requests=_with_responses(self._requests, stored, ids),
-                )
+        if append is None or not append.messages:
+            return
+        committed = await self.store.commit(
+            Commit(
+                fence=self.run_id,
+                assets=[*assets, *self._request_assets],
+                append=append,
+                requests=_with_responses(self._requests, stored, ids),
             )
-            self._requests, self._request_assets = [], []
-            self._messages, self._ids = stored, ids
-            if committed.branch is not None:
-                self._branch_id, self._forks = committed.branch.id, False
+        )
+        self._requests, self._request_assets = [], []
+        self._messages, self._ids = stored, ids
+        self._branch_id, self._forks = cast('BranchRecord', committed.branch).id, False
 
     @property
     def response_id(self) -> str:

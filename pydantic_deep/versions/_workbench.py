@@ -301,9 +301,9 @@ class Workbench(Generic[DepsT, OutputT]):
     async def request_parameters_of(self, record: VersionRecord) -> Mapping[str, JsonValue] | None:
         """See `AgentVersion.request_parameters`."""
         for version in reversed(await self.lineage_of(record)):
-            for request in reversed(await self.requests_of(version.record)):
-                if request.parameters is not None:
-                    return json.loads(await self.read_asset(request.parameters))
+            found = [request.parameters for request in await self.requests_of(version.record) if request.parameters]
+            if found:
+                return json.loads(await self.read_asset(found[-1]))
         return None
 
     async def replay(self, version: AgentVersion[DepsT, OutputT]) -> Replay:

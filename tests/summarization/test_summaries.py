@@ -326,3 +326,19 @@ async def test_a_provider_that_tells_far_more_tokens_than_are_counted_is_summari
 
 def size_of(message: ModelMessage) -> int:
     return sum(len(str(getattr(part, 'content', ''))) for part in message.parts)
+
+
+async def test_many_short_messages_are_cut_by_their_number_though_all_could_stay() -> None:
+    async def write(messages: Sequence[ModelMessage]) -> str:
+        return f'{len(messages)} messages'
+
+    model = ScriptedModel(*(call('work') for _ in range(6)), 'done')
+    agent = Agent(model, capabilities=[Summarization(trigger=Messages(10), summarizer=write)])
+
+    @agent.tool_plain
+    def work() -> str:
+        return 'worked'
+
+    result = await agent.run('go')
+    (summary,) = (part for part in result.all_messages()[0].parts if isinstance(part, CompactionPart))
+    assert summary.content == 'The user asked first:\ngo\n\n5 messages'

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent, FunctionToolset, ModelRetry
+from pydantic_ai import Agent, FunctionToolset, ModelRetry, RunContext
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelContextWindowExceededError
 from pydantic_ai.messages import (
     BinaryContent,
@@ -22,8 +25,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep import Approve, StateBackend, create_deep_agent
+from pydantic_deep import Approve, StateBackend, create_deep_agent, open_store
+from pydantic_deep._neighbours import KeepsHistory, neighbours
 from pydantic_deep._replaced import find_summary, is_summary, read_summary
 from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.store._open import open_engine
@@ -31,6 +36,7 @@ from pydantic_deep.store._store import SqlStore
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep.versions._recorder import Recorder
 from pydantic_deep.versions._rewritten import earlier_messages, summaries_since
 
 pytestmark = pytest.mark.anyio
@@ -484,3 +490,48 @@ async def test_a_history_that_was_only_set_anew_has_no_summary(tmp_path: Path) -
         assert [message.parts for message in await earlier_messages(store, anew.record)] == [
             message.parts for message in await first.messages()
         ]
+
+
+async def test_a_replay_asks_nobody_for_what_was_replaced() -> None:
+    found: list[int] = []
+
+    class Asks(AbstractCapability[object]):
+        async def before_model_request(
+            self, ctx: RunContext[object], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            (keeper,) = neighbours(ctx, KeepsHistory)
+            found.append(len(await keeper.earlier_messages(ctx)))
+            return request_context
+
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel('one'), capabilities=[Asks()]), store)
+        version = await (await agent.create()).advance('a')
+        assert (await version.replay()).difference is None
+    assert found == [0, 0]
+
+
+async def test_a_recorder_that_has_not_begun_keeps_nothing() -> None:
+    async with open_store('memory:') as store:
+        recorder = Recorder(store=store)
+        ctx: Any = None
+        await recorder.keep(ctx, [])
+        assert await recorder.earlier_messages(ctx) == []
+        assert recorder.next_summary() is None
+
+
+async def test_what_a_summary_costs_is_part_of_the_cost_of_the_run() -> None:
+    priced = ModelResponse(
+        parts=[TextPart('Facts: none.')],
+        provider_name='openai',
+        model_name='gpt-4o-mini',
+        usage=RequestUsage(input_tokens=1_000, output_tokens=100),
+    )
+    model = ScriptedModel(then=lambda messages, info: replace(priced))
+    summarization = Summarization(trigger=Messages(2), keep=Messages(1))
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(model, capabilities=[summarization]), store)
+        first = await (await agent.create()).advance('a')
+        second = await first.advance('b')
+        one, two = [Decimal((await store.run(each.run_id or '')).cost or 0) for each in (first, second)]  # pyright: ignore[reportOptionalMemberAccess]
+        assert one > 0
+        assert two == 2 * one
