@@ -30,7 +30,8 @@ def last_written(messages: Sequence[ModelMessage]) -> list[Todo]:
     Where a summary has taken its place, it is what that carries over.
     """
     written = (said for said in _statements(messages) if not isinstance(said, str))
-    return next(written, None) or _carried(messages)
+    last = next(written, None)
+    return _carried(messages) if last is None else last
 
 
 def last_known(messages: Sequence[ModelMessage]) -> str:
