@@ -1,0 +1,1 @@
+"""One record for each run: what was asked, what was done and said, what it cost, how it ended."""

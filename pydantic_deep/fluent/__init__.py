@@ -1,0 +1,1 @@
+"""Conversations as one writes them: `prompt(agent).user(…).start()`."""

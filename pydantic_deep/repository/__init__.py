@@ -1,0 +1,35 @@
+"""Repositories: rows of any pydantic model that change, in whichever engine."""
+
+from ._protocol import Repository, SupportsTransactions
+from ._types import Change, Create, Delete, In, Page, Prefix, Range, Scalar, Upsert, Where
+from .errors import (
+    InvalidCursorError,
+    RepositoryClosedError,
+    RepositoryError,
+    RepositoryUnavailableError,
+    RowExistsError,
+    RowNotFoundError,
+    UnknownFieldError,
+)
+
+__all__ = (
+    'Change',
+    'Create',
+    'Delete',
+    'In',
+    'InvalidCursorError',
+    'Page',
+    'Prefix',
+    'Range',
+    'Repository',
+    'RepositoryClosedError',
+    'RepositoryError',
+    'RepositoryUnavailableError',
+    'RowExistsError',
+    'RowNotFoundError',
+    'Scalar',
+    'SupportsTransactions',
+    'UnknownFieldError',
+    'Upsert',
+    'Where',
+)
