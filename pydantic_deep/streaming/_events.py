@@ -115,6 +115,8 @@ class ToolResultEvent:
     """What the model is told."""
     path: list[str] = field(default_factory=list[str])
     """The subagents that lead to who called."""
+    sub_agent_thread_id: str | None = None
+    """Of a delegation: the conversation of the subagent, which is known when it has ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
