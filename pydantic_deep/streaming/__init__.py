@@ -24,6 +24,7 @@ from ._events import (
     UsageEvent,
 )
 from ._protocol import Decoder, Encoder, Frame
+from ._run_events import RunEvents, stream_events
 
 __all__ = (
     'STREAM_EVENTS',
@@ -39,6 +40,7 @@ __all__ = (
     'Frame',
     'NoticeEvent',
     'Outcome',
+    'RunEvents',
     'RunStatus',
     'StartEvent',
     'StatusEvent',
@@ -50,4 +52,5 @@ __all__ = (
     'ToolCallEvent',
     'ToolResultEvent',
     'UsageEvent',
+    'stream_events',
 )

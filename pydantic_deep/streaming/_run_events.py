@@ -1,0 +1,227 @@
+"""A run as a stream: the events of pydantic-ai and of our rooms become `StreamEvent`s, as they happen.
+
+Not here: what a finished run has told (`_project`), and how events become frames.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from typing import TypeAlias
+
+from pydantic_ai import (
+    AgentRunResultEvent,
+    AgentStreamEvent,
+    CapabilityEvent,
+    DeferredToolRequests,
+    PartDeltaEvent,
+    PartEndEvent,
+    PartStartEvent,
+)
+from pydantic_ai.messages import ToolCallEvent as RunToolCallEvent
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.messages import ToolResultEvent as RunToolResultEvent
+from pydantic_ai.usage import RunUsage
+
+from pydantic_deep.subagents import SubagentEvent
+
+from ._events import (
+    EndEvent,
+    FinishReason,
+    RunStatus,
+    StartEvent,
+    StreamEvent,
+    UsageEvent,
+)
+from ._failures import FORESEEN, describe_failure, status_after
+from ._parts import (
+    CHANGERS,
+    WRITE_TODOS,
+    approval_events,
+    call_event,
+    change_events,
+    escaped_id,
+    finish_reason_of,
+    output_text,
+    result_event,
+)
+from ._speaker import Speaker
+from ._status import status_of
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+UsageOf: TypeAlias = Callable[[], RunUsage | None]
+"""Returns what has been used so far; `None` before the run has begun."""
+
+
+class RunEvents:
+    """Translates the events of one run. It has state: one for each run.
+
+    `start()` first, `translate(event)` for each event, then `end()`, or `fail(error)` if the run raised one.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str | None = None,
+        agent_name: str | None = None,
+        conversation_id: str | None = None,
+        session_id: str | None = None,
+        usage: UsageOf | None = None,
+        usage_before: RunUsage | None = None,
+        working_dir: str = '/',
+    ) -> None:
+        """Prepare to translate a run.
+
+        Args:
+            run_id: Its id.
+            agent_name: The name of the agent.
+            conversation_id: Its conversation.
+            session_id: The caller's own id.
+            usage: Returns what was used so far, such as `lambda: stream.usage`: then usage is told after each
+                response, else only with the result.
+            usage_before: What it returned before the run, such as the usage of the version that the run goes on from.
+            working_dir: The directory that relative paths of tool calls start from.
+        """
+        self._start = StartEvent(id=run_id, model=agent_name, conversation_id=conversation_id, session_id=session_id)
+        self._usage = usage
+        self._usage_before = usage_before or RunUsage()
+        self._working_dir = working_dir
+        self._told_usage = UsageEvent()
+        self._speakers: dict[str, Speaker] = {}
+        self._announced: set[str] = set()
+        self._changing: dict[str, list[StreamEvent]] = {}
+        self._has_result = False
+        self._output: object = None
+        self._finish_reason: FinishReason = 'error'
+
+    def start(self) -> list[StreamEvent]:
+        """Return what is told first."""
+        return [self._start]
+
+    def translate(self, event: AgentStreamEvent | AgentRunResultEvent[object]) -> list[StreamEvent]:
+        """Return what an event tells, often nothing: what is no business of whoever watches is left out."""
+        if isinstance(event, AgentRunResultEvent):
+            return self._take_result(event)
+        news = self._usage_news()
+        if isinstance(event, SubagentEvent):
+            within = f'{escaped_id(event.tool_call_id or "")}/'
+            speaker = self._speaker(event.conversation_id, within=within, path=event.path)
+            return [*news, *self._told_by(speaker, event.event)]
+        return [*news, *self._told_by(self._speaker(''), event)]
+
+    def end(self, *, version_id: str | None = None, status: RunStatus | None = None) -> list[StreamEvent]:
+        """Return what is told last of a run that raised nothing.
+
+        Args:
+            version_id: The version that it ended with.
+            status: What became of it; by default it is told from the result. Without one the run was interrupted.
+        """
+        is_waiting = isinstance(self._output, DeferredToolRequests)
+        told: RunStatus = 'interrupted' if not self._has_result else 'awaiting_approval' if is_waiting else 'complete'
+        return [
+            *self._usage_news(),
+            EndEvent(
+                finish_reason=self._finish_reason,
+                status=status or told,
+                version_id=version_id,
+                output=output_text(self._output),
+            ),
+        ]
+
+    def fail(self, error: BaseException, *, version_id: str | None = None) -> list[StreamEvent]:
+        """Return what is told last of a run that raised an error: the error, then the end.
+
+        Args:
+            error: What it raised; its words are told only where they are meant to be read, and without keys.
+            version_id: The version that keeps what was done.
+        """
+        end = EndEvent(finish_reason='error', status=status_after(error), version_id=version_id)
+        return [*self._usage_news(), describe_failure(error), end]
+
+    def _speaker(self, key: str, *, within: str = '', path: tuple[str, ...] = ()) -> Speaker:
+        return self._speakers.setdefault(key, Speaker(within, path))
+
+    def _told_by(self, speaker: Speaker, event: AgentStreamEvent) -> list[StreamEvent]:
+        match event:
+            case PartStartEvent() | PartDeltaEvent() | PartEndEvent():
+                return speaker.tell_part(event)
+            case RunToolCallEvent(part=part):
+                return self._tell_call(speaker, part)
+            case RunToolResultEvent(part=part):
+                told = result_event(part, within=speaker.within, path=speaker.path)
+                changes = self._changing.pop(told.id, [])
+                return [told, *(changes if part.outcome == 'success' else [])]
+            case CapabilityEvent():
+                status = status_of(event, path=speaker.path, said=speaker.said)
+                if status.void_text:
+                    speaker.forget()
+                return [status]
+            case _:
+                return []
+
+    def _tell_call(self, speaker: Speaker, part: ToolCallPart) -> list[StreamEvent]:
+        """Tell a call once: one that waited is announced again when it runs."""
+        index = speaker.index_of(part.tool_call_id)
+        told = call_event(part, within=speaker.within, path=speaker.path, index=index)
+        # The plan of a subagent is its own: only files are shared.
+        if part.tool_name in CHANGERS and not (speaker.path and part.tool_name == WRITE_TODOS):
+            self._changing[told.id] = change_events(part, working_dir=self._working_dir)
+        if told.id in self._announced:
+            return []
+        self._announced.add(told.id)
+        return [told]
+
+    def _take_result(self, event: AgentRunResultEvent[object]) -> list[StreamEvent]:
+        result = event.result
+        self._has_result, self._output = True, result.output
+        is_waiting = isinstance(result.output, DeferredToolRequests)
+        self._finish_reason = finish_reason_of(result.response, is_waiting=is_waiting)
+        return [*self._usage_of(result.usage), *approval_events(result.output)]
+
+    def _usage_news(self) -> list[StreamEvent]:
+        """Tell the usage if it is not what was told last: pydantic-ai counts a response when it is whole."""
+        usage = None if self._usage is None else self._usage()
+        return [] if usage is None else self._usage_of(usage)
+
+    def _usage_of(self, usage: RunUsage) -> list[StreamEvent]:
+        before = self._usage_before
+        told = UsageEvent(
+            input_tokens=usage.input_tokens - before.input_tokens,
+            output_tokens=usage.output_tokens - before.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens - before.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens - before.cache_write_tokens,
+            requests=usage.requests - before.requests,
+        )
+        if told == self._told_usage:
+            return []
+        self._told_usage = told
+        return [told]
+
+
+async def stream_events(
+    run_events: AsyncIterable[AgentStreamEvent | AgentRunResultEvent[object]], translator: RunEvents | None = None
+) -> AsyncGenerator[StreamEvent]:
+    """Yield what a run tells, from its start to its end: one that fails is told so, and raises nothing.
+
+    Cancellation of the task passes: then nobody listens.
+
+    Args:
+        run_events: Its events, such as those of `agent.run_stream_events()` or of `TurnStream.events()`.
+        translator: A fresh one, with what is known of the run.
+    """
+    told = RunEvents() if translator is None else translator
+    for event in told.start():
+        yield event
+    try:
+        async for event in run_events:
+            for each in told.translate(event):
+                yield each
+    except Exception as error:  # the outermost edge: whoever watches learns of it instead of an end that looks well
+        if not isinstance(error, FORESEEN):
+            _LOGGER.exception('A run failed', exc_info=error)
+        for each in told.fail(error):
+            yield each
+    else:
+        for each in told.end():
+            yield each
