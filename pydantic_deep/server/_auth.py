@@ -1,0 +1,171 @@
+"""Who asks, and what they may: deny by default.
+
+Without a key nothing is answered but what `is_open` names, whether there is a route or not, and no body is read.
+A route says what scope it needs by `Annotated[Caller, Depends(require('run'))]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Annotated, cast
+
+from fastapi import Request, Security
+from fastapi.security import APIKeyHeader, HTTPBearer
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from pydantic_deep.repository import RepositoryClosedError, RepositoryUnavailableError
+from pydantic_deep.store import StoreClosedError, StoreUnavailableError
+
+from ._errors import ServerError, api_of, not_found, render_error
+from ._keys import ApiKey, KeyScope
+from ._state import ServedAgent, ServerState, state_in
+
+_AWAY = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Whoever a request comes from."""
+
+    key_id: str
+    """The key that was sent."""
+    owner: str
+    """Whose conversations these are; several keys may be of one owner."""
+    scopes: frozenset[KeyScope]
+    """What the key may do."""
+    agents: frozenset[str] | None = None
+    """The agents that it may use; `None` for all."""
+
+    def has(self, scope: KeyScope) -> bool:
+        """Return whether the key may do this; `admin` includes everything."""
+        return scope in self.scopes or 'admin' in self.scopes
+
+    def may_use(self, agent: str) -> bool:
+        """Return whether the key may use an agent."""
+        return self.agents is None or agent in self.agents
+
+
+_BEARER = HTTPBearer(auto_error=False, scheme_name='bearer', description='An API key: ours and OpenAI clients.')
+_X_API_KEY = APIKeyHeader(
+    name='x-api-key', auto_error=False, scheme_name='x-api-key', description='An API key: Anthropic clients.'
+)
+_X_GOOG_API_KEY = APIKeyHeader(
+    name='x-goog-api-key', auto_error=False, scheme_name='x-goog-api-key', description='An API key: Google clients.'
+)
+
+
+@dataclass(frozen=True)
+class Require:
+    """A dependency that lets pass who has a scope."""
+
+    scope: KeyScope | None
+    """The scope; `None` for any key."""
+
+    def __call__(
+        self,
+        request: Request,
+        # Read by `Authentication` already: they are here for the OpenAPI document.
+        bearer: Annotated[object, Security(_BEARER)],
+        x_api_key: Annotated[object, Security(_X_API_KEY)],
+        x_goog_api_key: Annotated[object, Security(_X_GOOG_API_KEY)],
+    ) -> Caller:
+        """Return who asks.
+
+        Raises:
+            ServerError: The key has not the scope.
+        """
+        caller = request.state.caller
+        assert isinstance(caller, Caller)  # noqa: S101  # no route with this dependency is open
+        if self.scope is not None and not caller.has(self.scope):
+            raise ServerError('forbidden', f'This needs a key with the scope `{self.scope}`.')
+        return caller
+
+
+def require(scope: KeyScope | None) -> Require:
+    """Return the dependency of a route that only keys with a scope may call; `None` for any key."""
+    return Require(scope)
+
+
+def agent_for(state: ServerState, caller: Caller, name: str) -> ServedAgent:
+    """Return an agent that a caller may use.
+
+    Raises:
+        ServerError: There is none of that name, or the key may not use it.
+    """
+    if name not in state.agents or not caller.may_use(name):
+        raise not_found()
+    return state.agents[name]
+
+
+def is_open(path: str) -> bool:
+    """Return whether a path is for everybody: the page, what it is made of, and whether the server lives."""
+    return path in ('/', '/health') or path.startswith('/static/')
+
+
+class Authentication:
+    """An ASGI layer that lets nobody pass without a key, and nobody too often; `request.state.caller` is who it was."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope['type'] != 'http' or is_open(scope['path'].removeprefix(scope.get('root_path', ''))):
+            await self._app(scope, receive, send)
+            return
+        try:
+            scope.setdefault('state', {})['caller'] = await _admit(state_in(scope), scope)
+        except ServerError as error:
+            await render_error(error, api_of(scope['path']))(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+async def _admit(state: ServerState, scope: Scope) -> Caller:
+    try:
+        key = await state.keys.find(_secret_of(scope))
+    except _AWAY:
+        raise ServerError('unavailable', headers={'Retry-After': '5'}) from None
+    if key is None:
+        raise ServerError('unauthenticated')
+    wait = state.rate.take(key.id)
+    if wait > 0:
+        raise ServerError('rate_limited', headers={'Retry-After': str(ceil(wait))})
+    return caller_of(key)
+
+
+def caller_of(key: ApiKey) -> Caller:
+    """Return who has a key."""
+    agents = None if key.agents is None else frozenset(key.agents)
+    return Caller(key_id=key.id, owner=key.owner, scopes=frozenset(key.scopes), agents=agents)
+
+
+def _secret_of(scope: Scope) -> str:
+    """Return the key that was sent; an empty text if none was."""
+    headers = Headers(scope=scope)
+    kind, _, token = headers.get('authorization', '').partition(' ')
+    if kind.lower() == 'bearer':
+        return token.strip()
+    return headers.get('x-api-key') or headers.get('x-goog-api-key') or ''
+
+
+class KeyInQuery:
+    """An ASGI layer that moves `?key=`, which Google's clients may send, to the header `x-goog-api-key`.
+
+    The scope itself is changed, as servers write their access logs from it: the key is in none of them. Only below
+    `/v1beta`: anywhere else a key in an address is not taken.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope['type'] == 'http' and api_of(scope['path']) == 'google':
+            fields = cast('bytes', scope['query_string']).split(b'&')
+            sent = [field for field in fields if field.startswith(b'key=')]
+            scope['query_string'] = b'&'.join(field for field in fields if field not in sent)
+            headers = MutableHeaders(scope=scope)
+            for field in sent:
+                headers.setdefault('x-goog-api-key', field[len(b'key=') :].decode('latin-1'))
+        await self._app(scope, receive, send)

@@ -1,0 +1,182 @@
+"""API keys: made, listed, revoked, and found by what a client sends. A key is shown once; its digest is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias, get_args
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.repository import Repository, RowNotFoundError
+from pydantic_deep.store import new_id
+
+KeyScope: TypeAlias = Literal['run', 'approve', 'audit', 'admin']
+"""What a key may do: `run` conversations of its owner, `approve` calls in them, read their `audit`, or everything."""
+
+SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
+"""All of them."""
+
+USE_NOTED_SECONDS = 3600
+"""How often the last use of a key is noted at most: to the hour is enough to find keys that nobody uses."""
+
+_NOBODY = hashlib.sha256(b'').hexdigest()
+"""What the digest of a key is compared with that is not there: as much work as for one that is."""
+
+_FORM = re.compile(r'pd_([0-9a-f-]{36})_([A-Za-z0-9_-]{43})')
+
+
+class InvalidKeyError(DeepAgentError, ValueError):
+    """A key cannot be made like that."""
+
+
+class ApiKey(BaseModel):
+    """What is kept of a key."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    id: str
+    """Names it, and is no secret."""
+    name: str
+    """What people call it."""
+    owner: str
+    """Whose conversations it sees."""
+    digest: str = Field(repr=False)
+    """The SHA-256 of its secret, which has 256 bits of chance: nothing slower is needed."""
+    scopes: tuple[KeyScope, ...]
+    """What it may do."""
+    agents: tuple[str, ...] | None
+    """The agents that it may use; `None` for all."""
+    created_at: AwareDatetime
+    """When it was made."""
+    expires_at: AwareDatetime | None
+    """From when on it is worth nothing; `None` for never."""
+    revoked_at: AwareDatetime | None = None
+    """When it was revoked."""
+
+    def is_valid(self, at: datetime) -> bool:
+        """Return whether it is worth something at a time."""
+        return self.revoked_at is None and (self.expires_at is None or at < self.expires_at)
+
+
+class KeyUse(BaseModel):
+    """When a key was last used, about; apart from the key, so that noting it can never undo a revocation."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    """The id of the key."""
+    last_used_at: AwareDatetime
+    """When, to the hour."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyRing:
+    """All keys of a store."""
+
+    keys: Repository[ApiKey]
+    """The keys, by id."""
+    uses: Repository[KeyUse]
+    """When they were last used."""
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    """The time."""
+    _noted: dict[str, datetime] = field(default_factory=dict[str, datetime], repr=False)
+
+    async def create(
+        self,
+        *,
+        name: str,
+        scopes: Sequence[KeyScope],
+        owner: str | None = None,
+        agents: Sequence[str] | None = None,
+        expires_in_seconds: float | None = None,
+    ) -> str:
+        """Make a key and return it: nobody can be shown it again.
+
+        Raises:
+            InvalidKeyError: It would be worth nothing.
+        """
+        if not name.strip():
+            raise InvalidKeyError('A key needs a name, by which people know it.')
+        if not scopes:
+            raise InvalidKeyError(f'A key without scopes may do nothing. Scopes: {", ".join(SCOPES)}.')
+        if (unknown := next((scope for scope in scopes if scope not in SCOPES), None)) is not None:
+            raise InvalidKeyError(f'There is no scope {unknown!r}. Scopes: {", ".join(SCOPES)}.')
+        if expires_in_seconds is not None and expires_in_seconds <= 0:
+            raise InvalidKeyError(f'A key that expires after {expires_in_seconds} seconds has expired already.')
+        now, id, secret = self.clock(), new_id(), secrets.token_urlsafe(32)
+        await self.keys.create(
+            ApiKey(
+                id=id,
+                name=name,
+                owner=owner or id,
+                digest=_digest(secret),
+                scopes=tuple(dict.fromkeys(scopes)),
+                agents=None if agents is None else tuple(agents),
+                created_at=now,
+                expires_at=None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds),
+            )
+        )
+        return f'pd_{id}_{secret}'
+
+    async def find(self, sent: str) -> ApiKey | None:
+        """Return the key that was sent, if it is worth something now. It is read each time: a revocation holds at once."""
+        parts = _FORM.fullmatch(sent)
+        if parts is None:
+            return None
+        try:
+            key = await self.keys.get(parts[1])
+        except RowNotFoundError:
+            key = None
+        is_right = hmac.compare_digest(_digest(parts[2]), _NOBODY if key is None else key.digest)
+        if key is None or not is_right or not key.is_valid(self.clock()):
+            return None
+        await self._note_use(key.id)
+        return key
+
+    async def list(self) -> list[ApiKey]:
+        """Return all keys, also those that expired or were revoked, oldest first."""
+        found: list[ApiKey] = []
+        cursor: str | None = None
+        while True:
+            page = await self.keys.list(limit=1000, cursor=cursor)  # ids are in the order of time
+            found += page.items
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    async def last_used_at(self, id: str) -> datetime | None:
+        """Return when a key was last used, to the hour; `None` if it was not."""
+        try:
+            return (await self.uses.get(id)).last_used_at
+        except RowNotFoundError:
+            return None
+
+    async def revoke(self, id: str) -> ApiKey:
+        """Make a key worth nothing, at once and for good, and return what is kept of it.
+
+        Raises:
+            RowNotFoundError: There is no key of that id.
+        """
+        key = await self.keys.get(id)
+        if key.revoked_at is None:
+            key = key.model_copy(update={'revoked_at': self.clock()})
+            await self.keys.upsert(key)
+        return key
+
+    async def _note_use(self, id: str) -> None:
+        now = self.clock()
+        noted = self._noted.get(id)
+        if noted is None or now - noted >= timedelta(seconds=USE_NOTED_SECONDS):
+            self._noted[id] = now
+            await self.uses.upsert(KeyUse(id=id, last_used_at=now))
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,152 @@
+"""`ServerSettings`: all that an operator may set, by arguments, environment and a TOML file, in this order."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from pydantic_deep.errors import DeepAgentError
+
+ENVIRONMENT_PREFIX = 'PYDANTIC_DEEP_SERVER_'
+"""What the name of a variable begins with: `PYDANTIC_DEEP_SERVER_PORT`. Lists are JSON there: `["a.example"]`."""
+
+LOOPBACK = ('localhost', '127.0.0.1', '[::1]')
+"""The names under which a server on this machine is reached."""
+
+
+class InvalidSettingsError(DeepAgentError, ValueError):
+    """A setting is unknown or cannot be. Values are not quoted: one may hold a password."""
+
+    def __init__(self, problems: str) -> None:
+        super().__init__(f'The settings of the server cannot be used: {problems}')
+
+
+def _host_pattern(text: str) -> str:
+    if '*' in text.removeprefix('*.') and text != '*':
+        raise ValueError('a `*` stands alone or in front, as in `*.example.com`')
+    return text
+
+
+HostPattern = Annotated[str, AfterValidator(_host_pattern)]
+"""The name of a host, `*.example.com` for all below one, or `*` for any."""
+
+
+class ServerSettings(BaseSettings):
+    """What an operator may set. Each default is meant for one machine and a handful of people."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX,
+        extra='forbid',
+        frozen=True,
+        hide_input_in_errors=True,  # the URL of a store may hold a password
+        use_attribute_docstrings=True,
+    )
+
+    # Where `pydantic-deep serve` listens and what it serves. An application that you make yourself ignores these.
+
+    host: str = '127.0.0.1'
+    """The address that is listened on. Keys and answers travel as they are: put TLS in front of anything but loopback."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """The port; 0 takes a free one."""
+    store: str | None = Field(default=None, repr=False)
+    """The URL of the store; that of the command line if left out."""
+    agents: str | None = None
+    """What is served, as `package.module:attribute`: an agent, or a dictionary of agents by name."""
+
+    # Who may ask
+
+    allowed_hosts: tuple[HostPattern, ...] = LOOPBACK
+    """Under which names the server may be called (the header `Host`); `*` for any."""
+    cors_origins: tuple[str, ...] = ()
+    """Which web pages elsewhere may call it from a browser, as `https://app.example.com`; none by default."""
+    requests_per_second: PositiveFloat = 20
+    """How many requests a key may make each second, in the long run."""
+    request_burst: PositiveInt = 100
+    """How many requests a key may make at once after a rest."""
+    max_body_bytes: PositiveInt = 8 * 2**20
+    """How large a request may be, in bytes; uploads aside."""
+    max_upload_bytes: PositiveInt = 100 * 2**20
+    """How large an uploaded file may be, in bytes."""
+
+    # Runs
+
+    max_runs: PositiveInt = 1000
+    """How many runs may work at once."""
+    max_runs_per_key: PositiveInt = 20
+    """How many of them may be of one key."""
+    max_iterations: PositiveInt | None = None
+    """How many requests to a model a turn may make at most, whatever it asks for; unlimited if left out."""
+    log_retention_seconds: NonNegativeFloat = 600
+    """How long the log of a run that ended is kept for clients that come back; then it is told from the store."""
+    log_memory_bytes: PositiveInt = 256 * 2**10
+    """How much of one log is in memory, in bytes; the rest is in a temporary file."""
+    max_log_bytes: PositiveInt = 512 * 2**20
+    """How large all logs of ended runs may be together, in bytes, before the oldest are forgotten."""
+    keepalive_seconds: PositiveFloat = 15
+    """After how much silence a stream sends a comment, so that proxies keep it open."""
+    shutdown_seconds: NonNegativeFloat = 20
+    """How long running turns may take to end when the server stops; then they are kept as interrupted."""
+
+    # Analytics
+
+    max_sql_rows: PositiveInt = 10_000
+    """How many rows an answer of `/api/sql` has at most."""
+
+
+def load_settings(path: Path | None = None, **arguments: object) -> ServerSettings:
+    """Return the settings of arguments, environment and file; what comes first here counts.
+
+    Args:
+        path: A TOML file with the fields of `ServerSettings`; none by default.
+        **arguments: Fields, by name.
+
+    Raises:
+        InvalidSettingsError: The file cannot be read, a name is unknown, or a value cannot be.
+    """
+
+    class WithFile(ServerSettings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, path)
+
+    if path is not None and not path.is_file():
+        raise InvalidSettingsError(f'there is no file {str(path)!r}.')
+    try:
+        loaded = WithFile(**cast('dict[str, Any]', arguments))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidSettingsError(f'{str(path)!r} cannot be read as TOML: {error}') from None
+    except (ValidationError, SettingsError) as error:
+        raise InvalidSettingsError(_explain(error)) from None
+    return ServerSettings(**loaded.model_dump())
+
+
+def _explain(error: ValidationError | SettingsError) -> str:
+    """Return what is wrong, without the values."""
+    if isinstance(error, SettingsError):
+        return f'{error}. Lists in the environment are JSON, such as ["a.example"].'
+    known = ', '.join(ServerSettings.model_fields)
+    problems: list[str] = []
+    for each in error.errors(include_input=False, include_url=False):
+        name = '.'.join(map(str, each['loc']))
+        is_unknown = each['type'] == 'extra_forbidden'
+        problems.append(
+            f'there is no setting {name!r}. Settings: {known}.' if is_unknown else f'{name}: {each["msg"]}.'
+        )
+    return ' '.join(problems)
