@@ -4,13 +4,18 @@ from ._protocol import Repository, SupportsTransactions
 from ._types import Change, Create, Delete, In, Page, Prefix, Range, Scalar, Upsert, Where
 from .errors import (
     InvalidCursorError,
+    InvalidFieldError,
+    InvalidQuestionError,
+    InvalidRowError,
     RepositoryClosedError,
     RepositoryError,
     RepositoryUnavailableError,
     RowExistsError,
     RowNotFoundError,
     UnknownFieldError,
+    UnreadableRowError,
 )
+from .memory import MemoryRepository
 
 __all__ = (
     'Change',
@@ -18,6 +23,10 @@ __all__ = (
     'Delete',
     'In',
     'InvalidCursorError',
+    'InvalidFieldError',
+    'InvalidQuestionError',
+    'InvalidRowError',
+    'MemoryRepository',
     'Page',
     'Prefix',
     'Range',
@@ -30,6 +39,7 @@ __all__ = (
     'Scalar',
     'SupportsTransactions',
     'UnknownFieldError',
+    'UnreadableRowError',
     'Upsert',
     'Where',
 )

@@ -20,7 +20,7 @@ class In:
     """The field has one of these values; `None` among them means that it may be null."""
 
     values: Sequence[Scalar]
-    """Any number of them; none matches nothing."""
+    """Up to 10,000 in one question; none matches nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

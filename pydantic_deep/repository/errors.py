@@ -45,6 +45,56 @@ class UnknownFieldError(RepositoryError, ValueError):
         """The name that was given."""
 
 
+class InvalidFieldError(RepositoryError, ValueError):
+    """A repository cannot be opened with such a key, or such fields to ask by."""
+
+    def __init__(self, model: str, field: str, reason: str) -> None:
+        super().__init__(f'{model} cannot be opened with the field {field!r}: {reason}.')
+        self.model = model
+        """The name of the model."""
+        self.field = field
+        """The name that was given."""
+
+
+class InvalidQuestionError(RepositoryError, ValueError):
+    """A condition does not fit its field, or the limit is out of bounds."""
+
+    def __init__(self, model: str, field: str, reason: str) -> None:
+        super().__init__(f'{model} cannot be asked by {field!r} like that: {reason}.')
+        self.model = model
+        """The name of the model."""
+        self.field = field
+        """The field, or `limit`."""
+
+
+class InvalidRowError(RepositoryError, ValueError):
+    """A row cannot be kept; nothing was written."""
+
+    def __init__(self, model: str, field: str | None, reason: str) -> None:
+        where = '' if field is None else f', because of {field!r}'
+        super().__init__(f'This {model} cannot be kept{where}: {reason}.')
+        self.model = model
+        """The name of the model."""
+        self.field = field
+        """The field, with dots where it lies in others; `None` if it is not known."""
+
+
+class UnreadableRowError(RepositoryError, ValueError):
+    """A row that is there is none of the model, which has changed since it was written."""
+
+    def __init__(self, model: str, key: str, field: str, reason: str) -> None:
+        super().__init__(
+            f'The row {key!r} is no {model} any more, because of {field!r}: {reason}. Give the field a default, '
+            'replace the row with `upsert`, or remove it with `delete`.'
+        )
+        self.model = model
+        """The name of the model."""
+        self.key = key
+        """The key of the row."""
+        self.field = field
+        """The field, with dots where it lies in others."""
+
+
 class InvalidCursorError(RepositoryError, ValueError):
     """A cursor is none of ours, or belongs to another question."""
 
