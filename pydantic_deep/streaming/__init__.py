@@ -23,6 +23,7 @@ from ._events import (
     ToolResultEvent,
     UsageEvent,
 )
+from ._frames import FrameReader, FrameTooLargeError, render_frame
 from ._protocol import Decoder, Encoder, Frame
 from ._run_events import RunEvents, stream_events
 
@@ -38,6 +39,8 @@ __all__ = (
     'FileEvent',
     'FinishReason',
     'Frame',
+    'FrameReader',
+    'FrameTooLargeError',
     'NoticeEvent',
     'Outcome',
     'RunEvents',
@@ -52,5 +55,6 @@ __all__ = (
     'ToolCallEvent',
     'ToolResultEvent',
     'UsageEvent',
+    'render_frame',
     'stream_events',
 )
