@@ -28,12 +28,14 @@ from pydantic_deep.store import (
     BranchRecord,
     CallRecord,
     Commit,
+    HeadMove,
     NewAsset,
     NewMessage,
     RequestRecord,
     RunEnd,
     RunRecord,
     Store,
+    VersionConflictError,
     VersionKind,
     VersionRecord,
     VersionState,
@@ -85,6 +87,8 @@ class Beginning:
     """The parent of the version that the run ends with, if it is not the base: that of the first attempt at it."""
     pause_id: str | None = None
     """The version whose answers the run acts on."""
+    head_id: str | None = None
+    """Where the head of the conversation is, if the end of the run is to move it from there."""
     requests: RequestLog = field(default_factory=RequestLog)
     """What is known of the requests of the run, and of those before it."""
 
@@ -119,6 +123,8 @@ class Recording:
     """Whether the run has come as far as its recorder, which ends it."""
     tip: VersionRecord = field(init=False)
     """The newest version of the run, at first its base."""
+    conflict: VersionConflictError | None = field(default=None, init=False)
+    """Why the head of the conversation has not come along, where it was to."""
     _messages: list[ModelMessage] = field(init=False)
     _ids: list[str] = field(init=False)
     _branch_id: str = field(init=False)
@@ -275,8 +281,30 @@ class Recording:
                 assets.append(NewAsset(digest=digest_of(pending), data=pending, media_type='application/json'))
                 version = version._replace(pending=assets[-1].digest)
             approvals = [approval._replace(version_id=version.id) for approval in approvals]
-            commit = replace(draft.commit, assets=assets, approvals=approvals, supersedes=supersedes, ends=[end])
+            commit = replace(
+                draft.commit,
+                assets=assets,
+                approvals=approvals,
+                supersedes=supersedes,
+                ends=[end],
+                heads=self._heads(version, draft.messages),
+            )
             return await self._commit(replace(draft, version=version, commit=commit))
+
+    def _heads(self, version: VersionRecord, messages: Sequence[ModelMessage]) -> list[HeadMove]:
+        """Return how the head moves. It stays where a turn ended before it was answered: the prompt can be sent again."""
+        begin = self.begin
+        if begin.head_id is None:
+            return []
+        is_answered = (
+            version.state in ('complete', 'awaiting_approval')
+            or begin.pause_id is not None
+            or begin.base.kind == 'step'
+            or self.tip is not begin.base
+            or any(isinstance(message, ModelResponse) and message.parts for message in messages[len(begin.messages) :])
+        )
+        move = HeadMove(conversation_id=version.conversation_id, expected_id=begin.head_id, version_id=version.id)
+        return [move] if is_answered else []
 
     async def _draft(
         self,
@@ -336,7 +364,8 @@ class Recording:
         workspaces: list[WorkspaceRecord] = []
         if self.begin.workspace is not None:
             workspaces.append(WorkspaceRecord(self.begin.workspace, version.id, None if commit.ends else self.run_id))
-        committed = await self.store.commit(
+        self.tip = await self._made(
+            version,
             replace(
                 commit,
                 assets=[*commit.assets, *self._request_assets],
@@ -344,7 +373,7 @@ class Recording:
                 requests=_with_responses(self._requests, draft.messages, draft.ids),
                 calls=self._unsent_calls if started is None else [*self._unsent_calls, started],
                 workspaces=workspaces,
-            )
+            ),
         )
         self._staged = None
         self._deps_state = draft.deps_state
@@ -353,12 +382,20 @@ class Recording:
             self._has_prompt = False
             self._messages, self._ids = list(draft.messages), list(draft.ids)
             self._ended_calls = set()
+            self._branch_id, self._forks = self.tip.branch_id, False
+        return self.tip
+
+    async def _made(self, version: VersionRecord, commit: Commit) -> VersionRecord:
+        """Commit what makes a version, and return it as the store has it."""
+        try:
+            committed = await self.store.commit(commit)
+        except VersionConflictError as conflict:  # all of the commit is true but the head
+            self.conflict = conflict
+            return await self.store.version(version.id)
         branch = committed.branch
         if branch is not None:
-            self._branch_id, self._forks = branch.id, False
             version = version._replace(branch_id=branch.id, branch=branch.name)
-        self.tip = version._replace(number=committed.numbers[version.id])
-        return self.tip
+        return version._replace(number=committed.numbers[version.id])
 
     def _appended(
         self, messages: Sequence[ModelMessage]

@@ -94,6 +94,7 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
         model=options.get('model'),
         model_settings=cast('ModelSettings', options.get('model_settings') or {}),
         branch=None if newest else options.get('branch'),
+        head_id=options.get('head'),
         attempt_of=run.id,
         settled=await settled_calls(store, attempts),
         parent_id=await _origin(store, attempts[0]),

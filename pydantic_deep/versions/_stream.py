@@ -10,6 +10,7 @@ from typing import Any, Generic, Self
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep.store import VersionConflictError
 from pydantic_deep_backends import BackendProtocol
 
 from ._turn import OpenTurn
@@ -51,6 +52,16 @@ class TurnStream(Generic[DepsT, OutputT]):
     def version_id(self) -> str | None:
         """The newest version of the turn so far, also of one that failed or was stopped; `None` before it has begun."""
         return None if self._turn is None else self._turn.recording.tip.id
+
+    @property
+    def run_id(self) -> str | None:
+        """The run, as the store knows it; `None` before it has begun."""
+        return None if self._turn is None else self._turn.recording.run_id
+
+    @property
+    def conflict(self) -> VersionConflictError | None:
+        """Why the head of the conversation has not moved, where it was to: somebody else had moved it meanwhile."""
+        return None if self._turn is None else self._turn.recording.conflict
 
     @property
     def usage(self) -> RunUsage | None:

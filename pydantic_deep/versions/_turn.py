@@ -114,6 +114,8 @@ class TurnRequest:
     """How the branch is to be called."""
     usage_limits: UsageLimits | None = None
     run_id: str = field(default_factory=new_id)
+    head_id: str | None = None
+    """Where the head of the conversation is, if it is to go from there to the version that the turn ends with."""
     attempt_of: str | None = None
     """The run of a dead process that this one goes on with."""
     settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
@@ -164,7 +166,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             raise BranchExistsError(request.branch)
     if request.claim_results is not None:
         await _refuse_if_taken(host.store, base.id)
-    opened = await _open_files(host, request)
+    opened = await open_files(host, request)
     run: RunRecord | None = None
     try:
         if opened is not None:
@@ -192,6 +194,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             settled=request.settled,
             parent_id=request.parent_id,
             pause_id=_pause_id(request),
+            head_id=request.head_id,
             has_loaded_deps=base.deps is not None,
             requests=host.request_log(base),
         )
@@ -258,14 +261,14 @@ async def _end_unbegun(host: Host, run: RunRecord) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _OpenFiles:
+class OpenFiles:
     files: TurnFiles
     workspace: str | None
     base: VersionRecord
     """The version with the files as they are: the one asked for, or an edit of it."""
 
 
-async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
+async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
     """Open the files of a version: in their directory if it holds them and nobody works in it, else in a view."""
     base, store = request.base, host.store
     if base.tree is None:
@@ -285,7 +288,7 @@ async def _open_files(host: Host, request: TurnRequest) -> _OpenFiles | None:
 
 async def _open_claimed(
     host: Host, request: TurnRequest, backend: BackendProtocol | None, workspace: str | None
-) -> _OpenFiles:
+) -> OpenFiles:
     """Open files in the directory that was claimed, or a view of them where none was."""
     base, store, left = request.base, host.store, request.left
     in_place = workspace is not None
@@ -301,7 +304,7 @@ async def _open_claimed(
         raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
     turn_files = TurnFiles(files=files, tree=tree, at=0 if left is None else left.at)
     if workspace is None:
-        return _OpenFiles(files=turn_files, workspace=None, base=base)
+        return OpenFiles(files=turn_files, workspace=None, base=base)
     try:
         return await _take_edits(store, request, turn_files, workspace)
     except BaseException:
@@ -310,7 +313,7 @@ async def _open_claimed(
         raise
 
 
-async def _take_edits(store: Store, request: TurnRequest, files: TurnFiles, workspace: str) -> _OpenFiles:
+async def _take_edits(store: Store, request: TurnRequest, files: TurnFiles, workspace: str) -> OpenFiles:
     """Make a version of what was edited in the directory since the version that it holds."""
     base = request.base
     new = await files.capture(is_full=True)
@@ -325,7 +328,7 @@ async def _take_edits(store: Store, request: TurnRequest, files: TurnFiles, work
     elif new.tree != base.tree:
         await store.commit(Commit(assets=new.assets, nodes=new.nodes))
     files.stored(new)
-    return _OpenFiles(files=files, workspace=workspace, base=base)
+    return OpenFiles(files=files, workspace=workspace, base=base)
 
 
 async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awaitable[bytes]]) -> RunFiles | None:
@@ -354,6 +357,7 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
                 'model_settings': _json_settings(request.model_settings),
                 'resumes': _pause_id(request),
                 'branch': request.branch,
+                'head': request.head_id,
             }
         ),
         usage='{}',

@@ -17,6 +17,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from typing_extensions import TypeVar, Unpack
 
 from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
+from pydantic_deep.deps import Upload
 from pydantic_deep.store import RequestRecord, VersionKind, VersionRecord, VersionState
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends import BackendProtocol, Tree
@@ -158,6 +159,13 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return [Todo(**todo) for todo in json.loads(self._loaded.deps).get('todos', [])]
 
     @property
+    def uploads(self) -> Mapping[str, Upload]:
+        """The files that the user gave, by name."""
+        if self._loaded.deps is None:
+            return {}
+        return {name: Upload(**each) for name, each in json.loads(self._loaded.deps).get('uploads', {}).items()}
+
+    @property
     def tree(self) -> str | None:
         """The digest of its files; `None` where files are not versioned."""
         return self._record.tree
@@ -237,6 +245,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
         branch: str | None = None,
         usage_limits: UsageLimits | None = None,
         cancellation_token: CancellationToken | None = None,
+        run_id: str | None = None,
+        moves_head: bool = False,
         **settings: Unpack[ModelSettings],
     ) -> TurnStream[DepsT, OutputT]:
         """Run a turn from here, and yield the text of its answers as it comes.
@@ -251,6 +261,19 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Nothing of a stream is stored but whole steps; the version is made when the run ends. Leaving the `async with`
         early stops the run, and what it did is an `interrupted` version; so does cancelling `cancellation_token`, which
         then raises `RunCancelled`.
+
+        Args:
+            prompt: What the user says.
+            deps: The deps of the run instead of fresh ones. Todos, uploads and files are those of the version.
+            model: The model of this turn.
+            branch: A name for a branch that begins with this turn.
+            usage_limits: What the conversation may use, all of its turns together.
+            cancellation_token: Stops the run when it is cancelled.
+            run_id: The id of the run, a UUIDv7 of `new_id` of the store that was not used before.
+            moves_head: Whether the head of the conversation goes along, if it is at this version. It does so in the
+                commit that ends the run, also if another process ends it by `recover`. Where somebody else has moved it
+                meanwhile it stays there (`TurnStream.conflict`), and where the model has not answered at all.
+            **settings: Settings of this turn, such as `temperature=0`; they win over those of the version.
         """
         return self._bench.advance_stream(
             self,
@@ -260,6 +283,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
             branch=branch,
             usage_limits=usage_limits,
             cancellation_token=cancellation_token,
+            run_id=run_id,
+            moves_head=moves_head,
             model_settings=settings,
         )
 
@@ -298,6 +323,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
         deps: DepsT | None = None,
         usage_limits: UsageLimits | None = None,
         cancellation_token: CancellationToken | None = None,
+        run_id: str | None = None,
+        moves_head: bool = False,
     ) -> TurnStream[DepsT, OutputT]:
         """Go on as `resume` does, and yield the text of the answers as it comes, as `advance_stream` does.
 
@@ -311,6 +338,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
             deps=deps,
             usage_limits=usage_limits,
             cancellation_token=cancellation_token,
+            run_id=run_id,
+            moves_head=moves_head,
         )
 
     async def messages(self, *, start: int = 0, stop: int | None = None) -> list[ModelMessage]:
@@ -358,6 +387,24 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ValidationError: The metadata are no JSON.
         """
         return await self._bench.edit(self, metadata=metadata, name=name, model_settings=model_settings)
+
+    async def upload(self, name: str, data: bytes, *, moves_head: bool = False) -> AgentVersion[DepsT, OutputT]:
+        """Return a child with one more file among its uploads, where the next turn finds it: see `DeepAgentDeps.upload`.
+
+        If the directory of the files holds this version and nobody works in it, the file is written there too.
+
+        Args:
+            name: A file name, or a relative path. An upload of the same name is replaced.
+            data: The contents.
+            moves_head: Whether the head of the conversation goes along, if it is at this version.
+
+        Raises:
+            InvalidUploadError: The name is empty, absolute, or leaves the uploads.
+            ApprovalsPendingError: The version waits for a person: answer first.
+            UnversionedBackendError: Its files are not versioned, or the agent's deps hold no uploads.
+            VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
+        """
+        return await self._bench.upload(self, name, data, moves_head=moves_head)
 
     async def diff(self, other: AgentVersion[DepsT, OutputT]) -> VersionDiff:
         """Return what is different in `other`: messages, files as unified diffs, todos, usage."""

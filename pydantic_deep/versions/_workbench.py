@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Generic, cast
 
@@ -41,6 +42,7 @@ from ._settings import dump_settings
 from ._stream import TurnStream
 from ._subagents import SubagentThread, load_subagents, runs_of
 from ._turn import OpenTurn, Prompt, TurnRequest, open_turn
+from ._uploaded import with_upload
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .errors import ApprovalsPendingError, ValidationError
 
@@ -100,10 +102,13 @@ class Workbench(Generic[DepsT, OutputT]):
         branch: str | None,
         usage_limits: UsageLimits | None,
         cancellation_token: CancellationToken | None,
+        run_id: str | None,
+        moves_head: bool,
         model_settings: ModelSettings,
     ) -> TurnStream[DepsT, OutputT]:
         """See `AgentVersion.advance_stream`."""
         request = self._turn(version, prompt, deps, model, branch, usage_limits, model_settings)
+        request = replace(request, run_id=run_id or new_id(), head_id=version.id if moves_head else None)
         return self._stream(partial(open_turn, self, request), version, cancellation_token)
 
     async def run_turn(self, request: TurnRequest) -> AgentVersion[DepsT, OutputT]:
@@ -134,12 +139,15 @@ class Workbench(Generic[DepsT, OutputT]):
         deps: DepsT | None,
         usage_limits: UsageLimits | None,
         cancellation_token: CancellationToken | None,
+        run_id: str | None,
+        moves_head: bool,
     ) -> TurnStream[DepsT, OutputT]:
         """See `AgentVersion.resume_stream`."""
 
         @asynccontextmanager
         async def start() -> AsyncGenerator[OpenTurn]:
             request = await self._resumption(version, answers, by, reason, deps, usage_limits)
+            request = replace(request, run_id=run_id or new_id(), head_id=version.id if moves_head else None)
             async with open_turn(self, request) as turn:
                 yield turn
 
@@ -242,6 +250,13 @@ class Workbench(Generic[DepsT, OutputT]):
         approvals = await _answers.fresh_approvals(self.store, record, child.id)
         await self.store.commit(Commit(versions=[child], approvals=approvals))
         return await self.handle(await self.store.version(child.id), version.backend)
+
+    async def upload(
+        self, version: AgentVersion[DepsT, OutputT], name: str, data: bytes, *, moves_head: bool
+    ) -> AgentVersion[DepsT, OutputT]:
+        """See `AgentVersion.upload`."""
+        child = await with_upload(self, version.record, version.backend, name, data, moves_head=moves_head)
+        return await self.handle(child, version.backend)
 
     async def diff(self, before: AgentVersion[DepsT, OutputT], after: AgentVersion[DepsT, OutputT]) -> VersionDiff:
         """See `AgentVersion.diff`."""
