@@ -1,0 +1,77 @@
+"""What a secret looks like: the names under which people keep them, and the shapes that providers give them. A table.
+
+The shapes are those that providers publish, and that scanners of repositories such as gitleaks know. They are in the
+syntax of RE2 and on bytes. No expression may begin to match again within what it has looked at in vain: then matching
+all of a text is linear too, not only finding one.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Shape(NamedTuple):
+    """What one kind of secret looks like in a text."""
+
+    kind: str
+    """What stands in its place: `[redacted: kind]`."""
+    expression: str
+    """In the syntax of RE2; the group `secret` is what goes, if there is one, else all of it."""
+    is_random: bool = False
+    """Whether it needs a digit or a capital letter too, since words could look the same."""
+
+
+SECRET_NAMES: Final = (
+    'password', 'passwords', 'passwd', 'passphrase', 'pwd', 'secret', 'secrets', 'credential', 'credentials',
+    'authorization', 'auth', 'cookie', 'cookies', 'jwt', 'bearer', 'token',
+    'api key', 'apikey', 'access key', 'account key', 'private key', 'secret key', 'signing key', 'encryption key',
+    'connection string',
+)  # fmt: skip
+"""Names, in words: a key of which one is the end is one of a secret, and of which one but the last is a part."""
+
+COUNTED_NAME: Final = 'token'
+"""A name only where it ends a key, and of which a number is never a secret: it counts them."""
+
+_START = r'(?:\b|\\[nrt])'
+"""Where a key may begin: also after an escaped line break, whose letter would be one with it."""
+
+_NAME = (
+    r'(?:pass(?:word|wd|phrase)|secret|(?:api|access|account|private|secret|signing|encryption)[_-]?key'
+    r'|(?:[_-]|access|auth|refresh|api|id)token|authorization|x-goog-api-key|x-api-key)'
+)
+"""The names as they stand in a text that is no JSON: in variables, headers and forms."""
+
+SHAPES: Final = (
+    Shape(
+        'private key',
+        r'-----BEGIN[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\s|\\[nr])*'
+        r'(?:[A-Za-z-]{1,30}: [^\n\\]{0,200}(?:\r?\n|\\r|\\n)+)*[A-Za-z0-9+/=\s\\]*'
+        r'(?:-----END[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?',
+    ),
+    Shape('anthropic key', _START + r'(?P<secret>sk-ant-[A-Za-z0-9_-]{16,})'),
+    Shape('api key', _START + r'(?P<secret>sk-[A-Za-z0-9_-]{16,})', is_random=True),
+    Shape('api key', _START + r'(?P<secret>(?:gsk_|xai-|pplx-|hf_|r8_|npm_|pypi-|dop_v1_|pylf_v1_)[A-Za-z0-9_-]{24,})'),
+    Shape('api key', _START + r'(?P<secret>SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})'),
+    Shape('api key', _START + r'(?P<secret>pd_[A-Za-z0-9-]{4,}_[A-Za-z0-9_-]{20,})'),
+    Shape('aws key', _START + r'(?P<secret>(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16})\b'),
+    Shape('github token', _START + r'(?P<secret>gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})'),
+    Shape('gitlab token', _START + r'(?P<secret>gl[a-z]{2,5}-[A-Za-z0-9_-]{20,})', is_random=True),
+    Shape('slack token', _START + r'(?P<secret>xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,})'),
+    Shape('slack webhook', r'hooks\.slack\.com/(?:services|workflows)/(?P<secret>[A-Za-z0-9/_-]{20,})'),
+    Shape('google key', _START + r'(?P<secret>AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,})'),
+    Shape('stripe key', _START + r'(?P<secret>(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9]{20,})'),
+    Shape('jwt', _START + r'(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)'),
+    Shape('authorization', r'(?i)\bauthorization["\']?\s{0,4}[:=]\s{0,4}["\']?(?P<secret>(?:basic|digest|token|bearer)\s{1,4}[^\s"\'\[]{4,})'),
+    Shape('authorization', r'(?i)\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})', is_random=True),
+    Shape('cookie', r'(?i)\bcookie["\']?: {0,4}(?P<secret>[^\s\["\'][^\r\n"\'\\]{3,})'),
+    Shape('password', r'[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s/:@"\'\\]{0,100}:(?P<secret>[^\s/"\'\\\[]{1,256})@'),
+    Shape(
+        'signature',
+        r'(?i)[?&](?:(?:x-amz-|x-goog-)?(?:signature|security-token)|sig|key|token)=(?P<secret>[^\s&"\'#\\\[]{8,})',
+        is_random=True,
+    ),
+    Shape('secret', rf'(?i){_NAME}=(?P<secret>[^\s"\'`;&,\\\[({{<$][^\s"\'`;&,\\)]{{4,}})'),
+    Shape('secret', rf'(?i){_NAME}\\?["\']?\s{{0,4}}[:=]\s{{0,4}}\\?["\'](?P<secret>[^\s"\'\\\[][^"\'\r\n\\]{{2,}})'),
+    Shape('secret', r'(?i)\b(?:x-goog-api-key|x-api-key): {0,4}(?P<secret>[^\s"\'\\\[]{4,})'),
+)  # fmt: skip
+"""What secrets look like, in the order in which they are looked for: the narrower kind first."""

@@ -1,0 +1,240 @@
+"""Secrets by name and by shape, in linear time, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from pydantic_deep.audit import Redactor, redact
+
+RANDOM = 'Zm9vYmFyQmF6MTIzNDU2Nzg5MGFiY2RlZg'
+"""Letters and digits that a provider could have drawn."""
+
+PEM = '-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIEow/IBA+\nAAKC==\n-----END RSA PRIVATE KEY-----'
+
+SHAPED: Mapping[str, tuple[str, str]] = {
+    'anthropic': (f'sk-ant-api03-{RANDOM}', 'anthropic key'),
+    'openai': (f'sk-proj-{RANDOM}', 'api key'),
+    'groq': (f'gsk_{RANDOM}', 'api key'),
+    'hugging face': (f'hf_{RANDOM}', 'api key'),
+    'sendgrid': (f'SG.{RANDOM}.{RANDOM}', 'api key'),
+    'our server': (f'pd_0198-aa_{RANDOM}', 'api key'),
+    'aws': ('AKIAIOSFODNN7EXAMPLE', 'aws key'),
+    'github': (f'ghp_{RANDOM}', 'github token'),
+    'github, fine-grained': (f'github_pat_{RANDOM}', 'github token'),
+    'gitlab': ('glpat-Zm9vYmFyQmF6MTIzNDU2', 'gitlab token'),
+    'slack': ('xoxb-123456789012-abcdefABCDEF', 'slack token'),
+    'google': ('AIzaSyD-1234567890abcdefghijklmnopqrstu', 'google key'),
+    'google, oauth': (f'ya29.{RANDOM}', 'google key'),
+    'stripe': ('sk_live_1234567890abcdef', 'stripe key'),
+    'jwt': ('eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w', 'jwt'),
+    'private key': (PEM, 'private key'),
+    'private key, cut': (PEM[:70], 'private key'),
+}
+
+BESIDE: Mapping[str, tuple[str, str, str]] = {
+    'slack webhook': ('https://hooks.slack.com/services/', 'T0000/B0000/XXXXXXXXXXXX', ''),
+    'basic': ('Authorization: ', 'Basic dXNlcjpwYXNzd29yZA==', '\n'),
+    'bearer': ('Bearer ', RANDOM, ''),
+    'cookie': ('Set-Cookie: ', 'id=a3fWa; Secure', '\r\n'),
+    'url': ('postgres://me:', 'p@ss:word', '@host/db'),
+    'signed url': ('https://bucket/file?a=1&X-Amz-Signature=', '5f0c2b7e9a', '&b=2'),
+    'google api': ('/v1beta/models?key=', 'abcdefgh1', ''),
+    'environment': ('export AWS_SECRET_ACCESS_KEY=', 'wJalrXUtnFEMI/K7MDENG', ' X=1'),
+    'a word': ('DB_PASSWORD=', 'correcthorse', ' X=1'),
+    'assignment': ("client_secret = '", 'not a word', "'"),
+    'json in a text': ('curl -d \'{"user": "me", "password": "', 'not-a-word', '"}\''),
+    'json in json': ('said "{\\"api_key\\": \\"', 'not-a-word', '\\"}"'),
+    'header': ('x-api-key: ', 'not-a-word', ''),
+}
+
+PLAIN = (
+    'task-management-and-deployment, risk-of-something-very-long',
+    'the class sk-circle-fade-dot-animation',
+    'password = get_password()',
+    'What is my password? The secret is patience: token by token.',
+    'def f(token: str, max_tokens=100, api_key=None) -> str: ...',
+    'Bearer authentication-of-the-users is a scheme.',
+    'API_KEY=$API_KEY PASSWORD={password} SECRET=<secret>',
+    'https://example.com:8080/path?query=1&key=name',
+    '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----',
+    'see https://example.com/@user/12:30 and mail me@example.com',
+    '\ud800 is no character',
+)
+
+
+@pytest.mark.parametrize('name', SHAPED)
+@pytest.mark.parametrize('around', ['{}', 'my key is {}, keep it', 'line\\n{}', '{{"output": "{}"}}'])
+def test_keys_of_providers_are_found_by_their_shape(name: str, around: str) -> None:
+    secret, kind = SHAPED[name]
+
+    assert redact(around.format(secret)) == around.format(f'[redacted: {kind}]')
+
+
+@pytest.mark.parametrize('name', BESIDE)
+def test_only_the_secret_goes_of_what_stands_beside_it(name: str) -> None:
+    before, secret, after = BESIDE[name]
+
+    found = redact(before + secret + after)
+
+    assert found.startswith(before + '[redacted: ')
+    assert found.endswith(']' + after)
+
+
+@pytest.mark.parametrize('text', PLAIN)
+def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_a_lone_surrogate_hides_nothing() -> None:
+    assert redact(f'\ud800 ghp_{RANDOM} ü') == '\ud800 [redacted: github token] ü'
+
+
+@pytest.mark.parametrize(
+    'key',
+    ['password', 'dbPassword', 'API_KEY', 'x-api-key', 'apiKey', 'Authorization', 'clientSecret', 'access_token',
+     'secret_access_key', 'Set-Cookie', 'privateKey', 'credentials', 'auth'],
+)  # fmt: skip
+def test_values_go_by_the_names_of_their_keys_at_any_depth(key: str) -> None:
+    found = redact({'a': [{'b': {key: {'c': 'x'}}}], key: 'y'})
+
+    assert json.dumps(found).count('[redacted: ') == 2
+    assert '"x"' not in json.dumps(found)
+
+
+def test_counts_of_tokens_are_no_secrets() -> None:
+    """Numbers such as `max_tokens` are not redacted by the word `token`."""
+    counts: JsonValue = {
+        'max_tokens': 5,
+        'input_tokens': 7,
+        'token_count': 3,
+        'token': 9,
+        'tokenizer': 'o200k',
+        'token_type': 'bearer',
+    }
+
+    assert redact(counts) == counts
+
+
+def test_what_is_not_there_is_told_as_it_is() -> None:
+    empty: JsonValue = {'password': None, 'api_key': '', 'has_secret': True, 'credentials': [], 'author': 'me'}
+
+    assert redact(empty) == empty
+
+
+def test_numbers_are_secret_by_any_other_name() -> None:
+    assert redact({'password': 1234}) == {'password': '[redacted: password]'}
+
+
+def test_arguments_that_are_a_text_of_json_are_looked_into() -> None:
+    arguments = json.dumps({'path': '/a', 'headers': {'authorization': 'abc'}})
+
+    assert json.loads(redact(arguments)) == {'path': '/a', 'headers': {'authorization': '[redacted: authorization]'}}
+
+
+def test_escapes_hide_nothing_in_a_text_of_json() -> None:
+    assert json.loads(redact(r'{"\u0070assword": "a", "b": "\u0067hp_' + RANDOM + '"}')) == {
+        'password': '[redacted: password]',
+        'b': '[redacted: github token]',
+    }
+
+
+def test_a_name_that_comes_twice_hides_nothing() -> None:
+    assert 'hunter' not in redact('{"password": "hunter22", "password": null}')
+
+
+def test_a_text_of_json_without_secrets_stays_byte_for_byte() -> None:
+    text = '{ "a":1.0,\n"b" : "\\u00e9"}'
+
+    assert redact(text) == text
+
+
+def test_keys_are_texts_too() -> None:
+    assert redact({f'ghp_{RANDOM}': 1}) == {'[redacted: github token]': 1}
+
+
+def test_media_stay_as_they_are() -> None:
+    media: JsonValue = {'kind': 'binary', 'data': 'AKIAIOSFODNN7EXAMPLE', 'media_type': 'image/png'}
+
+    assert redact({'content': media}) == {'content': media}
+
+
+def test_the_value_itself_is_not_changed() -> None:
+    value: dict[str, Any] = {'a': {'password': 'x'}, 'b': [f'ghp_{RANDOM}']}
+    before = json.dumps(value)
+
+    redact(value)
+
+    assert json.dumps(value) == before
+
+
+def test_what_lies_too_deep_goes_as_a_whole() -> None:
+    deep: JsonValue = 'hunter2'
+    for _ in range(200):
+        deep = [deep]
+
+    assert 'hunter2' not in json.dumps(redact(deep))
+
+
+@pytest.mark.parametrize('opening', ['[', '{"a":'])
+def test_a_text_that_no_parser_takes_is_scanned(opening: str) -> None:
+    assert redact(opening * 100_000 + f'ghp_{RANDOM}') == opening * 100_000 + '[redacted: github token]'
+
+
+def test_names_and_patterns_of_ones_own_are_found_too() -> None:
+    mine = Redactor(names=['card number'], patterns={'acme key': r'acme_(\d{4})+'})
+
+    assert mine({'cardNumber': 4, 'card_number_of_me': 'x', 'a': 'an acme_12345678!', 'password': 'x'}) == {
+        'cardNumber': '[redacted: card number]',
+        'card_number_of_me': '[redacted: card number]',
+        'a': 'an [redacted: acme key]!',
+        'password': '[redacted: password]',
+    }
+
+
+def test_a_pattern_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"'\(' is no expression of RE2"):
+        Redactor(patterns={'x': '('})
+
+
+@pytest.mark.parametrize('name', [*SHAPED, *BESIDE])
+def test_what_is_redacted_is_not_redacted_again(name: str) -> None:
+    text = SHAPED[name][0] if name in SHAPED else ''.join(BESIDE[name])
+    once = redact({'a': text, 'password': text, 'b': json.dumps({'token': text})})
+
+    assert redact(once) == once
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_any_value_is_redacted_once_and_for_all(value: JsonValue) -> None:
+    once = redact(value)
+
+    assert redact(once) == once
+
+
+def test_secrets_that_are_encoded_are_not_found() -> None:
+    """A limit that is known: nobody decodes base64 to look into it."""
+    encoded = base64.b64encode(b'the password is hunter2').decode()
+
+    assert redact(encoded) == encoded
+
+
+@pytest.mark.parametrize(
+    'seed',
+    ['AKIAIOSFODNN7EXAMPLE ', 'eyJ-AKIAIOSFODNN7EXAMPLE ', 'eyJaaaaaaaa.', '-----BEGIN PRIVATE KEY-----', 'sk-ant-',
+     'password="', 'password=', '://a:', 'cookie: ', '-----BEGIN PRIVATE KEY-----a: ', '?key=', '{"a":'],
+)  # fmt: skip
+def test_hostile_texts_do_not_stall(seed: str) -> None:
+    """A million characters each, which a quadratic scan would look at for hours."""
+    assert isinstance(redact(seed * (1_000_000 // len(seed))), str)
