@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Awaitable, Callable, Sequence
-from typing import cast
+from collections.abc import Sequence
 
-from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
 from pydantic_deep.store import MessageRecord, NewAsset, Store, VersionRecord
-from pydantic_deep_backends import digest_of
-
-_BINARY = b'"kind":"binary"'
-"""What the JSON of a message has in it if there may be media in it."""
-
-_REFERENCE = 'asset:'
-"""What stands before a digest in the place of base64, which has no colon."""
-
-_LITERAL = 'literal:'
-"""What stands before data that is no base64, because it only looks like media, and would be taken for a reference."""
-
-ReadAsset = Callable[[str], Awaitable[bytes]]
-"""Returns the contents of an asset by its digest."""
+from pydantic_deep.store._media import ReadAsset, externalize_media, inline_media
 
 
 def encode_message(message: ModelMessage) -> tuple[bytes, list[NewAsset]]:
     """Return a message as JSON, and the media that it refers to by digest."""
-    body = ModelMessagesTypeAdapter.dump_json([message])[1:-1]
-    if _BINARY not in body:
-        return body, []
-    assets: list[NewAsset] = []
-    document = _map_media(json.loads(body), lambda media: _externalize(media, assets))
-    return json.dumps(document, ensure_ascii=False, separators=(',', ':')).encode(), assets
+    return externalize_media(ModelMessagesTypeAdapter.dump_json([message])[1:-1])
 
 
 async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsset) -> list[ModelMessage]:
@@ -42,9 +21,7 @@ async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsse
     Raises:
         AssetNotFoundError: Media are gone.
     """
-    bodies = [
-        await _with_media(record.body, read_asset) if _BINARY in record.body else record.body for record in records
-    ]
+    bodies = [await inline_media(record.body, read_asset) for record in records]
     return ModelMessagesTypeAdapter.validate_json(b'[%b]' % b','.join(bodies))
 
 
@@ -56,59 +33,3 @@ async def load_history(store: Store, record: VersionRecord) -> tuple[list[ModelM
 
     records = await store.messages(record.branch_id, record.message_count)
     return await decode_messages(records, read), [each.id for each in records]
-
-
-def _externalize(media: dict[str, JsonValue], assets: list[NewAsset]) -> dict[str, JsonValue]:
-    text = cast('str', media['data'])
-    data = _decode(text)
-    if data is None:  # the result of a tool may have any shape
-        return {**media, 'data': _LITERAL + text} if text.startswith((_REFERENCE, _LITERAL)) else media
-    media_type = media.get('media_type')
-    asset = NewAsset(digest=digest_of(data), data=data)
-    if isinstance(media_type, str):
-        asset = NewAsset(digest=asset.digest, data=data, media_type=media_type)
-    assets.append(asset)
-    return {**media, 'data': _REFERENCE + asset.digest}
-
-
-def _decode(text: str) -> bytes | None:
-    """Return the bytes of base64; `None` for what is no base64, or would not be the same text again."""
-    try:
-        data = base64.urlsafe_b64decode(text)
-    except ValueError:
-        return None
-    return data if base64.urlsafe_b64encode(data).decode() == text else None
-
-
-async def _with_media(body: bytes, read_asset: ReadAsset) -> bytes:
-    document: JsonValue = json.loads(body)
-    wanted: set[str] = set()
-
-    def note(media: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        data = cast('str', media['data'])
-        if data.startswith(_REFERENCE):
-            wanted.add(data)
-        return media
-
-    _map_media(document, note)
-    data_by_reference = {
-        reference: base64.urlsafe_b64encode(await read_asset(reference.removeprefix(_REFERENCE))).decode()
-        for reference in sorted(wanted)
-    }
-
-    def inline(media: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        data = cast('str', media['data'])
-        return {**media, 'data': data_by_reference.get(data, data.removeprefix(_LITERAL))}
-
-    return json.dumps(_map_media(document, inline), ensure_ascii=False, separators=(',', ':')).encode()
-
-
-def _map_media(value: JsonValue, change: Callable[[dict[str, JsonValue]], dict[str, JsonValue]]) -> JsonValue:
-    """Return a value with each binary content in it changed; nothing else is."""
-    if isinstance(value, list):
-        return [_map_media(item, change) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get('kind') == 'binary' and isinstance(value.get('data'), str):
-        return cast('JsonValue', change(value))
-    return {key: _map_media(item, change) for key, item in value.items()}
