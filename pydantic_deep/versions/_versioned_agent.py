@@ -72,6 +72,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """Where versions live."""
         self.approval_timeout_seconds = approval_timeout_seconds
         """After how long what waits counts as denied."""
+        self._make_deps = make_deps
         self._bench = Workbench(agent, store, make_deps=make_deps, approval_timeout_seconds=approval_timeout_seconds)
 
     def __repr__(self) -> str:
@@ -81,6 +82,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
     def name(self) -> str:
         """The name of the agent."""
         return self.agent.name or 'agent'
+
+    def with_agent(self, agent: AbstractAgent[DepsT, OutputT]) -> VersionedAgent[DepsT, OutputT]:
+        """Return one with the same store, deps and timeout for another agent, such as a wrapper around this one's."""
+        return VersionedAgent(
+            agent, self.store, make_deps=self._make_deps, approval_timeout_seconds=self.approval_timeout_seconds
+        )
 
     async def create(
         self,
