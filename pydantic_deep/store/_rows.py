@@ -88,18 +88,24 @@ def versions_from(
         assets: The digest.
         nodes: The digest.
     """
-    unpack = _keys.unpack_id
-    return tuple(
-        VersionRecord._make(
-            (
-                *(unpack(row[0]), row[1], row[2] and unpack(row[2]), row[3] and unpack(row[3])),
-                *(row[4] and unpack(row[4]), row[5], row[6], *branches[row[7]], row[8], row[9] and unpack(row[9])),
-                *(*configs[row[10]][:-1], text_from(row[11]), row[12] and text_from(row[12])),
-                *(*assets[row[13]], *assets[row[14]], *nodes[row[15]], configs[row[10]][-1], row[16]),
+    make, unpack, text = VersionRecord._make, _keys.unpack_id, text_from
+    found: list[VersionRecord] = []
+    for row in rows:
+        id, number, parent, cloned, merged, kind, state, branch, count, run, config, usage, output, *more = row
+        conversation_id, branch_id, branch_name = branches[branch]
+        agent_name, name, metadata, model, settings, backend = configs[config]
+        found.append(
+            make(
+                (
+                    *(unpack(id), number, parent and unpack(parent), cloned and unpack(cloned)),
+                    *(merged and unpack(merged), kind, state, conversation_id, branch_id, branch_name, count),
+                    *(run and unpack(run), agent_name, name, metadata, model, settings, text(usage)),
+                    *(output and text(output), assets[more[0]][0], assets[more[1]][0], nodes[more[2]][0], backend),
+                    more[3],
+                ),
             )
         )
-        for row in rows
-    )
+    return tuple(found)
 
 
 SELECT_BRANCH: Final = (

@@ -6,8 +6,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
-from operator import is_
 from typing import cast
 
 from pydantic import JsonValue
@@ -18,6 +16,8 @@ from pydantic_deep._canonical import canonical_message, canonical_request, canon
 from pydantic_deep._prices import price_of
 from pydantic_deep.store import NewAsset, RequestRecord
 from pydantic_deep_backends import digest_of
+
+from ._merged import identical
 
 
 @dataclass(kw_only=True)
@@ -75,7 +75,7 @@ class RequestLog:
         }
 
     def _digest(self, messages: Sequence[ModelMessage]) -> str:
-        same = sum(1 for _ in takewhile(bool, map(is_, self._messages, messages)))
+        same = identical(self._messages, messages)
         del self._chain[same + 1 :]
         for message in messages[same:]:
             self._chain.append(digest([self._chain[-1], cast('JsonValue', canonical_message(message))]))
