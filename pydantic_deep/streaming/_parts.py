@@ -31,6 +31,7 @@ from ._events import (
     ToolCallEvent,
     ToolResultEvent,
 )
+from ._json import render_json
 
 TASK = 'task'
 """The tool that delegates, of the subagents room."""
@@ -55,7 +56,7 @@ class _Plan(BaseModel):
 
 def args_text(args: object) -> str:
     """Return the arguments of a call as the model wrote them: its own text, or the JSON of what it gave as an object."""
-    return args if isinstance(args, str) and args else to_json(args or {}).decode()
+    return args if isinstance(args, str) and args else render_json(args or {})
 
 
 def escaped_id(tool_call_id: str) -> str:

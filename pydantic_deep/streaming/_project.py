@@ -1,0 +1,160 @@
+"""What a run has told, made again from its messages alone: pure. Nothing that only lives, such as a retry, is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import (
+    BaseToolReturnPart,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+
+from ._events import EndEvent, ErrorEvent, RunStatus, StartEvent, StreamEvent, TextEvent, UsageEvent
+from ._parts import (
+    TASK,
+    approval_events,
+    call_event,
+    change_events,
+    finish_reason_of,
+    output_text,
+    result_event,
+    thinking_events,
+    thread_of,
+)
+
+
+def project_messages(
+    messages: Sequence[ModelMessage],
+    *,
+    since: int = 0,
+    start: StartEvent | None = None,
+    status: RunStatus | None = None,
+    output: object = None,
+    error: ErrorEvent | None = None,
+    version_id: str | None = None,
+    working_dir: str = '/',
+) -> list[StreamEvent]:
+    """Return what a run has told: a text, a call, a result as one event each, usage after each response.
+
+    What subagents did is not in these messages; what they used is, with the result of their task.
+
+    Args:
+        messages: A history with the messages of the run at its end.
+        since: How many of them were there before the run.
+        start: What the run began with; by default nothing is known of it.
+        status: What became of the run; `None` while it goes on, and then no end is told.
+        output: What it returned: an answer, or calls that wait.
+        error: What was told of its failure.
+        version_id: The version that it ended with.
+        working_dir: The directory that relative paths of tool calls start from.
+    """
+    projection = _Projection(messages, working_dir)
+    told: list[StreamEvent] = [start or StartEvent(), *projection.answered_before(since)]
+    for message in messages[since:]:
+        told += (
+            projection.of_response(message) if isinstance(message, ModelResponse) else projection.of_request(message)
+        )
+    if status is None:
+        return told
+    told += [*approval_events(output), *([] if error is None else [error])]
+    last = next((each for each in reversed(messages) if isinstance(each, ModelResponse)), None)
+    has_ended_well = status in ('complete', 'awaiting_approval')
+    reason = finish_reason_of(last, is_waiting=isinstance(output, DeferredToolRequests)) if has_ended_well else 'error'
+    end = EndEvent(finish_reason=reason, status=status, version_id=version_id, output=output_text(output))
+    return [*told, end]
+
+
+class _Projection:
+    """The state between messages: calls by their ids, and the usage so far."""
+
+    def __init__(self, messages: Sequence[ModelMessage], working_dir: str) -> None:
+        self._messages = messages
+        self._working_dir = working_dir
+        self._calls: dict[str, ToolCallPart] = {}
+        self._usage = UsageEvent()
+        self._thread_by_call = {
+            part.tool_call_id: thread_of(part)
+            for message in messages
+            if isinstance(message, ModelRequest)
+            for part in message.parts
+            if isinstance(part, ToolReturnPart) and part.tool_name == TASK
+        }
+
+    def answered_before(self, since: int) -> list[StreamEvent]:
+        """Return the calls that had waited, and that the run began with."""
+        if not 0 < since < len(self._messages):
+            return []
+        waiting, first = self._messages[since - 1], self._messages[since]
+        if not isinstance(waiting, ModelResponse) or not isinstance(first, ModelRequest):
+            return []
+        answered = {part.tool_call_id for part in first.parts if isinstance(part, ToolReturnPart)}
+        calls = [part for part in waiting.parts if isinstance(part, ToolCallPart) and part.tool_call_id in answered]
+        return [self._call(part) for part in calls]
+
+    def of_response(self, response: ModelResponse) -> list[StreamEvent]:
+        """Return what a response tells: its texts, its usage, its calls."""
+        told: list[StreamEvent] = []
+        for part in response.parts:
+            match part:
+                case TextPart(content=text) if text:
+                    told.append(TextEvent(text=text))
+                case ThinkingPart():
+                    told += thinking_events(part)
+                case NativeToolCallPart():
+                    told.append(call_event(part))
+                case NativeToolReturnPart():
+                    told.append(result_event(part))
+                case _:
+                    pass
+        used = response.usage
+        self._count(
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cache_read_tokens=used.cache_read_tokens,
+            cache_write_tokens=used.cache_write_tokens,
+            requests=1,
+        )
+        calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        return [*told, self._usage, *(self._call(part, index) for index, part in enumerate(calls))]
+
+    def of_request(self, request: ModelRequest) -> list[StreamEvent]:
+        """Return what a request tells: the results in it, and what they changed."""
+        told: list[StreamEvent] = []
+        for part in request.parts:
+            if isinstance(part, ToolReturnPart):
+                told.append(result_event(part))
+                call = self._calls.pop(part.tool_call_id, None)
+                if call is not None and part.outcome == 'success':
+                    told += change_events(call, working_dir=self._working_dir)
+                self._count(**_usage_below(part))
+        return told
+
+    def _call(self, part: ToolCallPart, index: int | None = None) -> StreamEvent:
+        self._calls[part.tool_call_id] = part
+        return call_event(part, index=index, thread_id=self._thread_by_call.get(part.tool_call_id))
+
+    def _count(self, **used: int) -> None:
+        """Count what was used; it is told with the next response."""
+        fields = ('input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens', 'requests')
+        self._usage = UsageEvent(**{name: getattr(self._usage, name) + used.get(name, 0) for name in fields})
+
+
+def _usage_below(part: BaseToolReturnPart) -> dict[str, int]:
+    """Return what a subagent used, which the result of its task carries."""
+    metadata: object = part.metadata
+    if thread_of(part) is None or not isinstance(metadata, dict):
+        return {}
+    usage = cast('dict[str, object]', metadata).get('usage')
+    if not isinstance(usage, Mapping):
+        return {}
+    return {name: n for name, n in cast('Mapping[str, object]', usage).items() if isinstance(n, int)}
