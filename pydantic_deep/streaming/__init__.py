@@ -1,5 +1,9 @@
 """Streams: what a run says as it goes, and what providers say, in one form; from and to server-sent events."""
 
+from ._answer import APPROVAL_REQUIRED, AnswerEncoder
+from ._encode_anthropic import AnthropicEncoder, anthropic_error, anthropic_message
+from ._encode_google import GoogleEncoder, google_error, google_response
+from ._encode_openai import OpenaiEncoder, openai_completion, openai_error
 from ._events import (
     STREAM_EVENTS,
     Approval,
@@ -23,12 +27,23 @@ from ._events import (
     ToolResultEvent,
     UsageEvent,
 )
+from ._failures import describe_failure
 from ._frames import FrameReader, FrameTooLargeError, render_frame
+from ._json import render_event
+from ._lines import NOTICE, EventEncoder, iter_lines
+from ._project import project_messages
 from ._protocol import Decoder, Encoder, Frame
 from ._run_events import RunEvents, stream_events
+from ._session_id import current_session_id, session_scope
+from ._stream import AgentStream, stream_agent
 
 __all__ = (
+    'APPROVAL_REQUIRED',
+    'NOTICE',
     'STREAM_EVENTS',
+    'AgentStream',
+    'AnswerEncoder',
+    'AnthropicEncoder',
     'Approval',
     'ApprovalPreview',
     'ApprovalRequiredEvent',
@@ -36,12 +51,15 @@ __all__ = (
     'Encoder',
     'EndEvent',
     'ErrorEvent',
+    'EventEncoder',
     'FileEvent',
     'FinishReason',
     'Frame',
     'FrameReader',
     'FrameTooLargeError',
+    'GoogleEncoder',
     'NoticeEvent',
+    'OpenaiEncoder',
     'Outcome',
     'RunEvents',
     'RunStatus',
@@ -55,6 +73,19 @@ __all__ = (
     'ToolCallEvent',
     'ToolResultEvent',
     'UsageEvent',
+    'anthropic_error',
+    'anthropic_message',
+    'current_session_id',
+    'describe_failure',
+    'google_error',
+    'google_response',
+    'iter_lines',
+    'openai_completion',
+    'openai_error',
+    'project_messages',
+    'render_event',
     'render_frame',
+    'session_scope',
+    'stream_agent',
     'stream_events',
 )

@@ -1,0 +1,310 @@
+"""What clients of a provider's API are told of a stream: an answer, and calls that are theirs to answer.
+
+What the tools of a run do is hidden from them. A call that waits for a person is told as a call of `approval_required`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+from pydantic_core import from_json
+
+from ._events import (
+    Approval,
+    ApprovalRequiredEvent,
+    EndEvent,
+    ErrorEvent,
+    FinishReason,
+    StartEvent,
+    StatusEvent,
+    StreamEvent,
+    TextEvent,
+    ThinkingEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    UsageEvent,
+)
+from ._json import render_json
+from ._lines import BROKEN_OFF
+from ._protocol import Frame
+
+APPROVAL_REQUIRED = 'approval_required'
+"""The name of the call by which a client is asked for an approval."""
+
+VOID_NOTICE = '\n\n[What stands above is void: the answer begins anew.]\n\n'
+"""What follows words that do not count: no provider's format can take words back."""
+
+_APART = '\n\n'
+"""What parts paragraphs."""
+
+INTERRUPTED = ErrorEvent(
+    kind='interrupted', message='The run ended before its answer. What was done stays done.', status=500
+)
+"""What is told of an end that is no good one, and that no error came before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A call that the client answers."""
+
+    id: str
+    name: str
+    args: str
+    """The arguments, JSON unless the model made a mistake."""
+
+    @property
+    def args_object(self) -> dict[str, JsonValue]:
+        """The arguments as an object; those that are none stand under `INVALID_JSON`, as pydantic-ai has them."""
+        try:
+            args: JsonValue = from_json(self.args or '{}')
+        except ValueError:
+            args = None
+        return args if isinstance(args, dict) else {'INVALID_JSON': self.args}
+
+
+def approval_call(approval: Approval) -> Call:
+    """Return the call by which a client is asked for an approval."""
+    preview = approval.preview
+    args: dict[str, JsonValue] = {
+        'approval_id': approval.id,
+        'tool': approval.tool,
+        'arguments': approval.args,
+        'preview': None if preview is None else {'kind': preview.kind, 'text': preview.text},
+        'path': [*approval.path],
+    }
+    return Call(id=approval.id, name=APPROVAL_REQUIRED, args=render_json(args))
+
+
+class AnswerText:
+    """The text of an answer, piece by piece: texts between calls are paragraphs of their own."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._now: list[str] = []
+        self._before = ''
+        self._is_apart = False
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return ''.join(self._pieces)
+
+    def add(self, text: str) -> str:
+        """Add a piece, and return it with what parts it from what stands before."""
+        piece = _APART + text if self._is_apart else text
+        self._is_apart = False
+        self._now.append(text)
+        self._pieces.append(piece)
+        return piece
+
+    def part(self) -> None:
+        """Begin a new paragraph with the next piece: a call ended."""
+        if self._now:
+            self._before = ''.join(self._now)
+            self._now.clear()
+        self._is_apart = bool(self._pieces)
+
+    def void(self, text: str) -> None:
+        """Take back the end of what was said."""
+        kept = self.text.removesuffix(text).removesuffix(_APART)
+        self._pieces = [kept] if kept else []
+        self._now.clear()
+        self._is_apart = bool(kept)
+
+    def mark_void(self) -> str:
+        """Say that what was said is void, and return the words for that."""
+        self._now.clear()
+        self._is_apart = False
+        self._pieces.append(VOID_NOTICE)
+        return VOID_NOTICE
+
+    def rest_of(self, output: str | None) -> str:
+        """Return the output of a run if nobody was told it yet: a structured one is no text of the model."""
+        return '' if not output or self._now or output == self._before else output
+
+
+class AnswerEncoder(ABC):
+    """An `Encoder` for clients of one provider's API: says what of a stream they are told; how is up to subclasses."""
+
+    def __init__(self, *, tool_calls: bool = False, thinking: bool = False) -> None:
+        """Begin a stream.
+
+        Args:
+            tool_calls: Whether calls are told, because the client answers them: those of a provider's stream that is
+                passed on. Those of a run are answered here.
+            thinking: Whether it is told what the model thinks, where the format can say it.
+        """
+        self._tool_calls = tool_calls
+        self._thinking = thinking
+        self._answer = AnswerText()
+        self._usage = UsageEvent()
+        self._has_begun = False
+        self._has_calls = False
+        self._end: EndEvent | None = None
+        self._has_failed = False
+
+    @property
+    def text(self) -> str:
+        """The text of the answer as the client has it so far."""
+        return self._answer.text
+
+    def encode(self, event: StreamEvent) -> Sequence[Frame]:
+        """Return the frames of an event; none after the end or an error."""
+        if self._end is not None or self._has_failed:
+            return []
+        match event:
+            case StartEvent() if not self._has_begun:
+                return self._begin(event)
+            case TextEvent(text=text, path=[]):
+                return self._say(self._answer.add(text))
+            case ThinkingEvent(path=[]) if self._thinking:
+                return [*self._begun(), *self._think(event)]
+            case ToolCallEvent(path=[]) if self._tool_calls:
+                return self._call(Call(id=event.id, name=event.name, args=event.args))
+            case ToolResultEvent(path=[]):
+                self._answer.part()
+                return []
+            case StatusEvent(path=[], void_text=void) if void:
+                return self._say(self._answer.mark_void())
+            case ApprovalRequiredEvent(approvals=approvals):
+                return [frame for each in approvals for frame in self._call(approval_call(each))]
+            case UsageEvent():
+                self._usage = event
+                return []
+            case ErrorEvent():
+                return self._fail(event)
+            case EndEvent():
+                return self._finish_with(event)
+            case _:
+                return []
+
+    def finish(self) -> Sequence[Frame]:
+        """Return what closes the stream; an error if there was no end."""
+        if self._has_failed:
+            return []
+        return self._fail(BROKEN_OFF) if self._end is None else self._close_frames()
+
+    def _begin(self, start: StartEvent) -> list[Frame]:
+        self._has_begun = True
+        return self._start_frames(start)
+
+    def _begun(self) -> list[Frame]:
+        return [] if self._has_begun else self._begin(StartEvent())
+
+    def _say(self, text: str) -> list[Frame]:
+        return [*self._begun(), *self._text_frames(text)]
+
+    def _call(self, call: Call) -> list[Frame]:
+        self._has_calls = True
+        return [*self._begun(), *self._call_frames(call)]
+
+    def _fail(self, error: ErrorEvent) -> list[Frame]:
+        self._has_failed = True
+        return self._error_frames(error)
+
+    def _finish_with(self, end: EndEvent) -> list[Frame]:
+        if end.finish_reason == 'error' or end.status in ('failed', 'interrupted'):
+            return self._fail(INTERRUPTED)
+        rest = self._answer.rest_of(end.output)
+        told = self._say(self._answer.add(rest)) if rest else self._begun()
+        self._end = end
+        return [*told, *self._end_frames('tool_call' if self._has_calls else end.finish_reason)]
+
+    def _think(self, event: ThinkingEvent) -> list[Frame]:
+        """Return the frames of a thought; by default none, because the format has none."""
+        return []
+
+    @abstractmethod
+    def _start_frames(self, start: StartEvent) -> list[Frame]: ...
+
+    @abstractmethod
+    def _text_frames(self, text: str) -> list[Frame]: ...
+
+    @abstractmethod
+    def _call_frames(self, call: Call) -> list[Frame]: ...
+
+    @abstractmethod
+    def _error_frames(self, error: ErrorEvent) -> list[Frame]: ...
+
+    @abstractmethod
+    def _end_frames(self, reason: FinishReason) -> list[Frame]: ...
+
+    def _close_frames(self) -> list[Frame]:
+        return []
+
+
+@dataclass(kw_only=True)
+class Answer:
+    """What a whole stream said, for an answer that is not streamed."""
+
+    id: str | None = None
+    model: str | None = None
+    text: str = ''
+    """The text, without what a retry has made void."""
+    thoughts: list[ThinkingEvent] = field(default_factory=list[ThinkingEvent])
+    """Whole thoughts."""
+    calls: list[Call] = field(default_factory=list[Call])
+    usage: UsageEvent = field(default_factory=UsageEvent)
+    finish_reason: FinishReason = 'stop'
+    error: ErrorEvent | None = None
+    """What failed; then the rest is not all of it."""
+
+
+def read_answer(events: Iterable[StreamEvent], *, tool_calls: bool = False) -> Answer:
+    """Return what a whole stream said.
+
+    Args:
+        events: All of its events.
+        tool_calls: As in `AnswerEncoder`.
+    """
+    answer, text, end = Answer(), AnswerText(), None
+    for event in events:
+        match event:
+            case StartEvent():
+                answer.id, answer.model = event.id, event.model
+            case TextEvent(path=[]):
+                text.add(event.text)
+            case ThinkingEvent(path=[]):
+                _add_thought(answer.thoughts, event)
+            case ToolCallEvent(path=[]) if tool_calls:
+                answer.calls.append(Call(id=event.id, name=event.name, args=event.args))
+            case ToolResultEvent(path=[]):
+                text.part()
+            case StatusEvent(path=[], void_text=void) if void:
+                text.void(void)
+            case ApprovalRequiredEvent():
+                answer.calls += [approval_call(each) for each in event.approvals]
+            case UsageEvent():
+                answer.usage = event
+            case ErrorEvent():
+                answer.error = answer.error or event
+            case EndEvent():
+                end = event
+            case _:
+                pass
+    _read_end(answer, text, end)
+    return answer
+
+
+def _read_end(answer: Answer, text: AnswerText, end: EndEvent | None) -> None:
+    if end is None:
+        answer.error = answer.error or BROKEN_OFF
+    elif end.finish_reason == 'error' or end.status in ('failed', 'interrupted'):
+        answer.error = answer.error or INTERRUPTED
+    else:
+        answer.finish_reason = 'tool_call' if answer.calls else end.finish_reason
+        rest = text.rest_of(end.output)
+        if rest:
+            text.add(rest)
+    answer.text = text.text
+
+
+def _add_thought(thoughts: list[ThinkingEvent], event: ThinkingEvent) -> None:
+    """Add a piece to the last thought, unless a signature has closed it."""
+    if thoughts and thoughts[-1].signature is None:
+        thoughts[-1] = ThinkingEvent(text=thoughts[-1].text + event.text, signature=event.signature)
+    else:
+        thoughts.append(event)

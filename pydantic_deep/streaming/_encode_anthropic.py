@@ -1,0 +1,171 @@
+"""Messages as Anthropic's API gives them: <https://docs.anthropic.com/en/api/messages-streaming>."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from ._answer import AnswerEncoder, Call, read_answer
+from ._events import ErrorEvent, FinishReason, StartEvent, StreamEvent, ThinkingEvent, UsageEvent
+from ._json import render_json
+from ._protocol import Frame
+
+Json: TypeAlias = dict[str, JsonValue]
+
+STOP_REASONS: Mapping[FinishReason, str] = {
+    'stop': 'end_turn',
+    'length': 'max_tokens',
+    'content_filter': 'refusal',
+    'tool_call': 'tool_use',
+}
+"""Ours to Anthropic's; an error has none."""
+
+_ERROR_TYPES: Mapping[int, str] = {429: 'rate_limit_error', 503: 'overloaded_error', 504: 'timeout_error'}
+
+
+class AnthropicEncoder(AnswerEncoder):
+    """Makes the events of a message. After an error there is no `message_stop`: the official clients raise.
+
+    A thought is told only with its signature, because Anthropic takes none back without.
+    """
+
+    def __init__(
+        self, *, model: str | None = None, id: str | None = None, tool_calls: bool = False, thinking: bool = False
+    ) -> None:
+        """Begin a stream.
+
+        Args:
+            model: The name of the model; by default that of the stream.
+            id: The id of the message; by default that of the stream.
+            tool_calls: Whether calls are told, because the client answers them.
+            thinking: Whether thoughts are told, as far as they are signed.
+        """
+        super().__init__(tool_calls=tool_calls, thinking=thinking)
+        self._model = model
+        self._id = id
+        self._index = -1
+        self._is_in_text = False
+        self._thought = ''
+
+    def _start_frames(self, start: StartEvent) -> list[Frame]:
+        message = _envelope(self._id or start.id, self._model or start.model)
+        message |= {'content': [], 'stop_reason': None, 'stop_sequence': None, 'usage': _usage(self._usage)}
+        return [_frame({'type': 'message_start', 'message': message})]
+
+    def _text_frames(self, text: str) -> list[Frame]:
+        self._thought = ''
+        frames = [] if self._is_in_text else self._open({'type': 'text', 'text': ''})
+        self._is_in_text = True
+        return [*frames, self._delta({'type': 'text_delta', 'text': text})]
+
+    def _think(self, event: ThinkingEvent) -> list[Frame]:
+        self._thought += event.text
+        if event.signature is None:
+            return []
+        thought, self._thought = self._thought, ''
+        return [
+            *self._open({'type': 'thinking', 'thinking': '', 'signature': ''}),
+            self._delta({'type': 'thinking_delta', 'thinking': thought}),
+            self._delta({'type': 'signature_delta', 'signature': event.signature}),
+            *self._shut(),
+        ]
+
+    def _call_frames(self, call: Call) -> list[Frame]:
+        return [
+            *self._open(_tool_use(call, {})),
+            self._delta({'type': 'input_json_delta', 'partial_json': call.args}),
+            *self._shut(),
+        ]
+
+    def _error_frames(self, error: ErrorEvent) -> list[Frame]:
+        return [_frame(anthropic_error(error))]
+
+    def _end_frames(self, reason: FinishReason) -> list[Frame]:
+        delta: Json = {'stop_reason': STOP_REASONS[reason], 'stop_sequence': None}
+        return [
+            *self._close_text(),
+            _frame({'type': 'message_delta', 'delta': delta, 'usage': _usage(self._usage)}),
+            _frame({'type': 'message_stop'}),
+        ]
+
+    def _open(self, block: Json) -> list[Frame]:
+        """Begin a block, after the text that stands before it."""
+        before = self._close_text()
+        self._index += 1
+        return [*before, _frame({'type': 'content_block_start', 'index': self._index, 'content_block': block})]
+
+    def _delta(self, delta: Json) -> Frame:
+        return _frame({'type': 'content_block_delta', 'index': self._index, 'delta': delta})
+
+    def _shut(self) -> list[Frame]:
+        return [_frame({'type': 'content_block_stop', 'index': self._index})]
+
+    def _close_text(self) -> list[Frame]:
+        was_in_text, self._is_in_text = self._is_in_text, False
+        return self._shut() if was_in_text else []
+
+
+def anthropic_message(
+    events: Iterable[StreamEvent],
+    *,
+    model: str | None = None,
+    id: str | None = None,
+    tool_calls: bool = False,
+    thinking: bool = False,
+) -> Json:
+    """Return the body of an answer that is not streamed; that of an error if the stream failed.
+
+    Args:
+        events: All events of the stream.
+        model: As in `AnthropicEncoder`, like the rest of these.
+        id: The id of the message.
+        tool_calls: Whether calls are told.
+        thinking: Whether thoughts are told.
+    """
+    answer = read_answer(events, tool_calls=tool_calls)
+    if answer.error is not None:
+        return anthropic_error(answer.error)
+    content = [_thought(each) for each in answer.thoughts if each.signature is not None] if thinking else []
+    if answer.text:
+        content.append({'type': 'text', 'text': answer.text})
+    content += [_tool_use(each, each.args_object) for each in answer.calls]
+    body = _envelope(id or answer.id, model or answer.model)
+    body |= {'content': [*content], 'stop_reason': STOP_REASONS[answer.finish_reason], 'stop_sequence': None}
+    body['usage'] = _usage(answer.usage)
+    return body
+
+
+def anthropic_error(error: ErrorEvent) -> Json:
+    """Return the body of an error, streamed or not."""
+    status = error.status or 500
+    kind = _ERROR_TYPES.get(status, 'invalid_request_error' if status < 500 else 'api_error')
+    return {'type': 'error', 'error': {'type': kind, 'message': error.message}}
+
+
+def _envelope(id: str | None, model: str | None) -> Json:
+    return {'id': id or 'msg', 'type': 'message', 'role': 'assistant', 'model': model or 'agent'}
+
+
+def _tool_use(call: Call, args: Json) -> Json:
+    return {'type': 'tool_use', 'id': call.id, 'name': call.name, 'input': args}
+
+
+def _thought(event: ThinkingEvent) -> Json:
+    return {'type': 'thinking', 'thinking': event.text, 'signature': event.signature}
+
+
+def _frame(event: Json) -> Frame:
+    return Frame(event=str(event['type']), data=render_json(event))
+
+
+def _usage(usage: UsageEvent) -> Json:
+    """Return usage as Anthropic counts: cached tokens are no input tokens."""
+    cached = usage.cache_read_tokens + usage.cache_write_tokens
+    return {
+        'input_tokens': max(usage.input_tokens - cached, 0),
+        'output_tokens': usage.output_tokens,
+        'cache_read_input_tokens': usage.cache_read_tokens,
+        'cache_creation_input_tokens': usage.cache_write_tokens,
+    }

@@ -1,0 +1,234 @@
+"""Any pydantic-ai agent as a stream of events, without a store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+from uuid import uuid4
+
+from pydantic_ai import AgentRunResult, AgentRunResultEvent, AgentStreamEvent, DeferredToolResults
+from pydantic_ai.agent import AbstractAgent, AgentRunEvents
+from pydantic_ai.messages import ModelMessage, UserContent
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from pydantic_deep.deps import DeepAgentDeps
+
+from ._events import StatusEvent, StreamEvent, TextEvent, ToolCallEvent
+from ._lines import NOTICE, iter_lines
+from ._protocol import Encoder
+from ._run_events import RunEvents, stream_events
+from ._session_id import session_scope
+
+DepsT = TypeVar('DepsT')
+OutputT = TypeVar('OutputT')
+
+
+def stream_agent(
+    agent: AbstractAgent[DepsT, OutputT],
+    prompt: str | Sequence[UserContent] | None = None,
+    *,
+    deps: DepsT = None,
+    message_history: Sequence[ModelMessage] | None = None,
+    deferred_tool_results: DeferredToolResults | None = None,
+    max_iterations: int | None = None,
+    session_id: str | None = None,
+    model_settings: ModelSettings | None = None,
+    usage_limits: UsageLimits | None = None,
+) -> AgentStream[OutputT]:
+    """Return a stream that runs an agent while it is iterated over.
+
+    ```python
+    import asyncio
+
+    from pydantic_ai import Agent
+
+    from pydantic_deep.streaming import stream_agent
+    from pydantic_deep.testing import ScriptedModel
+
+
+    async def main() -> None:
+        async with stream_agent(Agent(ScriptedModel('Hello there')), 'Hi') as stream:
+            async for event in stream:
+                if event.type == 'text':
+                    print(event.text)
+                    #> Hello
+                    #> there
+        print(stream.result.output)
+        #> Hello there
+
+
+    asyncio.run(main())
+    ```
+
+    Args:
+        agent: Any agent.
+        prompt: What the user says.
+        deps: The deps of the run; the `usage_limits` in `DeepAgentDeps` hold where none are given here.
+        message_history: What was said before.
+        deferred_tool_results: Answers to calls that waited.
+        max_iterations: How often a model may be asked at most, subagents included; the run then ends with an error of
+            the kind `limit_exceeded`.
+        session_id: The caller's own id: events bear it, and `current_session_id` returns it in tools at any depth.
+        model_settings: Settings of this run.
+        usage_limits: What the run may use.
+
+    Raises:
+        ValueError: `max_iterations` is less than 1.
+    """
+    if max_iterations is not None and max_iterations < 1:
+        raise ValueError(f'max_iterations={max_iterations}: a run asks a model at least once. Pass 1 or more.')
+    run_id = str(uuid4())
+
+    def start() -> AbstractAsyncContextManager[AgentRunEvents[OutputT]]:
+        return agent.run_stream_events(
+            prompt,
+            run_id=run_id,
+            deps=deps,
+            message_history=message_history,
+            deferred_tool_results=deferred_tool_results,
+            model_settings=model_settings,
+            usage_limits=_limits(usage_limits, deps, max_iterations),
+        )
+
+    known = next((each.conversation_id for each in reversed(message_history or ()) if each.conversation_id), None)
+    return AgentStream(start, run_id=run_id, agent_name=agent.name, conversation_id=known, session_id=session_id)
+
+
+class AgentStream(Generic[OutputT]):
+    """A run that goes on while it is iterated over: yields what it tells, from its start to its end.
+
+    Iterate once, over itself or over `iter_lines()`. Use it as `async with`, so that leaving early stops the run at
+    once. A run that fails is told so by an `ErrorEvent`; nothing is raised.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], AbstractAsyncContextManager[AgentRunEvents[OutputT]]],
+        *,
+        run_id: str | None = None,
+        agent_name: str | None = None,
+        conversation_id: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self._start = start
+        self._session_id = session_id
+        self._translator = RunEvents(
+            run_id=run_id,
+            agent_name=agent_name,
+            conversation_id=conversation_id,
+            session_id=session_id,
+            usage=self._usage,
+        )
+        self._run: AgentRunEvents[OutputT] | None = None
+        self._result: AgentRunResult[OutputT] | None = None
+        self._events: AsyncGenerator[StreamEvent] | None = None
+        self._lines: AsyncGenerator[str] | None = None
+        self._content: list[str] = []
+        self._tool_calls: list[ToolCallEvent] = []
+
+    @property
+    def content(self) -> str:
+        """What the agent itself has said so far, without what a retry has made void."""
+        return ''.join(self._content)
+
+    @property
+    def tool_calls(self) -> list[ToolCallEvent]:
+        """The calls that the agent itself has made so far."""
+        return list(self._tool_calls)
+
+    @property
+    def result(self) -> AgentRunResult[OutputT]:
+        """What the run returned.
+
+        Raises:
+            RuntimeError: The run has not ended, or it failed.
+        """
+        if self._result is None:
+            raise RuntimeError(
+                'The run has no result. Iterate over the stream to its end, and look for an error in it.'
+            )
+        return self._result
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return self._begin()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for each in (self._lines, self._events):
+            if each is not None:
+                await each.aclose()
+
+    def iter_lines(
+        self,
+        *,
+        encoder: Encoder | None = None,
+        notice: str | None = NOTICE,
+        tool_results: bool = False,
+        function_calls: bool = False,
+    ) -> AsyncGenerator[str]:
+        """Return the stream as server-sent events; the arguments are those of `streaming.iter_lines`.
+
+        Raises:
+            RuntimeError: The stream is iterated over already.
+        """
+        self._lines = iter_lines(
+            self._begin(), encoder=encoder, notice=notice, tool_results=tool_results, function_calls=function_calls
+        )
+        return self._lines
+
+    def _begin(self) -> AsyncGenerator[StreamEvent]:
+        if self._events is not None:
+            raise RuntimeError('An agent runs once for a stream: this one is iterated over already.')
+        self._events = self._tell()
+        return self._events
+
+    async def _tell(self) -> AsyncGenerator[StreamEvent]:
+        async with aclosing(self._run_events()) as source, aclosing(stream_events(source, self._translator)) as events:
+            async for event in events:
+                self._note(event)
+                yield event
+
+    async def _run_events(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[Any]]:
+        async with self._start() as run:
+            iterator = aiter(run)
+            with session_scope(self._session_id):  # the task of the run is created here, and takes it along
+                event = await anext(iterator)
+            self._run = run
+            while event is not None:
+                if isinstance(event, AgentRunResultEvent):
+                    self._result = event.result
+                yield event
+                event = await anext(iterator, None)
+
+    def _usage(self) -> RunUsage | None:
+        return None if self._run is None else self._run.usage
+
+    def _note(self, event: StreamEvent) -> None:
+        match event:
+            case TextEvent(text=text, path=[]):
+                self._content.append(text)
+            case ToolCallEvent(path=[]):
+                self._tool_calls.append(event)
+            case StatusEvent(void_text=text, path=[]) if text:
+                self._content = [self.content.removesuffix(text)]
+            case _:
+                pass
+
+
+def _limits(limits: UsageLimits | None, deps: object, max_iterations: int | None) -> UsageLimits | None:
+    """Return what a run may use: the fewer requests of what was given and of `max_iterations`."""
+    given = limits or (deps.usage_limits if isinstance(deps, DeepAgentDeps) else None)
+    if max_iterations is None:
+        return given
+    if given is None:
+        return UsageLimits(request_limit=max_iterations)
+    most = max_iterations if given.request_limit is None else min(given.request_limit, max_iterations)
+    return replace(given, request_limit=most)
