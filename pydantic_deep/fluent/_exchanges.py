@@ -1,0 +1,38 @@
+"""A call of a tool and its result, seen as one. Messages have them apart, as models are sent them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolExchange:
+    """What a model asked a tool, and what it was told."""
+
+    call: ToolCallPart
+    """The call, with its arguments as the model wrote them."""
+    result: ToolReturnPart | None
+    """The result, also of a call that failed, was denied or interrupted; `None` while it runs or waits."""
+
+
+def pair_exchanges(messages: Iterable[ModelMessage]) -> list[ToolExchange]:
+    """Return the calls of messages with their results, in the order of the calls.
+
+    Ids of calls may repeat in later runs: a result is that of the newest call with its id.
+    """
+    calls: list[ToolCallPart] = []
+    results: dict[int, ToolReturnPart] = {}
+    newest: dict[str, int] = {}
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            for call in message.tool_calls:
+                newest[call.tool_call_id] = len(calls)
+                calls.append(call)
+        else:
+            for part in message.parts:
+                if isinstance(part, ToolReturnPart) and part.tool_call_id in newest:
+                    results[newest.pop(part.tool_call_id)] = part
+    return [ToolExchange(call=call, result=results.get(index)) for index, call in enumerate(calls)]

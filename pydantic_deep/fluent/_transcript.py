@@ -1,0 +1,202 @@
+"""`MessageList`: the messages of a conversation, and the only thing of it that is serialized.
+
+Not here: the format (`_format`), and media in it (`_media`).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Mapping, MutableSequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Self, SupportsIndex, cast, overload
+
+from pydantic import JsonValue
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
+from pydantic_core import to_json
+
+from ._exchanges import ToolExchange, pair_exchanges
+from ._format import FORMAT_VERSION, Document, parse_document, parse_text
+from ._media import escape, externalize
+from .errors import shown
+
+
+class MessageList(MutableSequence[ModelMessage]):
+    """The messages of a conversation, in their order; those of pydantic-ai.
+
+    It is a list that can be written to a file and read again, at any moment, also while a turn runs. A transcript says
+    what was said and done, and nothing of settings, tools or instructions: load it under any of them.
+
+    ```python
+    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
+
+    from pydantic_deep.fluent import MessageList
+
+    messages = MessageList([ModelRequest.user_text_prompt('Hello'), ModelResponse([TextPart('Hi.')])])
+    print(MessageList.from_dict(messages.to_dict()) == messages)
+    #> True
+    ```
+    """
+
+    def __init__(self, messages: Iterable[ModelMessage] = ()) -> None:
+        self._messages = [_checked(message) for message in messages]
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> ModelMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ModelMessage]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> ModelMessage | list[ModelMessage]:
+        return self._messages[index]
+
+    @overload
+    def __setitem__(self, index: SupportsIndex, value: ModelMessage) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, value: Iterable[ModelMessage]) -> None: ...
+    def __setitem__(self, index: SupportsIndex | slice, value: ModelMessage | Iterable[ModelMessage]) -> None:
+        if isinstance(index, slice):
+            self._messages[index] = [_checked(each) for each in cast('Iterable[ModelMessage]', value)]
+        else:
+            self._messages[index] = _checked(value)
+
+    def __delitem__(self, index: SupportsIndex | slice) -> None:
+        del self._messages[index]
+
+    def insert(self, index: int, value: ModelMessage) -> None:
+        """Put a message before that of an index."""
+        self._messages.insert(index, _checked(value))
+
+    def __eq__(self, other: object) -> bool:
+        return self._messages == other._messages if isinstance(other, MessageList) else NotImplemented
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # it is mutable, as a list is
+
+    def __repr__(self) -> str:
+        return f'<MessageList of {len(self)} messages>'
+
+    def exchanges(self) -> list[ToolExchange]:
+        """Return the calls of tools with their results, in the order of the calls."""
+        return pair_exchanges(self._messages)
+
+    def to_dict(self, *, inline_media: bool = True) -> Document:
+        """Return the transcript: `format_version` and `messages`, all of it JSON.
+
+        Args:
+            inline_media: Whether images and other media are in it as base64. Without, it has their digests, and
+                `media()` has their bytes.
+        """
+        dumped = cast('list[JsonValue]', ModelMessagesTypeAdapter.dump_python(self._messages, mode='json'))
+        aside: dict[str, bytes] = {}
+        messages = [escape(message) if inline_media else externalize(message, aside) for message in dumped]
+        return {'format_version': FORMAT_VERSION, 'messages': messages}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, object], *, media: Mapping[str, bytes] | None = None) -> Self:
+        """Return the messages of a transcript; those of older formats too.
+
+        Nothing in it is run, fetched or trusted. A transcript of somebody else may name URLs that a provider or
+        pydantic-ai would fetch: pass its messages through `pydantic_ai.messages.sanitize_messages` first.
+
+        Args:
+            document: What `to_dict` returned.
+            media: Bytes by digest, where it was written without media.
+
+        Raises:
+            TranscriptError: It is no transcript, or of a newer format. It says which message is wrong, and where.
+        """
+        loaded = cls()
+        loaded._messages = parse_document(document, media or {})
+        return loaded
+
+    def media(self) -> dict[str, bytes]:
+        """Return the bytes of all media by their digests (SHA-256)."""
+        found: dict[str, bytes] = {}
+        for message in ModelMessagesTypeAdapter.dump_python(self._messages, mode='json'):
+            externalize(message, found)
+        return found
+
+    def save(self, target: str | Path | IO[str] | IO[bytes]) -> None:
+        """Write the transcript as JSON.
+
+        Args:
+            target: A path, or an open stream, which stays open. A file is replaced as a whole or not at all.
+
+        Raises:
+            ValueError: A path that is a `str` begins with `{`, as JSON does: `load` could not tell. Pass a `Path`.
+        """
+        data = to_json(self.to_dict())
+        if isinstance(target, str):
+            if _is_json(target):
+                raise ValueError(f'{shown(target)} looks like JSON and not like a path. Pass a `Path`.')
+            target = Path(target)
+        if isinstance(target, Path):
+            _replace_file(target, data)
+        else:
+            _write(target, data)
+
+    @classmethod
+    def load(
+        cls,
+        source: str | Path | IO[str] | IO[bytes] | Mapping[str, object],
+        *,
+        media: Mapping[str, bytes] | None = None,
+    ) -> Self:
+        """Return the messages of a transcript, wherever it is.
+
+        Args:
+            source: A `Path`; an open stream; what `to_dict` returned; or a `str`, which is JSON if it begins with `{`
+                (spaces aside), and else a path.
+            media: Bytes by digest, where it was written without media.
+
+        Raises:
+            TranscriptError: It is no transcript, or of a newer format. It says which message is wrong, and where.
+            OSError: The file cannot be read.
+        """
+        if isinstance(source, Mapping):
+            return cls.from_dict(source, media=media)
+        if isinstance(source, str):
+            text: str | bytes = source if _is_json(source) else Path(source).read_bytes()
+        elif isinstance(source, Path):
+            text = source.read_bytes()
+        else:
+            text = source.read()
+        return cls.from_dict(cast('Mapping[str, object]', parse_text(text)), media=media)
+
+
+def _checked(message: object) -> ModelMessage:
+    if isinstance(message, (ModelRequest, ModelResponse)):
+        return message
+    raise TypeError(
+        f'{shown(message)} is no message. Messages are `ModelRequest`s and `ModelResponse`s; read a transcript with '
+        '`MessageList.load`.'
+    )
+
+
+def _is_json(text: str) -> bool:
+    return text.lstrip().startswith('{')
+
+
+def _write(stream: IO[str] | IO[bytes], data: bytes) -> None:
+    """Write to a stream of text or of bytes: which one it is, only writing tells for every kind of stream."""
+    try:
+        cast('IO[bytes]', stream).write(data)
+    except TypeError:
+        cast('IO[str]', stream).write(data.decode())
+
+
+def _replace_file(path: Path, data: bytes) -> None:
+    """Replace a file: whoever reads it, also after a crash, finds all of the old contents or all of the new."""
+    beside = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
+    try:
+        with beside.open('xb') as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            beside.unlink()
+        raise
