@@ -9,6 +9,7 @@ from .errors import (
     InvalidRowError,
     RepositoryClosedError,
     RepositoryError,
+    RepositoryFormatError,
     RepositoryUnavailableError,
     RowExistsError,
     RowNotFoundError,
@@ -16,6 +17,7 @@ from .errors import (
     UnreadableRowError,
 )
 from .memory import MemoryRepository
+from .sql import SqlRepository, SupportsEngine, open_repository
 
 __all__ = (
     'Change',
@@ -33,13 +35,17 @@ __all__ = (
     'Repository',
     'RepositoryClosedError',
     'RepositoryError',
+    'RepositoryFormatError',
     'RepositoryUnavailableError',
     'RowExistsError',
     'RowNotFoundError',
     'Scalar',
+    'SqlRepository',
+    'SupportsEngine',
     'SupportsTransactions',
     'UnknownFieldError',
     'UnreadableRowError',
     'Upsert',
     'Where',
+    'open_repository',
 )

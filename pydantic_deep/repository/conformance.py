@@ -611,9 +611,9 @@ class RepositorySuite:
         ):  # fmt: skip
             with pytest.raises(RepositoryClosedError):
                 await asked
-        if isinstance(five, SupportsTransactions):
+        if isinstance(cast('object', five), SupportsTransactions):
             with pytest.raises(RepositoryClosedError):
-                await five.apply([])
+                await _apply(five, [])
 
     async def test_what_was_acknowledged_is_there_after_closing(self, open_repository: OpenRepository) -> None:
         if not self.is_durable:

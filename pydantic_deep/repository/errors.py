@@ -111,5 +111,9 @@ class RepositoryClosedError(RepositoryError, RuntimeError):
     """It was closed."""
 
 
+class RepositoryFormatError(RepositoryError, ValueError):
+    """What is there is no database that can have repositories."""
+
+
 class RepositoryUnavailableError(RepositoryError, OSError):
     """It cannot be opened, read or written now."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from ._engine import Engine
+from ._schema import Tables, migrate
 from ._store import SqlStore
 
 _FORMS: Final = (
@@ -34,8 +35,13 @@ async def open_store(url: str) -> AsyncGenerator[SqlStore]:
         yield store
 
 
-async def open_engine(url: str) -> Engine:
-    """Open the engine of a URL. Raises what `open_store` raises."""
+async def open_engine(url: str, tables: Tables = migrate) -> Engine:
+    """Open the engine of a URL. Raises what `open_store` raises.
+
+    Args:
+        url: As `open_store` takes it.
+        tables: What brings the tables up to date; a place in memory always has those of a store.
+    """
     scheme, colon, rest = url.partition(':')
     if scheme == 'memory' and colon and '/' not in rest:
         from .memory import MemoryEngine
@@ -44,20 +50,20 @@ async def open_engine(url: str) -> Engine:
     if scheme == 'sqlite' and rest.startswith('///') and len(rest) > 3 and '\0' not in rest:
         from .sqlite import SqliteEngine
 
-        return await SqliteEngine.open(Path(rest[3:]))
+        return await SqliteEngine.open(Path(rest[3:]), tables)
     if scheme in ('postgresql', 'postgres') and rest.startswith('//'):
-        return await _open_postgres(url)
+        return await _open_postgres(url, tables)
     raise ValueError(f'There is no store at {_without_password(url)!r}. {_FORMS}')
 
 
-async def _open_postgres(url: str) -> Engine:
+async def _open_postgres(url: str, tables: Tables) -> Engine:
     try:
         from .postgres import PostgresEngine
     except ModuleNotFoundError as error:
         if error.name != 'asyncpg':
             raise
         raise ImportError('A store on PostgreSQL needs asyncpg. Run `pip install asyncpg`.') from error
-    return await PostgresEngine.open(url)
+    return await PostgresEngine.open(url, tables)
 
 
 def _without_password(url: str) -> str:

@@ -10,10 +10,11 @@ Nothing is a foreign key: a deleted parent is an edge that became NULL, and a mi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
-from ._engine import Operation, Statement
+from ._engine import Engine, Operation, Statement
 from .errors import StoreFormatError
 
 FORMAT: Final = 'pydantic-deep store'
@@ -33,6 +34,22 @@ class Dialect:
     """A query with the name of a table as its parameter."""
     any_table: str
     """A query whose rows are names of tables."""
+    text_type: str
+    """The type of text that is compared by code points."""
+
+
+Tables: TypeAlias = Callable[[Dialect], Operation[object]]
+"""Brings the tables of a database up to date, or refuses it; run in one transaction, before anything else."""
+
+
+@runtime_checkable
+class SupportsTables(Engine, Protocol):
+    """An engine on which others than a store can have tables, too."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """What its database calls things."""
+        ...
 
 
 SQLITE: Final = Dialect(
@@ -41,6 +58,7 @@ SQLITE: Final = Dialect(
     clustered=' WITHOUT ROWID',
     table_exists="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1",
     any_table="SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' LIMIT 1",
+    text_type='TEXT',
 )
 POSTGRES: Final = Dialect(
     bytes_type='BYTEA',
@@ -48,6 +66,7 @@ POSTGRES: Final = Dialect(
     clustered='',
     table_exists='SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?1',
     any_table='SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() LIMIT 1',
+    text_type='TEXT COLLATE "C"',
 )
 
 _FIRST: Final = (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Self, TypeVar, cast
 
 from ._engine import Operation
-from ._schema import SQLITE, migrate
+from ._schema import SQLITE, Dialect, migrate
 from ._work import Job, Writer, run_operation
 from .errors import StoreClosedError
 
@@ -61,6 +61,11 @@ class MemoryEngine:
     def url(self) -> str:
         """What opens it again, if it has a name."""
         return f'memory:{self._name}'
+
+    @property
+    def dialect(self) -> Dialect:
+        """That of SQLite."""
+        return SQLITE
 
     @property
     def owner(self) -> str:

@@ -35,7 +35,7 @@ from ._postgres_driver import CLOSE_SECONDS, Connection, Pool, connect, create_p
 from ._postgres_errors import AGAIN, LOST, explained, said, unknown_commit
 from ._postgres_owner import OwnerSession
 from ._postgres_url import without_password
-from ._schema import POSTGRES, migrate
+from ._schema import POSTGRES, Dialect, Tables, migrate
 from .errors import StoreClosedError, StoreError
 
 T = TypeVar('T')
@@ -64,12 +64,13 @@ class PostgresEngine:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str) -> Self:
+    async def open(cls, url: str, tables: Tables = migrate) -> Self:
         """Connect, and bring the tables up to date; of several processes that do, one does it.
 
         Args:
             url: `postgresql://role:password@host:port/database?…`. What is left out comes from the usual variables,
                 such as `PGPASSWORD`; `?search_path=…` names a schema for the tables.
+            tables: What brings the tables up to date: those of a store, if left out.
 
         Raises:
             StoreFormatError: The database has other tables, or those of a newer release.
@@ -81,7 +82,7 @@ class PostgresEngine:
         pool = await create_pool(url)
         engine = cls(pool, OwnerSession(lambda: connect(url)), shown)
         try:
-            await engine.write(lambda: migrate(POSTGRES))
+            await engine.write(lambda: tables(POSTGRES))
         except BaseException:
             await engine.aclose()
             raise
@@ -91,6 +92,11 @@ class PostgresEngine:
     def url(self) -> str:
         """What opens it again, but for a password."""
         return self._url
+
+    @property
+    def dialect(self) -> Dialect:
+        """That of PostgreSQL."""
+        return POSTGRES
 
     @property
     def owner(self) -> str:

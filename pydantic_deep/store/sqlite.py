@@ -12,7 +12,7 @@ from typing import Final, Self, TypeVar, cast
 
 from ._engine import Operation
 from ._owners import OwnerLock
-from ._schema import SQLITE, migrate
+from ._schema import SQLITE, Dialect, Tables, migrate
 from ._sqlite_errors import translated
 from ._work import Job, Reader, Worker, Writer, run_operation
 from .errors import StoreClosedError, StoreUnavailableError
@@ -53,20 +53,24 @@ class SqliteEngine:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, path: Path) -> Self:
+    async def open(cls, path: Path, tables: Tables = migrate) -> Self:
         """Open a file, which is made with mode 0600 if there is none, and bring its tables up to date.
+
+        Args:
+            path: The file.
+            tables: What does so: those of a store, if left out.
 
         Raises:
             StoreFormatError: The file is something else, or of a newer release.
             StoreUnavailableError: It cannot be opened or written.
         """
-        return await asyncio.to_thread(cls._open, path)
+        return await asyncio.to_thread(cls._open, path, tables)
 
     @classmethod
-    def _open(cls, path: Path) -> Self:
+    def _open(cls, path: Path, tables: Tables) -> Self:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            prepare(path)
+            prepare(path, tables)
             return cls(path)
         except OSError as error:
             if isinstance(error, StoreUnavailableError):
@@ -80,6 +84,11 @@ class SqliteEngine:
     def url(self) -> str:
         """What opens it again."""
         return f'sqlite:///{self._path}'
+
+    @property
+    def dialect(self) -> Dialect:
+        """That of SQLite."""
+        return SQLITE
 
     @property
     def owner(self) -> str:
@@ -143,14 +152,14 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def prepare(path: Path) -> None:
-    """Make sure that a file has our tables, in one transaction, and that it is in WAL mode."""
+def prepare(path: Path, tables: Tables = migrate) -> None:
+    """Make sure that a file has its tables, in one transaction, and that it is in WAL mode."""
     try:
         connection = connect(path)
         try:
             connection.execute(f'PRAGMA page_size = {_PAGE_BYTES}')
             connection.execute('BEGIN IMMEDIATE')
-            run_operation(connection, migrate(SQLITE))
+            run_operation(connection, tables(SQLITE))
             connection.execute('COMMIT')
             connection.execute('PRAGMA journal_mode = WAL')
         finally:

@@ -1,0 +1,32 @@
+"""What the tests of repositories share: a real PostgreSQL, which ends when its pipe does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).parents[1] / 'store' / 'postgres_server.py'
+
+
+@pytest.fixture(scope='session')
+def new_postgres_url() -> Generator[Callable[[], str]]:
+    """Makes a new database of one server."""
+    command = [sys.executable, str(PROGRAM), '--no-fsync']
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        source, sink = program.stdin, program.stdout
+
+        def new_url() -> str:
+            source.write('database\n')
+            source.flush()
+            url = sink.readline().rstrip('\n')
+            assert url.startswith('postgresql://')
+            return url
+
+        assert sink.readline()  # it runs
+        yield new_url
