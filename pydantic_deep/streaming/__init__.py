@@ -1,6 +1,9 @@
 """Streams: what a run says as it goes, and what providers say, in one form; from and to server-sent events."""
 
 from ._answer import APPROVAL_REQUIRED, AnswerEncoder
+from ._decode_anthropic import AnthropicDecoder
+from ._decode_google import GoogleDecoder
+from ._decode_openai import OpenaiDecoder
 from ._encode_anthropic import AnthropicEncoder, anthropic_error, anthropic_message
 from ._encode_google import GoogleEncoder, google_error, google_response
 from ._encode_openai import OpenaiEncoder, openai_completion, openai_error
@@ -32,7 +35,7 @@ from ._frames import FrameReader, FrameTooLargeError, render_frame
 from ._json import render_event
 from ._lines import NOTICE, EventEncoder, iter_lines
 from ._project import project_messages
-from ._protocol import Decoder, Encoder, Frame
+from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
 from ._run_events import RunEvents, stream_events
 from ._session_id import current_session_id, session_scope
 from ._stream import AgentStream, stream_agent
@@ -43,6 +46,7 @@ __all__ = (
     'STREAM_EVENTS',
     'AgentStream',
     'AnswerEncoder',
+    'AnthropicDecoder',
     'AnthropicEncoder',
     'Approval',
     'ApprovalPreview',
@@ -57,8 +61,10 @@ __all__ = (
     'Frame',
     'FrameReader',
     'FrameTooLargeError',
+    'GoogleDecoder',
     'GoogleEncoder',
     'NoticeEvent',
+    'OpenaiDecoder',
     'OpenaiEncoder',
     'Outcome',
     'RunEvents',
@@ -66,6 +72,7 @@ __all__ = (
     'StartEvent',
     'StatusEvent',
     'StreamEvent',
+    'SupportsCallRemoval',
     'TextEvent',
     'ThinkingEvent',
     'TodosEvent',

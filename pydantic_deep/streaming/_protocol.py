@@ -37,6 +37,18 @@ class Decoder(Protocol):
 
 
 @runtime_checkable
+class SupportsCallRemoval(Protocol):
+    """A decoder that can part the tool calls of a frame from the rest, so that a stream is passed on without them."""
+
+    def remove_calls(self, frame: Frame) -> Frame | None:
+        """Return a frame without what it says of tool calls, unchanged if it says nothing of them.
+
+        `None` if it says nothing else. It is asked for each frame of a stream, in order.
+        """
+        ...
+
+
+@runtime_checkable
 class Encoder(Protocol):
     """Makes frames of the events of one stream, for clients of one API. It has state: one for each stream."""
 
