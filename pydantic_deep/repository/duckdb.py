@@ -1,0 +1,334 @@
+"""`DuckdbRepository`: rows in a file of DuckDB, which other programs can analyse when it is closed. Extra `duckdb`.
+
+It is for catalogues and results that are asked much and written seldom, or many at once. For rows that change with
+every request, and for more than one process, use `SqlRepository`.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Generic, Self, TypeVar, cast
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio import to_thread
+from pydantic import BaseModel
+
+from ._changes import Step, net_changes, read_steps
+from ._duckdb_sql import BODY, DuckdbTable, Query
+from ._kinds import Cell
+from ._model import EncodedRow, RowModel
+from ._question import Position
+from ._types import Change, Create, Delete, Page, Upsert, Where
+from .errors import RepositoryClosedError, RepositoryUnavailableError, RowNotFoundError
+
+try:
+    import duckdb
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        'This repository needs DuckDB, which is not installed. Install the extra: '
+        "`pip install 'pydantic-deep[duckdb]'`.",
+        name=error.name,
+    ) from error
+
+__all__ = ('DuckdbRepository',)
+
+T = TypeVar('T', bound=BaseModel)
+M = TypeVar('M', bound=BaseModel)
+R = TypeVar('R')
+
+_MEMORY: Final = ':memory:'
+
+_SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
+    'autoinstall_known_extensions': 'false',
+    'autoload_known_extensions': 'false',
+    'allow_community_extensions': 'false',
+    'allow_persistent_secrets': 'false',
+    'python_enable_replacements': 'false',
+    'enable_external_access': 'false',
+    'lock_configuration': 'true',
+    'memory_limit': '1GB',
+    'threads': '4',
+}
+"""A guest in a process that does other things, and that reaches nothing but its file. All repositories have the same:
+DuckDB opens a file twice in one process only with equal settings."""
+
+_MAGIC: Final = slice(8, 12)
+"""Where a file of DuckDB says `DUCK`: https://duckdb.org/docs/stable/internals/storage"""
+
+
+class DuckdbRepository(Generic[T]):
+    """A `Repository` in a table of a DuckDB file, with transactions. Make it with `await DuckdbRepository.open(…)`.
+
+    A column for each field that can be asked by, `TIMESTAMP` in UTC without a zone, and `_row` with the whole row as
+    JSON. One process at a time can have the file open; in it, several repositories may be on one file. A call runs in a
+    thread, and ends also if its task is cancelled; calls of one repository take turns.
+    """
+
+    def __init__(self, database: _Database, model: RowModel[T], table: DuckdbTable) -> None:
+        self._database = database
+        self._model = model
+        self._table = table
+        self._turn = anyio.Lock()
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        path: str | Path,
+        model: type[M],
+        *,
+        key: str = 'id',
+        fields: Collection[str] = (),
+        name: str | None = None,
+    ) -> DuckdbRepository[M]:
+        """Open a file, or make it, and the table in it. A table with other `fields` is made anew from its rows.
+
+        Args:
+            path: The file; `:memory:` forgets everything when it is closed.
+            model: What its rows are.
+            key: The field that is the key: text, or a UUID.
+            fields: Fields that can be filtered and ordered by, beside the key.
+            name: That of the table; the model's if left out.
+
+        Raises:
+            InvalidFieldError: The model has no such field, or its values cannot be compared.
+            RepositoryUnavailableError: The file cannot be opened, is damaged or something else, or another process has
+                it open.
+        """
+        rows = RowModel(model, key=key, fields=fields)
+        table = DuckdbTable(checked_name(name or rows.name), rows.key, rows.columns.values())
+        database = await to_thread.run_sync(_opened, path, rows, table)
+        return DuckdbRepository(database, rows, table)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def create(self, item: T) -> None:
+        """Add a row."""
+        await self.apply([Create(item)])
+
+    async def get(self, key: str) -> T:
+        """Return the row with this key."""
+        known = self._model.key_of(key)
+        rows = await self._read(self._table.get(known or ''))
+        if not rows:
+            raise RowNotFoundError(self._model.name, key)
+        return self._model.decode(cast('str', known), cast('str', rows[0][0]))
+
+    async def list(
+        self, where: Where | None = None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> Page[T]:
+        """Return a page of rows."""
+        question = self._model.question(where, order_by=order_by, limit=limit, cursor=cursor)
+        rows = cast('list[tuple[str, Cell | None, str]]', await self._read(self._table.page(question)))
+        items = [self._model.decode(key, body) for key, _, body in rows[:limit]]
+        if len(rows) <= limit:
+            return Page(items=items, cursor=None)
+        key, cell, _ = rows[limit - 1]
+        return Page(items=items, cursor=question.cursor(Position(cell, key)))
+
+    async def upsert(self, item: T) -> None:
+        """Add a row, or replace the one with its key."""
+        await self.apply([Upsert(item)])
+
+    async def delete(self, key: str) -> bool:
+        """Remove a row; return whether it was there."""
+        return bool(await self._write([Delete(key)]))
+
+    async def count(self, where: Where | None = None) -> int:
+        """Return how many rows there are."""
+        [(count,)] = await self._read(self._table.count(self._model.conditions(where)))
+        return cast('int', count)
+
+    async def apply(self, changes: Sequence[Change[T]]) -> None:
+        """Do all of them in their order, or nothing; a thousand rows at once cost little more than one."""
+        await self._write(changes)
+
+    async def aclose(self) -> None:
+        """Close it, and the file if no other has it open. A second call does nothing."""
+        self._is_closed = True
+        async with self._turn:
+            await to_thread.run_sync(self._database.close)
+
+    async def _read(self, query: Query) -> list[tuple[object, ...]]:
+        return await self._run(lambda: self._database.read(self._table, query))
+
+    async def _write(self, changes: Sequence[Change[T]]) -> set[str]:
+        """Make changes; return which of their keys had a row before."""
+        self._check_open()
+        steps = read_steps(self._model, changes)
+        return await self._run(lambda: self._database.write(self._model.name, self._table, steps))
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        async with self._turn:
+            self._check_open()
+            return await to_thread.run_sync(work)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RepositoryClosedError(f'The repository of {self._model.name} was closed. Open another.')
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a table."""
+    if not re.fullmatch('[A-Za-z][A-Za-z0-9_]{0,62}', name):
+        raise ValueError(f'{name!r} is no name of a table: letters, digits and underscores are. Give it a `name`.')
+    return name
+
+
+class _Database:
+    """A connection to a file. Everything here blocks: call it in a thread, one at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection = duckdb.connect(path, config=_SETTINGS)
+        self._place = _place_of(path)
+
+    def prepare(self, model: RowModel[T], table: DuckdbTable) -> None:
+        """Make the table, or make it anew."""
+        with self._transaction():
+            self._place.types_by_table[table.name] = table.types
+            here = dict(cast('list[tuple[str, str]]', self._execute(table.described())))
+            if here == table.types:
+                return
+            rows = self._rows_to_keep(model, table, here)
+            if here:
+                self._execute(table.drop())
+            self._execute(table.create())
+            if rows:
+                self._execute(table.insert(rows))
+
+    def read(self, table: DuckdbTable, query: Query) -> list[tuple[object, ...]]:
+        """Return the rows of a query."""
+        with self._failing('read'):
+            self._check_types(table)
+            return self._execute(query)
+
+    def write(self, model: str, table: DuckdbTable, steps: Sequence[Step]) -> set[str]:
+        """Make all steps in one transaction; return which of their keys had a row before."""
+        keys = list({step.key: None for step in steps})
+        with self._failing('written'), self._transaction():
+            self._check_types(table)
+            here = {cast('str', key) for (key,) in self._execute(table.here(keys))}
+            after = net_changes(model, steps, here)
+            if here:
+                self._execute(table.delete(sorted(here)))
+            rows = [row for row in after.values() if row is not None]
+            if rows:
+                self._execute(table.insert(rows))
+        return here
+
+    def close(self) -> None:
+        """Close it."""
+        self._connection.close()
+
+    @contextmanager
+    def _transaction(self) -> Generator[None]:
+        with self._place.writing:
+            self._connection.begin()
+            try:
+                yield
+            except BaseException:
+                self._connection.rollback()
+                raise
+            self._connection.commit()
+
+    def _rows_to_keep(self, model: RowModel[T], table: DuckdbTable, here: Mapping[str, str]) -> list[EncodedRow]:
+        """Return all rows that a table of the same key has, written anew."""
+        if not here:
+            return []
+        if here.get(model.key.name) != 'VARCHAR' or here.get(BODY) != 'VARCHAR':
+            raise RepositoryUnavailableError(
+                f'The table {table.name!r} in {self._path!r} is none of {model.name} by {model.key.name!r}. Open it '
+                'with another `name`.'
+            )
+        rows = cast('list[tuple[str, str]]', self._execute(table.all_rows()))
+        return [model.encode(model.decode(key, body)) for key, body in rows]
+
+    def _check_types(self, table: DuckdbTable) -> None:
+        if self._place.types_by_table[table.name] != table.types:
+            raise RepositoryUnavailableError(
+                f'The table {table.name!r} in {self._path!r} was opened with other fields since, and made anew. Open it '
+                'with the same fields wherever it is open.'
+            )
+
+    def _execute(self, query: Query) -> list[tuple[object, ...]]:
+        return self._connection.execute(query.sql, query.parameters).fetchall()
+
+    @contextmanager
+    def _failing(self, done: str) -> Generator[None]:
+        try:
+            yield
+        except duckdb.Error as error:
+            raise RepositoryUnavailableError(
+                f'{self._path!r} cannot be {done}: {_first_line(error)} Make sure that there is room, and that nobody '
+                'changes the file; then close the repository and open it again.'
+            ) from error
+
+
+def _opened(path: str | Path, model: RowModel[T], table: DuckdbTable) -> _Database:
+    place = _MEMORY if path == _MEMORY else str(Path(path).resolve())
+    try:
+        if place != _MEMORY:
+            _check_file(Path(place))
+        database = _Database(place)
+        try:
+            database.prepare(model, table)
+        except BaseException:
+            database.close()
+            raise
+    except (duckdb.Error, OSError) as error:
+        if isinstance(error, RepositoryUnavailableError):
+            raise
+        raise RepositoryUnavailableError(
+            f'{place!r} cannot be opened: {_first_line(error)} One process at a time can have a file of DuckDB open, and '
+            'its directory must be there and be writable.'
+        ) from error
+    return database
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what DuckDB would open by an extension, such as a file of SQLite."""
+    if not path.exists():
+        return
+    with path.open('rb') as file:
+        begins = file.read(_MAGIC.stop)
+    if begins[_MAGIC] != b'DUCK':
+        raise RepositoryUnavailableError(f'{str(path)!r} is no file of DuckDB. Choose another place.')
+
+
+def _first_line(error: Exception) -> str:
+    return f'{str(error).strip().splitlines()[0].rstrip(".")}.'
+
+
+class _Place:
+    """What all that have one file open share; DuckDB lets one process have it."""
+
+    def __init__(self) -> None:
+        self.writing: Final = threading.Lock()
+        """Lets those that write take turns: DuckDB would let them begin, and then refuse one."""
+        self.types_by_table: Final[dict[str, Mapping[str, str]]] = {}
+        """The columns of each table, as whoever opened it last has made them."""
+
+
+def _place_of(path: str) -> _Place:
+    if path == _MEMORY:
+        return _Place()
+    with _GUARD:
+        return _PLACES.setdefault(path, _Place())
+
+
+_GUARD: Final = threading.Lock()
+_PLACES: Final[WeakValueDictionary[str, _Place]] = WeakValueDictionary()
+"""By file, what those that have it open share."""

@@ -1,0 +1,252 @@
+"""The repository in a file of DuckDB (004-08)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TypeVar
+
+import duckdb
+import pytest
+from pydantic import BaseModel, create_model
+
+from pydantic_deep.repository import Repository, RepositoryUnavailableError, UnreadableRowError, Upsert
+from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite
+from pydantic_deep.repository.duckdb import DuckdbRepository
+
+T = TypeVar('T', bound=BaseModel)
+
+pytestmark = pytest.mark.anyio
+
+
+class TestDuckdbRepository(RepositorySuite):
+    """004-08: DuckDB."""
+
+    @pytest.fixture
+    async def open_repository(self, tmp_path: Path) -> AsyncIterator[OpenRepository]:
+        async with AsyncExitStack() as stack:
+
+            async def open_one(model: type[T], *, key: str = 'id', fields: Collection[str] = ()) -> Repository[T]:
+                path = tmp_path / 'rows.duckdb'
+                return await stack.enter_async_context(await DuckdbRepository.open(path, model, key=key, fields=fields))
+
+            yield open_one
+
+
+class Event(BaseModel):
+    """A row with a field of each kind that other programs see by another type."""
+
+    id: str
+    at: datetime | None = None
+    is_good: bool = True
+    score: float = 0.0
+
+
+FIELDS = ('at', 'is_good', 'score')
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / 'rows.duckdb'
+
+
+async def test_other_programs_find_columns_of_the_types_that_they_expect(path: Path) -> None:
+    """004-08: what is in a file of DuckDB can be analysed without us."""
+    async with await DuckdbRepository.open(path, Event, fields=FIELDS) as events:
+        await events.create(
+            Event(id='a', at=datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=2))), score=1.5)
+        )
+    with duckdb.connect(str(path)) as connection:
+        rows = connection.execute('SELECT id, "at", is_good, score, json_extract_string(_row, \'$.id\') FROM Event')
+        assert rows.fetchall() == [('a', datetime(2026, 11, 22, 10), True, 1.5, 'a')]
+
+
+async def test_memory_forgets(path: Path) -> None:
+    async with await DuckdbRepository.open(':memory:', Event) as events:
+        await events.create(Event(id='a'))
+    async with await DuckdbRepository.open(':memory:', Event) as events:
+        assert await events.count() == 0
+
+
+async def test_a_thousand_changes_are_made_at_once(path: Path) -> None:
+    async with await DuckdbRepository.open(path, Event, fields=FIELDS) as events:
+        await events.create(Event(id='5', score=-1.0))
+        await events.apply([Upsert(Event(id=str(number), score=number)) for number in range(1000)])
+        assert await events.count() == 1000
+        assert [event.id for event in (await events.list(order_by='-score', limit=2)).items] == ['999', '998']
+        assert (await events.get('5')).score == 5.0
+
+
+async def test_two_tables_of_one_model_do_not_meet(path: Path) -> None:
+    async with (
+        await DuckdbRepository.open(path, Event, name='first') as first,
+        await DuckdbRepository.open(path, Event, name='second') as second,
+    ):
+        await first.create(Event(id='a'))
+        assert await second.count() == 0
+
+
+async def test_repositories_of_one_file_write_in_turns(path: Path) -> None:
+    async with (
+        await DuckdbRepository.open(path, Event, fields=FIELDS) as one,
+        await DuckdbRepository.open(path, Event, fields=FIELDS) as other,
+    ):
+
+        async def write(number: int) -> None:
+            await (one if number % 2 else other).upsert(Event(id='a', score=number))
+
+        await asyncio.gather(*map(write, range(20)))
+        (row,) = (await one.list()).items
+        assert row == await other.get('a')
+
+
+async def test_what_a_cancelled_task_began_is_done_or_not_begun(path: Path) -> None:
+    async with await DuckdbRepository.open(path, Event) as events:
+        tasks = [asyncio.create_task(events.create(Event(id=str(number)))) for number in range(5)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        assert await events.count() <= 1
+        await events.create(Event(id='5'))
+
+
+async def test_a_table_that_was_made_anew_is_not_written_in_its_old_form(path: Path) -> None:
+    async with await DuckdbRepository.open(path, Event, fields=('score',)) as old:
+        await old.create(Event(id='a', score=2.0))
+        async with await DuckdbRepository.open(path, Event, fields=FIELDS) as new:
+            for asked in (old.create(Event(id='b')), old.get('a')):
+                with pytest.raises(RepositoryUnavailableError, match='with the same fields'):
+                    await asked
+            assert [event.id for event in (await new.list({'is_good': True, 'score': 2.0})).items] == ['a']
+
+
+async def test_the_order_of_the_fields_does_not_matter(path: Path) -> None:
+    async with (
+        await DuckdbRepository.open(path, Event, fields=('at', 'score')) as one,
+        await DuckdbRepository.open(path, Event, fields=('score', 'at')) as other,
+    ):
+        await one.create(Event(id='a', score=3.0))
+        assert await other.count({'score': 3.0, 'at': None}) == 1
+
+
+async def test_a_table_that_is_none_of_ours_is_left_alone(path: Path) -> None:
+    with duckdb.connect(str(path)) as connection:
+        connection.execute('CREATE TABLE event AS SELECT 1 AS id')
+    with pytest.raises(RepositoryUnavailableError, match='another `name`'):
+        await DuckdbRepository.open(path, Event)
+    with duckdb.connect(str(path)) as connection:
+        assert connection.execute('FROM event').fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize('name', ['', '1', 'a b', '../up', 'x"; DROP TABLE y; --', 'x' * 64])
+async def test_a_name_that_is_none_of_a_table_is_refused(path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match='no name of a table'):
+        await DuckdbRepository.open(path, create_model('A b', id=str), name=name)
+    assert not path.exists()
+
+
+async def test_a_file_that_another_process_has_open_is_refused(path: Path) -> None:
+    program = (
+        'import duckdb, sys\n'
+        'connection = duckdb.connect(sys.argv[1])\n'
+        'connection.execute("CREATE TABLE t(a INTEGER)")\n'
+        'print("open", flush=True)\n'
+        'sys.stdin.read()'
+    )
+    with subprocess.Popen(  # noqa: ASYNC220 - nothing else runs
+        [sys.executable, '-c', program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == 'open\n'
+        with pytest.raises(RepositoryUnavailableError, match='One process at a time'):
+            await DuckdbRepository.open(path, Event)
+        other.communicate()
+    async with await DuckdbRepository.open(path, Event) as events:
+        assert await events.count() == 0
+
+
+async def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RepositoryUnavailableError, match='directory'):
+        await DuckdbRepository.open(tmp_path / 'none' / 'rows.duckdb', Event)
+
+
+@pytest.mark.parametrize('kind', ['empty', 'text', 'sqlite', 'directory'])
+async def test_what_is_no_file_of_duckdb_is_refused_and_left_as_it_is(path: Path, kind: str) -> None:
+    """DuckDB would open a file of SQLite by an extension, if somebody has installed it."""
+    if kind == 'directory':
+        path.mkdir()
+    elif kind == 'sqlite':
+        connection = sqlite3.connect(path)
+        connection.execute('CREATE TABLE t(a)')
+        connection.close()
+    else:
+        path.write_bytes(b'' if kind == 'empty' else b'hello, world' * 1000)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(RepositoryUnavailableError, match=r'rows\.duckdb'):
+        await DuckdbRepository.open(path, Event)
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+async def test_a_damaged_file_is_told(path: Path) -> None:
+    async with await DuckdbRepository.open(path, Event) as events:
+        await events.create(Event(id='a'))
+    content = bytearray(path.read_bytes())
+    content[4096:12288] = bytes(8192)  # the two headers of the database
+    path.write_bytes(content)
+    with pytest.raises(RepositoryUnavailableError, match='cannot be opened'):
+        await DuckdbRepository.open(path, Event)
+
+
+async def test_a_write_that_fails_is_told_and_leaves_what_there_was(path: Path) -> None:
+    async with await DuckdbRepository.open(path, Event) as events:
+        await events.create(Event(id='a'))
+    wal = path.with_name('rows.duckdb.wal')
+    async with await DuckdbRepository.open(path, Event) as events:
+        wal.mkdir()  # DuckDB has to write it before it answers
+        with pytest.raises(RepositoryUnavailableError, match='cannot be written'):
+            await events.create(Event(id='b'))
+        wal.rmdir()
+        assert [event.id for event in (await events.list()).items] == ['a']
+        await events.create(Event(id='b'))
+        assert await events.count() == 2
+
+
+async def test_what_is_damaged_while_it_is_open_is_told(path: Path) -> None:
+    async with await DuckdbRepository.open(path, Event) as events:
+        await events.create(Event(id='a'))
+    content = path.read_bytes()
+    async with await DuckdbRepository.open(path, Event) as events:
+        with path.open('r+b') as file:
+            file.seek(12288)  # behind the headers
+            file.write(bytes(len(content) - 12288))
+        with pytest.raises(RepositoryUnavailableError, match='cannot be read'):
+            await events.list()
+    path.write_bytes(content)
+    async with await DuckdbRepository.open(path, Event) as events:
+        assert await events.count() == 1
+
+
+async def test_a_row_that_cannot_be_read_any_more_is_not_lost_when_its_table_is_made_anew(path: Path) -> None:
+    first = create_model('Thing', id=str, size=(int | None, None))
+    async with await DuckdbRepository.open(path, first) as old:
+        await old.create(first(id='a'))
+    with pytest.raises(UnreadableRowError, match="'size'"):
+        await DuckdbRepository.open(path, create_model('Thing', id=str, size=int), fields=('size',))
+    async with await DuckdbRepository.open(path, first) as old:
+        assert await old.count() == 1
+
+
+def test_without_the_extra_the_import_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'duckdb', None)
+    monkeypatch.delitem(sys.modules, 'pydantic_deep.repository.duckdb')
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[duckdb\]'"):
+        importlib.import_module('pydantic_deep.repository.duckdb')
