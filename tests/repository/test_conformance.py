@@ -72,12 +72,13 @@ class TestSqliteOfAStore(RepositorySuite):
             yield open_one
 
 
+@pytest.fixture(scope='module')
+def database_url(new_postgres_url: Callable[[], str]) -> str:
+    return new_postgres_url()
+
+
 class TestPostgres(RepositorySuite):
     """004-08: SQL, on a server; each test has a schema of its own."""
-
-    @pytest.fixture(scope='class')
-    def database_url(self, new_postgres_url: Callable[[], str]) -> str:
-        return new_postgres_url()
 
     @pytest.fixture
     async def open_repository(self, database_url: str) -> AsyncGenerator[OpenRepository]:

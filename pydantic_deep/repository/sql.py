@@ -1,0 +1,225 @@
+"""Repositories in SQL: in the database of a store, or in one of their own; SQLite in a file or in memory, PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from typing import Generic, Protocol, Self, TypeVar, cast, runtime_checkable
+
+from pydantic import BaseModel
+
+from pydantic_deep.store import StoreClosedError, StoreFormatError, StoreUnavailableError
+from pydantic_deep.store._engine import Engine, Operation
+from pydantic_deep.store._open import open_engine
+from pydantic_deep.store._schema import SupportsTables
+
+from . import _questions_sql as questions
+from ._kinds import Cell
+from ._model import EncodedRow, RowModel
+from ._question import Position
+from ._table import Table, create_row, current, delete_row, mark, open_table, table_name, upsert_row
+from ._types import Change, Create, Delete, Page, Upsert, Where
+from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnavailableError, RowNotFoundError
+
+__all__ = ('SqlRepository', 'SupportsEngine', 'open_repository')
+
+T = TypeVar('T', bound=BaseModel)
+R = TypeVar('R')
+
+
+@runtime_checkable
+class SupportsEngine(Protocol):
+    """A store that lies in a database of SQL, as `SqlStore` does."""
+
+    @property
+    def engine(self) -> Engine:
+        """Its database."""
+        ...
+
+
+class SqlRepository(Generic[T]):
+    """A `Repository` in a table of SQL. Open it with `SqlRepository.open` or `open_repository`.
+
+    Many processes may use one table, and may ask by different fields. What is written is durable when a method returns.
+    """
+
+    def __init__(self, engine: Engine, table: Table[T]) -> None:
+        self._engine = engine
+        self._table = table
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        place: Engine | SupportsEngine,
+        model: type[T],
+        *,
+        key: str = 'id',
+        fields: Collection[str] = (),
+        name: str | None = None,
+    ) -> Self:
+        """Open the rows of a model in the database of a store, which stays open when they are closed.
+
+        A table is made if there is none. If rows could not be asked by some of the fields before, they are read and
+        can be then.
+
+        Args:
+            place: A store that has an `engine`, as what `open_store` returns, or the engine.
+            model: What the rows are.
+            key: The field that is the key: text, or a UUID.
+            fields: Fields that can be filtered and ordered by, beside the key.
+            name: Tells apart what is of one place; made of the name of the model if left out.
+
+        Raises:
+            TypeError: The store is in no database of SQL.
+            ValueError: The name cannot be one of a table.
+            InvalidFieldError: The model has no such field, its values cannot be compared, or the rows that are there
+                have another key.
+            UnreadableRowError: A row that is to be asked by a new field is none of the model.
+            InvalidRowError: A row has a value in a new field that cannot be asked by.
+        """
+        asked = RowModel(model, key=key, fields=fields)
+        engine = cast('object', place.engine if isinstance(place, SupportsEngine) else place)
+        if not isinstance(engine, SupportsTables):
+            raise TypeError(
+                f'A {type(place).__name__} has no database of SQL to keep rows in. Pass on what `open_store` '
+                'returned, or use `open_repository(url, …)`.'
+            )
+        opened = partial(open_table, engine.dialect, table_name(asked.name, name), asked)
+        with _translated():
+            return cls(engine, await engine.write(opened))
+
+    async def create(self, item: T) -> None:
+        """Add a row."""
+        await self.apply([Create(item)])
+
+    async def get(self, key: str) -> T:
+        """Return the row with this key."""
+        model = self._table.asked
+        stored = model.key_of(key)
+        rows = await self._read(partial(questions.get_row, self._table.names, stored or ''))
+        if not rows:
+            raise RowNotFoundError(model.name, key)
+        return model.decode(str(stored), str(rows[0][0]))
+
+    async def list(
+        self, where: Where | None = None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> Page[T]:
+        """Return a page of rows."""
+        model = self._table.asked
+        question = model.question(where, order_by=order_by, limit=limit, cursor=cursor)
+        rows = await self._read(partial(questions.list_rows, self._table.names, question))
+        items = [model.decode(str(key), str(body)) for key, body, _ in rows[:limit]]
+        if len(rows) <= limit:
+            return Page(items=items, cursor=None)
+        key, _, cell = rows[limit - 1]
+        last = Position(None if question.order is None else cast('Cell | None', cell), str(key))
+        return Page(items=items, cursor=question.cursor(last))
+
+    async def upsert(self, item: T) -> None:
+        """Add a row, or replace the one with its key."""
+        await self.apply([Upsert(item)])
+
+    async def delete(self, key: str) -> bool:
+        """Remove a row; return whether it was there."""
+        return await self._write(partial(delete_row, self._table, self._table.asked.key_of(key) or ''))
+
+    async def count(self, where: Where | None = None) -> int:
+        """Return how many rows there are."""
+        conditions = self._table.asked.conditions(where)
+        return await self._read(partial(questions.count_rows, self._table.names, conditions))
+
+    async def apply(self, changes: Sequence[Change[T]]) -> None:
+        """Do all of them in their order and in one transaction, or nothing."""
+        self._check_open()
+        prepared = _prepared(self._table, changes)
+        if changes:
+            self._table = await self._write(partial(_apply, self._table, changes, prepared))
+
+    async def aclose(self) -> None:
+        """Close it, and not the database."""
+        self._is_closed = True
+
+    async def _read(self, operation: Callable[[], Operation[R]]) -> R:
+        self._check_open()
+        with _translated():
+            return await self._engine.read(operation)
+
+    async def _write(self, operation: Callable[[], Operation[R]]) -> R:
+        self._check_open()
+        with _translated():
+            return await self._engine.write(operation)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RepositoryClosedError(f'The repository of {self._table.asked.name} was closed. Open it again.')
+
+
+@asynccontextmanager
+async def open_repository(
+    url: str, model: type[T], *, key: str = 'id', fields: Collection[str] = (), name: str | None = None
+) -> AsyncGenerator[SqlRepository[T]]:
+    """Open the rows of a model in a database, and close both at the end.
+
+    Args:
+        url: `sqlite:///rows.db` (relative), `sqlite:////srv/rows.db` (absolute), `postgresql://…`, or `memory:`;
+            `memory:NAME` is one that others of this process can open too. It may be the database of a store.
+        model: As `SqlRepository.open` takes it; so are the others.
+        key: The field that is the key.
+        fields: Fields that can be filtered and ordered by.
+        name: Tells apart what is of one place.
+
+    Raises:
+        ValueError: It is no such URL.
+        RepositoryFormatError: What is there belongs to something else.
+        RepositoryUnavailableError: It cannot be opened.
+        ImportError: The driver is not installed.
+    """
+    RowModel(model, key=key, fields=fields)  # before anything is made
+    with _translated():
+        engine = await open_engine(url, mark)
+    try:
+        repository = await SqlRepository[T].open(engine, model, key=key, fields=fields, name=name)
+        yield repository
+        await repository.aclose()
+    finally:
+        await engine.aclose()
+
+
+def _prepared(table: Table[T], changes: Sequence[Change[T]]) -> list[EncodedRow | str]:
+    """Return rows as they are kept, and keys of those that are deleted. Raises `InvalidRowError`."""
+    return [
+        table.asked.key_of(change.key) or '' if isinstance(change, Delete) else table.kept.encode(change.item)
+        for change in changes
+    ]
+
+
+def _apply(
+    table: Table[T], changes: Sequence[Change[T]], prepared: Sequence[EncodedRow | str]
+) -> Operation[Table[T]]:  # fmt: skip
+    """Do all changes; return the table as it is now."""
+    now = yield from current(table)
+    if now is not table:
+        prepared = _prepared(now, changes)
+    for change, what in zip(changes, prepared, strict=True):
+        if isinstance(what, str):
+            yield from delete_row(now, what)
+        elif isinstance(change, Create):
+            yield from create_row(now, what)
+        else:
+            yield from upsert_row(now, what)
+    return now
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    """Say as a repository what a store says."""
+    try:
+        yield
+    except StoreClosedError as error:
+        raise RepositoryClosedError('The database of the repository was closed. Open it again.') from error
+    except StoreFormatError as error:
+        raise RepositoryFormatError(str(error)) from error
+    except StoreUnavailableError as error:
+        raise RepositoryUnavailableError(str(error)) from error
