@@ -1,0 +1,503 @@
+"""What clients of other APIs send, as words, decisions and settings; and which version it belongs to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import pytest
+from pydantic import JsonValue, ValidationError
+from pydantic_ai import BinaryContent
+from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.repository.memory import MemoryRepository
+from pydantic_deep.server._errors import ServerError
+from pydantic_deep.server._wire import Dialogue, Said, as_messages, decision_from, decision_from_json
+from pydantic_deep.server._wire_anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
+from pydantic_deep.server._wire_google import GenerateContentRequest, dialogue_of_google
+from pydantic_deep.server._wire_openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
+from pydantic_deep.server._wire_threads import THREAD_FIELDS, Thread, find_version, note_version, thread_id
+
+PIXEL = 'iVBORw0KGgo='
+IMAGE = BinaryContent(b'\x89PNG\r\n\x1a\n', media_type='image/png')
+
+
+class Wire(Protocol):
+    """One of the three APIs."""
+
+    def __call__(self, said: list[tuple[str, str]], **more: Any) -> Dialogue: ...
+
+
+def openai(said: list[tuple[str, str]], **more: Any) -> Dialogue:
+    messages = more.pop('messages', [{'role': role, 'content': text} for role, text in said])
+    return dialogue_of_openai(ChatCompletionRequest.model_validate({'model': 'a', 'messages': messages, **more}))
+
+
+def anthropic(said: list[tuple[str, str]], **more: Any) -> Dialogue:
+    messages = more.pop('messages', [{'role': role, 'content': text} for role, text in said])
+    body = {'model': 'a', 'max_tokens': 9, 'messages': messages, **more}
+    return dialogue_of_anthropic(MessagesRequest.model_validate(body))
+
+
+def google(said: list[tuple[str, str]], **more: Any) -> Dialogue:
+    names = {'user': 'user', 'assistant': 'model'}
+    contents = more.pop('contents', [{'role': names[role], 'parts': [{'text': text}]} for role, text in said])
+    return dialogue_of_google(GenerateContentRequest.model_validate({'contents': contents, **more}))
+
+
+@pytest.fixture(params=[openai, anthropic, google], ids=['openai', 'anthropic', 'google'])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    return request.param
+
+
+def test_the_last_words_of_the_user_are_new_and_all_else_was_said(wire: Wire) -> None:
+    found = wire([('user', 'Hello'), ('assistant', 'Hi.'), ('user', 'Read'), ('user', 'this')])
+
+    assert found.prompt == ('Read', 'this')
+    assert found.said == [Said(role='user', content=('Hello',)), Said(role='assistant', content=('Hi.',))]
+    assert found.decisions == {}
+
+
+def test_a_dialogue_that_ends_with_the_agent_has_nothing_to_answer(wire: Wire) -> None:
+    with pytest.raises(ServerError, match='last message must be of the user'):
+        wire([('user', 'Hello'), ('assistant', 'Hi')])
+
+
+def test_who_says_nothing_is_not_heard(wire: Wire) -> None:
+    found = wire([('user', 'One'), ('assistant', ''), ('user', 'Two')])
+
+    assert found.said == [Said(role='user', content=('One',))]
+    assert found.prompt == ('Two',)
+
+
+@pytest.mark.parametrize(
+    ('read', 'given'),
+    [
+        (openai, {'messages': [{'role': 'developer', 'content': 'Be brief.'}, {'role': 'user', 'content': 'Hi'}]}),
+        (anthropic, {'system': [{'type': 'text', 'text': 'Be brief.'}]}),
+        (google, {'systemInstruction': {'parts': [{'text': 'Be brief.'}]}}),
+    ],
+)
+def test_what_the_client_wants_the_agent_told_is_the_system_text(read: Wire, given: dict[str, Any]) -> None:
+    assert read([('user', 'Hi')], **given).system == 'Be brief.'
+
+
+@pytest.mark.parametrize(
+    ('read', 'given'),
+    [
+        (
+            openai,
+            {
+                'temperature': 0.5,
+                'top_p': 0.9,
+                'max_tokens': 9,
+                'max_completion_tokens': 10,
+                'seed': 1,
+                'presence_penalty': 0.1,
+                'frequency_penalty': 0.2,
+                'stop': 'END',
+            },
+        ),
+        (
+            google,
+            {
+                'generationConfig': {
+                    'temperature': 0.5,
+                    'topP': 0.9,
+                    'maxOutputTokens': 10,
+                    'seed': 1,
+                    'presencePenalty': 0.1,
+                    'frequency_penalty': 0.2,
+                    'stopSequences': ['END'],
+                }
+            },
+        ),
+    ],
+)
+def test_settings_have_the_names_of_pydantic_ai(read: Wire, given: dict[str, Any]) -> None:
+    assert read([('user', 'Hi')], **given).model_settings == {
+        'temperature': 0.5,
+        'top_p': 0.9,
+        'max_tokens': 10,
+        'seed': 1,
+        'presence_penalty': 0.1,
+        'frequency_penalty': 0.2,
+        'stop_sequences': ['END'],
+    }
+
+
+def test_settings_of_anthropic_and_top_k() -> None:
+    found = anthropic([('user', 'Hi')], temperature=0, top_p=1, top_k=4, stop_sequences=['A', 'B'])
+
+    assert found.model_settings == {
+        'max_tokens': 9,
+        'temperature': 0,
+        'top_p': 1,
+        'top_k': 4,
+        'stop_sequences': ['A', 'B'],
+    }
+    assert google([('user', 'Hi')], generationConfig={'topK': 4.0}).model_settings == {'top_k': 4}
+    assert openai([('user', 'Hi')], stop=['A', 'B']).model_settings == {'stop_sequences': ['A', 'B']}
+
+
+@pytest.mark.parametrize(
+    ('read', 'given', 'told'),
+    [
+        (openai, {'n': 2}, '`n` is 2'),
+        (openai, {'logprobs': True}, '`logprobs`'),
+        (openai, {'response_format': {'type': 'json_object'}}, '`response_format`'),
+        (openai, {'tools': [{'type': 'function', 'function': {'name': 'rm'}}]}, "'rm'"),
+        (openai, {'tools': [{'type': 'web_search'}]}, "'tools'"),
+        (openai, {'functions': [{'name': 'rm'}]}, "'rm'"),
+        (anthropic, {'tools': [{'name': 'rm', 'input_schema': {'type': 'object'}}]}, "'rm'"),
+        (google, {'tools': [{'functionDeclarations': [{'name': 'rm'}]}]}, "'rm'"),
+        (google, {'tools': [{'googleSearch': {'a': 1}}]}, "'googleSearch'"),
+        (google, {'generationConfig': {'candidateCount': 2}}, '`candidateCount` is 2'),
+        (google, {'generationConfig': {'responseMimeType': 'application/json'}}, '`responseMimeType`'),
+    ],
+)
+def test_what_no_agent_here_does_is_refused_by_its_name(read: Wire, given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ServerError, match=told):
+        read([('user', 'Hi')], **given)
+
+
+@pytest.mark.parametrize(
+    ('read', 'given'),
+    [
+        (openai, {'n': 1, 'logprobs': False, 'response_format': {'type': 'text'}, 'made_up': 1}),
+        (openai, {'tools': [{'type': 'function', 'function': {'name': 'approval_required'}}]}),
+        (anthropic, {'tools': [{'name': 'approval_required'}], 'thinking': {'type': 'enabled'}}),
+        (google, {'tools': [{'functionDeclarations': [{'name': 'approval_required'}]}], 'safetySettings': []}),
+        (google, {'generationConfig': {'candidateCount': 1, 'responseMimeType': 'text/plain'}}),
+    ],
+)
+def test_what_changes_nothing_is_taken(read: Wire, given: dict[str, Any]) -> None:
+    assert read([('user', 'Hi')], **given).prompt == ('Hi',)
+
+
+def file_messages(part: Mapping[str, object]) -> list[dict[str, object]]:
+    return [{'role': 'user', 'content': [part]}]
+
+
+@pytest.mark.parametrize(
+    ('read', 'given'),
+    [
+        (
+            openai,
+            {
+                'messages': file_messages(
+                    {'type': 'image_url', 'image_url': {'url': f'data:image/png;base64,{PIXEL}', 'detail': 'low'}}
+                )
+            },
+        ),
+        (
+            openai,
+            {
+                'messages': file_messages(
+                    {'type': 'file', 'file': {'filename': 'a.png', 'file_data': f'data:image/png;base64,{PIXEL}'}}
+                )
+            },
+        ),
+        (
+            anthropic,
+            {
+                'messages': file_messages(
+                    {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': PIXEL}}
+                )
+            },
+        ),
+        (
+            anthropic,
+            {
+                'messages': file_messages(
+                    {'type': 'image', 'source': {'type': 'url', 'url': f'data:image/png;base64,{PIXEL}'}}
+                )
+            },
+        ),
+        (google, {'contents': [{'parts': [{'inlineData': {'mimeType': 'image/png', 'data': PIXEL}}]}]}),
+        (
+            google,
+            {'contents': [{'parts': [{'inline_data': {'mime_type': 'image/png', 'data': 'iVBORw0KGgo'}}]}]},
+        ),
+        (google, {'contents': [{'parts': [{'fileData': {'fileUri': f'data:image/png;base64,{PIXEL}'}}]}]}),
+    ],
+)
+def test_files_come_with_the_request(read: Wire, given: dict[str, Any]) -> None:
+    assert read([], **given).prompt == (IMAGE,)
+
+
+def test_a_recording_a_document_as_text_and_a_url_without_base64() -> None:
+    audio = {'type': 'input_audio', 'input_audio': {'data': 'AAAA', 'format': 'wav'}}
+    document = {'type': 'document', 'source': {'type': 'text', 'media_type': 'text/plain', 'data': 'Words'}}
+    plain = {'type': 'image_url', 'image_url': {'url': 'data:,A%20b'}}
+
+    assert openai([], messages=file_messages(audio)).prompt == (BinaryContent(b'\0\0\0', media_type='audio/wav'),)
+    assert anthropic([], messages=file_messages(document)).prompt == ('Words',)
+    assert openai([], messages=file_messages(plain)).prompt == (BinaryContent(b'A b', media_type='text/plain'),)
+
+
+SECRETS = 'http://169.254.169.254/latest/meta-data'
+
+
+@pytest.mark.parametrize(
+    'url', [SECRETS, 'https://example.org/a.png', 'file:///etc/passwd', 'ftp://h/a', '//h/a', 'a.png', ' data:,a']
+)
+def test_no_url_is_fetched_whatever_it_is(wire: Wire, url: str) -> None:
+    """SSRF: nothing that a client names is connected to."""
+    given: dict[Callable[..., Dialogue], dict[str, Any]] = {
+        openai: {'messages': file_messages({'type': 'image_url', 'image_url': {'url': url}})},
+        anthropic: {'messages': file_messages({'type': 'document', 'source': {'type': 'url', 'url': url}})},
+        google: {'contents': [{'parts': [{'fileData': {'fileUri': url, 'mimeType': 'image/png'}}]}]},
+    }
+    with pytest.raises(ServerError, match='are not fetched'):
+        wire([], **given[wire])
+
+
+@pytest.mark.parametrize(
+    ('part', 'told'),
+    [
+        ({'type': 'image_url', 'image_url': {'url': 'data:image/png'}}, 'no comma'),
+        ({'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,!!'}}, 'not valid base64'),
+        ({'type': 'image_url', 'image_url': {'url': f'data:;base64,{PIXEL}'}}, 'media type'),
+        ({'type': 'file', 'file': {'file_id': 'file-1'}}, 'by its id'),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(part: dict[str, object], told: str) -> None:
+    with pytest.raises(ServerError, match=told):
+        openai([], messages=file_messages(part))
+
+
+def answered(text: str) -> dict[Wire, dict[str, Any]]:
+    """Return requests that decide over the approval `a-1`."""
+    call = {'id': 'a-1', 'type': 'function', 'function': {'name': 'approval_required', 'arguments': '{}'}}
+    return {
+        openai: {
+            'messages': [
+                {'role': 'user', 'content': 'Go'},
+                {'role': 'assistant', 'content': None, 'tool_calls': [call]},
+                {'role': 'tool', 'tool_call_id': 'a-1', 'content': [{'type': 'text', 'text': text}]},
+            ]
+        },
+        anthropic: {
+            'messages': [
+                {'role': 'user', 'content': 'Go'},
+                {
+                    'role': 'assistant',
+                    'content': [{'type': 'tool_use', 'id': 'a-1', 'name': 'approval_required', 'input': {}}],
+                },
+                {
+                    'role': 'user',
+                    'content': [
+                        {'type': 'tool_result', 'tool_use_id': 'a-1', 'content': [{'type': 'text', 'text': text}]}
+                    ],
+                },
+            ]
+        },
+        google: {
+            'contents': [
+                {'role': 'user', 'parts': [{'text': 'Go'}]},
+                {'role': 'model', 'parts': [{'functionCall': {'id': 'a-1', 'name': 'approval_required', 'args': {}}}]},
+                {
+                    'role': 'user',
+                    'parts': [
+                        {'functionResponse': {'id': 'a-1', 'name': 'approval_required', 'response': {'result': text}}}
+                    ],
+                },
+            ]
+        },
+    }
+
+
+def test_the_result_of_the_last_call_is_a_decision(wire: Wire) -> None:
+    found = wire([], **answered('approve')[wire])
+
+    assert found.decisions == {'a-1': Approve()}
+    assert found.prompt == ()
+    assert found.said == [Said(role='user', content=('Go',))]
+
+
+@pytest.mark.parametrize(
+    ('text', 'decision'),
+    [
+        (' Approve ', Approve()),
+        ('deny', Deny()),
+        ('Deny: not on a Friday ', Deny('not on a Friday')),
+        ('{"decision": "approve"}', Approve()),
+        ('{"decision": "deny", "reason": "no"}', Deny('no')),
+        ('{"decision": "edit", "args": {"path": "/a"}}', Edit({'path': '/a'})),
+        ('{"decision": "respond", "content": [1]}', Respond([1])),
+    ],
+)
+def test_a_decision_is_a_word_or_json(text: str, decision: Decision) -> None:
+    assert decision_from(text) == decision
+
+
+@pytest.mark.parametrize(
+    'text',
+    ['', 'ok', 'yes', 'approve: but carefully', '{"decision": "approve", "args": {}}', '{"decision": "edit"}', '[]'],
+)
+def test_what_decides_nothing_approves_nothing(text: str) -> None:
+    with pytest.raises(ServerError, match='must be a decision'):
+        decision_from(text)
+
+
+@pytest.mark.parametrize(
+    'value',
+    [
+        'deny: no',
+        {'result': 'deny: no'},
+        {'output': {'decision': 'deny', 'reason': 'no'}},
+        {'decision': 'deny', 'reason': 'no'},
+    ],
+)
+def test_a_decision_as_json_may_lie_within_a_result(value: JsonValue) -> None:
+    assert decision_from_json(value) == Deny('no')
+
+
+def test_a_decision_and_new_words_do_not_come_together() -> None:
+    request = answered('approve')[anthropic]
+    request['messages'][-1]['content'].append({'type': 'text', 'text': 'And then?'})
+
+    with pytest.raises(ServerError, match='Answer what waits first'):
+        anthropic([], **request)
+
+
+def test_a_google_decision_names_its_call() -> None:
+    parts = [{'functionResponse': {'name': 'approval_required', 'response': {'result': 'approve'}}}]
+
+    with pytest.raises(ServerError, match="'approval_required' has no `id`"):
+        google([], contents=[{'role': 'user', 'parts': parts}])
+
+
+def test_results_of_calls_long_past_are_not_looked_at(wire: Wire) -> None:
+    request = answered('whatever another model made of it')[wire]
+    (messages,) = request.values()
+    role, key = ('model', 'parts') if wire is google else ('assistant', 'content')
+    words: Any = [{'text': 'Done.'}] if wire is google else 'Done.'
+    more: Any = [{'text': 'Thanks'}] if wire is google else 'Thanks'
+    messages += [{'role': role, key: words}, {'role': 'user', key: more}]
+
+    found = wire([], **request)
+
+    assert found.decisions == {}
+    assert found.prompt == ('Thanks',)
+
+
+def test_thoughts_are_not_words() -> None:
+    thought = {'role': 'model', 'parts': [{'text': 'Hm.', 'thought': True}, {'text': 'Yes.'}]}
+    found = google([], contents=[{'parts': [{'text': 'A?'}]}, thought, {'parts': [{'text': 'B?'}]}])
+
+    assert found.said[1] == Said(role='assistant', content=('Yes.',))
+
+
+def test_the_clients_own_id_is_found() -> None:
+    said = [{'role': 'user', 'content': 'Hi'}]
+
+    def of_openai(**more: object) -> str | None:
+        return session_of_openai(ChatCompletionRequest.model_validate({'model': 'a', 'messages': said, **more}))
+
+    def of_anthropic(**more: object) -> str | None:
+        return session_of_anthropic(MessagesRequest.model_validate({'model': 'a', 'messages': said, **more}))
+
+    assert of_openai(user='u', metadata={'session_id': 's'}) == 's'
+    assert of_openai(user='u') == 'u'
+    assert of_openai() is None
+    assert of_anthropic(metadata={'user_id': 'u'}) == 'u'
+    assert of_anthropic() is None
+
+
+def test_a_body_without_messages_is_none() -> None:
+    for model, field in ((ChatCompletionRequest, 'messages'), (MessagesRequest, 'messages')):
+        with pytest.raises(ValidationError, match=field):
+            model.model_validate({'model': 'a', 'messages': []})
+    with pytest.raises(ValidationError, match='contents'):
+        GenerateContentRequest.model_validate({'contents': []})
+
+
+def test_what_was_said_becomes_words_of_a_history_and_no_calls(wire: Wire) -> None:
+    known = wire([('user', 'A'), ('assistant', 'B'), ('user', 'C')])
+    messages = as_messages(Dialogue(system='S', said=known.said))
+
+    (request, response) = messages
+    assert isinstance(request, ModelRequest)
+    assert isinstance(response, ModelResponse)
+    (system, user), (answer,) = request.parts, response.parts
+    assert isinstance(system, SystemPromptPart)
+    assert isinstance(user, UserPromptPart)
+    assert isinstance(answer, TextPart)
+    assert (system.content, user.content, answer.content) == ('S', ['A'], 'B')
+
+
+def test_a_dialogue_that_only_begins_brings_its_system_text() -> None:
+    (message,) = as_messages(openai([('user', 'A')], messages=[
+        {'role': 'system', 'content': 'S'}, {'role': 'user', 'content': 'A'},
+    ]))  # fmt: skip
+
+    assert [type(part) for part in message.parts] == [SystemPromptPart]
+    assert as_messages(openai([('user', 'A')])) == []
+
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_dialogue_is_known_by_what_the_client_has_seen(wire: Wire) -> None:
+    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
+    first = wire([('user', 'Write it')])
+    assert await find_version(threads, 'o', 'a', first) is None
+
+    await note_version(threads, 'o', 'a', first, answer='I look.\n\nWritten.', version_id='v1')
+    then = wire([('user', 'Write it'), ('assistant', 'I look. Written. '), ('user', 'More')])
+
+    assert await find_version(threads, 'o', 'a', then) == 'v1'
+    await note_version(threads, 'o', 'a', then, answer='Done.', version_id='v2')
+    last = wire([('user', 'Write it'), ('assistant', 'I look.Written.'), ('user', 'More'), ('assistant', 'Done.'), ('user', 'Bye')])  # fmt: skip
+    assert await find_version(threads, 'o', 'a', last) == 'v2'
+
+
+async def test_another_owner_agent_history_or_system_text_knows_nothing_of_it() -> None:
+    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
+    await note_version(threads, 'o', 'a', openai([('user', 'Hi')]), answer='Yes.', version_id='v1')
+    then = openai([('user', 'Hi'), ('assistant', 'Yes.'), ('user', 'More')])
+    edited = openai([('user', 'Hi!'), ('assistant', 'Yes.'), ('user', 'More')])
+
+    assert await find_version(threads, 'o', 'a', then) == 'v1'
+    assert await find_version(threads, 'p', 'a', then) is None
+    assert await find_version(threads, 'o', 'b', then) is None
+    assert await find_version(threads, 'o', 'a', edited) is None
+    assert await find_version(threads, 'o', 'a', Dialogue(system='S', said=then.said)) is None
+
+
+async def test_a_turn_after_decisions_goes_on_from_the_answers_together() -> None:
+    """The user decided, and said nothing: the texts before and after the pause are one answer."""
+    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
+    paused = openai([], **answered('approve')[openai])
+    await note_version(threads, 'o', 'a', paused, answer='Written.', version_id='v2')
+
+    request = answered('approve')[openai]
+    request['messages'] += [{'role': 'assistant', 'content': 'Written.'}, {'role': 'user', 'content': 'More'}]
+
+    assert await find_version(threads, 'o', 'a', openai([], **request)) == 'v2'
+
+
+def test_a_file_is_told_apart_by_its_bytes() -> None:
+    def with_file(data: bytes) -> str:
+        said = [Said(role='user', content=('Look', BinaryContent(data, media_type='image/png')))]
+        return thread_id('o', 'a', Dialogue(said=said))
+
+    assert with_file(b'1') == with_file(b'1')
+    assert with_file(b'1') != with_file(b'2')
+    assert len(json.dumps(with_file(b'1'))) == 66
+
+
+def test_a_refused_answer_is_words_too() -> None:
+    refused = [{'type': 'refusal', 'refusal': 'No.'}]
+    messages: list[dict[str, object]] = [
+        {'role': 'user', 'content': [{'type': 'text', 'text': 'A'}, {'type': 'text', 'text': ''}]},
+        {'role': 'assistant', 'content': refused},
+        {'role': 'user', 'content': 'B'},
+    ]
+    found = openai([], messages=messages)
+
+    assert found.said == [Said(role='user', content=('A',)), Said(role='assistant', content=('No.',))]
