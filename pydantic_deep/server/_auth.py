@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from pydantic_deep.repository import RepositoryClosedError, RepositoryUnavailableError
 from pydantic_deep.store import StoreClosedError, StoreUnavailableError
 
-from ._errors import ServerError, api_of, not_found, render_error
+from ._errors import ServerError, api_of, not_found, path_of, render_error
 from ._keys import ApiKey, KeyScope
 from ._state import ServedAgent, ServerState, state_in
 
@@ -111,13 +111,13 @@ class Authentication:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope['type'] != 'http' or is_open(scope['path'].removeprefix(scope.get('root_path', ''))):
+        if scope['type'] != 'http' or is_open(path_of(scope)):
             await self._app(scope, receive, send)
             return
         try:
             scope.setdefault('state', {})['caller'] = await _admit(state_in(scope), scope)
         except ServerError as error:
-            await render_error(error, api_of(scope['path']))(scope, receive, send)
+            await render_error(error, api_of(path_of(scope)))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
@@ -161,7 +161,7 @@ class KeyInQuery:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope['type'] == 'http' and api_of(scope['path']) == 'google':
+        if scope['type'] == 'http' and api_of(path_of(scope)) == 'google':
             fields = cast('bytes', scope['query_string']).split(b'&')
             sent = [field for field in fields if field.startswith(b'key=')]
             scope['query_string'] = b'&'.join(field for field in fields if field not in sent)

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, JsonValue
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.repository import RepositoryUnavailableError, RowNotFoundError
+from pydantic_deep.repository import (
+    InvalidCursorError,
+    InvalidQuestionError,
+    RepositoryUnavailableError,
+    RowNotFoundError,
+)
 from pydantic_deep.store import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
@@ -24,6 +31,8 @@ from pydantic_deep.store import (
     StoreUnavailableError,
     VersionNotFoundError,
 )
+
+from ._headers import add_headers
 
 ErrorType: TypeAlias = Literal[
     'unauthenticated',
@@ -129,6 +138,11 @@ Api: TypeAlias = Literal['ours', 'openai', 'anthropic', 'google']
 """Whose form a path has."""
 
 
+def path_of(scope: Scope) -> str:
+    """Return the path that was asked for, as the routes of this application name it."""
+    return cast('str', scope['path']).removeprefix(scope.get('root_path', ''))
+
+
 def api_of(path: str) -> Api:
     """Return whose API a path belongs to."""
     if path == '/v1beta' or path.startswith('/v1beta/'):
@@ -144,23 +158,22 @@ def render_error(error: ServerError, api: Api) -> JSONResponse:
     return JSONResponse(_BODIES[api](error, status), status, headers=dict(error.headers or {}))
 
 
-def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dict[str, JsonValue]]:
+def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dict[str, Any]]:
     """Return the `responses=` of a route: those that every route with a key has, and these, each with an example."""
     always: tuple[ErrorType, ...] = ('unauthenticated', 'forbidden', 'invalid', 'rate_limited', 'unavailable')
-    described: dict[int | str, dict[str, JsonValue]] = {}
+    described: dict[int | str, dict[str, Any]] = {}
     for type in dict.fromkeys((*always, *types)):
         error = ServerError(type)
         status = 400 if type == 'invalid' and api != 'ours' else error.status_code
-        schema: JsonValue = {'$ref': '#/components/schemas/ErrorBody'} if api == 'ours' else {'type': 'object'}
-        content: JsonValue = {'schema': schema, 'example': _BODIES[api](error, status)}
         described[status] = {
             'description': HTTPStatus(status).phrase,
-            'content': {'application/json': content},
+            'content': {'application/json': {'example': _BODIES[api](error, status)}},
+            **({'model': ErrorBody} if api == 'ours' else {}),
         }
     return described
 
 
-def install_error_forms(app: FastAPI) -> None:
+def install_error_forms(app: Starlette) -> None:
     """Let an application answer every error in the form of the API that was called."""
     app.add_exception_handler(HTTPException, _on_refusal)
     app.add_exception_handler(RequestValidationError, _on_invalid)
@@ -168,6 +181,8 @@ def install_error_forms(app: FastAPI) -> None:
         app.add_exception_handler(missing, _on_missing)
     for away in (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError):
         app.add_exception_handler(away, _on_unavailable)
+    for asked_wrongly in (InvalidCursorError, InvalidQuestionError):
+        app.add_exception_handler(asked_wrongly, _on_wrong_question)
     app.add_exception_handler(ApprovalAnsweredError, _on_answered)
     app.add_exception_handler(Exception, _on_defect)
 
@@ -194,6 +209,10 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     )
 
 
+async def _on_wrong_question(request: Request, error: Exception) -> JSONResponse:
+    return _answer(request, ServerError('invalid', str(error)))
+
+
 async def _on_missing(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, not_found())
 
@@ -207,11 +226,13 @@ async def _on_answered(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:
-    return _answer(request, ServerError('failed'))  # Starlette raises the error again after it, for the log
+    response = _answer(request, ServerError('failed'))  # Starlette raises the error again after it, for the log
+    add_headers(response.headers)  # it answers outside of all layers
+    return response
 
 
 def _answer(request: Request, error: ServerError) -> JSONResponse:
-    return render_error(error, api_of(request.url.path))
+    return render_error(error, api_of(path_of(request.scope)))
 
 
 def _ours(error: ServerError, status: int) -> dict[str, JsonValue]:

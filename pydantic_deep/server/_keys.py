@@ -6,7 +6,8 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeAlias, get_args
@@ -14,8 +15,8 @@ from typing import Literal, TypeAlias, get_args
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.repository import Repository, RowNotFoundError
-from pydantic_deep.store import new_id
+from pydantic_deep.repository import Repository, RowNotFoundError, SqlRepository
+from pydantic_deep.store import SqlStore, new_id
 
 KeyScope: TypeAlias = Literal['run', 'approve', 'audit', 'admin']
 """What a key may do: `run` conversations of its owner, `approve` calls in them, read their `audit`, or everything."""
@@ -176,6 +177,62 @@ class KeyRing:
         if noted is None or now - noted >= timedelta(seconds=USE_NOTED_SECONDS):
             self._noted[id] = now
             await self.uses.upsert(KeyUse(id=id, last_used_at=now))
+
+
+@asynccontextmanager
+async def open_keys(store: SqlStore) -> AsyncGenerator[KeyRing]:
+    """Open the keys of a store."""
+    keys = await SqlRepository[ApiKey].open(store, ApiKey, name='server_keys')
+    uses = await SqlRepository[KeyUse].open(store, KeyUse, name='server_key_uses')
+    try:
+        yield KeyRing(keys=keys, uses=uses)
+    finally:
+        await keys.aclose()
+        await uses.aclose()
+
+
+async def create_api_key(
+    store: SqlStore,
+    *,
+    name: str,
+    scopes: Sequence[KeyScope],
+    owner: str | None = None,
+    agents: Sequence[str] | None = None,
+    expires_in_seconds: float | None = None,
+) -> str:
+    """Make an API key and return it. It is shown this once: what is kept of it cannot be used.
+
+    Args:
+        store: The store that is served.
+        name: What people call it.
+        scopes: What it may do: `run`, `approve`, `audit`, `admin`.
+        owner: Whose conversations it sees, such as the name of a person; only its own if left out.
+        agents: The agents that it may use; all if left out.
+        expires_in_seconds: For how long it is worth something; for ever if left out.
+
+    Raises:
+        InvalidKeyError: It would be worth nothing.
+    """
+    async with open_keys(store) as ring:
+        return await ring.create(
+            name=name, scopes=scopes, owner=owner, agents=agents, expires_in_seconds=expires_in_seconds
+        )
+
+
+async def list_api_keys(store: SqlStore) -> list[ApiKey]:
+    """Return all keys of a store, also those that expired or were revoked, oldest first."""
+    async with open_keys(store) as ring:
+        return await ring.list()
+
+
+async def revoke_api_key(store: SqlStore, id: str) -> ApiKey:
+    """Make a key worth nothing, at once, in every server on the store; return what is kept of it.
+
+    Raises:
+        RowNotFoundError: There is no key of that id.
+    """
+    async with open_keys(store) as ring:
+        return await ring.revoke(id)
 
 
 def _digest(secret: str) -> str:

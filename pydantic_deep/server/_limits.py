@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ._errors import ServerError, api_of, render_error
+from ._errors import ServerError, api_of, path_of, render_error
 
 DRAINED_BYTES = 64 * 2**10
 """A body that nobody read and that is larger ends the connection: a server would take all of it from the network."""
@@ -62,9 +62,9 @@ class BodyLimit:
         if scope['type'] != 'http':
             await self._app(scope, receive, send)
             return
-        body = _Body(receive, send, Headers(scope=scope), self._limit_for(scope['method'], scope['path']))
+        body = _Body(receive, send, Headers(scope=scope), self._limit_for(scope['method'], path_of(scope)))
         if body.announced > body.limit:
-            await render_error(body.too_large(), api_of(scope['path']))(scope, receive, body.send)
+            await render_error(body.too_large(), api_of(path_of(scope)))(scope, receive, body.send)
             return
         await self._app(scope, body.receive, body.send)
 
@@ -100,34 +100,3 @@ class _Body:
             if self._is_chunked or left > DRAINED_BYTES:
                 MutableHeaders(scope=message)['connection'] = 'close'
         await self._send(message)
-
-
-class SecurityHeaders:
-    """An ASGI layer that adds what browsers should know to every response, unless a route says otherwise."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_more(message: Message) -> None:
-            if message['type'] == 'http.response.start':
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        await self._app(scope, receive, send_more if scope['type'] == 'http' else send)
-
-
-HEADERS = {
-    'content-security-policy': "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "object-src 'none'",
-    'x-content-type-options': 'nosniff',
-    'x-frame-options': 'DENY',
-    'referrer-policy': 'no-referrer',
-    'cross-origin-opener-policy': 'same-origin',
-    'cross-origin-resource-policy': 'same-origin',
-    'permissions-policy': 'camera=(), geolocation=(), microphone=()',
-    'cache-control': 'no-store',
-}
-"""What every response says: the page takes nothing from elsewhere, is in no frame, and answers are in no cache."""

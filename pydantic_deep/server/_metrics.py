@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from pydantic_ai.usage import RunUsage
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,6 +14,25 @@ UNMATCHED = 'unmatched'
 """The route of a request that none takes: what a client made up is no label."""
 
 _METHODS = frozenset({'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'})
+
+
+class Runs(Protocol):
+    """What gauges show of the hub."""
+
+    @property
+    def running_count(self) -> int:
+        """How many runs work now."""
+        ...
+
+    @property
+    def log_bytes(self) -> int:
+        """How large all logs are."""
+        ...
+
+    @property
+    def log_memory_bytes(self) -> int:
+        """How much of them is in memory."""
+        ...
 
 
 class ServerMetrics:
@@ -39,15 +60,21 @@ class ServerMetrics:
         )
         """By agent and kind: `input` and `output`."""
         self.running = Gauge('pydantic_deep_runs_running', 'Runs that work now.', registry=self.registry)
-        """How many runs work now; `set_function` it."""
+        """How many runs work now."""
         self.log_bytes = Gauge(
             'pydantic_deep_log_bytes', 'Bytes of logs of runs that are kept.', registry=self.registry
         )
-        """How large all logs are; `set_function` it."""
+        """How large all logs are."""
         self.log_memory_bytes = Gauge(
             'pydantic_deep_log_memory_bytes', 'Bytes of those logs that are in memory.', registry=self.registry
         )
-        """How much of them is in memory; `set_function` it."""
+        """How much of them is in memory."""
+
+    def watch(self, hub: Runs) -> None:
+        """Read the gauges from a hub whenever somebody asks."""
+        self.running.set_function(lambda: hub.running_count)
+        self.log_bytes.set_function(lambda: hub.log_bytes)
+        self.log_memory_bytes.set_function(lambda: hub.log_memory_bytes)
 
     def run_ended(self, agent: str, state: VersionState, usage: RunUsage | None) -> None:
         """Count a run that ended.
@@ -75,11 +102,19 @@ class CountRequests:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_counted(message: Message) -> None:
+        if scope['type'] != 'http':
+            await self._app(scope, receive, send)
+            return
+        status = 500  # what Starlette answers outside of all layers, where something raised
+
+        async def send_noted(message: Message) -> None:
+            nonlocal status
             if message['type'] == 'http.response.start':
-                method = scope['method'] if scope['method'] in _METHODS else 'other'
-                route = getattr(scope.get('route'), 'path', UNMATCHED)
-                self._metrics.requests.labels(method, route, message['status']).inc()
+                status = message['status']
             await send(message)
 
-        await self._app(scope, receive, send_counted if scope['type'] == 'http' else send)
+        try:
+            await self._app(scope, receive, send_noted)
+        finally:
+            method = scope['method'] if scope['method'] in _METHODS else 'other'
+            self._metrics.requests.labels(method, getattr(scope.get('route'), 'path', UNMATCHED), status).inc()

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 from fastapi import Depends, Request
 from starlette.types import Scope
 
+from pydantic_deep.audit import AuditRecord
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.repository import Repository
 from pydantic_deep.store import SqlStore
 from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import BackendProtocol
 
+from ._hub import RunHub
 from ._keys import KeyRing
 from ._limits import RateLimit
 from ._metrics import ServerMetrics
 from ._settings import ServerSettings
-
-if TYPE_CHECKING:
-    from pydantic_deep.audit import AuditRecord
-    from pydantic_deep.repository import Repository
-
-    from ._hub import RunHub
 
 ServedAgent: TypeAlias = VersionedAgent[Any, Any]
 """An agent with a store, whatever its deps and its output."""
 
 MakeBackend: TypeAlias = Callable[[str, str], BackendProtocol]
 """Returns the files of a conversation, by its owner and its id."""
+
+
+OWNER = 'server.owner'
+"""What of the metadata of a root version says whose conversation it is; the versions that come from it have it too."""
 
 
 class NotStartedError(DeepAgentError, RuntimeError):

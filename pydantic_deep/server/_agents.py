@@ -1,0 +1,125 @@
+"""The agents that are served: each under the name that clients use, with what the server adds to every run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias
+
+from pydantic_ai.agent import AbstractAgent, AgentRun, WrapperAgent
+from pydantic_ai.capabilities import AbstractCapability
+
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import Store
+from pydantic_deep.versions import VersionedAgent
+
+AnyAgent: TypeAlias = AbstractAgent[Any, Any] | VersionedAgent[Any, Any]
+"""What can be served."""
+
+Describe: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
+"""Returns the metadata of a run by its conversation."""
+
+_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}')
+"""What stands in addresses, and before a colon in Google's: `models/{agent}:generateContent`."""
+
+
+class InvalidAgentsError(DeepAgentError, ValueError):
+    """Agents cannot be served like that."""
+
+
+def check_agents(agents: Mapping[str, AnyAgent], store: Store) -> None:
+    """Refuse what could not be served.
+
+    Raises:
+        InvalidAgentsError: There are none, a name cannot be, or an agent has another store or another name.
+    """
+    if not agents:
+        raise InvalidAgentsError('There are no agents to serve. Pass at least one: `{"analyst": agent}`.')
+    for name, agent in agents.items():
+        if not _NAME.fullmatch(name):
+            raise InvalidAgentsError(
+                f'{name!r} cannot be the name of an agent that is served: it stands in addresses. Use at most 64 '
+                'letters, digits, dots, hyphens and underscores, and begin with a letter or a digit.'
+            )
+        if isinstance(agent, VersionedAgent):
+            if agent.store is not store:
+                raise InvalidAgentsError(f'The agent {name!r} has another store. Pass the same to both.')
+            if agent.name != name:
+                raise InvalidAgentsError(
+                    f'The versions of the agent {name!r} have the name {agent.name!r}. Serve it as {agent.name!r}, or '
+                    f'make it with `name={name!r}`.'
+                )
+
+
+def prepare_agents(
+    agents: Mapping[str, AnyAgent],
+    store: Store,
+    *,
+    make_deps: Callable[[], Any] | None,
+    capabilities: Sequence[AbstractCapability[Any]],
+    describe: Describe,
+) -> dict[str, VersionedAgent[Any, Any]]:
+    """Return the agents as they are served. Those that are passed stay as they are.
+
+    Args:
+        agents: Agents by name.
+        store: Where their versions live.
+        make_deps: Makes the deps of each run of those that are no `VersionedAgent`.
+        capabilities: What each run has besides those of its agent.
+        describe: What the metadata of each run are.
+    """
+    prepared: dict[str, VersionedAgent[Any, Any]] = {}
+    for name, agent in agents.items():
+        if isinstance(agent, VersionedAgent):
+            prepared[name] = agent.with_agent(_Served(agent.agent, name, capabilities, describe))
+        else:
+            prepared[name] = VersionedAgent(_Served(agent, name, capabilities, describe), store, make_deps=make_deps)
+    return prepared
+
+
+class _Served(WrapperAgent[Any, Any]):
+    """An agent under another name, each run of which has some more capabilities, and metadata."""
+
+    def __init__(
+        self,
+        wrapped: AbstractAgent[Any, Any],
+        name: str,
+        capabilities: Sequence[AbstractCapability[Any]],
+        describe: Describe,
+    ) -> None:
+        super().__init__(wrapped)
+        self._name = name
+        self._capabilities = capabilities
+        self._describe = describe
+
+    @property
+    def name(self) -> str | None:
+        """The name that clients use."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str | None) -> None:
+        raise AttributeError(f'The agent is served as {self._name!r}, and stays so.')
+
+    def iter(self, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[AgentRun[Any, Any]]:
+        """Begin a run, the way all runs begin."""
+        return self._iter(*args, **kwargs)
+
+    @asynccontextmanager
+    async def _iter(
+        self,
+        *args: Any,
+        conversation_id: str | None = None,
+        capabilities: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> AsyncGenerator[AgentRun[Any, Any]]:
+        arguments = {
+            **kwargs,
+            'conversation_id': conversation_id,
+            'capabilities': [*(capabilities or ()), *self._capabilities],
+            'metadata': await self._describe(conversation_id or ''),
+        }
+        with self.wrapped.override(name=self._name):  # for this run alone, in its spans and records too
+            async with self.wrapped.iter(*args, **arguments) as run:
+                yield run

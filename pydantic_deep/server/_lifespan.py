@@ -1,0 +1,108 @@
+"""What runs as long as an application serves: keys, agents, the hub of runs, and the recovery of what others left."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import anyio
+from fastapi import FastAPI
+
+from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, close_crashed
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.repository import SqlRepository
+from pydantic_deep.store import SqlStore, VersionFilter
+from pydantic_deep.streaming import current_session_id
+
+from ._agents import AnyAgent, prepare_agents
+from ._hub import RunHub
+from ._keys import open_keys
+from ._limits import RateLimit
+from ._metrics import ServerMetrics
+from ._settings import ServerSettings
+from ._state import OWNER, MakeBackend, ServerState
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+
+@asynccontextmanager
+async def serving(
+    app: FastAPI,
+    *,
+    agents: Mapping[str, AnyAgent],
+    store: SqlStore,
+    settings: ServerSettings,
+    metrics: ServerMetrics,
+    make_deps: Callable[[], DeepAgentDeps] | None,
+    make_backend: MakeBackend | None,
+) -> AsyncGenerator[None]:
+    """Make the state of an application, and close all of it at the end: running turns get `shutdown_seconds`."""
+    async with AsyncExitStack() as stack:
+        keys = await stack.enter_async_context(open_keys(store))
+        audit = await SqlRepository[AuditRecord].open(store, AuditRecord, fields=AUDIT_FIELDS, name='server_audit')
+        stack.push_async_callback(audit.aclose)
+        hub = await stack.enter_async_context(RunHub(settings, metrics=metrics))
+        metrics.watch(hub)
+        state = ServerState(
+            agents=prepare_agents(
+                agents, store, make_deps=make_deps, capabilities=[Audit(audit)], describe=_Describing(store)
+            ),
+            store=store,
+            settings=settings,
+            keys=keys,
+            audit=audit,
+            hub=hub,
+            rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
+            metrics=metrics,
+            make_backend=make_backend,
+        )
+        hub.tasks.start_soon(recover, state)
+        app.state.server = state
+        try:
+            yield
+        finally:
+            app.state.server = None
+
+
+async def recover(state: ServerState) -> None:
+    """Go on with the runs that dead processes left, and end the audit records of those that nobody goes on with."""
+    async with anyio.create_task_group() as group:
+        for name in state.agents:
+            group.start_soon(_recover_agent, state, name)
+    store = state.store
+
+    async def is_alive(record: AuditRecord) -> bool:
+        run = await store.run(record.run_id)
+        return run is not None and run.state == 'running' and all(run.id != left.id for left in await store.orphans())
+
+    try:
+        await close_crashed(state.audit, is_alive, store=store)
+    except Exception:  # the outermost edge: what was left does not keep a server from serving
+        _LOGGER.exception('The audit records of runs that crashed could not be ended')
+
+
+async def _recover_agent(state: ServerState, name: str) -> None:
+    try:
+        recovered = await state.agents[name].recover()
+    except Exception:  # the outermost edge, as above
+        _LOGGER.exception('The runs of the agent %r that a dead process left could not be recovered', name)
+        return
+    for version in recovered:
+        _LOGGER.info('Recovered a run of %r: the version %s is %s', name, version.id, version.state)
+
+
+class _Describing:
+    """Says whose run a run is, for its audit record, also where nobody asks: when it is recovered."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store = store
+
+    async def __call__(self, conversation_id: str) -> dict[str, Any]:
+        newest = await self._store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
+        owner = json.loads(newest[0].metadata).get(OWNER) if newest else None
+        labels = {'owner': owner, 'session_id': current_session_id()}
+        return {name: value for name, value in labels.items() if value is not None}

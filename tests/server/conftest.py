@@ -1,0 +1,137 @@
+"""An application with an agent that echoes, on a store in memory, and clients with keys of their own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server._agents import AnyAgent
+from pydantic_deep.server._app import create_app
+from pydantic_deep.server._keys import KeyScope, create_api_key
+from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server._state import ServerState
+from pydantic_deep.store import SqlStore, open_store
+
+BASE_URL = 'http://localhost'
+
+Client: TypeAlias = httpx.AsyncClient
+MakeClient: TypeAlias = Callable[..., Awaitable[Client]]
+"""Returns a client with a key of these scopes and this owner: `await make_client('run', owner='ada')`."""
+
+
+def _echo(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+    """Answer with what the user said last."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    said = [part.content for part in last.parts if isinstance(part, UserPromptPart)]
+    return ModelResponse(parts=[TextPart(f'You said: {said[-1] if said else "nothing"}')])
+
+
+@pytest.fixture
+def agents() -> Mapping[str, AnyAgent]:
+    """What is served: two agents, so that a key may be for one of them."""
+    model = FunctionModel(_echo)
+    return {'analyst': create_deep_agent(model), 'writer': create_deep_agent(model)}
+
+
+@pytest.fixture
+def settings() -> ServerSettings:
+    """Limits that no test meets by chance."""
+    return ServerSettings(requests_per_second=1000, request_burst=100_000)
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[SqlStore]:
+    """A store in memory."""
+    async with open_store('memory:') as store:
+        yield store
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """An application that runs."""
+
+    app: FastAPI
+    store: SqlStore
+
+    @property
+    def state(self) -> ServerState:
+        """What its routes work with."""
+        return self.app.state.server
+
+    async def key(
+        self,
+        *scopes: KeyScope,
+        owner: str | None = 'ada',
+        agents: Sequence[str] | None = None,
+        expires_in_seconds: float | None = None,
+    ) -> str:
+        """Make a key; with the scope `run` if none is named."""
+        return await create_api_key(
+            self.store,
+            name='test',
+            scopes=scopes or ('run',),
+            owner=owner,
+            agents=agents,
+            expires_in_seconds=expires_in_seconds,
+        )
+
+    def client(self, key: str | None = None, **options: Any) -> Client:
+        """Return a client; close it, or let `make_client` do."""
+        headers = {} if key is None else {'authorization': f'Bearer {key}'}
+        return httpx.AsyncClient(transport=httpx.ASGITransport(self.app, **options), base_url=BASE_URL, headers=headers)
+
+
+Serve: TypeAlias = Callable[..., AbstractAsyncContextManager[Served]]
+
+
+@pytest.fixture
+def serve(agents: Mapping[str, AnyAgent], store: SqlStore, settings: ServerSettings) -> Serve:
+    """Serve with other agents, settings or options, as long as the block lasts."""
+
+    @asynccontextmanager
+    async def serve(
+        agents: Mapping[str, AnyAgent] = agents, settings: ServerSettings = settings, **options: Any
+    ) -> AsyncGenerator[Served]:
+        app = create_app(agents, store, settings, **options)
+        async with app.router.lifespan_context(app):
+            yield Served(app=app, store=store)
+
+    return serve
+
+
+@pytest.fixture
+async def served(serve: Serve) -> AsyncGenerator[Served]:
+    """The application."""
+    async with serve() as served:
+        yield served
+
+
+@pytest.fixture
+async def make_client(served: Served) -> AsyncGenerator[MakeClient]:
+    """Make clients of the application, which are closed at the end."""
+    clients: list[Client] = []
+
+    async def make(*scopes: KeyScope, **options: Any) -> Client:
+        clients.append(served.client(await served.key(*scopes, **options)))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.fixture
+async def nobody(served: Served) -> AsyncGenerator[Client]:
+    """A client without a key."""
+    async with served.client() as client:
+        yield client

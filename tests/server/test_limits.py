@@ -1,0 +1,258 @@
+"""How often a key may ask, and how large a body may be: on layers alone, with a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pydantic_deep.server._auth import Authentication, KeyInQuery
+from pydantic_deep.server._errors import install_error_forms
+from pydantic_deep.server._headers import HEADERS, SecurityHeaders
+from pydantic_deep.server._limits import BodyLimit, RateLimit
+from pydantic_deep.server._metrics import CountRequests, ServerMetrics
+from pydantic_deep.testing import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def rate(clock: FakeClock) -> RateLimit:
+    return RateLimit(per_second=2, burst=3, clock=clock.monotonic)
+
+
+def test_a_burst_passes_and_the_next_waits(rate: RateLimit) -> None:
+    assert [rate.take('a') for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def test_tokens_come_back_steadily_and_never_more_than_the_burst(rate: RateLimit, clock: FakeClock) -> None:
+    for _ in range(3):
+        rate.take('a')
+    clock.advance(0.5)
+    assert [rate.take('a'), rate.take('a')] == [0, 0.5]
+    clock.advance(3600)
+    assert [rate.take('a') for _ in range(4)] == [0, 0, 0, 0.5]
+
+
+def test_asking_in_vain_does_not_make_the_wait_longer(rate: RateLimit, clock: FakeClock) -> None:
+    for _ in range(50):
+        rate.take('a')
+    clock.advance(0.5)
+    assert rate.take('a') == 0
+
+
+def test_one_key_takes_nothing_from_another(rate: RateLimit) -> None:
+    for _ in range(4):
+        rate.take('a')
+    assert rate.take('b') == 0
+
+
+read: list[int] = []
+
+
+async def _count(request: Request) -> PlainTextResponse:
+    """Count the body as it comes."""
+    total = 0
+    async for chunk in request.stream():
+        total += len(chunk)
+        read.append(len(chunk))
+    return PlainTextResponse(str(total))
+
+
+async def _ignore(request: Request) -> PlainTextResponse:
+    return PlainTextResponse('ignored')
+
+
+async def _stream(request: Request) -> StreamingResponse:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'one'
+        yield b'two'
+
+    return StreamingResponse(pieces(), headers={'cache-control': 'no-cache'})
+
+
+async def _fail(request: Request) -> PlainTextResponse:
+    raise RuntimeError('a defect')
+
+
+@pytest.fixture
+def inner() -> Starlette:
+    read.clear()
+    app = Starlette(
+        routes=[
+            Route('/count', _count, methods=['POST']),
+            Route('/v1/messages', _count, methods=['POST']),
+            Route('/ignore', _ignore, methods=['POST']),
+            Route('/stream', _stream),
+            Route('/fail', _fail),
+        ]
+    )
+    install_error_forms(app)
+    return app
+
+
+@pytest.fixture
+async def client(inner: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    limited = BodyLimit(inner, lambda method, path: 10 if method == 'POST' else 0)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url='http://localhost') as client:
+        yield client
+
+
+async def _chunks(*sizes: int) -> AsyncIterator[bytes]:
+    for size in sizes:
+        yield b'x' * size
+
+
+async def test_a_body_at_the_limit_passes(client: httpx.AsyncClient) -> None:
+    answer = await client.post('/count', content=b'x' * 10)
+    assert (answer.status_code, answer.text) == (200, '10')
+    assert 'connection' not in answer.headers
+
+
+async def test_a_body_that_says_it_is_too_large_is_refused_before_anything_is_read(client: httpx.AsyncClient) -> None:
+    answer = await client.post('/count', content=b'x' * 11)
+    assert (answer.status_code, answer.json()['error']['type']) == (413, 'too_large')
+    assert '10 bytes' in answer.json()['error']['message']
+    assert read == []
+
+
+async def test_a_body_that_does_not_say_is_counted_while_it_comes(client: httpx.AsyncClient) -> None:
+    assert (await client.post('/count', content=_chunks(4, 6))).text == '10'
+    read.clear()
+    answer = await client.post('/count', content=_chunks(4, 6, 1, 1000))
+    assert (answer.status_code, answer.json()['error']['type']) == (413, 'too_large')
+    assert read == [4, 6]
+    assert answer.headers['connection'] == 'close'
+
+
+async def test_a_refusal_has_the_form_of_the_api(client: httpx.AsyncClient) -> None:
+    answer = await client.post('/v1/messages', content=b'x' * 11)
+    assert (answer.status_code, answer.json()['error']['type']) == (413, 'request_too_large')
+
+
+async def test_ten_gigabytes_are_refused_early_and_the_connection_ends(client: httpx.AsyncClient) -> None:
+    answer = await client.post('/count', content=b'', headers={'content-length': str(10 * 2**30)})
+    assert (answer.status_code, answer.headers['connection']) == (413, 'close')
+    assert read == []
+
+
+@pytest.mark.parametrize('length', ['-1', '1e9', '٣', ''])
+async def test_a_length_that_is_none_is_counted_instead(client: httpx.AsyncClient, length: str) -> None:
+    answer = await client.post('/count', content=b'x' * 11, headers={b'content-length': length.encode()})
+    assert answer.status_code == 413
+    assert read == []
+
+
+async def test_a_large_body_that_nobody_reads_ends_the_connection(inner: Starlette) -> None:
+    limited = BodyLimit(inner, lambda method, path: 10**6)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url='http://localhost') as client:
+        small = await client.post('/ignore', content=b'x')
+        large = await client.post('/ignore', content=b'x' * 100_000)
+    assert ('connection' in small.headers, large.headers['connection']) == (False, 'close')
+
+
+async def test_a_body_that_ends_by_a_departure_is_passed_on(inner: Starlette) -> None:
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append((await receive())['type'])
+
+    async def receive() -> Message:
+        return {'type': 'http.disconnect'}
+
+    async def send(message: Message) -> None:
+        raise AssertionError(message)
+
+    await BodyLimit(app, lambda method, path: 1)(
+        {'type': 'http', 'method': 'POST', 'path': '/', 'headers': []}, receive, send
+    )
+    assert seen == ['http.disconnect']
+
+
+def _limited(app: ASGIApp) -> ASGIApp:
+    return BodyLimit(app, lambda method, path: 0)
+
+
+def _counted(app: ASGIApp) -> ASGIApp:
+    return CountRequests(app, ServerMetrics())
+
+
+@pytest.mark.parametrize('layer', [_limited, SecurityHeaders, _counted, Authentication, KeyInQuery])
+async def test_what_is_no_request_passes_untouched(layer: Callable[[ASGIApp], ASGIApp]) -> None:
+    passed: list[object] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        passed.extend([scope, receive, send])
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        raise AssertionError
+
+    scope: Scope = {'type': 'lifespan'}
+    await layer(app)(scope, receive, send)
+    assert passed == [scope, receive, send]
+
+
+async def test_headers_are_added_to_streams_and_what_a_route_says_stays(inner: Starlette) -> None:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(SecurityHeaders(inner)), base_url='http://localhost'
+    ) as client:
+        answer = await client.get('/stream')
+    assert answer.text == 'onetwo'
+    assert {name: answer.headers[name] for name in HEADERS} == {**HEADERS, 'cache-control': 'no-cache'}
+
+
+async def test_a_defect_has_the_headers_too_and_says_nothing(inner: Starlette) -> None:
+    transport = httpx.ASGITransport(SecurityHeaders(inner), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url='http://localhost') as client:
+        answer = await client.get('/fail')
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {'error': {'type': 'failed', 'message': 'The server could not do this. Its log says why.'}},
+    )
+    assert answer.headers['x-content-type-options'] == 'nosniff'
+
+
+async def test_requests_are_counted_by_template_and_what_a_client_makes_up_is_no_label(inner: Starlette) -> None:
+    metrics = ServerMetrics()
+    counted = CountRequests(inner, metrics)
+    transport = httpx.ASGITransport(counted, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url='http://localhost') as client:
+        await client.get('/nothing/of/the/kind')
+        await client.request('BREW', '/stream')
+        await client.get('/fail')
+    lines = [line for line in metrics.render().decode().splitlines() if line.startswith('pydantic_deep_requests_total')]
+    assert lines == [
+        'pydantic_deep_requests_total{method="GET",route="unmatched",status="404"} 1.0',
+        'pydantic_deep_requests_total{method="other",route="/stream",status="405"} 1.0',
+        'pydantic_deep_requests_total{method="GET",route="/fail",status="500"} 1.0',
+    ]
+
+
+async def test_a_refusal_within_a_body_is_an_http_exception(inner: Starlette) -> None:
+    """FastAPI passes such a one on, instead of calling the body malformed."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        with pytest.raises(HTTPException) as caught:
+            await receive()
+        assert caught.value.status_code == 413
+        await PlainTextResponse('seen')(scope, receive, send)
+
+    limited = BodyLimit(app, lambda method, path: 1)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url='http://localhost') as client:
+        assert (await client.post('/', content=_chunks(1, 1))).text == 'seen'
