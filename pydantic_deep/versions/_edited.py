@@ -23,7 +23,7 @@ async def with_messages(
 
     What both begin with is shared. If that is not all of the old history, the child is on a branch of its own.
     """
-    history, _ = await agent.history(record)
+    history, ids = await agent.history(record)
     common = next(
         (
             index
@@ -63,4 +63,5 @@ async def with_messages(
         rewrites=len(history) if common == 0 and history else None,
     )
     await agent.store.commit(Commit(assets=assets, append=append, versions=[child]))
+    agent.keep_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
     return await agent.store.version(child.id)

@@ -74,6 +74,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """After how long what waits counts as denied."""
         self._make_deps = make_deps
         self._bench = Workbench(agent, store, make_deps=make_deps, approval_timeout_seconds=approval_timeout_seconds)
+        self.workbench = self._bench
+        """What its versions work with: for what of this framework stands above them."""
 
     def __repr__(self) -> str:
         return f'VersionedAgent({self.agent.name!r}, {self.store.url!r})'

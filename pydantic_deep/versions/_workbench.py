@@ -363,6 +363,10 @@ class Workbench(Generic[DepsT, OutputT]):
         at_hand = self._request_logs.get(record.id)
         return RequestLog() if at_hand is None else at_hand.for_next_run()
 
+    def keep_history(self, version_id: str, messages: list[ModelMessage], ids: list[str]) -> None:
+        """Keep a history at hand that no run has made."""
+        self._histories.set(version_id, (messages, ids))
+
     def keep(self, recording: Recording, tree: Tree | None) -> None:
         """Keep at hand what the next turn will ask for."""
         self._histories.set(recording.tip.id, recording.history)
