@@ -1,5 +1,40 @@
 """One record for each run: what was asked, what was done and said, what it cost, how it ended."""
 
+from ._capability import Audit, ChooseRows
 from ._redact import Redact, Redactor, redact
+from ._rehydrate import rehydrate
+from ._stored import IsAlive, audit_of_run, close_crashed
+from ._types import (
+    AUDIT_FIELDS,
+    AuditedCall,
+    AuditedError,
+    AuditedUsage,
+    AuditRecord,
+    Contents,
+    Outcome,
+    Status,
+)
+from .errors import AuditError, NoHistoryError, RunNotFoundError
 
-__all__ = ('Redact', 'Redactor', 'redact')
+__all__ = (
+    'AUDIT_FIELDS',
+    'Audit',
+    'AuditError',
+    'AuditRecord',
+    'AuditedCall',
+    'AuditedError',
+    'AuditedUsage',
+    'ChooseRows',
+    'Contents',
+    'IsAlive',
+    'NoHistoryError',
+    'Outcome',
+    'Redact',
+    'Redactor',
+    'RunNotFoundError',
+    'Status',
+    'audit_of_run',
+    'close_crashed',
+    'redact',
+    'rehydrate',
+)

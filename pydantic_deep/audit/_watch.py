@@ -1,0 +1,237 @@
+"""What one run has done so far, and the record that is made of it when it ends. Watching costs what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Protocol, cast, runtime_checkable
+
+from pydantic import JsonValue
+from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolReturn
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
+from pydantic_ai.usage import RunUsage
+
+from pydantic_deep._neighbours import KeepsHistory, neighbours
+from pydantic_deep._prices import price_of
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.store import RunRecord, VersionRecord, new_id
+
+from ._projection import (
+    JsonObject,
+    Ran,
+    calls_of,
+    dump_messages,
+    dump_value,
+    first_of_run,
+    label_of,
+    question_of,
+    storable,
+)
+from ._redact import Redact
+from ._types import AuditedError, AuditedUsage, AuditRecord, Status
+
+
+class _Beginning(Protocol):
+    @property
+    def run_record(self) -> RunRecord: ...
+
+
+class _Recording(Protocol):
+    @property
+    def tip(self) -> VersionRecord: ...
+
+    @property
+    def begin(self) -> _Beginning: ...
+
+
+@runtime_checkable
+class KeepsVersions(KeepsHistory, Protocol):
+    """Makes versions of the run, in a store."""
+
+    @property
+    def recording(self) -> _Recording | None:
+        """The run as it is recorded; `None` before it is."""
+        ...
+
+
+def now() -> datetime:
+    """Return the moment."""
+    return datetime.now(UTC)
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """One run."""
+
+    record: AuditRecord
+    """What was known when it began."""
+    redact: Redact
+    """Takes the secrets out."""
+    live: Sequence[ModelMessage] = ()
+    """The history, which goes on growing."""
+    settings: Mapping[str, Any] | None = None
+    """Those of the last request."""
+    model: str | None = None
+    """The model that answered last."""
+    ran: dict[str, list[Ran]] = field(default_factory=dict[str, 'list[Ran]'])
+    """What was seen of calls, by id."""
+    answered: frozenset[str] = frozenset()
+    """The calls that had a result already when the run began, of the message before it."""
+    _returned: dict[str, ToolReturnPart] = field(default_factory=dict[str, ToolReturnPart])
+    """What calls of the last response have returned."""
+    _usage: RunUsage = field(default_factory=RunUsage)
+    _cost: Decimal | None = None
+
+    @classmethod
+    def begin(cls, ctx: RunContext[Any], redact: Redact, parent_run_id: str | None) -> Watch:
+        """Return a watch of a run that begins, with the record of its beginning."""
+        metadata = cast('JsonObject', _clean(redact, {**_deps_metadata(ctx.deps), **(ctx.metadata or {})}))
+        prompt: Sequence[ModelMessage] = ctx.messages
+        if ctx.prompt is not None:
+            prompt = [ModelRequest([UserPromptPart(ctx.prompt)])]
+        record = AuditRecord(
+            id=new_id(),
+            run_id=ctx.run_id or new_id(),
+            conversation_id=ctx.conversation_id,
+            parent_run_id=parent_run_id,
+            agent_name=(None if ctx.agent is None else ctx.agent.name) or 'agent',
+            owner=label_of(metadata, 'owner'),
+            tenant=label_of(metadata, 'tenant'),
+            session_id=label_of(metadata, 'session_id'),
+            metadata=metadata,
+            question=cast('str', _clean(redact, question_of(dump_messages(_last_prompt(prompt))))),
+            status='running',
+            started_at=now(),
+        )
+        before = ctx.messages[-1].parts if ctx.messages else ()
+        answered = frozenset(part.tool_call_id for part in before if isinstance(part, ToolReturnPart))
+        return cls(record=record, redact=redact, live=ctx.messages, answered=answered)
+
+    def note_response(self, response: ModelResponse, system: str) -> None:
+        """Count an answer; what the calls of the one before have returned is in the messages by now."""
+        self.model = f'{system}:{response.model_name}'
+        self._returned.clear()
+        self._usage.requests += 1
+        self._usage.incr(response.usage)
+        cost = price_of(response) if response.usage.cost is None else response.usage.cost
+        if cost is not None:
+            self._cost = (self._cost or Decimal()) + cost
+
+    def note_started(self, tool_call_id: str) -> Ran:
+        """Note that a call begins, and return what is noted of it."""
+        ran = Ran(started_at=now())
+        self.ran.setdefault(tool_call_id, []).append(ran)
+        return ran
+
+    def note_returned(self, tool_name: str, tool_call_id: str, result: object) -> None:
+        """Keep what a call has returned until the messages have it."""
+        value = cast('ToolReturn[object]', result).return_value if isinstance(result, ToolReturn) else result
+        self._returned[tool_call_id] = ToolReturnPart(tool_name=tool_name, content=value, tool_call_id=tool_call_id)
+
+    def ended(self, ctx: RunContext[Any], result: AgentRunResult[Any]) -> AuditRecord:
+        """Return the record of a run that has answered, or waits."""
+        is_waiting = isinstance(result.output, DeferredToolRequests)
+        self.live = result.all_messages()
+        return self._record(
+            ctx,
+            'awaiting_approval' if is_waiting else 'success',
+            output=None if is_waiting else _clean(self.redact, dump_value(result.output)),
+        )
+
+    def failed(self, ctx: RunContext[Any], error: BaseException) -> AuditRecord:
+        """Return the record of a run that was ended by an exception, or stopped."""
+        is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
+        message = cast('str', _clean(self.redact, str(error)))
+        if self._returned and isinstance(self.live[-1], ModelResponse):
+            self.live = [*self.live, self._unsent(self.live[-1])]
+        return self._record(
+            ctx,
+            'interrupted' if is_stopped else 'failed',
+            error=AuditedError(kind=type(error).__name__, message=message),
+        )
+
+    def _unsent(self, response: ModelResponse) -> ModelRequest:
+        """Return the message that would have told the model what is done of its last calls."""
+        parts = [
+            self._returned[call.tool_call_id] for call in response.tool_calls if call.tool_call_id in self._returned
+        ]
+        return ModelRequest(
+            parts, state='interrupted', run_id=self.record.run_id, conversation_id=self.record.conversation_id
+        )
+
+    def _record(
+        self,
+        ctx: RunContext[Any],
+        status: Status,
+        *,
+        error: AuditedError | None = None,
+        output: JsonValue = None,
+    ) -> AuditRecord:
+        run_id = self.record.run_id
+        version_id, attempt_of = _kept(ctx, run_id)
+        begin = 0
+        if version_id is not None:  # only what this run has to do with is read here
+            begin = next((place for place, each in enumerate(self.live) if each.run_id == run_id), len(self.live))
+            begin = max((place for place in range(begin) if isinstance(self.live[place], ModelResponse)), default=begin)
+        messages = cast('list[JsonValue]', _clean(self.redact, cast('JsonValue', dump_messages(self.live[begin:]))))
+        first_new = first_of_run(messages, run_id)
+        usage = self._usage
+        return self.record.model_copy(
+            update={
+                'attempt_of': attempt_of,
+                'version_id': version_id,
+                'messages': messages if version_id is None else [],
+                'first_new': first_new if version_id is None else 0,
+                'model': self.model,
+                'model_settings': _clean(self.redact, dump_value(dict(self.settings or {}))),
+                'usage': AuditedUsage(
+                    requests=usage.requests,
+                    input_tokens=usage.input_tokens,
+                    output_tokens=usage.output_tokens,
+                    cache_read_tokens=usage.cache_read_tokens,
+                    cache_write_tokens=usage.cache_write_tokens,
+                ),
+                'cost': self._cost,
+                'status': status,
+                'error': error,
+                'tool_calls': calls_of(
+                    messages,
+                    first_new,
+                    self.ran,
+                    is_waiting=status == 'awaiting_approval',
+                    answered=self.answered,
+                ),
+                'output': output,
+                'ended_at': now(),
+            }
+        )
+
+
+def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
+    """Return the version that has all of the run, if one has, and the run that this one goes on with."""
+    for keeper in neighbours(ctx, KeepsVersions):
+        recording = keeper.recording
+        if recording is not None:
+            tip = recording.tip
+            is_whole = tip.run_id == run_id and tip.kind in ('turn', 'pause')
+            return tip.id if is_whole else None, recording.begin.run_record.attempt_of
+    return None, None
+
+
+def _last_prompt(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+    """Return the last message in which a user speaks."""
+    for message in reversed(messages):
+        if any(isinstance(part, UserPromptPart) for part in message.parts):
+            return [message]
+    return []
+
+
+def _deps_metadata(deps: object) -> Mapping[str, JsonValue]:
+    return deps.metadata if isinstance(deps, DeepAgentDeps) else {}
+
+
+def _clean(redact: Redact, value: object) -> JsonValue:
+    """Return a value as JSON without secrets."""
+    return storable(redact(dump_value(value)))

@@ -1,0 +1,75 @@
+"""What the tests of audits share: a repository in memory that can be made to fail, and agents that are audited."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+
+from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord
+from pydantic_deep.repository.memory import MemoryRepository
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store.memory import MemoryEngine
+from pydantic_deep.testing import ScriptedModel
+
+
+class Rows(MemoryRepository[AuditRecord]):
+    """Keeps records, counts the writes, and fails or hangs when told to."""
+
+    def __init__(self) -> None:
+        super().__init__(AuditRecord, fields=AUDIT_FIELDS)
+        self.writes: list[str] = []
+        self.fails: set[str] = set()
+        """Statuses that cannot be written."""
+        self.hangs: set[str] = set()
+        """Statuses whose writing never ends."""
+        self.waits: set[str] = set()
+        """Statuses whose writing ends when `go` is set."""
+        self.go = asyncio.Event()
+        self.writing = asyncio.Event()
+
+    async def upsert(self, item: AuditRecord) -> None:
+        self.writes.append(item.status)
+        if item.status in self.fails:
+            raise OSError('the disk of postgres://me:hunter2@host is full')
+        if item.status in self.hangs:
+            await asyncio.Event().wait()
+        if item.status in self.waits:
+            self.writing.set()
+            await self.go.wait()
+        await super().upsert(item)
+
+    async def all(self) -> list[AuditRecord]:
+        return (await self.list(limit=1000)).items
+
+    async def one(self) -> AuditRecord:
+        (record,) = await self.all()
+        return record
+
+
+@pytest.fixture
+async def rows() -> Rows:
+    return Rows()
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[SqlStore]:
+    async with SqlStore(MemoryEngine.open()) as store:
+        yield store
+
+
+@pytest.fixture
+def audited(rows: Rows) -> Callable[..., Agent[Any, Any]]:
+    """Make an agent of pydantic-ai with an audit, and a tool `work` that does something."""
+
+    def make(
+        model: ScriptedModel, *, work: Callable[..., Any] = lambda: 'done', audit: Audit | None = None, **options: Any
+    ) -> Agent[Any, Any]:
+        agent = Agent[Any, Any](model, capabilities=[audit or Audit(rows)], name='worker', **options)
+        agent.tool_plain(name='work')(work)
+        return agent
+
+    return make
