@@ -85,13 +85,13 @@ class GoogleDecoder(JsonDecoder):
         if text and not is_thought:
             yield TextEvent(text=text)
         if isinstance(call := part.get('functionCall'), dict):
-            yield from self._read_call(call)
+            if call.get('partialArgs') or call.get('willContinue'):
+                message = 'The arguments of a call come in pieces. Ask without `streamFunctionCallArguments`.'
+                yield ErrorEvent(kind='unsupported', message=message)
+            else:
+                yield from self._read_call(call)
 
     def _read_call(self, call: JsonObject) -> Iterator[StreamEvent]:
-        if call.get('partialArgs') or call.get('willContinue'):
-            message = 'The arguments of a call come in pieces. Ask without `streamFunctionCallArguments`.'
-            yield ErrorEvent(kind='unsupported', message=message)
-            return
         place = self._calls.next_index
         args = call.get('args')
         yield from self._calls.begin(

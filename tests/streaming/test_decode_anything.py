@@ -1,0 +1,184 @@
+"""Decoders never raise, whatever a stream holds, and what they tell keeps its laws."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from pydantic_deep.streaming import (
+    STREAM_EVENTS,
+    AnthropicDecoder,
+    EndEvent,
+    ErrorEvent,
+    Frame,
+    GoogleDecoder,
+    OpenaiDecoder,
+    StreamEvent,
+    ToolCallDeltaEvent,
+    ToolCallEvent,
+)
+
+SomeDecoder = OpenaiDecoder | AnthropicDecoder | GoogleDecoder
+DECODERS: list[Callable[..., SomeDecoder]] = [OpenaiDecoder, AnthropicDecoder, GoogleDecoder]
+
+KEYS = [
+    *('id', 'model', 'choices', 'index', 'delta', 'content', 'refusal', 'reasoning_content', 'finish_reason', 'usage'),
+    *(
+        'tool_calls',
+        'function_call',
+        'function',
+        'name',
+        'arguments',
+        'prompt_tokens',
+        'prompt_tokens_details',
+        'error',
+    ),
+    *('type', 'message', 'content_block', 'text', 'thinking', 'signature', 'partial_json', 'input', 'stop_reason'),
+    *('candidates', 'parts', 'functionCall', 'args', 'finishReason', 'usageMetadata', 'promptFeedback', 'blockReason'),
+    *('responseId', 'thought', 'thoughtSignature', 'partialArgs', 'input_tokens', 'code', 'status'),
+]
+TYPES = [
+    'message_start',
+    'content_block_start',
+    'content_block_delta',
+    'content_block_stop',
+    'message_delta',
+    'tool_use',
+]
+WORDS = [
+    *TYPES,
+    'text_delta',
+    'input_json_delta',
+    'thinking_delta',
+    'stop',
+    'tool_calls',
+    'STOP',
+    'a',
+    'é',
+    '\ud83d',
+    '',
+]
+leaves = st.none() | st.booleans() | st.integers(-1, 3) | st.just(10**400) | st.just(0.5) | st.sampled_from(WORDS)
+anything: st.SearchStrategy[JsonValue] = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=20,
+)
+
+
+def wrong(value: JsonValue) -> st.SearchStrategy[JsonValue]:
+    """The same value, or one in which something is replaced by anything."""
+    if isinstance(value, dict):
+        return anything | st.fixed_dictionaries({key: wrong(inner) for key, inner in value.items()})
+    if isinstance(value, list):
+        return anything | st.tuples(*map(wrong, value)).map(list)
+    return st.just(value) | st.just(value) | leaves
+
+
+function: JsonValue = {'name': 'f', 'arguments': '{"x":'}
+usage: JsonValue = {'prompt_tokens': 1, 'prompt_tokens_details': {'cached_tokens': 1}, 'input_tokens': 2}
+delta: JsonValue = {'content': 'a', 'refusal': 'b', 'tool_calls': [{'index': 0, 'id': 'c', 'function': function}]}
+part: JsonValue = {'text': 'a', 'thought': True, 'functionCall': {'id': 'c', 'name': 'f', 'args': {'x': 1}}}
+bodies: list[JsonValue] = [
+    {'id': 'x', 'model': 'm', 'choices': [{'index': 0, 'delta': delta, 'finish_reason': 'stop'}], 'usage': usage},
+    {'choices': [{'delta': {'function_call': function, 'reasoning': 'r'}}]},
+    {'type': 'message_start', 'message': {'id': 'x', 'model': 'm', 'usage': usage}},
+    {
+        'type': 'content_block_start',
+        'index': 0,
+        'content_block': {'type': 'tool_use', 'id': 'c', 'name': 'f', 'input': {}},
+    },
+    {'type': 'content_block_delta', 'index': 0, 'delta': {'type': 'input_json_delta', 'partial_json': '{"x":'}},
+    {'type': 'content_block_stop', 'index': 0},
+    {'type': 'message_delta', 'delta': {'stop_reason': 'end_turn'}, 'usage': usage},
+    {'candidates': [{'index': 0, 'content': {'parts': [part]}, 'finishReason': 'STOP'}], 'usageMetadata': usage},
+    {'promptFeedback': {'blockReason': 'OTHER'}, 'error': {'code': 500, 'message': 'no', 'type': 'x'}},
+]
+one_body = st.sampled_from(bodies).flatmap(wrong) | anything
+streams = st.lists(one_body, max_size=8)
+
+
+def decode(decoder: SomeDecoder, stream: Sequence[JsonValue]) -> list[StreamEvent]:
+    frames = [Frame(data=json.dumps(body)) for body in stream]
+    return [*(event for frame in frames for event in decoder.decode(frame)), *decoder.finish()]
+
+
+@pytest.mark.parametrize('make', DECODERS)
+@given(stream=streams)
+def test_any_json_is_decoded(make: Callable[[], SomeDecoder], stream: list[JsonValue]) -> None:
+    """It ends once, by an end or an error; all of it is Unicode; each call is told once, as its pieces were."""
+    events = decode(make(), stream)
+    ends = [event for event in events if isinstance(event, ErrorEvent | EndEvent)]
+    pieces: dict[int, str] = {}
+    for event in events:
+        if isinstance(event, ToolCallDeltaEvent):
+            pieces[event.index] = pieces.get(event.index, '') + event.args
+    told = [event for event in events if isinstance(event, ToolCallEvent)]
+
+    assert ends == events[-1:]
+    assert [STREAM_EVENTS.validate_json(STREAM_EVENTS.dump_json(event)) for event in events] == events
+    assert all(call.index is not None and call.args == pieces[call.index] and call.id for call in told)
+    assert len({call.index for call in told}) == len(told)
+
+
+@pytest.mark.parametrize('make', DECODERS)
+@given(stream=streams)
+def test_calls_are_removed_from_any_json(make: Callable[[], SomeDecoder], stream: list[JsonValue]) -> None:
+    """What is left of frames tells nothing of calls."""
+    decoder = make()
+    frames = [Frame(data=json.dumps(body)) for body in stream]
+    kept = [frame for frame in map(decoder.remove_calls, frames) if frame]
+    reader = make()
+
+    assert not any(event.type.startswith('tool_call') for frame in kept for event in reader.decode(frame))
+
+
+@pytest.mark.parametrize('make', DECODERS)
+@given(text=st.text())
+def test_any_text_is_decoded(make: Callable[[], SomeDecoder], text: str) -> None:
+    decoder = make()
+
+    assert decoder.remove_calls(Frame(data=text)) == Frame(data=text)
+    assert len([*decoder.decode(Frame(data=text)), *decoder.finish()]) <= 2
+
+
+@pytest.mark.parametrize('make', DECODERS)
+def test_nesting_of_any_depth_is_decoded(make: Callable[[], SomeDecoder]) -> None:
+    """Python's parser gives up at about a thousand levels, and so does what writes JSON, not at the same one."""
+    for depth in range(900, 1000):
+        nested = '[' * depth + ']' * depth
+        for data in (
+            f'{{"choices": [{{"delta": {{"tool_calls": [{{"function": {{"arguments": "" }} }}]}}, "x": {nested}}}]}}',
+            f'{{"type": "content_block_start", "content_block": {{"type": "tool_use", "input": {nested}}}}}',
+            f'{{"candidates": [{{"content": {{"parts": [{{"functionCall": {{"args": {nested}}}}}]}}}}]}}',
+        ):
+            decoder = make()
+            if not any(event.type == 'error' for event in decoder.decode(Frame(data=data))):
+                decoder.remove_calls(Frame(data=data))
+
+
+@pytest.mark.parametrize('make', DECODERS)
+def test_what_decoders_keep_is_bounded(make: Callable[..., SomeDecoder]) -> None:
+    """However long a stream of calls is, it ends by an error when they are larger than allowed."""
+    decoder = make(max_call_chars=10_000)
+    count = 0
+    for index in range(1000):
+        body: JsonValue = {
+            'choices': [
+                {'delta': {'tool_calls': [{'index': index, 'function': {'name': 'f', 'arguments': 'x' * 90}}]}}
+            ],
+            'candidates': [{'content': {'parts': [{'functionCall': {'name': 'f', 'args': {'x': 'x' * 80}}}]}}],
+            'type': 'content_block_start',
+            'index': index,
+            'content_block': {'type': 'tool_use', 'name': 'f', 'input': {'x': 'x' * 80}},
+        }
+        events = decoder.decode(Frame(data=json.dumps(body)))
+        count += sum(isinstance(event, ToolCallDeltaEvent) for event in events)
+
+    assert 0 < count <= 20
+    assert decoder.finish() == ()
