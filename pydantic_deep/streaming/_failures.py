@@ -35,6 +35,9 @@ MAX_CHARS = 500
 _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbearer\s+)[-_A-Za-z0-9.=+/]{6,}')
 """Keys as providers quote them when they refuse one."""
 
+_BUSY = frozenset((429, 503, 529))
+"""What a provider that is asked too much answers with; 529 is Anthropic's."""
+
 FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError)
 """Errors whose words are meant to be read. What any other says may be of the application's inside."""
 
@@ -77,7 +80,8 @@ def _status_of(error: ModelAPIError) -> int:
     """Return the status of a gateway: whoever asked us is not to blame for a key or a request that is ours."""
     if isinstance(error, ModelTimeoutError):
         return 504
-    return 503 if isinstance(error, (ModelRateLimitError, ModelUnavailableError)) else 502
+    is_busy = isinstance(error, (ModelRateLimitError, ModelUnavailableError))
+    return 503 if is_busy or (isinstance(error, ModelHTTPError) and error.status_code in _BUSY) else 502
 
 
 def _message_of(error: BaseException) -> str:
@@ -95,7 +99,7 @@ def _said_by_provider(error: ModelHTTPError) -> str:
     suggestion = f' Did you mean {error.suggested_model_id!r}?' if error.suggested_model_id else ''
     said = _find_message(error.body)
     return (
-        f'{error.model_name!r} answered with HTTP {error.status_code}{"" if said is None else f": {said}"}{suggestion}'
+        f'{error.model_name!r} answered with HTTP {error.status_code}{"." if said is None else f": {said}"}{suggestion}'
     )
 
 

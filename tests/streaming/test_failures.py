@@ -1,0 +1,110 @@
+"""What is told of a run that failed: 004-32, an error is told as one; peers: every failure ended as a normal stop."""
+
+from __future__ import annotations
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+from pydantic_ai.exceptions import (
+    ContentFilterError,
+    ModelAPIError,
+    ModelHTTPError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+    RunCancelled,
+    RunTimedOut,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+    UserError,
+)
+
+from pydantic_deep.budgets import BudgetExceededError
+from pydantic_deep.retries import CutAnswerError
+from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
+
+
+@pytest.mark.parametrize(
+    ('error', 'kind', 'status'),
+    [
+        (RunTimedOut('x'), 'timed_out', 504),
+        (RunCancelled('x'), 'cancelled', None),
+        (asyncio.CancelledError(), 'cancelled', None),
+        (
+            BudgetExceededError(scope='run', measure='tokens', limit=Decimal(1), used=Decimal(1)),
+            'budget_exceeded',
+            429,
+        ),
+        (UsageLimitExceeded('x'), 'limit_exceeded', 429),
+        (CutAnswerError('m', 'p'), 'truncated', 502),
+        (ModelAPIError('m', 'x'), 'provider_error', 502),
+        (ModelHTTPError(429, 'm'), 'provider_error', 503),
+        (ModelHTTPError(503, 'm'), 'provider_error', 503),
+        (ModelRateLimitError('m', 'x'), 'provider_error', 503),
+        (ModelHTTPError(401, 'm'), 'provider_error', 502),
+        (ModelTimeoutError('m', 'x'), 'provider_error', 504),
+        (ContentFilterError('x'), 'content_filter', 422),
+        (UnexpectedModelBehavior('x'), 'unexpected_answer', 502),
+        (UserError('x'), 'run_failed', 500),
+        (ZeroDivisionError('x'), 'run_failed', 500),
+    ],
+)
+def test_the_kind_of_a_failure_is_told_by_its_type(error: BaseException, kind: str, status: int | None) -> None:
+    told = describe_failure(error)
+    assert (told.kind, told.status) == (kind, status)
+
+
+@pytest.mark.parametrize(
+    ('error', 'status'),
+    [(RunCancelled('x'), 'interrupted'), (asyncio.CancelledError(), 'interrupted'), (UserError('x'), 'failed')],
+)
+def test_what_was_stopped_is_interrupted_and_all_else_failed(error: BaseException, status: str) -> None:
+    end = RunEvents().fail(error)[-1]
+    assert isinstance(end, EndEvent)
+    assert (end.status, end.finish_reason) == (status, 'error')
+
+
+@pytest.mark.parametrize(
+    'said',
+    [
+        'Incorrect API key provided: sk-proj-abcdefghijkl.',
+        'Bad key AIzaSyabcdefghijklmnop',
+        'Refused Bearer abcdef.ghijkl=',
+        'Refused pd_0198abcd_secretsecret',
+    ],
+)
+def test_keys_are_never_told(said: str) -> None:
+    message = describe_failure(UserError(said)).message
+    assert '…' in message
+    assert 'abcd' not in message
+    assert 'ghijkl' not in message
+
+
+@pytest.mark.parametrize(
+    ('body', 'message'),
+    [
+        ({'error': {'message': 'No such model.'}}, "'m' answered with HTTP 400: No such model."),
+        ({'message': 'No.', 'request': 'private'}, "'m' answered with HTTP 400: No."),
+        ('<html>private</html>', "'m' answered with HTTP 400."),
+        (None, "'m' answered with HTTP 400."),
+    ],
+)
+def test_of_a_provider_nothing_but_its_message_is_told(body: object, message: str) -> None:
+    assert describe_failure(ModelHTTPError(400, 'm', body)).message == message
+
+
+def test_a_model_that_is_meant_is_suggested() -> None:
+    error = ModelHTTPError(404, 'gpt-5o')
+    error.suggested_model_id = 'gpt-5'
+    assert describe_failure(error).message == "'gpt-5o' answered with HTTP 404. Did you mean 'gpt-5'?"
+
+
+def test_a_long_message_is_cut_and_is_one_line() -> None:
+    message = describe_failure(UserError('a\nb ' + 'x' * 600)).message
+    assert message.startswith('a b x')
+    assert message.endswith('x…')
+    assert len(message) == 500
+
+
+def test_cancellation_says_that_what_was_done_stays() -> None:
+    assert describe_failure(asyncio.CancelledError()).message == 'The run was cancelled. What was done stays done.'

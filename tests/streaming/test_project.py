@@ -1,0 +1,247 @@
+"""What a run has told, made again from its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic_ai import Agent, AgentRunResult, BinaryImage, DeferredToolRequests, ToolReturn
+from pydantic_ai.messages import (
+    FilePart,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.approvals import Approve, answer_approvals
+from pydantic_deep.streaming import (
+    ApprovalRequiredEvent,
+    EndEvent,
+    ErrorEvent,
+    FileEvent,
+    StartEvent,
+    StatusEvent,
+    StreamEvent,
+    TextEvent,
+    ThinkingEvent,
+    TodosEvent,
+    ToolCallDeltaEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    UsageEvent,
+    project_messages,
+    stream_agent,
+)
+from pydantic_deep.testing import ScriptedModel, Step, call, deps_for_test
+
+steps = st.lists(
+    st.one_of(
+        st.just('Some words'),
+        st.just(ThinkingPart('Hm, well')),
+        st.just(call('ls')),
+        st.just(call('write_file', path='a.md', content='x')),
+        st.just(call('edit_file', path='a.md', old_string='x', new_string='y')),
+        st.just(call('write_todos', todos=[{'content': 'Look', 'status': 'pending'}])),
+        st.just(call('no_such_tool', x=1)),
+        st.just(ToolCallPart('ls', '{"path": ', tool_call_id='')),
+    ),
+    min_size=1,
+    max_size=4,
+).filter(lambda parts: any(isinstance(part, ToolCallPart) for part in parts))
+
+
+def coalesced(events: Sequence[StreamEvent]) -> list[StreamEvent]:
+    """Return events with pieces joined, without what only lives and what subagents did."""
+    joined: list[StreamEvent] = []
+    for event in events:
+        before = joined[-1] if joined else None
+        match event:
+            case ToolCallDeltaEvent() | StatusEvent() | StartEvent():
+                continue
+            case TextEvent(text=text) if isinstance(before, TextEvent):
+                joined[-1] = replace(before, text=before.text + text)
+            case ThinkingEvent() if isinstance(before, ThinkingEvent) and before.signature is None:
+                joined[-1] = replace(before, text=before.text + event.text, signature=event.signature)
+            case ToolCallEvent():
+                joined.append(replace(event, sub_agent_thread_id=None))
+            case _ if getattr(event, 'path', None) and not isinstance(event, FileEvent):
+                continue
+            case _:
+                joined.append(event)
+    return _in_order(joined)
+
+
+def _in_order(events: list[StreamEvent]) -> list[StreamEvent]:
+    """Return events with the results of a step in the order of their calls: live, whichever is first is told first."""
+    ordered: list[StreamEvent] = []
+    for is_result, group in groupby(events, lambda event: isinstance(event, (ToolResultEvent, TodosEvent, FileEvent))):
+        if not is_result:
+            ordered += group
+            continue
+        told_by_id: dict[str, list[StreamEvent]] = {}
+        id = ''
+        for event in group:
+            id = event.id if isinstance(event, ToolResultEvent) else id
+            told_by_id.setdefault(id, []).append(event)
+        ordered += [event for id in sorted(told_by_id) for event in told_by_id[id]]
+    return ordered
+
+
+async def live_and_projected(*script: Step) -> tuple[list[StreamEvent], list[StreamEvent]]:
+    agent = create_deep_agent(ScriptedModel(*script))
+    async with stream_agent(agent, 'Go', deps=deps_for_test()) as stream:
+        live = [event async for event in stream]
+    result = stream.result
+    return live, project_messages(stored(result), status='complete', output=result.output)
+
+
+def stored(result: AgentRunResult[Any]) -> list[ModelMessage]:
+    """Return the messages of a run as they come back from a store."""
+    return ModelMessagesTypeAdapter.validate_json(result.new_messages_json())
+
+
+@settings(max_examples=40, deadline=None)
+@given(script=st.lists(steps, max_size=4))
+def test_what_is_projected_is_what_was_told_live(script: list[Any]) -> None:
+    """The law: a client that comes later is told the same."""
+    live, projected = anyio.run(lambda: live_and_projected(*script, 'The answer'))
+    assert coalesced(live) == coalesced(projected)
+
+
+def test_the_usage_of_subagents_is_projected_from_their_results() -> None:
+    script = (call('task', subagent='general-purpose', description='Look'), call('ls'), 'Nothing', 'Done')
+    live, projected = anyio.run(lambda: live_and_projected(*script))
+
+    def last_usage(events: list[StreamEvent]) -> StreamEvent:
+        return [event for event in events if isinstance(event, UsageEvent)][-1]
+
+    assert last_usage(projected) == last_usage(live)
+    assert last_usage(projected) == UsageEvent(input_tokens=400, output_tokens=40, requests=4)
+
+
+def test_a_delegation_is_projected_with_its_thread() -> None:
+    """002-08: the link to the thread of the subagent stands at the call."""
+    script = (call('task', subagent='general-purpose', description='Look'), 'Nothing', 'Done')
+    _, projected = anyio.run(lambda: live_and_projected(*script))
+    [task] = [event for event in projected if isinstance(event, ToolCallEvent)]
+    [result] = [event for event in projected if isinstance(event, ToolResultEvent)]
+    assert task.intent == 'Look'
+    assert task.sub_agent_thread_id == result.sub_agent_thread_id
+    assert task.sub_agent_thread_id
+
+
+@pytest.mark.anyio
+async def test_calls_that_were_answered_begin_the_projection() -> None:
+    script = (call('write_file', path='/a', content='x'), 'Written')
+    agent = create_deep_agent(ScriptedModel(*script), interrupt_on={'write_file': True})
+    deps = deps_for_test()
+    first = await agent.run('Go', deps=deps)
+    assert isinstance(first.output, DeferredToolRequests)
+    history = first.all_messages()
+    answers = answer_approvals(first.output, {'call-1': Approve()})
+    async with stream_agent(agent, deps=deps, message_history=history, deferred_tool_results=answers) as stream:
+        live = [event async for event in stream]
+    result = stream.result
+    projected = project_messages(result.all_messages(), since=len(history), status='complete', output=result.output)
+    assert coalesced(projected) == coalesced(live)
+    assert [event.type for event in projected] == [
+        'start', 'tool_call', 'tool_result', 'file', 'text', 'usage', 'end',
+    ]  # fmt: skip
+
+
+def test_calls_that_wait_end_the_projection() -> None:
+    requests = DeferredToolRequests(approvals=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])
+    messages: list[ModelMessage] = [ModelResponse(parts=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])]
+    told = project_messages(messages, status='awaiting_approval', output=requests, version_id='v')
+    assert isinstance(told[-2], ApprovalRequiredEvent)
+    assert told[-1] == EndEvent(finish_reason='tool_call', status='awaiting_approval', version_id='v')
+
+
+def test_a_run_that_goes_on_has_no_end_yet() -> None:
+    start = StartEvent(id='r')
+    assert project_messages([ModelResponse(parts=[TextPart('Hm')])], start=start) == [
+        start,
+        TextEvent(text='Hm'),
+        UsageEvent(requests=1),
+    ]
+
+
+def test_a_run_that_failed_tells_its_error() -> None:
+    error = ErrorEvent(kind='run_failed', message='No.')
+    assert project_messages([], status='failed', error=error) == [
+        StartEvent(),
+        error,
+        EndEvent(finish_reason='error', status='failed'),
+    ]
+
+
+def test_a_run_that_was_interrupted_does_not_end_well() -> None:
+    told = project_messages([ModelResponse(parts=[TextPart('Hm')], finish_reason='stop')], status='interrupted')
+    assert told[-1] == EndEvent(finish_reason='error', status='interrupted')
+
+
+def test_what_the_provider_ran_and_what_nobody_reads_is_as_it_was_live() -> None:
+    response = ModelResponse(
+        parts=[
+            NativeToolCallPart('web_search', {'q': 'x'}, tool_call_id='n'),
+            NativeToolReturnPart('web_search', 'found', tool_call_id='n'),
+            FilePart(BinaryImage(b'x', media_type='image/png')),
+            TextPart(''),
+        ],
+        usage=RequestUsage(input_tokens=5, cache_read_tokens=3, cache_write_tokens=1, output_tokens=2),
+    )
+    assert project_messages([response])[1:] == [
+        ToolCallEvent(id='n', name='web_search', args='{"q":"x"}'),
+        ToolResultEvent(id='n', name='web_search', outcome='success', content='found'),
+        UsageEvent(input_tokens=5, cache_read_tokens=3, cache_write_tokens=1, output_tokens=2, requests=1),
+    ]
+
+
+def test_a_result_without_its_call_is_told_all_the_same() -> None:
+    result = ToolReturnPart('write_file', 'ok', tool_call_id='c')
+    assert project_messages([ModelRequest(parts=[UserPromptPart('x'), result])])[1:] == [
+        ToolResultEvent(id='c', name='write_file', outcome='success', content='ok')
+    ]
+
+
+@pytest.mark.parametrize(
+    ('history', 'since'),
+    [
+        ([ModelRequest(parts=[UserPromptPart('x')])], 1),
+        ([ModelRequest(parts=[UserPromptPart('x')]), ModelRequest(parts=[UserPromptPart('y')])], 1),
+        ([ModelResponse(parts=[TextPart('x')]), ModelResponse(parts=[TextPart('y')])], 1),
+    ],
+)
+def test_nothing_was_answered_where_nothing_waited(history: list[ModelMessage], since: int) -> None:
+    told = project_messages(history, since=since)
+    assert [event for event in told if isinstance(event, ToolCallEvent)] == []
+
+
+@pytest.mark.parametrize('usage', [None, 'much', {'input_tokens': 'many'}])
+@pytest.mark.anyio
+async def test_usage_that_cannot_be_read_counts_nothing(usage: object) -> None:
+    agent = Agent(ScriptedModel(call('task'), 'Done'))
+
+    @agent.tool_plain
+    def task() -> ToolReturn[str]:
+        return ToolReturn('x', metadata={'sub_agent_thread_id': 't', 'usage': usage})
+
+    result = await agent.run('Go')
+    usages = [event for event in project_messages(result.all_messages()) if isinstance(event, UsageEvent)]
+    assert usages[-1] == UsageEvent(input_tokens=200, output_tokens=20, requests=2)

@@ -1,0 +1,499 @@
+"""A run as canonical events: 004-12, 004-20 and 004-22 in one union."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import (
+    Agent,
+    AgentRunResult,
+    AgentRunResultEvent,
+    AgentStreamEvent,
+    BinaryImage,
+    CapabilityEvent,
+    DeferredToolRequests,
+    FinalResultEvent,
+    FunctionToolCallEvent,
+    FunctionToolResultEvent,
+    PartDeltaEvent,
+    PartEndEvent,
+    PartStartEvent,
+    RunCancelled,
+    TextPart,
+    TextPartDelta,
+)
+from pydantic_ai.messages import (
+    FilePart,
+    ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+    ToolReturnPart,
+)
+from pydantic_ai.usage import RunUsage
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent
+from pydantic_deep.retries import ModelRetriedEvent
+from pydantic_deep.streaming import (
+    ApprovalRequiredEvent,
+    EndEvent,
+    ErrorEvent,
+    FileEvent,
+    RunEvents,
+    StartEvent,
+    StatusEvent,
+    StreamEvent,
+    TextEvent,
+    ThinkingEvent,
+    TodosEvent,
+    ToolCallDeltaEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    UsageEvent,
+    stream_events,
+)
+from pydantic_deep.subagents import SubagentEvent
+from pydantic_deep.summarization import SummarizedEvent
+from pydantic_deep.testing import ScriptedModel, Step, call, deps_for_test
+from pydantic_deep.todos import Todo
+
+KindT = TypeVar('KindT')
+
+pytestmark = pytest.mark.anyio
+
+
+async def told_by(*steps: Step, **options: Any) -> list[StreamEvent]:
+    """Return what a deep agent with this script tells."""
+    agent = create_deep_agent(ScriptedModel(*steps), **options)
+    async with agent.run_stream_events('Go', deps=deps_for_test()) as run:
+        is_begun = False
+
+        async def events() -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[Any]]:
+            nonlocal is_begun
+            async for event in run:
+                is_begun = True
+                yield event
+
+        translator = RunEvents(usage=lambda: run.usage if is_begun else None)
+        return [event async for event in stream_events(events(), translator)]
+
+
+def only(kind: type[KindT], events: Sequence[object]) -> list[KindT]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def translate(*events: AgentStreamEvent | AgentRunResultEvent[Any]) -> list[StreamEvent]:
+    translator = RunEvents()
+    return [told for event in events for told in translator.translate(event)]
+
+
+def result_of(output: object, *parts: Any, finish_reason: Any = None) -> AgentRunResultEvent[Any]:
+    """Return the last event of a run that returned this, after one response."""
+    return AgentRunResultEvent(_result(output, ModelResponse(parts=list(parts), finish_reason=finish_reason)))
+
+
+def _result(output: object, response: ModelResponse) -> AgentRunResult[Any]:
+    class Result(AgentRunResult[Any]):
+        @property
+        def response(self) -> ModelResponse:
+            return response
+
+    return Result(output)
+
+
+async def test_text_is_told_piece_by_piece() -> None:
+    """004-20: text reaches the user as it comes."""
+    events = await told_by('Hello there')
+    assert [event.text for event in only(TextEvent, events)] == ['Hello ', 'there']
+
+
+async def test_a_run_begins_and_ends() -> None:
+    translator = RunEvents(run_id='r', agent_name='a', conversation_id='c', session_id='s')
+    assert translator.start() == [StartEvent(id='r', model='a', conversation_id='c', session_id='s')]
+    translator.translate(result_of('Done', finish_reason='stop'))
+    assert translator.end(version_id='v') == [
+        EndEvent(finish_reason='stop', status='complete', version_id='v', output='Done')
+    ]
+
+
+async def test_empty_pieces_are_not_told() -> None:
+    assert translate(PartStartEvent(index=0, part=TextPart('')), PartDeltaEvent(index=0, delta=TextPartDelta(''))) == []
+
+
+async def test_a_call_is_told_in_pieces_then_whole_then_its_result() -> None:
+    events = await told_by(call('write_todos', todos=[{'content': 'Look', 'status': 'pending'}]), 'Done')
+    args = '{"todos":[{"content":"Look","status":"pending"}]}'
+    pieces = only(ToolCallDeltaEvent, events)
+    assert (pieces[0].id, pieces[0].name, ''.join(piece.args for piece in pieces)) == ('call-1', 'write_todos', args)
+    assert only(ToolCallEvent, events) == [ToolCallEvent(id='call-1', name='write_todos', args=args, index=0)]
+    assert only(ToolResultEvent, events) == [
+        ToolResultEvent(id='call-1', name='write_todos', outcome='success', content='1 todo, 0 completed')
+    ]
+
+
+async def test_the_plan_is_told_when_it_was_written() -> None:
+    events = await told_by(call('write_todos', todos=[{'content': 'Look', 'status': 'pending'}]), 'Done')
+    assert only(TodosEvent, events) == [TodosEvent(todos=[Todo(content='Look', status='pending')])]
+
+
+async def test_a_file_is_told_when_it_was_written_and_not_when_it_could_not_be() -> None:
+    events = await told_by(
+        [
+            call('write_file', path='notes.md', content='x'),
+            call('edit_file', path='/none.md', old_string='a', new_string='b'),
+        ],
+        'Done',
+    )
+    assert only(FileEvent, events) == [FileEvent(path='/notes.md', change='written')]
+    assert [event.outcome for event in only(ToolResultEvent, events)] == ['success', 'retried']
+
+
+def settled(name: str, args: dict[str, Any], **options: Any) -> list[StreamEvent]:
+    """Return what the result of a call that succeeded tells beyond itself."""
+    translator = RunEvents(**options)
+    translator.translate(FunctionToolCallEvent(ToolCallPart(name, args, tool_call_id='c')))
+    return translator.translate(FunctionToolResultEvent(ToolReturnPart(name, 'ok', tool_call_id='c')))[1:]
+
+
+async def test_a_relative_path_is_below_the_working_directory() -> None:
+    assert settled('edit_file', {'path': 'a/b.py'}, working_dir='/repo') == [
+        FileEvent(path='/repo/a/b.py', change='written')
+    ]
+
+
+@pytest.mark.parametrize(
+    ('name', 'args'),
+    [('write_file', {'path': 'C:\\a'}), ('write_file', {'path': 1}), ('write_todos', {'todos': 'x'}), ('ls', {})],
+)
+async def test_tools_of_others_by_the_same_names_change_nothing_that_is_known(name: str, args: dict[str, Any]) -> None:
+    assert settled(name, args) == []
+
+
+async def test_usage_is_told_after_each_response_before_its_calls() -> None:
+    events = await told_by(call('ls'), 'Done')
+    shown = [event.type for event in events if event.type in ('usage', 'tool_call', 'text', 'end')]
+    assert shown == ['usage', 'tool_call', 'text', 'usage', 'end']
+    assert only(UsageEvent, events) == [
+        UsageEvent(input_tokens=100, output_tokens=10, requests=1),
+        UsageEvent(input_tokens=200, output_tokens=20, requests=2),
+    ]
+
+
+async def test_usage_of_a_conversation_counts_from_where_the_run_began() -> None:
+    usage = RunUsage(requests=3, input_tokens=30, output_tokens=3)
+    translator = RunEvents(usage=lambda: usage, usage_before=RunUsage(requests=3, input_tokens=30, output_tokens=3))
+    event = PartStartEvent(index=0, part=TextPart('x'))
+    assert translator.translate(event) == [TextEvent(text='x')]
+    usage.requests, usage.input_tokens = 4, 35
+    assert translator.translate(event)[0] == UsageEvent(requests=1, input_tokens=5)
+
+
+async def test_what_waits_is_told_with_its_preview_and_ends_the_run() -> None:
+    """C24: approvals are always visible, and the stream ends."""
+    events = await told_by(call('write_file', path='/a.txt', content='x'), interrupt_on={'write_file': True})
+    [required] = only(ApprovalRequiredEvent, events)
+    [approval] = required.approvals
+    assert (approval.id, approval.tool, approval.args) == ('call-1', 'write_file', {'path': '/a.txt', 'content': 'x'})
+    assert approval.preview is not None
+    assert approval.preview.kind == 'diff'
+    assert approval.preview.text.endswith('+x\n\\ No newline at end of file\n')
+    assert approval.decisions == ['approve', 'edit', 'deny', 'respond']
+    assert events[-1] == EndEvent(finish_reason='tool_call', status='awaiting_approval')
+
+
+async def test_what_waits_in_a_subagent_is_told_with_the_way_to_it() -> None:
+    events = await told_by(
+        call('task', subagent='general-purpose', description='Write'),
+        call('write_file', path='/a.txt', content='x'),
+        interrupt_on={'write_file': True},
+    )
+    [approval] = only(ApprovalRequiredEvent, events)[0].approvals
+    assert (approval.id, approval.path) == ('call-1/call-2', ['general-purpose'])
+    assert 'call-1/call-2' in [event.id for event in only(ToolCallEvent, events)]
+
+
+async def test_a_call_without_anything_to_preview_is_told_without() -> None:
+    requests = DeferredToolRequests(approvals=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])
+    [event] = translate(result_of(requests))
+    assert isinstance(event, ApprovalRequiredEvent)
+    assert event.approvals[0].preview is None
+
+
+async def test_what_a_subagent_does_is_told_with_the_way_to_it() -> None:
+    """004-33, 002-08: events of nested runs carry their path, and a delegation its intent and its thread."""
+    events = await told_by(
+        call('task', subagent='general-purpose', description='Look around'),
+        call('ls'),
+        'Nothing here',
+        'Done',
+    )
+    task, nested = only(ToolCallEvent, events)
+    assert (task.id, task.intent, task.path) == ('call-1', 'Look around', [])
+    assert (nested.id, nested.name, nested.path) == ('call-1/call-2', 'ls', ['general-purpose'])
+    assert ''.join(event.text for event in only(TextEvent, events) if event.path) == 'Nothing here'
+    inner, outer = only(ToolResultEvent, events)
+    assert (inner.id, inner.sub_agent_thread_id) == ('call-1/call-2', None)
+    assert outer.sub_agent_thread_id
+
+
+async def test_the_plan_of_a_subagent_is_not_that_of_the_agent() -> None:
+    events = await told_by(
+        call('task', subagent='general-purpose', description='Plan'),
+        [
+            call('write_todos', todos=[{'content': 'Mine', 'status': 'pending'}]),
+            call('write_file', path='/a', content='x'),
+        ],
+        'Planned',
+        'Done',
+    )
+    assert only(TodosEvent, events) == []
+    assert only(FileEvent, events) == [FileEvent(path='/a', change='written')]
+
+
+async def test_an_id_with_a_slash_cannot_be_taken_for_a_way() -> None:
+    nested = FunctionToolCallEvent(ToolCallPart('ls', {}, tool_call_id='b/c'))
+    event = SubagentEvent(path=('x',), conversation_id='k', event=nested, tool_call_id='a%')
+    assert [told.id for told in only(ToolCallEvent, translate(event))] == ['a%25/b%2Fc']
+
+
+async def test_an_intent_that_is_no_text_is_left_out() -> None:
+    [told] = translate(FunctionToolCallEvent(ToolCallPart('task', {'description': 1}, tool_call_id='c')))
+    assert isinstance(told, ToolCallEvent)
+    assert told.intent is None
+
+
+@pytest.mark.parametrize('metadata', [None, {'sub_agent_thread_id': 1}])
+async def test_a_result_without_a_thread_has_none(metadata: object) -> None:
+    part = ToolReturnPart('task', 'ok', tool_call_id='c', metadata=metadata)
+    [told] = translate(FunctionToolResultEvent(part))
+    assert isinstance(told, ToolResultEvent)
+    assert told.sub_agent_thread_id is None
+
+
+async def test_a_call_that_is_announced_again_is_told_once() -> None:
+    event = FunctionToolCallEvent(ToolCallPart('ls', {}, tool_call_id='c'))
+    assert len(translate(event, event)) == 1
+
+
+async def test_thoughts_are_told_with_their_signature() -> None:
+    assert translate(
+        PartStartEvent(index=0, part=ThinkingPart('Hm')),
+        PartDeltaEvent(index=0, delta=ThinkingPartDelta(content_delta='m')),
+        PartDeltaEvent(index=0, delta=ThinkingPartDelta(signature_delta='sig')),
+        PartDeltaEvent(index=0, delta=ThinkingPartDelta(content_delta='')),
+        PartStartEvent(index=1, part=ThinkingPart('')),
+        PartStartEvent(index=2, part=ThinkingPart('', signature='only')),
+    ) == [
+        ThinkingEvent(text='Hm'),
+        ThinkingEvent(text='m'),
+        ThinkingEvent(text='', signature='sig'),
+        ThinkingEvent(text='', signature='only'),
+    ]
+
+
+async def test_pieces_of_several_calls_are_told_apart() -> None:
+    """004-31: interleaved calls keep their numbers, whatever parts stand between them."""
+    told = translate(
+        PartStartEvent(index=0, part=TextPart('x')),
+        PartStartEvent(index=1, part=ToolCallPart('a', tool_call_id='1')),
+        PartStartEvent(index=2, part=ToolCallPart('b', {'x': 1}, tool_call_id='2')),
+        PartDeltaEvent(index=1, delta=ToolCallPartDelta(args_delta='{"y"')),
+        PartDeltaEvent(index=2, delta=ToolCallPartDelta(args_delta={'z': 2})),
+        PartDeltaEvent(index=1, delta=ToolCallPartDelta(args_delta=':1}')),
+        PartDeltaEvent(index=1, delta=ToolCallPartDelta(tool_name_delta='a')),
+        FunctionToolCallEvent(ToolCallPart('b', {'x': 1}, tool_call_id='2')),
+    )
+    assert told[1:] == [
+        ToolCallDeltaEvent(index=0, id='1', name='a'),
+        ToolCallDeltaEvent(index=1, id='2', name='b', args='{"x":1}'),
+        ToolCallDeltaEvent(index=0, args='{"y"'),
+        ToolCallDeltaEvent(index=1, args='{"z":2}'),
+        ToolCallDeltaEvent(index=0, args=':1}'),
+        ToolCallEvent(id='2', name='b', args='{"x":1}', index=1),
+    ]
+
+
+async def test_calls_that_the_provider_runs_are_told_when_they_are_whole() -> None:
+    native = NativeToolCallPart('web_search', {'q': 'x'}, tool_call_id='n')
+    assert translate(
+        PartStartEvent(index=0, part=native),
+        PartDeltaEvent(index=0, delta=ToolCallPartDelta(args_delta='{}')),
+        PartEndEvent(index=0, part=native),
+        PartEndEvent(index=1, part=NativeToolReturnPart('web_search', 'found', tool_call_id='n')),
+    ) == [
+        ToolCallEvent(id='n', name='web_search', args='{"q":"x"}'),
+        ToolResultEvent(id='n', name='web_search', outcome='success', content='found'),
+    ]
+
+
+async def test_what_is_no_business_of_a_watcher_is_not_told() -> None:
+    picture = FilePart(BinaryImage(b'x', media_type='image/png'))
+    assert (
+        translate(
+            FinalResultEvent(tool_name=None, tool_call_id=None),
+            PartStartEvent(index=0, part=picture),
+            PartEndEvent(index=0, part=TextPart('x')),
+        )
+        == []
+    )
+
+
+async def test_a_retry_tells_what_does_not_count() -> None:
+    retried = ModelRetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=1.5, is_void=True)
+    told = translate(
+        PartStartEvent(index=0, part=TextPart('Before')),
+        PartStartEvent(index=0, part=TextPart('Hel')),
+        PartDeltaEvent(index=0, delta=TextPartDelta('lo')),
+        retried,
+        retried,
+    )
+    assert told[3:] == [
+        StatusEvent(kind='retried', text='Attempt 2 of 3 in 1.5 s: cut.', void_text='Hello'),
+        StatusEvent(kind='retried', text='Attempt 2 of 3 in 1.5 s: cut.'),
+    ]
+
+
+async def test_a_retry_of_an_answer_that_was_not_begun_voids_nothing() -> None:
+    retried = ModelRetriedEvent(attempt=2, attempts=3, reason='busy', delay_seconds=0, is_void=False)
+    told = translate(PartStartEvent(index=0, part=TextPart('Hel')), retried)
+    assert told[1] == StatusEvent(kind='retried', text='Attempt 2 of 3: busy.')
+
+
+@dataclass(kw_only=True)
+class TideEvent(CapabilityEvent, namespace='streaming_tests', name='tide'):
+    """An event of somebody else's."""
+
+
+@pytest.mark.parametrize(
+    ('event', 'kind', 'text'),
+    [
+        (
+            SummarizedEvent(reason='tokens', replaced_messages=1, tokens_before=1200, tokens_after=300, is_plain=False),
+            'summarized',
+            '1 message was summarized: 1,200 to 300 tokens.',
+        ),
+        (
+            SummarizedEvent(reason='tokens', replaced_messages=8, tokens_before=9, tokens_after=3, is_plain=True),
+            'summarized',
+            '8 messages were summarized: 9 to 3 tokens. No model could write the summary.',
+        ),
+        (
+            BudgetWarningEvent(scope='run', measure='tokens', limit=Decimal(1000), used=Decimal(800)),
+            'budget',
+            '800 tokens of 1,000 tokens of the budget for this run are used.',
+        ),
+        (
+            LastAnswerEvent(scope='conversation', measure='cost', limit=Decimal(1), used=Decimal('0.95')),
+            'budget',
+            '$0.9500 of $1.0000 of the budget for this conversation are used. There is room for one answer more.',
+        ),
+        (
+            BudgetUnknownEvent(measure='cost', model_name='m'),
+            'budget',
+            'How much an answer of m used is not known (cost): the budget goes on without.',
+        ),
+        (
+            BudgetUnknownEvent(measure='tokens', model_name=''),
+            'budget',
+            'How much an answer used is not known (tokens): the budget goes on without.',
+        ),
+        (TideEvent(), 'streaming_tests.tide', 'streaming_tests.tide happened.'),
+    ],
+)
+async def test_what_rooms_tell_is_a_status(event: CapabilityEvent, kind: str, text: str) -> None:
+    nested = SubagentEvent(path=('x',), conversation_id='k', event=event)
+    assert translate(event, nested) == [
+        StatusEvent(kind=kind, text=text),
+        StatusEvent(kind=kind, text=text, path=['x']),
+    ]
+
+
+class Verdict(BaseModel):
+    """A structured answer."""
+
+    good: bool
+
+
+async def test_a_structured_answer_is_told_as_json_at_the_end() -> None:
+    """004-23: the answer is parsed, and told."""
+    agent = Agent(ScriptedModel(call('final_result', good=True)), output_type=Verdict)
+    async with agent.run_stream_events('Go') as run:
+        events = [event async for event in stream_events(run)]
+    assert events[-1] == EndEvent(finish_reason='stop', status='complete', output='{"good":true}')
+
+
+@pytest.mark.parametrize(('output', 'text'), [(None, None), (object, '"<class \'object\'>"'), (['a', 1], '["a",1]')])
+async def test_an_output_is_told_as_text_whatever_it_is(output: object, text: str | None) -> None:
+    translator = RunEvents()
+    translator.translate(result_of(output))
+    [end] = translator.end()
+    assert isinstance(end, EndEvent)
+    assert end.output == text
+
+
+async def test_an_answer_that_was_too_long_says_so() -> None:
+    """004-19: `length` is an end, and never another request."""
+    model = ScriptedModel(ModelResponse(parts=[TextPart('Half of')], finish_reason='length'))
+    async with Agent(model).run_stream_events('Go') as run:
+        events = [event async for event in stream_events(run)]
+    assert events[-1] == EndEvent(finish_reason='length', status='complete', output='Half of')
+    assert len(model.requests) == 1
+
+
+async def test_a_run_without_a_result_was_interrupted() -> None:
+    assert RunEvents().end() == [EndEvent(finish_reason='error', status='interrupted')]
+
+
+async def test_who_knows_better_says_what_became_of_a_run() -> None:
+    translator = RunEvents()
+    translator.translate(result_of('x'))
+    assert translator.end(status='failed') == [EndEvent(finish_reason='stop', status='failed', output='x')]
+
+
+async def _raising(error: BaseException) -> AsyncGenerator[AgentStreamEvent]:
+    yield PartStartEvent(index=0, part=TextPart('Hel'))
+    raise error
+
+
+async def test_a_run_that_fails_is_told_so_and_raises_nothing() -> None:
+    events = [event async for event in stream_events(_raising(RunCancelled('Stopped.')))]
+    assert events == [
+        StartEvent(),
+        TextEvent(text='Hel'),
+        ErrorEvent(kind='cancelled', message='Stopped.'),
+        EndEvent(finish_reason='error', status='interrupted'),
+    ]
+
+
+async def test_a_defect_is_logged_and_its_words_are_kept_inside(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, logger='pydantic_deep'):
+        events = [event async for event in stream_events(_raising(KeyError('password=hunter2')))]
+    assert events[2] == ErrorEvent(
+        kind='run_failed',
+        message='The run failed with KeyError. The log of the application has the details.',
+        status=500,
+    )
+    assert 'hunter2' in caplog.text
+
+
+async def test_a_failure_tells_the_version_that_keeps_what_was_done() -> None:
+    assert RunEvents().fail(ValueError('x'), version_id='v')[-1] == EndEvent(
+        finish_reason='error', status='failed', version_id='v'
+    )
+
+
+async def test_arguments_with_half_a_character_are_told() -> None:
+    [told] = translate(FunctionToolCallEvent(ToolCallPart('ls', {'path': '\ud83d'}, tool_call_id='c')))
+    assert isinstance(told, ToolCallEvent)
+    assert told.args == '{"path":"\\ud83d"}'
+    assert replace(told, args='').id == 'c'
