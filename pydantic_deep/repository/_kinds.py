@@ -221,7 +221,7 @@ def _real_cell(value: float) -> float:
         real = math.inf
     if not math.isfinite(real):
         raise ValueError(f'{_shown(value)} is not a finite number')
-    return real
+    return real + 0.0  # SQLite has no -0.0
 
 
 def _moment_cell(value: datetime) -> int:
