@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -16,7 +16,7 @@ from typing import Any, Self, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from pydantic_ai import AgentRunResultEvent, AgentStreamEvent
+from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
@@ -45,7 +45,7 @@ Event: TypeAlias = AgentStreamEvent | AgentRunResultEvent[Any]
 Rendering: TypeAlias = Callable[[AsyncIterator[Event]], AsyncIterator[bytes]]
 """Makes another form of a run, for clients of another protocol: an error of the run is raised by what it iterates."""
 
-Turn: TypeAlias = str | Mapping[str, Decision]
+Turn: TypeAlias = str | Sequence[UserContent] | Mapping[str, Decision]
 """What a run begins with: what the user says, or answers to what waits, by the `id` of each of `pending`."""
 
 
@@ -232,7 +232,7 @@ class RunHub:
                     turn, branch=branch, usage_limits=usage_limits, cancellation_token=run.token, run_id=run.id,
                     moves_head=moves_head, **(model_settings or {}),
                 )
-                if isinstance(turn, str)
+                if not isinstance(turn, Mapping)
                 else version.resume_stream(
                     turn, by=by, reason=reason, usage_limits=usage_limits, cancellation_token=run.token, run_id=run.id,
                     moves_head=moves_head,

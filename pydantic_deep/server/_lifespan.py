@@ -25,6 +25,7 @@ from ._limits import RateLimit
 from ._metrics import ServerMetrics
 from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
+from ._wire_threads import THREAD_FIELDS, Thread
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -45,6 +46,8 @@ async def serving(
         keys = await stack.enter_async_context(open_keys(store))
         audit = await SqlRepository[AuditRecord].open(store, AuditRecord, fields=AUDIT_FIELDS, name='server_audit')
         stack.push_async_callback(audit.aclose)
+        threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
+        stack.push_async_callback(threads.aclose)
         hub = await stack.enter_async_context(RunHub(settings, metrics=metrics))
         metrics.watch(hub)
         state = ServerState(
@@ -55,6 +58,7 @@ async def serving(
             settings=settings,
             keys=keys,
             audit=audit,
+            threads=threads,
             hub=hub,
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
             metrics=metrics,

@@ -21,6 +21,7 @@ from ._keys import KeyRing
 from ._limits import RateLimit
 from ._metrics import ServerMetrics
 from ._settings import ServerSettings
+from ._wire_threads import Thread
 
 ServedAgent: TypeAlias = VersionedAgent[Any, Any]
 """An agent with a store, whatever its deps and its output."""
@@ -57,6 +58,8 @@ class ServerState:
     """Knows the API keys."""
     audit: Repository[AuditRecord]
     """What became of each run."""
+    threads: Repository[Thread]
+    """Where dialogues are that clients send whole, each time."""
     hub: RunHub
     """The runs that work now, and the logs of those that ended."""
     rate: RateLimit
