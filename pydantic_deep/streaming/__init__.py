@@ -1,6 +1,7 @@
 """Streams: what a run says as it goes, and what providers say, in one form; from and to server-sent events."""
 
 from ._answer import APPROVAL_REQUIRED, AnswerEncoder
+from ._buffer import AssetSpill, FileSpill, Spill, WindowedBuffer
 from ._decode_anthropic import AnthropicDecoder
 from ._decode_google import GoogleDecoder
 from ._decode_openai import OpenaiDecoder
@@ -39,6 +40,7 @@ from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
 from ._run_events import RunEvents, stream_events
 from ._session_id import current_session_id, session_scope
 from ._stream import AgentStream, stream_agent
+from ._whole_calls import WholeCalls
 
 __all__ = (
     'APPROVAL_REQUIRED',
@@ -51,12 +53,14 @@ __all__ = (
     'Approval',
     'ApprovalPreview',
     'ApprovalRequiredEvent',
+    'AssetSpill',
     'Decoder',
     'Encoder',
     'EndEvent',
     'ErrorEvent',
     'EventEncoder',
     'FileEvent',
+    'FileSpill',
     'FinishReason',
     'Frame',
     'FrameReader',
@@ -69,6 +73,7 @@ __all__ = (
     'Outcome',
     'RunEvents',
     'RunStatus',
+    'Spill',
     'StartEvent',
     'StatusEvent',
     'StreamEvent',
@@ -80,6 +85,8 @@ __all__ = (
     'ToolCallEvent',
     'ToolResultEvent',
     'UsageEvent',
+    'WholeCalls',
+    'WindowedBuffer',
     'anthropic_error',
     'anthropic_message',
     'current_session_id',
