@@ -10,6 +10,7 @@ from typing import cast
 from pydantic_ai.exceptions import (
     AgentRunError,
     ContentFilterError,
+    IncompleteToolCall,
     ModelAPIError,
     ModelHTTPError,
     ModelRateLimitError,
@@ -64,7 +65,7 @@ def _kind_of(error: BaseException) -> tuple[str, int | None]:
             return 'budget_exceeded', 429
         case UsageLimitExceeded():
             return 'limit_exceeded', 429
-        case CutAnswerError():
+        case CutAnswerError() | IncompleteToolCall():
             return 'truncated', 502
         case ModelAPIError():
             return 'provider_error', _status_of(error)

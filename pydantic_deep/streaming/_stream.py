@@ -22,6 +22,7 @@ from ._lines import NOTICE, iter_lines
 from ._protocol import Encoder
 from ._run_events import RunEvents, stream_events
 from ._session_id import session_scope
+from ._whole_calls import WholeCalls
 
 DepsT = TypeVar('DepsT')
 OutputT = TypeVar('OutputT')
@@ -64,6 +65,9 @@ def stream_agent(
     asyncio.run(main())
     ```
 
+    A model that comes to its token limit is not asked again by itself: cut words are the answer, with the finish reason
+    `length`, and a cut call is an error.
+
     Args:
         agent: Any agent.
         prompt: What the user says.
@@ -92,6 +96,7 @@ def stream_agent(
             deferred_tool_results=deferred_tool_results,
             model_settings=model_settings,
             usage_limits=_limits(usage_limits, deps, max_iterations),
+            capabilities=[WholeCalls()],
         )
 
     known = next((each.conversation_id for each in reversed(message_history or ()) if each.conversation_id), None)

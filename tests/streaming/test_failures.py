@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 from pydantic_ai.exceptions import (
     ContentFilterError,
+    IncompleteToolCall,
     ModelAPIError,
     ModelHTTPError,
     ModelRateLimitError,
@@ -37,6 +38,7 @@ from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
         ),
         (UsageLimitExceeded('x'), 'limit_exceeded', 429),
         (CutAnswerError('m', 'p'), 'truncated', 502),
+        (IncompleteToolCall('x'), 'truncated', 502),
         (ModelAPIError('m', 'x'), 'provider_error', 502),
         (ModelHTTPError(429, 'm'), 'provider_error', 503),
         (ModelHTTPError(503, 'm'), 'provider_error', 503),
