@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Generic, Protocol, Self, TypeVar, cast, runtime_checkable
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -25,6 +25,7 @@ from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnav
 __all__ = ('SqlRepository', 'SupportsEngine', 'open_repository')
 
 T = TypeVar('T', bound=BaseModel)
+M = TypeVar('M', bound=BaseModel)
 R = TypeVar('R')
 
 
@@ -49,16 +50,15 @@ class SqlRepository(Generic[T]):
         self._table = table
         self._is_closed = False
 
-    @classmethod
+    @staticmethod
     async def open(
-        cls,
         place: Engine | SupportsEngine,
-        model: type[T],
+        model: type[M],
         *,
         key: str = 'id',
         fields: Collection[str] = (),
         name: str | None = None,
-    ) -> Self:
+    ) -> SqlRepository[M]:
         """Open the rows of a model in the database of a store, which stays open when they are closed.
 
         A table is made if there is none. If rows could not be asked by some of the fields before, they are read and
@@ -88,7 +88,7 @@ class SqlRepository(Generic[T]):
             )
         opened = partial(open_table, engine.dialect, table_name(asked.name, name), asked)
         with _translated():
-            return cls(engine, await engine.write(opened))
+            return SqlRepository(engine, await engine.write(opened))
 
     async def create(self, item: T) -> None:
         """Add a row."""
@@ -176,11 +176,11 @@ async def open_repository(
         RepositoryUnavailableError: It cannot be opened.
         ImportError: The driver is not installed.
     """
-    RowModel(model, key=key, fields=fields)  # before anything is made
+    table_name(RowModel(model, key=key, fields=fields).name, name)  # which raises before anything is made
     with _translated():
         engine = await open_engine(url, mark)
     try:
-        repository = await SqlRepository[T].open(engine, model, key=key, fields=fields, name=name)
+        repository = await SqlRepository.open(engine, model, key=key, fields=fields, name=name)
         yield repository
         await repository.aclose()
     finally:

@@ -67,7 +67,7 @@ class TestSqliteOfAStore(RepositorySuite):
         async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
 
             async def open_one(model: type[T], *, key: str = 'id', fields: Collection[str] = ()) -> Repository[T]:
-                return await SqlRepository[T].open(store, model, key=key, fields=fields)
+                return await SqlRepository.open(store, model, key=key, fields=fields)
 
             yield open_one
 
