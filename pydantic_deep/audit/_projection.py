@@ -113,8 +113,8 @@ def calls_of(
         first_new: The first message of the run.
         ran: What was seen of calls, by id and in the order in which they began: an id may come again.
         is_waiting: Whether calls without a result wait for a person.
-        answered: The calls of the response before it that had ended before it: their results may be put together with
-            its own.
+        answered: The calls of the response before it that had ended by then: pydantic-ai may put their results together
+            with its own.
     """
     seen = {id: iter(each) for id, each in ran.items()}
     drafts: list[_Draft] = []
@@ -128,10 +128,11 @@ def calls_of(
                     drafts.append(_Draft(call=part, is_new=place >= first_new))
                     open_by_id[id] = drafts[-1]
                 case 'tool-return' if id in open_by_id:
-                    open_by_id.pop(id).returned = part
+                    draft = open_by_id.pop(id)
+                    draft.returned, draft.is_new = part, draft.is_new or (place >= first_new and id not in answered)
                 case _:
                     pass
-    return [draft.audited(seen, is_waiting) for draft in drafts if draft.is_new or draft.is_ended(answered)]
+    return [draft.audited(seen, is_waiting) for draft in drafts if draft.is_new]
 
 
 def contents_of(value: JsonValue) -> Contents:
@@ -150,10 +151,8 @@ def contents_of(value: JsonValue) -> Contents:
 class _Draft:
     call: JsonObject
     is_new: bool
+    """Whether the run has made or ended it."""
     returned: JsonObject | None = None
-
-    def is_ended(self, answered: Collection[str]) -> bool:
-        return self.returned is not None and self.call.get('tool_call_id') not in answered
 
     def audited(self, seen: Mapping[str, Iterator[Ran]], is_waiting: bool) -> AuditedCall:
         id = str(self.call.get('tool_call_id'))

@@ -51,8 +51,8 @@ class KeepsVersions(KeepsHistory, Protocol):
     """Makes versions of the run, in a store."""
 
     @property
-    def recording(self) -> _Recording | None:
-        """The run as it is recorded; `None` before it is."""
+    def recording(self) -> _Recording:
+        """The run as it is recorded. Who has none yet is not found among the neighbours."""
         ...
 
 
@@ -212,11 +212,9 @@ class Watch:
 def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
     """Return the version that has all of the run, if one has, and the run that this one goes on with."""
     for keeper in neighbours(ctx, KeepsVersions):
-        recording = keeper.recording
-        if recording is not None:
-            tip = recording.tip
-            is_whole = tip.run_id == run_id and tip.kind in ('turn', 'pause')
-            return tip.id if is_whole else None, recording.begin.run_record.attempt_of
+        tip = keeper.recording.tip
+        is_whole = tip.run_id == run_id and tip.kind in ('turn', 'pause')
+        return tip.id if is_whole else None, keeper.recording.begin.run_record.attempt_of
     return None, None
 
 

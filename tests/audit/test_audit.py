@@ -416,6 +416,14 @@ async def test_a_subagent_with_an_audit_of_its_own_has_one_record(rows: Rows) ->
     assert [each.parent_run_id for each in await rows.all()] == [None, result.run_id]
 
 
+async def test_several_audits_of_one_run_are_one(rows: Rows) -> None:
+    other = Audit(lambda _: rows)
+    agent = Agent[Any, Any](ScriptedModel('ok'), capabilities=[Audit(rows), other])
+    await agent.run('Go', capabilities=[Audit(rows)])
+
+    assert rows.writes == ['running', 'success']
+
+
 async def test_two_users_of_one_agent_share_nothing(audited: MakeAgent, rows: Rows) -> None:
     both = asyncio.Event()
     running: list[str] = []
