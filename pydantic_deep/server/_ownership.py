@@ -24,10 +24,7 @@ from ._auth import Caller, agent_for
 from ._errors import ServerError, not_found
 from ._projection import StoredRun, load_run
 from ._server_run import ServerRun
-from ._state import ServedAgent, ServerState
-
-OWNER = 'server.owner'
-"""The key in the metadata of every version of a conversation under which its owner is."""
+from ._state import OWNER, ServedAgent, ServerState
 
 RESERVED = 'server.'
 """What keys of metadata begin with that clients may not write."""

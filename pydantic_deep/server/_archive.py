@@ -1,0 +1,58 @@
+"""The files of a version as they leave the server: one, or all of them as an archive."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import AsyncGenerator
+from urllib.parse import quote
+
+import anyio.to_thread
+
+from pydantic_deep.store import Store
+from pydantic_deep_backends import Tree
+
+
+class _Sink(io.RawIOBase):
+    """What was written since it was taken last."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object, /) -> int:
+        chunk = bytes(data)  # pyright: ignore[reportArgumentType] - a buffer, as `RawIOBase.write` takes it
+        self._chunks.append(chunk)
+        return len(chunk)
+
+    def take(self) -> bytes:
+        chunks, self._chunks = self._chunks, []
+        return b''.join(chunks)
+
+
+async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGenerator[bytes]:
+    """Yield the files of a tree as a gzipped tar, one file in memory at a time. The same tree gives the same members.
+
+    Args:
+        store: Where the contents are.
+        tree: The files.
+        top: The directory in the archive that all of them are in.
+        moment: When they were written last, as the archive says: seconds since 1970.
+    """
+    sink = _Sink()
+    with tarfile.open(fileobj=sink, mode='w|gz', format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(tree):
+            version = tree[path]
+            data = (await store.asset(version.digest)).data
+            member = tarfile.TarInfo(f'{top}{path}')
+            member.size, member.mode, member.mtime = len(data), version.mode, moment
+            await anyio.to_thread.run_sync(tar.addfile, member, io.BytesIO(data))
+            yield sink.take()
+    yield sink.take()
+
+
+def attachment(name: str) -> str:
+    """Return a `Content-Disposition` that names a file to be saved, whatever its name has in it (RFC 6266, RFC 8187)."""
+    return f"attachment; filename*=UTF-8''{quote(name, safe='')}"

@@ -1,0 +1,70 @@
+"""Routes of uploads: files that users give, for the next turn."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request
+
+from pydantic_deep.deps import Upload
+from pydantic_deep.errors import InvalidUploadError
+from pydantic_deep.store import VersionConflictError
+from pydantic_deep.versions import UnversionedBackendError
+
+from ._begin import refuse_if_running, refuse_waiting
+from ._errors import ServerError, describe_errors
+from ._ownership import own_conversation
+from ._routes_conversations import Runner, version_in
+from ._shapes import NewUpload, UploadList, UploadShape
+from ._state import State
+
+router = APIRouter(prefix='/api/conversations/{conversation}/uploads', tags=['conversations'])
+
+
+@router.get('', summary='The uploads at the head', responses=describe_errors('not_found', 'conflict'))
+async def list_uploads(conversation: str, state: State, caller: Runner) -> UploadList:
+    """What the next turn finds. Their contents are among the files of the head."""
+    own = await own_conversation(state, caller, conversation)
+    head = await version_in(state, caller, own, None)
+    return UploadList(items=[_shape(each) for _, each in sorted(head.uploads.items())])
+
+
+@router.put(
+    '/{name:path}',
+    status_code=201,
+    summary='Upload a file',
+    openapi_extra={
+        'requestBody': {
+            'required': True,
+            'content': {'application/octet-stream': {'schema': {'type': 'string', 'format': 'binary'}}},
+        }
+    },
+    responses=describe_errors('not_found', 'conflict', 'too_large'),
+)
+async def upload(conversation: str, name: str, request: Request, state: State, caller: Runner) -> NewUpload:
+    """The body is the file. It is kept at once, as a version that the next turn begins from.
+
+    One of the same name is replaced. While a run works in the conversation, or something waits, it is refused.
+    """
+    own = await own_conversation(state, caller, conversation)
+    await refuse_if_running(state, own.id)
+    head = await version_in(state, caller, own, None)
+    if head.state == 'awaiting_approval':
+        raise refuse_waiting(head)
+    data = bytearray()
+    async for chunk in request.stream():  # bounded by the layer that counts it
+        data += chunk
+    try:
+        version = await head.upload(name, bytes(data), moves_head=True)
+    except InvalidUploadError as error:
+        raise ServerError('invalid', str(error)) from None
+    except VersionConflictError:
+        raise ServerError('conflict', 'The conversation has moved on while the file came. Send it again.') from None
+    except UnversionedBackendError as error:
+        raise ServerError('conflict', str(error)) from None
+    added = [each for each in version.uploads.values() if head.uploads.get(each.name) != each]
+    return NewUpload(upload=_shape(added[0] if added else version.uploads[name]), version_id=version.id)
+
+
+def _shape(upload: Upload) -> UploadShape:
+    return UploadShape(**asdict(upload))
