@@ -1,10 +1,10 @@
 """Agents over HTTP: `create_app(agents, store)`. It needs the extra `server`."""
 
+import importlib
+
 try:
-    import fastapi as _fastapi  # noqa: F401
-    import prometheus_client as _prometheus_client  # noqa: F401
-    import pydantic_settings as _pydantic_settings  # noqa: F401
-    import sse_starlette as _sse_starlette  # noqa: F401
+    for _name in ('fastapi', 'prometheus_client', 'pydantic_settings', 'sse_starlette'):
+        importlib.import_module(_name)
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"The server needs {error.name!r}, which is not installed. Install the extra: `pip install 'pydantic-deep[server]'`.",

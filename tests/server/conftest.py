@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import httpx
 import pytest
 from fastapi import FastAPI
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._agents import AnyAgent
@@ -20,6 +20,7 @@ from pydantic_deep.server._keys import KeyScope, create_api_key
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.store import SqlStore, open_store
+from pydantic_deep.testing import ScriptedModel
 
 BASE_URL = 'http://localhost'
 
@@ -28,19 +29,18 @@ MakeClient: TypeAlias = Callable[..., Awaitable[Client]]
 """Returns a client with a key of these scopes and this owner: `await make_client('run', owner='ada')`."""
 
 
-def _echo(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+def _echo(messages: list[ModelMessage], info: AgentInfo) -> str:
     """Answer with what the user said last."""
     last = messages[-1]
     assert isinstance(last, ModelRequest)
     said = [part.content for part in last.parts if isinstance(part, UserPromptPart)]
-    return ModelResponse(parts=[TextPart(f'You said: {said[-1] if said else "nothing"}')])
+    return f'You said: {said[-1] if said else "nothing"}'
 
 
 @pytest.fixture
 def agents() -> Mapping[str, AnyAgent]:
     """What is served: two agents, so that a key may be for one of them."""
-    model = FunctionModel(_echo)
-    return {'analyst': create_deep_agent(model), 'writer': create_deep_agent(model)}
+    return {name: create_deep_agent(ScriptedModel(then=_echo)) for name in ('analyst', 'writer')}
 
 
 @pytest.fixture

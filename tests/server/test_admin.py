@@ -1,0 +1,262 @@
+"""The routes about the server itself."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import Agent
+from pydantic_ai.models.test import TestModel
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.audit import AuditRecord
+from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.skills import Skill, Skills
+from pydantic_deep.testing import ScriptedModel
+
+from .conftest import MakeClient, Serve, Served
+
+pytestmark = pytest.mark.anyio
+
+NOT_FOUND = {'error': {'type': 'not_found', 'message': 'There is nothing here that this key may see.'}}
+
+
+async def test_health_needs_no_key(nobody: httpx.AsyncClient) -> None:
+    answer = await nobody.get('/health')
+    assert (answer.status_code, answer.json()) == (200, {'status': 'ok'})
+
+
+async def test_health_says_that_the_server_stops(served: Served, nobody: httpx.AsyncClient) -> None:
+    served.state.hub.close()
+    answer = await nobody.get('/health')
+    assert (answer.status_code, answer.json()) == (503, {'status': 'stopping'})
+
+
+async def test_a_key_is_told_what_it_may_do(make_client: MakeClient) -> None:
+    client = await make_client('run', 'approve', owner='ada', agents=['writer', 'analyst'])
+    assert (await client.get('/api/me')).json() == {
+        'owner': 'ada',
+        'scopes': ['approve', 'run'],
+        'agents': ['analyst', 'writer'],
+    }
+
+
+async def test_agents_are_told_with_their_models(serve: Serve) -> None:
+    described = create_deep_agent(TestModel())
+    described.description = 'Reads tables.'
+    agents = {'b': described, 'a': Agent('openai:gpt-5.2', defer_model_check=True), 'c': create_deep_agent()}
+    async with serve(agents=agents) as served, served.client(await served.key()) as client:
+        assert (await client.get('/api/agents')).json() == {
+            'items': [
+                {'name': 'a', 'description': None, 'model': 'openai:gpt-5.2'},
+                {'name': 'b', 'description': 'Reads tables.', 'model': 'test:test'},
+                {'name': 'c', 'description': None, 'model': None},
+            ]
+        }
+        assert (await client.get('/api/agents/b')).json()['name'] == 'b'
+        assert (await client.get('/api/agents/d')).json() == NOT_FOUND
+
+
+async def test_skills_are_told_without_where_they_are(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / 'reading').mkdir()
+    (tmp_path / 'reading' / 'SKILL.md').write_text(
+        '---\nname: reading\ndescription: Use this skill to read.\n---\nRead.'
+    )
+    agent = create_deep_agent(
+        TestModel(), capabilities=[Skills([tmp_path, Skill('greeting', 'Use this skill to greet.', body='Say hello.')])]
+    )
+    async with serve(agents={'a': agent}) as served, served.client(await served.key()) as client:
+        answer = await client.get('/api/agents/a/skills')
+        assert sorted(answer.json()['items'], key=lambda each: each['name']) == [
+            {'name': 'greeting', 'description': 'Use this skill to greet.', 'scope': 'code'},
+            {'name': 'reading', 'description': 'Use this skill to read.', 'scope': 'project'},
+        ]
+        assert str(tmp_path) not in answer.text
+        assert (await client.get('/api/agents/b/skills')).json() == NOT_FOUND
+
+
+async def test_metrics_count_requests_and_runs(served: Served, make_client: MakeClient) -> None:
+    client = await make_client('admin')
+    root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
+    run = served.state.hub.start(root, 'Hello', owner='ada')
+    await run.wait()
+    await client.get('/api/agents/analyst')
+    await client.get('/api/agents/nobody')
+    lines = (await client.get('/metrics')).text.splitlines()
+    counted = [line for line in lines if not line.startswith('#') and '_created' not in line and 'tokens' not in line]
+    assert [line for line in counted if '_bytes' not in line] == snapshot(
+        [
+            'pydantic_deep_requests_total{method="GET",route="/api/agents/{agent}",status="200"} 1.0',
+            'pydantic_deep_requests_total{method="GET",route="/api/agents/{agent}",status="404"} 1.0',
+            'pydantic_deep_runs_total{agent="analyst",state="complete"} 1.0',
+            'pydantic_deep_runs_running 0.0',
+        ]
+    )
+    values = {line.split(' ')[0]: float(line.split(' ')[1]) for line in lines if not line.startswith('#')}
+    assert values['pydantic_deep_tokens_total{agent="analyst",kind="output"}'] > 0
+    assert values['pydantic_deep_log_bytes'] == run.log.size_bytes > 0
+    assert values['pydantic_deep_log_memory_bytes'] == run.log.memory_bytes
+
+
+async def test_two_applications_count_apart(serve: Serve) -> None:
+    async with serve() as one, serve() as other, one.client() as client:
+        await client.get('/health')
+        assert b'/health' in one.state.metrics.render()
+        assert b'/health' not in other.state.metrics.render()
+
+
+def record(number: int, **fields: object) -> AuditRecord:
+    started = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=number)
+    known: dict[str, object] = {
+        'id': f'{number:08}',
+        'run_id': f'run-{number}',
+        'agent_name': 'analyst',
+        'question': f'Question {number}?',
+        'messages': [{'kind': 'request'}],
+        'status': 'success',
+        'started_at': started,
+        'owner': 'ada',
+    }
+    return AuditRecord.model_validate({**known, **fields})
+
+
+@pytest.fixture
+async def audited(served: Served) -> Served:
+    """Five records: four of ada, one of bob."""
+    for each in (
+        record(1),
+        record(2, status='failed', conversation_id='c2'),
+        record(3, agent_name='writer'),
+        record(4, owner='bob'),
+        record(5),
+    ):
+        await served.state.audit.create(each)
+    return served
+
+
+@pytest.mark.parametrize(
+    ('asked', 'ids'),
+    [
+        ({}, [5, 3, 2, 1]),
+        ({'status': 'failed'}, [2]),
+        ({'agent': 'writer'}, [3]),
+        ({'conversation': 'c2'}, [2]),
+        ({'since': '2026-01-01T03:00:00Z'}, [5, 3]),
+        ({'agent': "x' or 1=1 --"}, []),
+    ],
+)
+async def test_records_of_the_owner_are_listed_newest_first(
+    audited: Served, make_client: MakeClient, asked: dict[str, str], ids: list[int]
+) -> None:
+    client = await make_client('audit')
+    items = (await client.get('/api/audit', params=asked)).json()['items']
+    assert [int(item['id']) for item in items] == ids
+    assert all('messages' not in item for item in items)
+
+
+async def test_pages_of_records_follow_each_other(audited: Served, make_client: MakeClient) -> None:
+    client = await make_client('audit')
+    first = (await client.get('/api/audit', params={'limit': 3})).json()
+    second = (await client.get('/api/audit', params={'limit': 3, 'cursor': first['cursor']})).json()
+    assert ([len(first['items']), len(second['items'])], second['cursor']) == ([3, 1], None)
+
+
+async def test_an_admin_sees_the_records_of_all(audited: Served, make_client: MakeClient) -> None:
+    client = await make_client('admin', owner='root')
+    assert len((await client.get('/api/audit')).json()['items']) == 5
+    assert (await client.get('/api/audit/00000004')).json()['owner'] == 'bob'
+
+
+async def test_a_record_is_whole_and_that_of_another_is_not_there(audited: Served, make_client: MakeClient) -> None:
+    client = await make_client('audit')
+    assert (await client.get('/api/audit/00000001')).json()['messages'] == [{'kind': 'request'}]
+    missing = await client.get('/api/audit/99999999')
+    hidden = await client.get('/api/audit/00000004')
+    assert (hidden.status_code, hidden.content) == (404, missing.content)
+    assert missing.json() == NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    'asked',
+    [{'cursor': 'x'}, {'limit': '0'}, {'limit': '201'}, {'status': 'done'}, {'since': '2026-01-01'}, {'agent': 'a\0'}],
+)
+async def test_a_question_that_cannot_be_is_refused(make_client: MakeClient, asked: dict[str, str]) -> None:
+    answer = await (await make_client('audit')).get('/api/audit', params=asked)
+    assert (answer.status_code, answer.json()['error']['type']) == (422, 'invalid')
+
+
+async def test_sql_is_answered_as_json(served: Served, make_client: MakeClient) -> None:
+    client = await make_client('admin')
+    await served.state.agents['analyst'].create(name='Q3')
+    query = "select name, number, 1.50::decimal(4,2) as d, 'nan'::double as n, from_hex('ff') as b from versions where name = ?"
+    answer = await client.post('/api/sql', json={'query': query, 'parameters': ['Q3']})
+    assert answer.json() == {
+        'columns': ['name', 'number', 'd', 'n', 'b'],
+        'rows': [['Q3', 1, '1.50', None, 'ff']],
+        'is_truncated': False,
+    }
+
+
+async def test_sql_takes_named_parameters(make_client: MakeClient) -> None:
+    client = await make_client('admin')
+    answer = await client.post('/api/sql', json={'query': 'select $a as a', 'parameters': {'a': 3}})
+    assert answer.json()['rows'] == [[3]]
+
+
+async def test_sql_returns_no_more_rows_than_the_operator_allows(serve: Serve) -> None:
+    async with (
+        serve(settings=ServerSettings(max_sql_rows=2)) as served,
+        served.client(await served.key('admin')) as client,
+    ):
+        answer = (await client.post('/api/sql', json={'query': 'select * from range(3)'})).json()
+        assert (answer['rows'], answer['is_truncated']) == ([[0], [1]], True)
+        answer = (await client.post('/api/sql', json={'query': 'select * from range(2)'})).json()
+        assert answer['is_truncated'] is False
+
+
+@pytest.mark.parametrize(
+    ('body', 'said'),
+    [
+        ({'query': 'drop table versions'}, 'only a query is'),
+        ({'query': 'select * from server_keys'}, 'server_keys'),
+        ({'query': "select * from read_text('/etc/passwd')"}, 'disabled by configuration'),
+        ({'query': 3}, 'body.query: Input should be a valid string'),
+        ({'query': 'select 1', 'limit': 3}, 'body.limit: Extra inputs are not permitted'),
+    ],
+)
+async def test_sql_that_is_not_taken_is_told_why(make_client: MakeClient, body: dict[str, object], said: str) -> None:
+    answer = await (await make_client('admin')).post('/api/sql', json=body)
+    assert (answer.status_code, answer.json()['error']['type']) == (422, 'invalid')
+    assert said in answer.json()['error']['message']
+
+
+async def test_what_was_sent_is_not_said_back(make_client: MakeClient) -> None:
+    answer = await (await make_client('admin')).post('/api/sql', json={'query': ['hunter2']})
+    assert 'hunter2' not in answer.text
+
+
+async def test_a_run_writes_a_record_of_its_owner_under_the_served_name(
+    served: Served, make_client: MakeClient
+) -> None:
+    """004-24: the record has the owner that nobody had to pass on."""
+    root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
+    run = served.state.hub.start(root, 'Hello', owner='ada', session_id='s-1')
+    await run.wait()
+    client = await make_client('audit')
+    [item] = (await client.get('/api/audit')).json()['items']
+    assert (item['run_id'], item['agent_name'], item['owner'], item['session_id'], item['status']) == (
+        run.id, 'analyst', 'ada', 's-1', 'success',
+    )  # fmt: skip
+    assert (item['question'], item['output']) == ('Hello', 'You said: Hello')
+
+
+async def test_a_failed_run_writes_a_record_too(serve: Serve) -> None:
+    async with serve(agents={'analyst': create_deep_agent(ScriptedModel())}) as served:
+        root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
+        run = served.state.hub.start(root, 'Hello', owner='ada')
+        await run.wait()
+        [item] = (await served.state.audit.list({'owner': 'ada'})).items
+        assert (item.run_id, item.status) == (run.id, 'failed')

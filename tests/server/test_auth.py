@@ -1,0 +1,243 @@
+"""No key, no answer; and what is answered says nothing of what there is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import Message, Receive, Scope, Send
+
+from pydantic_deep.server._auth import KeyInQuery
+from pydantic_deep.server._keys import list_api_keys, revoke_api_key
+from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server._state import NotStartedError
+
+from .conftest import MakeClient, Serve, Served
+
+pytestmark = pytest.mark.anyio
+
+UNAUTHENTICATED = 'This needs an API key that is valid now. Send it as `Authorization: Bearer KEY`.'
+
+
+@pytest.mark.parametrize(
+    ('header', 'form'),
+    [('authorization', 'Bearer {}'), ('authorization', 'bearer {}'), ('x-api-key', '{}'), ('x-goog-api-key', '{}')],
+)
+async def test_a_key_is_taken_as_each_kind_of_client_sends_it(
+    served: Served, nobody: httpx.AsyncClient, header: str, form: str
+) -> None:
+    key = await served.key()
+    answer = await nobody.get('/api/me', headers={header: form.format(key)})
+    assert (answer.status_code, answer.json()['owner']) == (200, 'ada')
+
+
+@pytest.mark.parametrize(
+    'headers',
+    [
+        {},
+        {'authorization': ''},
+        {'authorization': 'Bearer'},
+        {'authorization': 'Bearer pd_x'},
+        {'authorization': 'Basic {key}'},
+        {'authorization': 'Bearer {key} x'},
+        {'authorization': 'Bearer wrong', 'x-api-key': '{key}'},
+        {'cookie': 'key={key}'},
+    ],
+)
+async def test_anything_else_is_no_key(served: Served, nobody: httpx.AsyncClient, headers: dict[str, str]) -> None:
+    key = await served.key()
+    answer = await nobody.get('/api/me', headers={name: value.format(key=key) for name, value in headers.items()})
+    assert (answer.status_code, answer.headers['www-authenticate']) == (401, 'Bearer')
+    assert answer.json() == {'error': {'type': 'unauthenticated', 'message': UNAUTHENTICATED}}
+
+
+async def test_a_path_without_a_route_needs_a_key_too(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
+    assert (await nobody.get('/api/nothing')).status_code == 401
+    client = await make_client()
+    assert (await client.get('/api/nothing')).json()['error']['type'] == 'not_found'
+
+
+async def test_the_openapi_document_needs_a_key(nobody: httpx.AsyncClient, make_client: MakeClient) -> None:
+    assert (await nobody.get('/openapi.json')).status_code == 401
+    client = await make_client()
+    assert (await client.get('/openapi.json')).status_code == 200
+
+
+async def test_nothing_is_read_of_a_body_before_the_key(nobody: httpx.AsyncClient) -> None:
+    read: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        read.append(b'')
+        yield b'{"query": '
+
+    answer = await nobody.post('/api/sql', content=body(), headers={'content-type': 'application/json'})
+    assert (answer.status_code, read) == (401, [])
+
+
+@pytest.mark.parametrize(
+    ('path', 'body'),
+    [
+        (
+            '/v1/models',
+            {
+                'error': {
+                    'message': UNAUTHENTICATED,
+                    'type': 'authentication_error',
+                    'param': None,
+                    'code': 'invalid_api_key',
+                }
+            },
+        ),
+        ('/v1/messages', {'type': 'error', 'error': {'type': 'authentication_error', 'message': UNAUTHENTICATED}}),
+        ('/v1beta/models', {'error': {'code': 401, 'message': UNAUTHENTICATED, 'status': 'UNAUTHENTICATED'}}),
+        ('/ag-ui/analyst', {'error': {'type': 'unauthenticated', 'message': UNAUTHENTICATED}}),
+    ],
+)
+async def test_a_refusal_has_the_form_of_the_api(nobody: httpx.AsyncClient, path: str, body: object) -> None:
+    answer = await nobody.post(path)
+    assert (answer.status_code, answer.json()) == (401, body)
+
+
+async def test_a_revoked_key_is_refused_with_the_next_request(served: Served, make_client: MakeClient) -> None:
+    client = await make_client()
+    assert (await client.get('/api/me')).status_code == 200
+    [key] = await list_api_keys(served.store)
+    await revoke_api_key(served.store, key.id)
+    assert (await client.get('/api/me')).status_code == 401
+
+
+async def test_a_key_of_another_store_is_none(served: Served, nobody: httpx.AsyncClient) -> None:
+    key = await served.key()
+    forged = key[:-1] + ('a' if key[-1] != 'a' else 'b')
+    assert (await nobody.get('/api/me', headers={'x-api-key': forged})).status_code == 401
+
+
+async def test_a_scope_that_is_missing_is_named_and_admin_has_all(make_client: MakeClient) -> None:
+    answer = await (await make_client('run', 'approve')).get('/api/audit')
+    assert (answer.status_code, answer.json()['error']) == (
+        403,
+        {'type': 'forbidden', 'message': 'This needs a key with the scope `audit`.'},
+    )
+    assert (await (await make_client('audit')).get('/api/audit')).status_code == 200
+    assert (await (await make_client('admin')).get('/api/audit')).status_code == 200
+
+
+async def test_an_agent_that_a_key_may_not_use_is_not_there(make_client: MakeClient) -> None:
+    client = await make_client(agents=['writer'])
+    missing = await client.get('/api/agents/nobody')
+    hidden = await client.get('/api/agents/analyst')
+    assert (hidden.status_code, hidden.content) == (404, missing.content)
+    assert [each['name'] for each in (await client.get('/api/agents')).json()['items']] == ['writer']
+    assert (await client.get('/api/me')).json()['agents'] == ['writer']
+
+
+async def test_asking_too_often_is_refused_with_how_long_to_wait(serve: Serve) -> None:
+    async with (
+        serve(settings=ServerSettings(requests_per_second=0.1, request_burst=2)) as served,
+        served.client(await served.key()) as client,
+        served.client(await served.key()) as other,
+    ):
+        answers = [await client.get('/api/me') for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert answers[2].headers['retry-after'] == '10'
+        assert answers[2].json()['error']['type'] == 'rate_limited'
+        assert (await other.get('/api/me')).status_code == 200
+
+
+async def test_wrong_keys_do_not_use_up_what_a_key_may_ask(serve: Serve) -> None:
+    async with serve(settings=ServerSettings(requests_per_second=0.1, request_burst=1)) as served:
+        key = await served.key()
+        async with served.client() as nobody, served.client(key) as client:
+            wrong = {'authorization': f'Bearer {key[:-1]}!'}
+            assert {(await nobody.get('/api/me', headers=wrong)).status_code for _ in range(5)} == {401}
+            assert (await client.get('/api/me')).status_code == 200
+
+
+async def test_a_store_that_is_away_is_no_wrong_key(served: Served, make_client: MakeClient) -> None:
+    client = await make_client()
+    await served.state.keys.keys.aclose()
+    answer = await client.get('/v1/models')
+    assert (answer.status_code, answer.headers['retry-after']) == (503, '5')
+    assert answer.json()['error']['code'] == 'unavailable'
+
+
+async def test_google_clients_may_send_the_key_in_the_address_and_no_log_sees_it(served: Served) -> None:
+    """The scope that servers write their access logs from has lost it."""
+    key = await served.key()
+    scope: Scope = {
+        'type': 'http', 'method': 'GET', 'path': '/v1beta/nothing', 'raw_path': b'/v1beta/nothing',
+        'query_string': f'alt=sse&key={key}&a=b%20c'.encode(), 'headers': [(b'host', b'localhost')],
+    }  # fmt: skip
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {'type': 'http.request'}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await served.app(scope, receive, send)
+    assert sent[0]['status'] == 404  # and not 401
+    assert scope['query_string'] == b'alt=sse&a=b%20c'
+
+
+async def test_a_key_in_the_address_is_taken_nowhere_else(served: Served, nobody: httpx.AsyncClient) -> None:
+    key = await served.key()
+    assert (await nobody.get('/api/me', params={'key': key})).status_code == 401
+    assert (await nobody.get('/v1/models', params={'key': key})).status_code == 401
+
+
+@pytest.mark.parametrize('key', ['é', '%00', '%0d%0ax-evil:1', ''])
+async def test_an_address_cannot_put_anything_else_into_headers(key: str) -> None:
+    seen: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        raise AssertionError
+
+    scope: Scope = {
+        'type': 'http', 'method': 'GET', 'path': '/v1beta/models', 'query_string': f'key={key}'.encode(),
+        'headers': [(b'x-goog-api-key', b'real')],
+    }  # fmt: skip
+    await KeyInQuery(app)(scope, receive, send)
+    assert seen[0]['headers'] == [(b'x-goog-api-key', b'real')]
+
+
+async def test_no_secret_is_logged(served: Served, make_client: MakeClient, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    key = await served.key('admin')
+    async with served.client(key) as client:
+        for path in ('/api/me', '/api/nothing', '/metrics', f'/v1beta/models?key={key}'):
+            answer = await client.get(path)
+            assert key[40:] not in answer.text
+    ours = [record.getMessage() for record in caplog.records if not record.name.startswith('httpx')]
+    assert [line for line in ours if key[40:] in line] == []
+
+
+async def test_below_another_application_paths_are_the_same(served: Served) -> None:
+    outer = Starlette(routes=[Mount('/deep', served.app)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(outer), base_url='http://localhost') as client:
+        assert (await client.get('/deep/health')).status_code == 200
+        assert (await client.get('/deep/api/me')).status_code == 401
+        assert (await client.get('/deep/v1beta/models')).json()['error']['status'] == 'UNAUTHENTICATED'
+        key = {'x-api-key': await served.key()}
+        assert (await client.get('/deep/api/me', headers=key)).status_code == 200
+        assert (await client.get('/deep/v1beta/none', headers=key)).json()['error']['status'] == 'NOT_FOUND'
+
+
+async def test_an_application_that_has_not_started_says_so(serve: Serve) -> None:
+    async with serve() as served:
+        app: FastAPI = served.app
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url='http://localhost') as client:
+        with pytest.raises(NotStartedError, match=r'lifespan_context\(app\)'):
+            await client.get('/api/me')
