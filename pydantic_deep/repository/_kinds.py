@@ -112,7 +112,7 @@ def cell_of(kind: Kind, value: object) -> Cell:
         case Kind.MOMENT if isinstance(value, datetime):
             return _moment_cell(value)
         case _:
-            raise ValueError(f'it is compared with {_EXPECTED[kind]}, and {_shown(value)} is none')
+            raise ValueError(f'it is compared with {_EXPECTED[kind]}, and {shown(value)} is none')
 
 
 def is_cell(kind: Kind, cell: object) -> bool:
@@ -131,11 +131,11 @@ def is_cell(kind: Kind, cell: object) -> bool:
 def checked_text(text: str) -> str:
     """Return text that every engine keeps. Raises `ValueError`, with half a sentence, for any other."""
     if '\0' in text:
-        raise ValueError(f'{_shown(text)} has the character NUL in it, which not every engine keeps')
+        raise ValueError(f'{shown(text)} has the character NUL in it, which not every engine keeps')
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f'{_shown(text)} has half a character in it (a lone surrogate)') from None
+        raise ValueError(f'{shown(text)} has half a character in it (a lone surrogate)') from None
     return str(text)
 
 
@@ -147,6 +147,15 @@ def text_after(text: str) -> str | None:
             following = 0xE000 if code == 0xD7FF else code + 1  # between them are the surrogates
             return text[:index] + chr(following)
     return None
+
+
+def shown(value: object) -> str:
+    """Return a value as messages of errors show it."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer with more digits than Python writes
+        return f'a {type(value).__name__} of many digits'
+    return text if len(text) <= 80 else f'{text[:77]}...'
 
 
 _EXPECTED: Final = {
@@ -205,12 +214,12 @@ def _uuid_cell(value: UUID | str) -> str:
     try:
         return str(value if isinstance(value, UUID) else UUID(value))
     except ValueError:
-        raise ValueError(f'it is compared with a UUID, and {_shown(value)} is none') from None
+        raise ValueError(f'it is compared with a UUID, and {shown(value)} is none') from None
 
 
 def _integer_cell(value: int) -> int:
     if not -_MAX_INTEGER - 1 <= value <= _MAX_INTEGER:
-        raise ValueError(f'{_shown(value)} does not fit into 64 bits')
+        raise ValueError(f'{shown(value)} does not fit into 64 bits')
     return int(value)
 
 
@@ -220,7 +229,7 @@ def _real_cell(value: float) -> float:
     except OverflowError:
         real = math.inf
     if not math.isfinite(real):
-        raise ValueError(f'{_shown(value)} is not a finite number')
+        raise ValueError(f'{shown(value)} is not a finite number')
     return real + 0.0  # SQLite has no -0.0
 
 
@@ -228,11 +237,3 @@ def _moment_cell(value: datetime) -> int:
     if value.tzinfo is None or value.utcoffset() is None:
         raise ValueError(f'{value.isoformat()!r} has no time zone')
     return (value - _EPOCH) // _MICROSECOND
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # an integer with more digits than Python writes
-        return f'a {type(value).__name__} of many digits'
-    return text if len(text) <= 80 else f'{text[:77]}...'

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 from pydantic_core import from_json
 
-from ._kinds import Cell, Column, Kind, cell_of, checked_text, is_cell, text_after
+from ._kinds import Cell, Column, Kind, cell_of, checked_text, is_cell, shown, text_after
 from ._types import In, Prefix, Range, Where
 from .errors import InvalidCursorError, InvalidQuestionError, UnknownFieldError
 
@@ -113,7 +113,7 @@ def read_question(
         InvalidCursorError: The cursor is none of ours, or of another question.
     """
     if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidQuestionError(model, 'limit', f'it is a number from 1 to {MAX_LIMIT:,}, not {limit}')
+        raise InvalidQuestionError(model, 'limit', f'it is a number from 1 to {MAX_LIMIT:,}, not {shown(limit)}')
     conditions = read_conditions(model, columns, where)
     name = order_by.removeprefix('-') if order_by is not None else key.name
     if name not in columns:
@@ -147,7 +147,7 @@ def read_conditions(model: str, columns: Mapping[str, Column], where: Where | No
 def _read_condition(column: Column, wanted: object) -> Condition:
     if isinstance(wanted, In):
         if isinstance(wanted.values, str):
-            raise ValueError(f'`In` takes several values: write `In([{wanted.values!r}])`')
+            raise ValueError(f'`In` takes several values: write `In([{shown(wanted.values)}])`')
         cells = {cell_of(column.kind, value) for value in wanted.values if value is not None}
         return OneOf(column, tuple(sorted(cells)), None in wanted.values)
     if isinstance(wanted, Range):
@@ -173,7 +173,7 @@ def _read_prefix(column: Column, text: object) -> list[tuple[Operator, Cell]]:
     if column.kind not in (Kind.TEXT, Kind.UUID):
         raise ValueError('a prefix is for text')
     if not isinstance(text, str):
-        raise ValueError(f'a prefix is text, not {text!r}')
+        raise ValueError(f'a prefix is text, not {shown(text)}')
     first = checked_text(text if column.kind is Kind.TEXT else text.lower())
     after = text_after(first)
     lowest: list[tuple[Operator, Cell]] = [('>=', first)] if first else []

@@ -463,7 +463,7 @@ class RepositorySuite:
         values = [f'no {number}' for number in range(9_999)]
         assert _keys(await five.list({'name': In([*values, 'alpha'])})) == 'a'
 
-    @pytest.mark.parametrize('limit', [0, -1, 1001])
+    @pytest.mark.parametrize('limit', [0, -1, 1001, 10**5000], ids=['0', '-1', '1001', 'many digits'])
     async def test_a_limit_has_bounds(self, rows: Repository[Sample], limit: int) -> None:
         with pytest.raises(InvalidQuestionError, match='1,000') as caught:
             await rows.list(limit=limit)

@@ -1,0 +1,259 @@
+"""What engines share: which types can be compared, the cells of values, and how rows are written and read."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
+from typing import Annotated, Any, Literal, NewType, Optional, Union
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import (
+    UUID4,
+    AliasChoices,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    EmailStr,
+    Field,
+    NaiveDatetime,
+    PositiveInt,
+    SecretStr,
+    StrictStr,
+    computed_field,
+)
+from typing_extensions import TypeAliasType
+
+from pydantic_deep.repository import InvalidFieldError, InvalidRowError, UnreadableRowError
+from pydantic_deep.repository._kinds import Kind, cell_of, column_of, is_cell, text_after
+from pydantic_deep.repository._model import RowModel
+
+
+class Plain(Enum):
+    A = 'a'
+    B = 'b'
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+class Mixed(Enum):
+    A = 'a'
+    B = 2
+
+
+class Word(StrEnum):
+    A = 'a'
+
+
+class Nothing(Enum):
+    pass
+
+
+UserId = NewType('UserId', str)
+Alias = TypeAliasType('Alias', Annotated[int, Field(gt=0)] | None)
+
+
+@pytest.mark.parametrize(
+    ('annotation', 'kind', 'is_nullable'),
+    [
+        (str, Kind.TEXT, False),
+        (int, Kind.INTEGER, False),
+        (float, Kind.REAL, False),
+        (bool, Kind.BOOLEAN, False),
+        (datetime, Kind.MOMENT, False),
+        (UUID, Kind.UUID, False),
+        (Plain, Kind.TEXT, False),
+        (Word, Kind.TEXT, False),
+        (Level, Kind.INTEGER, False),
+        (str | None, Kind.TEXT, True),
+        (Optional[float], Kind.REAL, True),  # noqa: UP045 - it is another type than `float | None`
+        (Union[Plain, Word, None], Kind.TEXT, True),  # noqa: UP007 - likewise
+        (Annotated[bool, 'x'], Kind.BOOLEAN, False),
+        (Optional[Annotated[bool, 'x']], Kind.BOOLEAN, True),  # noqa: UP045 - `|` is not for `Annotated` to pyright
+        (Literal['a', 'b'], Kind.TEXT, False),
+        (Literal[1, None], Kind.INTEGER, True),
+        (Literal[True], Kind.BOOLEAN, False),
+        (UserId, Kind.TEXT, False),
+        (Alias, Kind.INTEGER, True),
+        (AwareDatetime, Kind.MOMENT, False),
+        (EmailStr, Kind.TEXT, False),
+        (StrictStr, Kind.TEXT, False),
+        (PositiveInt, Kind.INTEGER, False),
+        (UUID4, Kind.UUID, False),
+    ],
+    ids=str,
+)
+def test_types_that_can_be_compared(annotation: object, kind: Kind, is_nullable: bool) -> None:
+    column = column_of('x', annotation)
+    assert column is not None
+    assert (column.name, column.kind, column.is_nullable) == ('x', kind, is_nullable)
+
+
+@pytest.mark.parametrize(
+    'annotation',
+    [
+        *(object, Any, None, type(None), list[str], dict[str, str], tuple[int, int], bytes, date, Decimal),
+        *(NaiveDatetime, SecretStr, BaseModel, Mixed, Nothing, int | str, int | float, bool | int | None),
+        *(Literal['a', 1], 'str', list[str] | None),
+    ],
+    ids=str,
+)
+def test_types_that_cannot_be_compared(annotation: object) -> None:
+    assert column_of('x', annotation) is None
+
+
+@pytest.mark.parametrize(
+    ('kind', 'value', 'cell'),
+    [
+        (Kind.TEXT, Plain.B, 'b'),
+        (Kind.INTEGER, Level.LOW, 1),
+        (Kind.BOOLEAN, True, 1),
+        (Kind.REAL, 2, 2.0),
+        (Kind.REAL, -0.0, 0.0),
+        (Kind.UUID, '{00000000-0000-0000-0000-00000000000A}', '00000000-0000-0000-0000-00000000000a'),
+        (Kind.MOMENT, datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 0),
+        (Kind.MOMENT, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), -1),
+    ],
+)
+def test_values_become_cells(kind: Kind, value: object, cell: object) -> None:
+    found = cell_of(kind, value)
+    assert (type(found), str(found)) == (type(cell), str(cell))
+    assert is_cell(kind, found)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'value', 'reason'),
+    [
+        (Kind.TEXT, None, 'compared with text, and None is none'),
+        (Kind.TEXT, b'a', 'compared with text'),
+        (Kind.TEXT, 'a\0', 'NUL'),
+        (Kind.TEXT, '\ud800', 'half a character'),
+        (Kind.TEXT, Level.LOW, 'compared with text'),
+        (Kind.INTEGER, 2**63, '64 bits'),
+        (Kind.INTEGER, 10**5000, 'a int of many digits does not fit into 64 bits'),
+        (Kind.REAL, float('nan'), 'nan is not a finite number'),
+        (Kind.REAL, 10**400, '100000.*is not a finite number'),
+        (Kind.MOMENT, datetime(2026, 1, 1), 'no time zone'),
+        (Kind.MOMENT, date(2026, 1, 1), 'compared with a datetime'),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+def test_what_cannot_be_a_cell_is_refused_in_words(kind: Kind, value: object, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        cell_of(kind, value)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'cell'),
+    [
+        *((Kind.TEXT, 1), (Kind.TEXT, 'a\0'), (Kind.UUID, 'no'), (Kind.UUID, str(UUID(int=10)).upper())),
+        *((Kind.INTEGER, True), (Kind.INTEGER, 1.0), (Kind.INTEGER, 2**63), (Kind.REAL, 1), (Kind.REAL, float('inf'))),
+        *((Kind.MOMENT, '2026'), (Kind.BOOLEAN, True)),
+    ],
+)
+def test_what_is_no_cell(kind: Kind, cell: object) -> None:
+    assert not is_cell(kind, cell)
+
+
+@given(st.text(), st.text())
+def test_what_begins_with_a_text_lies_before_the_text_after_it(text: str, more: str) -> None:
+    after = text_after(text)
+    if after is not None:
+        assert text <= text + more < after
+        after.encode()
+
+
+@pytest.mark.parametrize(
+    ('text', 'after'),
+    [('', None), ('a', 'b'), ('az', 'a{'), ('\ud7ff', '\ue000'), ('a\U0010ffff', 'b'), ('\U0010ffff', None)],
+)
+def test_the_text_after_all_that_begin_with_one(text: str, after: str | None) -> None:
+    assert text_after(text) == after
+
+
+@given(st.datetimes(timezones=st.timezones()), st.datetimes(timezones=st.timezones()))
+def test_moments_are_ordered_as_their_cells(one: datetime, other: datetime) -> None:
+    try:
+        instants = one.astimezone(UTC), other.astimezone(UTC)
+    except OverflowError:  # it is before the year 1 there
+        return
+    cells = [cell_of(Kind.MOMENT, moment) for moment in instants]
+    assert cells == [cell_of(Kind.MOMENT, moment) for moment in (one, other)]
+    assert (cells[0] < cells[1]) == (instants[0] < instants[1])  # pyright: ignore[reportOperatorIssue] - both count
+
+
+class Aliased(BaseModel):
+    model_config = ConfigDict(extra='forbid', serialize_by_alias=True)
+
+    id: str = Field(alias='_id')
+    size: int = Field(validation_alias=AliasChoices('n', 'N'), serialization_alias='s')
+
+    @computed_field
+    @property
+    def twice(self) -> int:
+        return 2 * self.size
+
+
+def test_aliases_and_computed_fields_do_not_matter_to_rows() -> None:
+    model = RowModel(Aliased, key='id', fields=('size',))
+    item = Aliased.model_validate({'_id': 'a', 'n': 5})
+    row = model.encode(item)
+    assert (row.key, row.body, row.cells) == ('a', '{"id":"a","size":5}', {'size': 5})
+    assert model.decode('a', row.body) == item
+
+
+def test_what_can_be_asked_by_is_what_will_be_read() -> None:
+    class Loose(BaseModel):
+        id: str
+        size: int
+
+    loose = Loose(id='a', size=1).model_copy(update={'size': '7'})
+    assert RowModel(Loose, key='id', fields=('size',)).encode(loose).cells == {'size': 7}
+
+
+def test_a_row_without_a_field_in_its_json_is_refused() -> None:
+    class Hidden(BaseModel):
+        id: str
+        size: int = Field(exclude=True)
+
+    with pytest.raises(InvalidRowError, match="because of 'size': it cannot be read again: Field required") as caught:
+        RowModel(Hidden, key='id', fields=()).encode(Hidden(id='a', size=1))
+    assert (caught.value.model, caught.value.field) == ('Hidden', 'size')
+
+
+def test_a_row_that_has_no_json_is_refused() -> None:
+    class Open(BaseModel):
+        id: str
+        what: object
+
+    with pytest.raises(InvalidRowError, match='This Open cannot be kept: ') as caught:
+        RowModel(Open, key='id', fields=()).encode(Open(id='a', what=object()))
+    assert caught.value.field is None
+
+
+def test_an_unreadable_row_names_its_key_and_field() -> None:
+    class Inner(BaseModel):
+        size: int
+
+    class Outer(BaseModel):
+        id: str
+        inner: list[Inner]
+
+    with pytest.raises(UnreadableRowError, match=r"'a' is no Outer any more, because of 'inner\.0\.size'") as caught:
+        RowModel(Outer, key='id', fields=()).decode('a', '{"id": "a", "inner": [{"size": "x"}]}')
+    assert (caught.value.model, caught.value.key, caught.value.field) == ('Outer', 'a', 'inner.0.size')
+
+
+def test_the_key_can_be_named_among_the_fields() -> None:
+    model = RowModel(Aliased, key='id', fields=('id', 'size', 'size'))
+    assert list(model.columns) == ['size']
+
+
+def test_one_name_is_not_taken_for_several() -> None:
+    with pytest.raises(InvalidFieldError, match=r"write `fields=\('size',\)`"):
+        RowModel(Aliased, key='id', fields='size')

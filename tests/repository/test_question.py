@@ -1,0 +1,119 @@
+"""Questions in one form, and cursors that people make up."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydantic_deep.repository import In, InvalidCursorError, InvalidQuestionError, Prefix, Range, Where
+from pydantic_deep.repository._model import RowModel
+from pydantic_deep.repository._question import Compared, OneOf, Position
+from pydantic_deep.repository.conformance import FIELDS, Sample
+
+MODEL = RowModel(Sample, key='id', fields=FIELDS)
+
+
+def as_cursor(value: object) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip('=')
+
+
+@pytest.mark.parametrize(
+    ('where', 'expected'),
+    [
+        ({'count': In([3, None, 1, 3])}, ((1, 3), True)),
+        ({'count': None}, ((), True)),
+        ({'name': Prefix('ab')}, (('>=', 'ab'), ('<', 'ac'))),
+        ({'name': Prefix('')}, ()),
+        ({'name': Prefix('\U0010ffff')}, (('>=', '\U0010ffff'),)),
+        ({'made_at': Range(ge=datetime(1970, 1, 1, tzinfo=UTC))}, (('>=', 0),)),
+    ],
+)
+def test_conditions_have_two_forms(where: Where, expected: object) -> None:
+    (condition,) = MODEL.conditions(where)
+    match condition:
+        case OneOf(_, values, or_null):
+            assert (values, or_null) == expected
+        case Compared(_, bounds):
+            assert bounds == expected
+
+
+def test_a_question_is_the_same_however_it_is_written() -> None:
+    one = MODEL.question({'count': In([1, 2]), 'name': 'a'}, order_by='weight')
+    other = MODEL.question({'name': In(['a', 'a']), 'count': In([2, 1])}, order_by='weight')
+    assert one.digest == other.digest
+
+
+def test_values_of_all_conditions_are_counted_together() -> None:
+    numbers = list(range(5_001))
+    with pytest.raises(InvalidQuestionError, match='10,002 values are more than 10,000'):
+        MODEL.conditions({'count': In(numbers), 'weight': In(numbers)})
+
+
+@given(st.none() | st.text(), st.text(min_size=1))
+def test_a_cursor_is_read_as_it_was_written(cell: str | None, key: str) -> None:
+    position = Position(cell and cell.replace('\0', ''), key.replace('\0', 'x'))
+    cursor = MODEL.question(None, order_by='-name').cursor(position)
+    assert cursor.isascii()
+    assert MODEL.question(None, order_by='-name', cursor=cursor).after == position
+
+
+@given(st.text() | st.binary().map(lambda data: base64.urlsafe_b64encode(data).decode()))
+def test_no_text_but_a_cursor_is_one(text: str) -> None:
+    """004-04: whatever is sent, it is refused as a cursor, and never as something else."""
+    with pytest.raises(InvalidCursorError) as caught:
+        MODEL.question(None, cursor=text)
+    assert caught.value.cursor == text
+
+
+@pytest.mark.parametrize(
+    ('order', 'cell', 'key'),
+    [
+        (None, 'a', 'a'),
+        ('id', 'a', 'a'),
+        ('count', '1', 'a'),
+        ('count', 1.0, 'a'),
+        ('count', True, 'a'),
+        ('count', 2**63, 'a'),
+        ('count', [1], 'a'),
+        ('count', {'a': 1}, 'a'),
+        ('weight', 1, 'a'),
+        ('weight', float('nan'), 'a'),
+        ('weight', float('inf'), 'a'),
+        ('name', 1, 'a'),
+        ('name', 'a\0', 'a'),
+        ('name', '\ud800', 'a'),
+        ('owner', 'no uuid', 'a'),
+        ('made_at', '2026-01-01', 'a'),
+        ('name', 'a', 5),
+        ('name', 'a', None),
+        ('name', 'a', 'a\0'),
+        ('name', 'a', ['a']),
+    ],
+)
+def test_a_forged_position_is_refused(order: str | None, cell: object, key: object) -> None:
+    digest = MODEL.question(None, order_by=order).digest
+    with pytest.raises(InvalidCursorError):
+        MODEL.question(None, order_by=order, cursor=as_cursor([digest, cell, key]))
+
+
+@pytest.mark.parametrize('value', [None, {}, [], 'x', 5, [1, 2], [1, 2, 3, 4], [None, None, 'a']])
+def test_json_that_is_no_cursor_is_refused(value: object) -> None:
+    with pytest.raises(InvalidCursorError):
+        MODEL.question(None, cursor=as_cursor(value))
+
+
+def test_json_that_is_very_deep_is_refused() -> None:
+    with pytest.raises(InvalidCursorError):
+        MODEL.question(None, cursor=base64.urlsafe_b64encode(b'[' * 12_000).decode())
+
+
+def test_a_position_that_somebody_makes_up_is_only_a_position() -> None:
+    text = "x' OR 1=1; DROP TABLE rows_sample; --"
+    digest = MODEL.question(None, order_by='name').digest
+    after = MODEL.question(None, order_by='name', cursor=as_cursor([digest, text, text])).after
+    assert after == Position(text, text)
