@@ -1,7 +1,10 @@
 """Conversations as one writes them: `prompt(agent).user(…).start()`."""
 
+from ._builder import PromptBuilder
+from ._conversation import Conversation, ConversationState
 from ._exchanges import ToolExchange
 from ._format import FORMAT_VERSION
+from ._prompt import prompt
 from ._transcript import MessageList
 from .errors import (
     ConversationBusyError,
@@ -13,11 +16,15 @@ from .errors import (
 
 __all__ = (
     'FORMAT_VERSION',
+    'Conversation',
     'ConversationBusyError',
+    'ConversationState',
     'EmptyMessageError',
     'MessageList',
     'NothingToAnswerError',
+    'PromptBuilder',
     'ToolExchange',
     'TranscriptError',
     'TurnStoppedError',
+    'prompt',
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping, MutableSequence
+from collections.abc import Iterable, Iterator, Mapping, MutableSequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, SupportsIndex, cast, overload
@@ -44,6 +44,9 @@ class MessageList(MutableSequence[ModelMessage]):
 
     def __len__(self) -> int:
         return len(self._messages)
+
+    def __iter__(self) -> Iterator[ModelMessage]:
+        return iter(self._messages)
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> ModelMessage: ...

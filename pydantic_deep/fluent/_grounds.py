@@ -1,0 +1,313 @@
+"""What a conversation stands on: memory (`Plain`), or the versions of a store (`Stored`).
+
+A ground runs turns and says what became of them. Not here: who waits for what (`_turn`), and the list that users see
+(`_conversation`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Generic, Self, cast
+
+from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, DeferredToolRequests, UserError
+from pydantic_ai.agent import AgentRunEvents
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from pydantic_deep._replaced import find_summary, is_summary, read_summary
+from pydantic_deep.approvals import Decision, PendingApproval, answer_approvals, pending_approvals
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.store import Commit, HeadMove, new_id
+from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent, VersionedConversation
+from pydantic_deep.versions._edited import with_messages
+from pydantic_deep.versions._merged import identical
+from pydantic_deep.versions._rewritten import earlier_messages
+from pydantic_deep_backends import BackendProtocol
+
+from ._composed import ComposedAgent
+from ._delta import DepsT, OutputT, Prompt
+
+Events = AsyncIterator[AgentStreamEvent | AgentRunResultEvent[OutputT]]
+"""What a run tells of itself; the last is its result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a turn is to do."""
+
+    history: list[ModelMessage]
+    """What was said before."""
+    known: int
+    """How many of these the ground knew."""
+    words: list[ModelMessage]
+    """What is answered, as messages."""
+    prompt: Prompt | None = None
+    """What is answered; `None` for a turn that goes on with answers to approvals."""
+    answers: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
+    by: str | None = None
+    reason: str | None = None
+
+
+class Ground(ABC, Generic[DepsT, OutputT]):
+    """Where the turns of one conversation run, and what is known of it there."""
+
+    conversation_id: str
+    """The conversation."""
+    agent: ComposedAgent[DepsT, OutputT]
+    """The agent, with the configuration of the conversation."""
+
+    @property
+    @abstractmethod
+    def usage(self) -> RunUsage:
+        """What the conversation has used; it grows while a turn runs."""
+
+    @property
+    @abstractmethod
+    def pending(self) -> list[PendingApproval]:
+        """What waits for a person."""
+
+    @abstractmethod
+    async def refresh(self) -> Sequence[ModelMessage] | None:
+        """Return the history, if it is not what it was when this was asked last."""
+
+    @abstractmethod
+    def run(self, ask: Ask) -> AbstractAsyncContextManager[Events[OutputT]]:
+        """Run a turn."""
+
+    @abstractmethod
+    async def settle(
+        self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
+    ) -> Sequence[ModelMessage] | None:
+        """Return the history after a turn that has ended; `None` if nothing has come of it, so that it can run again.
+
+        Args:
+            ask: What it was to do.
+            result: What it ended with; `None` if it was stopped, or failed.
+            seen: The messages up to the last that was complete.
+        """
+
+    @abstractmethod
+    async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        """Return messages with all that summaries in them stand for."""
+
+    @abstractmethod
+    def branch(self) -> Self:
+        """Return a ground that begins where this one is."""
+
+
+class Plain(Ground[DepsT, OutputT]):
+    """Memory: a conversation lasts as long as its object."""
+
+    def __init__(self, agent: ComposedAgent[DepsT, OutputT], deps: DepsT | None, conversation_id: str | None) -> None:
+        self.agent = agent
+        self.conversation_id = conversation_id or new_id()
+        self._deps: DepsT | None = deps
+        self._usage = RunUsage()
+        self._requests: DeferredToolRequests | None = None
+        self._events: AgentRunEvents[OutputT] | None = None
+
+    @property
+    def usage(self) -> RunUsage:
+        return self._usage
+
+    @property
+    def pending(self) -> list[PendingApproval]:
+        return pending_approvals(self._requests)
+
+    async def refresh(self) -> Sequence[ModelMessage] | None:
+        return None
+
+    @asynccontextmanager
+    async def run(self, ask: Ask) -> AsyncGenerator[Events[OutputT]]:
+        config = self.agent.config
+        deps = self._take_deps()
+        limits = deps.usage_limits if isinstance(deps, DeepAgentDeps) else None
+        async with self.agent.run_stream_events(
+            ask.prompt,
+            message_history=ask.history,
+            deferred_tool_results=answer_approvals(self._requests, ask.answers) if ask.prompt is None else None,
+            conversation_id=self.conversation_id,
+            model=config.model,
+            model_settings=config.settings,
+            deps=deps,
+            usage=self._usage,
+            usage_limits=limits or UsageLimits(request_limit=None),
+            infer_name=False,
+        ) as events:
+            self._events = events
+            yield events
+
+    def _take_deps(self) -> DepsT:
+        """Return the deps of all turns: files and todos outlive a turn."""
+        if self._deps is None and issubclass(self.agent.deps_type, DeepAgentDeps):
+            self._deps = cast('DepsT', self.agent.deps_type())
+        return cast('DepsT', self._deps)
+
+    async def settle(
+        self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
+    ) -> Sequence[ModelMessage] | None:
+        events, self._events = self._events, None
+        if result is not None:
+            self._requests = result.output if isinstance(result.output, DeferredToolRequests) else None
+            return result.all_messages()
+        if events is None:
+            return None
+        try:
+            live = events.all_messages()
+        except UserError:  # it has not come as far as to have messages
+            return None
+        done = _at_end(live, seen)
+        common = identical(ask.history, done)
+        if ask.prompt is not None and not _is_answered(done[common:]):
+            return None
+        self._requests = None
+        return done
+
+    async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        return list(messages)
+
+    def branch(self) -> Self:
+        branch = type(self)(ComposedAgent(self.agent.wrapped), self._deps, None)
+        branch.agent.config = self.agent.config
+        branch._usage, branch._requests = RunUsage() + self._usage, self._requests
+        return branch
+
+
+class Stored(Ground[DepsT, OutputT]):
+    """The versions of a store: every turn is one, and the head of the conversation moves with it."""
+
+    def __init__(
+        self,
+        agent: ComposedAgent[DepsT, OutputT],
+        versioned: VersionedAgent[DepsT, OutputT],
+        deps: DepsT | None,
+        conversation_id: str | None,
+    ) -> None:
+        self.agent = agent
+        self.conversation_id = conversation_id or new_id()
+        self._versioned = versioned.with_agent(agent)
+        self._bench = self._versioned.workbench
+        self._deps = deps
+        self._backend: BackendProtocol | None = deps.backend if isinstance(deps, DeepAgentDeps) else None
+        self._moves_head = True
+        self.head: AgentVersion[DepsT, OutputT] | None = None
+        """The version that the conversation is at."""
+        self._stream: TurnStream[DepsT, OutputT] | None = None
+
+    @property
+    def handle(self) -> VersionedConversation[DepsT, OutputT]:
+        """The conversation, as versions have it."""
+        return self._versioned.conversation(self.conversation_id, backend=self._backend)
+
+    @property
+    def usage(self) -> RunUsage:
+        running = None if self._stream is None else self._stream.usage
+        if running is not None:
+            return running
+        return RunUsage() if self.head is None else self.head.usage
+
+    @property
+    def pending(self) -> list[PendingApproval]:
+        return [] if self.head is None else self.head.pending
+
+    async def refresh(self) -> Sequence[ModelMessage] | None:
+        if self.head is not None and not self._moves_head:
+            return None
+        conversation = await self._bench.store.conversation(self.conversation_id)
+        if conversation is None or (self.head is not None and conversation.head_id == self.head.id):
+            return None
+        return await self._go_to(await self.handle.head())
+
+    async def _go_to(self, version: AgentVersion[DepsT, OutputT]) -> Sequence[ModelMessage]:
+        self.head = version
+        return (await self._bench.history(version.record))[0]
+
+    @asynccontextmanager
+    async def run(self, ask: Ask) -> AsyncGenerator[Events[OutputT]]:
+        config = self.agent.config
+        head = self.head or await self._create()
+        if ask.prompt is None:
+            stream = head.resume_stream(
+                ask.answers, by=ask.by, reason=ask.reason, deps=self._deps, moves_head=self._moves_head
+            )
+        else:
+            head = self.head = await self._with_history(head, ask.history)
+            stream = head.advance_stream(
+                ask.prompt, deps=self._deps, model=config.model, moves_head=self._moves_head, **config.settings
+            )
+        async with stream:
+            self._stream = stream
+            yield stream.events()
+
+    async def _create(self) -> AgentVersion[DepsT, OutputT]:
+        return await self._versioned.create(deps=self._deps, conversation_id=self.conversation_id)
+
+    async def _with_history(
+        self, head: AgentVersion[DepsT, OutputT], history: list[ModelMessage]
+    ) -> AgentVersion[DepsT, OutputT]:
+        """Return the version to go on from: what was said by hand is a version of its own.
+
+        Raises:
+            VersionConflictError: Somebody else moved the head meanwhile. Nothing has run.
+        """
+        record = await with_messages(self._bench, head.record, history)
+        if record is None:
+            return head
+        if self._moves_head:
+            move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=record.id)
+            await self._bench.store.commit(Commit(heads=[move]))
+        return await self._bench.handle(record, self._backend)
+
+    async def settle(
+        self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
+    ) -> Sequence[ModelMessage] | None:
+        stream, self._stream = self._stream, None
+        if stream is None or stream.version_id is None:
+            return None
+        if stream.conflict is not None:
+            raise stream.conflict
+        tip = await self._bench.load(stream.version_id, self._backend)
+        history = await self._bench.history(tip.record)
+        common = identical(ask.history, history[0])
+        if result is None and ask.prompt is not None and not _is_answered(history[0][common:]):
+            return None
+        self.head = tip
+        return history[0]
+
+    async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+        summary = find_summary(messages)
+        if self.head is None or summary is None or read_summary(summary).messages is not None:
+            return list(messages)
+        earlier = await earlier_messages(self._bench.store, self.head.record)
+        return [_with_replaced(message, earlier) for message in messages]
+
+    def branch(self) -> Self:
+        agent = ComposedAgent(self.agent.wrapped)
+        agent.config = self.agent.config
+        branch = type(self)(agent, self._versioned, self._deps, self.conversation_id)
+        branch.head, branch._moves_head = self.head, False
+        return branch
+
+
+def _at_end(live: Sequence[ModelMessage], seen: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+    """Return the messages of a run that was stopped: results of calls may have been seen and not be in its list yet."""
+    return seen if len(live) == len(seen) - 1 and identical(live, seen) == len(live) else live
+
+
+def _is_answered(messages: Sequence[ModelMessage]) -> bool:
+    return any(isinstance(message, ModelResponse) and message.parts for message in messages)
+
+
+def _with_replaced(message: ModelMessage, earlier: Sequence[ModelMessage]) -> ModelMessage:
+    """Return a message whose summary has the messages in it that it stands for."""
+    if not any(map(is_summary, message.parts)) or isinstance(message, ModelResponse):
+        return message
+    parts = [
+        replace(read_summary(part), messages=earlier).part(part.content or '') if is_summary(part) else part
+        for part in message.parts
+    ]
+    return replace(message, parts=parts)

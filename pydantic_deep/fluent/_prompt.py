@@ -1,0 +1,87 @@
+"""`prompt`: where a new conversation begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, overload
+
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.models import KnownModelName, Model
+
+from pydantic_deep.agent import create_deep_agent
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.store import Store
+from pydantic_deep.versions import VersionedAgent
+
+from ._builder import PromptBuilder
+from ._conversation import Conversation
+from ._delta import Delta, DepsT, OutputT
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Origin(Generic[DepsT, OutputT]):
+    """What new conversations are made of: each start makes one."""
+
+    agent: AbstractAgent[DepsT, OutputT] | VersionedAgent[DepsT, OutputT]
+    deps: DepsT | None
+    store: Store | None
+    conversation_id: str | None
+
+    def __repr__(self) -> str:
+        return f'a new conversation with {self.agent.name!r}'
+
+    def begin(self, delta: Delta[DepsT]) -> Conversation[DepsT, OutputT]:
+        """Return a new conversation with a delta on it."""
+        return Conversation(
+            agent=self.agent, deps=self.deps, store=self.store, conversation_id=self.conversation_id
+        ).begin(delta)
+
+
+@overload
+def prompt(
+    agent: Model | KnownModelName | str,
+    *,
+    deps: DeepAgentDeps | None = None,
+    store: Store | None = None,
+    conversation_id: str | None = None,
+) -> PromptBuilder[DeepAgentDeps, str]: ...
+
+
+@overload
+def prompt(
+    agent: AbstractAgent[DepsT, OutputT] | VersionedAgent[DepsT, OutputT],
+    *,
+    deps: DepsT | None = None,
+    store: Store | None = None,
+    conversation_id: str | None = None,
+) -> PromptBuilder[DepsT, OutputT]: ...
+
+
+def prompt(
+    agent: AbstractAgent[Any, Any] | VersionedAgent[Any, Any] | Model | str,
+    *,
+    deps: Any = None,
+    store: Store | None = None,
+    conversation_id: str | None = None,
+) -> PromptBuilder[Any, Any]:
+    """Return a builder of conversations with an agent: say something, start it, or ask for the answer.
+
+    ```text
+    answer = await prompt(agent).user('What is 1 + 2?').prompt()
+
+    conversation = prompt(agent, store=store).instructions('Be brief.').user('Summarise sales.csv').start()
+    async for message in conversation:
+        ...
+    print(conversation.output)
+    ```
+
+    Args:
+        agent: The agent; a `VersionedAgent`, whose store is used; or a model, for a deep agent with nothing besides.
+        deps: The deps of all turns; by default fresh ones for each conversation. Deps that are given are shared by all
+            conversations that this builder starts.
+        store: Where versions are kept. Without one, a conversation lasts as long as its object.
+        conversation_id: The conversation, to go on with it where the store has it.
+    """
+    if isinstance(agent, (Model, str)):
+        agent = create_deep_agent(agent)
+    return PromptBuilder(Origin(agent=agent, deps=deps, store=store, conversation_id=conversation_id))
