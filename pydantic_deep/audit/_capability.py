@@ -6,6 +6,7 @@ version that has it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -65,7 +66,7 @@ class Audit(AbstractCapability[object]):
     """Takes secrets out of values of JSON: a `Redactor` that knows yours."""
     write_seconds: float = field(default=5.0, kw_only=True)
     """How long a run waits for each of the two writes, at most."""
-    _parent_run_id: str | None = field(default=None, init=False, repr=False)
+    _above: AuditRecord | None = field(default=None, init=False, repr=False)
     _watch: Watch | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,7 +76,7 @@ class Audit(AbstractCapability[object]):
     @classmethod
     def combine(cls, capabilities: Sequence[AbstractCapability[object]]) -> AbstractCapability[object]:
         """Return that of the run above, if there is one, else the last: a run has one record."""
-        above = [each for each in capabilities if isinstance(each, Audit) and each._parent_run_id is not None]
+        above = [each for each in capabilities if isinstance(each, Audit) and each._above is not None]
         return [*capabilities, *above][-1]
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -86,13 +87,13 @@ class Audit(AbstractCapability[object]):
     async def for_run(self, ctx: RunContext[object]) -> Audit:
         """Return this run's instance."""
         run = replace(self)
-        run._parent_run_id = self._parent_run_id
+        run._above = self._above
         return run
 
     def for_subagent(self) -> Audit:
         """Return what writes the record of a subagent's run."""
         below = replace(self)
-        below._parent_run_id = None if self._watch is None else self._watch.record.run_id
+        below._above = None if self._watch is None else self._watch.record
         return below
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
@@ -119,7 +120,7 @@ class Audit(AbstractCapability[object]):
             response = await handler(request_context)
         finally:
             watch.settings = request_context.model_settings and {**request_context.model_settings}
-        watch.note_response(response, request_context.model.system)
+        watch.note_response(response, request_context.model)
         return response
 
     async def after_node_run(
@@ -158,30 +159,29 @@ class Audit(AbstractCapability[object]):
 
     async def _begin(self, ctx: RunContext[object]) -> None:
         try:
-            self._watch = Watch.begin(ctx, self.redact, self._parent_run_id)
+            self._watch = Watch.begin(ctx, self.redact, self._above)
         except Exception as error:  # noqa: BLE001 - of the user's redaction: an audit never ends a run
             self._tell(ctx, error, None)
             return
         await self._write(ctx, lambda watch: watch.record)
 
     async def _write(self, ctx: RunContext[object], make: Callable[[Watch], AuditRecord]) -> None:
-        """Write a record that is yet to be made; tell loudly if that fails."""
-        if self._watch is None:
+        """Make a record and write it; tell loudly if that fails."""
+        watch = self._watch
+        if watch is None:
             return
-        try:
-            record = make(self._watch)
-        except Exception as error:  # noqa: BLE001 - of the user's redaction, or of a value that JSON cannot hold
-            self._tell(ctx, error, self._watch.record)
-            return
+        known = watch.record
 
         async def write() -> None:
+            nonlocal known
             try:
-                await self._rows(ctx).upsert(record)
-            except Exception as error:  # noqa: BLE001 - of anybody's repository: an audit never ends a run
-                self._tell(ctx, error, record)
+                known = await asyncio.to_thread(make, watch)  # a long history takes a while, and others work meanwhile
+                await self._rows(ctx).upsert(known)
+            except Exception as error:  # noqa: BLE001 - of anybody's repository or redaction: an audit never ends a run
+                self._tell(ctx, error, known)
 
-        late = TimeoutError(f'the repository took longer than {self.write_seconds} seconds')
-        await settle(write(), self.write_seconds, lambda: self._tell(ctx, late, record))
+        late = TimeoutError(f'it has not ended in {self.write_seconds} seconds')
+        await settle(write(), self.write_seconds, lambda: self._tell(ctx, late, known))
 
     def _rows(self, ctx: RunContext[object]) -> Repository[AuditRecord]:
         return self.repository if _is_repository(self.repository) else self.repository(ctx)

@@ -62,8 +62,9 @@ def storable(value: JsonValue) -> JsonValue:
 
 
 def label_of(metadata: Mapping[str, JsonValue], name: str) -> str | None:
-    """Return what metadata have under a name, if it is text or a number."""
-    found = metadata.get(name)
+    """Return what metadata have under a name, or under `….name`, if it is text or a number."""
+    keys = [name, *(key for key in metadata if key.endswith(f'.{name}'))]
+    found = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
     return str(found)[:MAX_LABEL_CHARS] if isinstance(found, str | int) and not isinstance(found, bool) else None
 
 
@@ -189,8 +190,9 @@ def _render_item(item: JsonObject) -> str:
         case 'text' | 'text-content' | 'structured-content':
             return str(item.get('content'))
         case 'binary':
-            size = len(str(item.get('data'))) * 3 // 4
-            return f'[{item.get("media_type")}, about {size} bytes]'
+            data = str(item.get('data'))
+            size = '' if data.startswith('asset:') else f', about {len(data) * 3 // 4} bytes'  # a store has it
+            return f'[{item.get("media_type")}{size}]'
         case 'cache-point':
             return ''
         case _:

@@ -11,19 +11,22 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Final, Protocol, TypeAlias, cast, overload
 
 import re2
 from pydantic import JsonValue
 
-from ._secrets import COUNTED_NAME, SECRET_NAMES, SHAPES, Shape
+from ._secrets import COUNTED_NAMES, SECRET_NAMES, SHAPES, Shape
 
 Redact: TypeAlias = Callable[[JsonValue], JsonValue]
 """Returns a value without its secrets, such as `redact` and any `Redactor`."""
 
 MAX_DEPTH: Final = 100
 """How deep a value is looked into; what lies deeper goes as a whole. No provider and no tool of ours nests like that."""
+
+_MAX_KEYS: Final = 4096
+"""How many keys are remembered: the same ones come again and again, but a hostile value has as many as it likes."""
 
 _WORDS = re.compile(r'[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+')
 """The words of a name: `apiKey`, `API_KEY` and `x-api-key` have the same last two."""
@@ -74,6 +77,10 @@ class Redactor:
         return self._redacted(value, 0)
 
     @cached_property
+    def _secret_name(self) -> Callable[[str], str | None]:
+        return lru_cache(_MAX_KEYS)(self._read_name)
+
+    @cached_property
     def _names(self) -> frozenset[tuple[str, ...]]:
         return frozenset(_words(name) for name in (*SECRET_NAMES, *self.names))
 
@@ -92,9 +99,10 @@ class Redactor:
             case str():
                 return self._text(value, depth)
             case dict():
-                if value.get('kind') == 'binary':  # base64: what looks like a key in it is none
-                    return value
-                return {self._scan(key): self._of_key(key, item, depth) for key, item in value.items()}
+                redacted = {self._scan(key): self._of_key(key, item, depth) for key, item in value.items()}
+                if value.get('kind') == 'binary' and 'data' in value:  # base64: what looks like a key in it is none
+                    redacted['data'] = value['data']
+                return redacted
             case list():
                 return [self._redacted(item, depth + 1) for item in value]
             case _:
@@ -104,17 +112,17 @@ class Redactor:
         name = self._secret_name(key)
         if name is None or value is None or isinstance(value, bool) or value in ('', [], {}):
             return self._redacted(value, depth + 1)
-        if isinstance(value, int | float) and name == COUNTED_NAME:
+        if isinstance(value, int | float) and name in COUNTED_NAMES:
             return value
         return value if _is_redacted(value) else f'[redacted: {name}]'
 
-    def _secret_name(self, key: str) -> str | None:
+    def _read_name(self, key: str) -> str | None:
         """Return which name of a secret a key has: as its last words, or before others unless it counts something."""
         words = _words(key)
         for start in range(len(words)):
             for stop in range(start + 1, len(words) + 1):
                 found = words[start:stop]
-                if found in self._names and (stop == len(words) or found != (COUNTED_NAME,)):
+                if found in self._names and (stop == len(words) or ' '.join(found) not in COUNTED_NAMES):
                     return ' '.join(found)
         return None
 

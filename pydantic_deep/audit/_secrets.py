@@ -23,14 +23,14 @@ class Shape(NamedTuple):
 
 SECRET_NAMES: Final = (
     'password', 'passwords', 'passwd', 'passphrase', 'pwd', 'secret', 'secrets', 'credential', 'credentials',
-    'authorization', 'auth', 'cookie', 'cookies', 'jwt', 'bearer', 'token',
+    'authorization', 'auth', 'cookie', 'cookies', 'jwt', 'bearer', 'token', 'pass',
     'api key', 'apikey', 'access key', 'account key', 'private key', 'secret key', 'signing key', 'encryption key',
     'connection string',
 )  # fmt: skip
 """Names, in words: a key of which one is the end is one of a secret, and of which one but the last is a part."""
 
-COUNTED_NAME: Final = 'token'
-"""A name only where it ends a key, and of which a number is never a secret: it counts them."""
+COUNTED_NAMES: Final = ('token', 'pass')
+"""Names only where they end a key, and of which a number is never a secret: it counts them."""
 
 _START = r'(?:\b|\\[nrt])'
 """Where a key may begin: also after an escaped line break, whose letter would be one with it."""

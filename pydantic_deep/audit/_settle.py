@@ -14,7 +14,7 @@ async def settle(work: Coroutine[object, object, None], seconds: float, on_late:
     Args:
         work: What is to be done. It raises nothing.
         seconds: How long to wait for it. A database may go on with what it has begun, so that nothing else ends a wait.
-        on_late: Called if that was not enough. The work is cancelled, and whether it is done is not known.
+        on_late: Called if that was not enough, or the work has cancelled itself: whether it is done is not known.
     """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
@@ -26,7 +26,7 @@ async def settle(work: Coroutine[object, object, None], seconds: float, on_late:
                 await asyncio.wait([task], timeout=left)
             except asyncio.CancelledError as error:  # each task above this one may tell it again
                 stopped = error
-    if not task.done():
+    if not task.done() or task.cancelled():
         task.cancel()
         on_late()
     if stopped is not None:

@@ -100,13 +100,14 @@ class AuditRecord(_Row):
     version_id: str | None = None
     """The version that the run has ended with, in its store; it has the whole history."""
     owner: str | None = None
-    """Whose run it is: `owner` of the run's metadata, else of `deps.metadata`."""
+    """Whose run it is: `owner`, or `….owner`, of the metadata; that of the run above, if a subagent's has none."""
     tenant: str | None = None
-    """On whose behalf: `tenant` of the metadata."""
+    """On whose behalf: `tenant` of the metadata, likewise."""
     session_id: str | None = None
-    """What the client calls its session: `session_id` of the metadata."""
+    """What the client calls its session: `session_id` of the metadata, likewise."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    """The metadata of the run and of its deps, without secrets."""
+    """The metadata of the deps, of the version that the run begins from, and of the run, without secrets; of one key, the
+    last of these."""
     question: str
     """What the user asked: texts as they are, media by kind and size. Where a run only goes on, what was asked before."""
     messages: list[JsonValue] = Field(default_factory=list[JsonValue])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 from pydantic import JsonValue
 from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolReturn
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart, UserPromptPart
+from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._neighbours import KeepsHistory, neighbours
@@ -85,9 +87,10 @@ class Watch:
     _cost: Decimal | None = None
 
     @classmethod
-    def begin(cls, ctx: RunContext[Any], redact: Redact, parent_run_id: str | None) -> Watch:
-        """Return a watch of a run that begins, with the record of its beginning."""
-        metadata = cast('JsonObject', _clean(redact, {**_deps_metadata(ctx.deps), **(ctx.metadata or {})}))
+    def begin(cls, ctx: RunContext[Any], redact: Redact, above: AuditRecord | None) -> Watch:
+        """Return a watch of a run that begins, below another or not, with the record of its beginning."""
+        metadata = {**_deps_metadata(ctx.deps), **_version_metadata(ctx), **(ctx.metadata or {})}
+        metadata = cast('JsonObject', _clean(redact, dump_value(metadata)))
         prompt: Sequence[ModelMessage] = ctx.messages
         if ctx.prompt is not None:
             prompt = [ModelRequest([UserPromptPart(ctx.prompt)])]
@@ -95,11 +98,11 @@ class Watch:
             id=new_id(),
             run_id=ctx.run_id or new_id(),
             conversation_id=ctx.conversation_id,
-            parent_run_id=parent_run_id,
+            parent_run_id=None if above is None else above.run_id,
             agent_name=(None if ctx.agent is None else ctx.agent.name) or 'agent',
-            owner=label_of(metadata, 'owner'),
-            tenant=label_of(metadata, 'tenant'),
-            session_id=label_of(metadata, 'session_id'),
+            owner=label_of(metadata, 'owner') or (above and above.owner),
+            tenant=label_of(metadata, 'tenant') or (above and above.tenant),
+            session_id=label_of(metadata, 'session_id') or (above and above.session_id),
             metadata=metadata,
             question=cast('str', _clean(redact, question_of(dump_messages(_last_prompt(prompt))))),
             status='running',
@@ -109,9 +112,9 @@ class Watch:
         answered = frozenset(part.tool_call_id for part in before if isinstance(part, ToolReturnPart))
         return cls(record=record, redact=redact, live=ctx.messages, answered=answered)
 
-    def note_response(self, response: ModelResponse, system: str) -> None:
+    def note_response(self, response: ModelResponse, model: Model) -> None:
         """Count an answer; what the calls of the one before have returned is in the messages by now."""
-        self.model = f'{system}:{response.model_name}'
+        self.model = f'{response.provider_name or model.system}:{response.model_name or model.model_name}'
         self._returned.clear()
         self._usage.requests += 1
         self._usage.incr(response.usage)
@@ -175,7 +178,7 @@ class Watch:
         if version_id is not None:  # only what this run has to do with is read here
             begin = next((place for place, each in enumerate(self.live) if each.run_id == run_id), len(self.live))
             begin = max((place for place in range(begin) if isinstance(self.live[place], ModelResponse)), default=begin)
-        messages = cast('list[JsonValue]', _clean(self.redact, cast('JsonValue', dump_messages(self.live[begin:]))))
+        messages = cast('list[JsonValue]', _clean(self.redact, dump_messages(self.live[begin:])))
         first_new = first_of_run(messages, run_id)
         usage = self._usage
         return self.record.model_copy(
@@ -185,7 +188,7 @@ class Watch:
                 'messages': messages if version_id is None else [],
                 'first_new': first_new if version_id is None else 0,
                 'model': self.model,
-                'model_settings': _clean(self.redact, dump_value(dict(self.settings or {}))),
+                'model_settings': _clean(self.redact, dump_value(self.settings or {})),
                 'usage': AuditedUsage(
                     requests=usage.requests,
                     input_tokens=usage.input_tokens,
@@ -218,6 +221,12 @@ def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
     return None, None
 
 
+def _version_metadata(ctx: RunContext[Any]) -> Mapping[str, JsonValue]:
+    """Return the metadata of the version that a run begins from."""
+    found = next((json.loads(keeper.recording.tip.metadata) for keeper in neighbours(ctx, KeepsVersions)), None)
+    return cast('JsonObject', found or {})
+
+
 def _last_prompt(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
     """Return the last message in which a user speaks."""
     for message in reversed(messages):
@@ -230,6 +239,5 @@ def _deps_metadata(deps: object) -> Mapping[str, JsonValue]:
     return deps.metadata if isinstance(deps, DeepAgentDeps) else {}
 
 
-def _clean(redact: Redact, value: object) -> JsonValue:
-    """Return a value as JSON without secrets."""
-    return storable(redact(dump_value(value)))
+def _clean(redact: Redact, value: JsonValue) -> JsonValue:
+    return storable(redact(value))

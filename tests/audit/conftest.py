@@ -26,6 +26,8 @@ class Rows(MemoryRepository[AuditRecord]):
         """Statuses that cannot be written."""
         self.hangs: set[str] = set()
         """Statuses whose writing never ends."""
+        self.gives_up: set[str] = set()
+        """Statuses whose writing cancels itself."""
         self.waits: set[str] = set()
         """Statuses whose writing ends when `go` is set."""
         self.go = asyncio.Event()
@@ -37,6 +39,8 @@ class Rows(MemoryRepository[AuditRecord]):
             raise OSError('the disk of postgres://me:hunter2@host is full')
         if item.status in self.hangs:
             await asyncio.Event().wait()
+        if item.status in self.gives_up:
+            raise asyncio.CancelledError
         if item.status in self.waits:
             self.writing.set()
             await self.go.wait()

@@ -40,6 +40,7 @@ class Rows(Repository[AuditRecord], Protocol):
     writes: list[str]
     fails: set[str]
     hangs: set[str]
+    gives_up: set[str]
     waits: set[str]
     go: asyncio.Event
     writing: asyncio.Event
@@ -193,14 +194,28 @@ async def test_a_scope_that_is_cancelled_leaves_an_audit(audited: MakeAgent, row
 
 
 async def test_a_stream_that_is_left_leaves_an_audit(audited: MakeAgent, rows: Rows) -> None:
-    """C26: on disconnect from a stream."""
+    """C26: on disconnect from a stream, of each kind that pydantic-ai has."""
     async with audited(ScriptedModel('one two three')).run_stream('Go') as stream:
         async for _ in stream.stream_text(debounce_by=None):
             break
+    async with audited(ScriptedModel('one two three')).run_stream_events('Go') as events:
+        async for _ in events:
+            break
+    async with audited(ScriptedModel('one two three')).iter('Go') as run:
+        async for _ in run:
+            break
 
-    assert (await rows.one()).status in ('success', 'interrupted')
-    assert rows.writes[0] == 'running'
-    assert len(rows.writes) == 2
+    assert rows.writes == ['running', 'interrupted'] * 3
+    assert [each.question for each in await rows.all()] == ['Go'] * 3
+
+
+async def test_a_stream_that_is_read_to_its_end_has_succeeded(audited: MakeAgent, rows: Rows) -> None:
+    async with audited(ScriptedModel(call('work'), 'one two three')).run_stream('Go') as stream:
+        assert [each async for each in stream.stream_text(debounce_by=None)][-1] == 'one two three'
+
+    record = await rows.one()
+
+    assert (record.status, record.output, record.usage.requests) == ('success', 'one two three', 2)
 
 
 async def test_a_run_that_is_cancelled_again_while_its_record_is_written_is_recorded(
@@ -482,7 +497,17 @@ async def test_a_repository_that_hangs_ends_no_run(
     result = await audited(ScriptedModel('ok'), audit=Audit(rows, write_seconds=0.01)).run('Go')
 
     assert result.output == 'ok'
-    assert 'the repository took longer than 0.01 seconds' in caplog.text
+    assert 'it has not ended in 0.01 seconds' in caplog.text
+
+
+async def test_a_repository_that_cancels_itself_is_told_too(
+    audited: MakeAgent, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows.gives_up.add('success')
+
+    assert (await audited(ScriptedModel('ok')).run('Go')).output == 'ok'
+    assert '(running) could not be written' not in caplog.text
+    assert '(success) could not be written' in caplog.text
 
 
 async def test_a_record_that_is_not_written_is_an_event_in_the_span(audited: MakeAgent, rows: Rows) -> None:

@@ -116,6 +116,8 @@ def test_counts_of_tokens_are_no_secrets() -> None:
         'input_tokens': 7,
         'token_count': 3,
         'token': 9,
+        'pass': 12,
+        'pass_rate': '0.5',
         'tokenizer': 'o200k',
         'token_type': 'bearer',
     }
@@ -161,9 +163,14 @@ def test_keys_are_texts_too() -> None:
 
 
 def test_media_stay_as_they_are() -> None:
-    media: JsonValue = {'kind': 'binary', 'data': 'AKIAIOSFODNN7EXAMPLE', 'media_type': 'image/png'}
+    media: dict[str, JsonValue] = {'kind': 'binary', 'data': 'AKIAIOSFODNN7EXAMPLE', 'media_type': 'image/png'}
 
     assert redact({'content': media}) == {'content': media}
+    assert redact({**media, 'pass': 'x'}) == {**media, 'pass': '[redacted: pass]'}
+    assert redact({'kind': 'binary', 'text': 'AKIAIOSFODNN7EXAMPLE'}) == {
+        'kind': 'binary',
+        'text': '[redacted: aws key]',
+    }
 
 
 def test_the_value_itself_is_not_changed() -> None:
