@@ -148,5 +148,8 @@ def _usage(usage: UsageEvent) -> Json:
         'prompt_tokens': usage.input_tokens,
         'completion_tokens': usage.output_tokens,
         'total_tokens': usage.input_tokens + usage.output_tokens,
-        'prompt_tokens_details': {'cached_tokens': usage.cache_read_tokens},
+        'prompt_tokens_details': {
+            'cached_tokens': usage.cache_read_tokens,
+            'cache_write_tokens': usage.cache_write_tokens,
+        },
     }

@@ -1,0 +1,114 @@
+"""The law of the formats: what is encoded and decoded is what it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pydantic_deep.streaming import (
+    AnswerEncoder,
+    AnthropicDecoder,
+    AnthropicEncoder,
+    Decoder,
+    EndEvent,
+    ErrorEvent,
+    FinishReason,
+    FrameReader,
+    GoogleDecoder,
+    GoogleEncoder,
+    OpenaiDecoder,
+    OpenaiEncoder,
+    StartEvent,
+    StreamEvent,
+    TextEvent,
+    ThinkingEvent,
+    ToolCallEvent,
+    UsageEvent,
+    render_frame,
+)
+
+words = st.text(st.characters(exclude_categories=['Cs']), min_size=1, max_size=20)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | words, lambda v: st.lists(v, max_size=3)
+)
+arguments = st.dictionaries(words, values, max_size=3).map(json.dumps)
+counts = st.integers(0, 10**9)
+texts = st.builds(TextEvent, text=words)
+calls = st.builds(ToolCallEvent, id=st.uuids().map(str), name=st.sampled_from(['look', 'pay']), args=arguments)
+REASONS: st.SearchStrategy[FinishReason] = st.sampled_from(('stop', 'length', 'content_filter'))
+thoughts = st.builds(ThinkingEvent, text=words, signature=st.just('c2ln'))
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> list[StreamEvent]:
+    """Answers of a provider: pieces, then usage, then the end that fits."""
+    pieces: list[StreamEvent] = draw(st.lists(texts | calls | thoughts, max_size=8))
+    has_calls = any(isinstance(piece, ToolCallEvent) for piece in pieces)
+    reason: FinishReason = 'tool_call' if has_calls else draw(REASONS)
+    read, fresh = draw(counts), draw(counts)
+    usage = UsageEvent(input_tokens=read + fresh, output_tokens=draw(counts), cache_read_tokens=read, requests=1)
+    return [StartEvent(id='i', model='m'), *pieces, usage, EndEvent(finish_reason=reason)]
+
+
+def meaning(events: Sequence[StreamEvent]) -> dict[str, Any]:
+    """Return what events say, however they are cut into pieces."""
+    return {
+        'start': [(event.id, event.model) for event in events if isinstance(event, StartEvent)],
+        'text': ''.join(event.text for event in events if isinstance(event, TextEvent)),
+        'thoughts': ''.join(event.text for event in events if isinstance(event, ThinkingEvent)),
+        'calls': [(e.id, e.name, json.loads(e.args)) for e in events if isinstance(e, ToolCallEvent)],
+        'usage': [event for event in events if isinstance(event, UsageEvent)][-1:],
+        'errors': [event.message for event in events if isinstance(event, ErrorEvent)],
+        'end': [event.finish_reason for event in events if isinstance(event, EndEvent)],
+    }
+
+
+def over_the_wire(encoder: AnswerEncoder, decoder: Decoder, events: Sequence[StreamEvent]) -> list[StreamEvent]:
+    told = [*(frame for event in events for frame in encoder.encode(event)), *encoder.finish()]
+    frames = FrameReader().feed(''.join(map(render_frame, told)).encode())
+    return [*(event for frame in frames for event in decoder.decode(frame)), *decoder.finish()]
+
+
+def openai() -> tuple[AnswerEncoder, Decoder]:
+    return OpenaiEncoder(tool_calls=True, thinking=True, include_usage=True), OpenaiDecoder()
+
+
+def anthropic() -> tuple[AnswerEncoder, Decoder]:
+    return AnthropicEncoder(tool_calls=True, thinking=True), AnthropicDecoder()
+
+
+def google() -> tuple[AnswerEncoder, Decoder]:
+    return GoogleEncoder(tool_calls=True, thinking=True), GoogleDecoder()
+
+
+formats = pytest.mark.parametrize('make', [openai, anthropic, google])
+Make = Callable[[], tuple[AnswerEncoder, Decoder]]
+
+
+@formats
+@settings(max_examples=60, deadline=None)
+@given(events=answers())
+def test_what_is_encoded_and_decoded_is_what_it_was(make: Make, events: list[StreamEvent]) -> None:
+    """004-27, 004-28: text, thoughts, calls, usage and the end, through each format."""
+    told = meaning(over_the_wire(*make(), events))
+    expected = meaning(events)
+    if make is google and expected['calls']:
+        assert told['end'] in (['stop'], ['tool_call'])  # Google's word for both is STOP
+        told['end'] = expected['end']
+    assert told == expected
+
+
+@formats
+@settings(max_examples=30, deadline=None)
+@given(events=answers(), at=st.integers(1, 8))
+def test_an_error_stays_an_error(make: Make, events: list[StreamEvent], at: int) -> None:
+    """004-32: nothing that failed ends well on the other side."""
+    failed = [*events[:at], ErrorEvent(kind='run_failed', message='No.', status=500)]
+    told = meaning(over_the_wire(*make(), failed if at < len(events) else [*events[:-1], failed[-1]]))
+    assert told['errors'] == ['The provider failed: No.']
+    assert told['end'] == []
