@@ -245,6 +245,10 @@ class RunHub:
         self.tasks.start_soon(self._work, run, version, stream, dict(renderings or {}), name=f'run {run.id}')
         return run
 
+    def forget_logs(self) -> None:
+        """Forget the runs that have ended, as happens with time: what they told is in the store."""
+        self._ended.clear()
+
     def close(self) -> None:
         """Begin no more runs. Those that work have `shutdown_seconds` from now on to end by themselves."""
         if self._deadline is None:

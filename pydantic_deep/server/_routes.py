@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from . import _routes_admin
+from . import (
+    _routes_admin,
+    _routes_approvals,
+    _routes_conversations,
+    _routes_files,
+    _routes_turns,
+    _routes_versions,
+)
 
-ROUTERS: tuple[APIRouter, ...] = (_routes_admin.router,)
+ROUTERS: tuple[APIRouter, ...] = (
+    _routes_admin.router,
+    _routes_conversations.router,
+    _routes_turns.router,
+    _routes_versions.router,
+    _routes_approvals.router,
+    _routes_files.router,
+)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
+import anyio
+import anyio.lowlevel
 import httpx
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
@@ -20,6 +26,7 @@ from pydantic_deep.server._keys import KeyScope, create_api_key
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.store import SqlStore, open_store
+from pydantic_deep.streaming import Frame, FrameReader
 from pydantic_deep.testing import ScriptedModel
 
 BASE_URL = 'http://localhost'
@@ -100,7 +107,10 @@ def serve(agents: Mapping[str, AnyAgent], store: SqlStore, settings: ServerSetti
 
     @asynccontextmanager
     async def serve(
-        agents: Mapping[str, AnyAgent] = agents, settings: ServerSettings = settings, **options: Any
+        agents: Mapping[str, AnyAgent] = agents,
+        settings: ServerSettings = settings,
+        store: SqlStore = store,
+        **options: Any,
     ) -> AsyncGenerator[Served]:
         app = create_app(agents, store, settings, **options)
         async with app.router.lifespan_context(app):
@@ -135,3 +145,64 @@ async def nobody(served: Served) -> AsyncGenerator[Client]:
     """A client without a key."""
     async with served.client() as client:
         yield client
+
+
+@dataclass
+class Gate:
+    """A tool that holds its run until a test says so."""
+
+    reached: anyio.Event
+    opened: anyio.Event
+
+    async def hold(self) -> str:
+        """Wait."""
+        self.reached.set()
+        await self.opened.wait()
+        return 'held'
+
+
+@pytest.fixture
+async def gate() -> Gate:
+    """A gate that is closed."""
+    return Gate(anyio.Event(), anyio.Event())
+
+
+Listen: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[str]]
+
+
+@pytest.fixture
+def listen() -> Listen:
+    """Serve an application on a port of loopback, as long as the block lasts; the block gets the URL."""
+
+    @asynccontextmanager
+    async def listen(app: FastAPI) -> AsyncGenerator[str]:
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            server = uvicorn.Server(uvicorn.Config(app, lifespan='off', log_config=None))
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(server.serve, sockets=[listener]))
+                while not server.started:
+                    await anyio.lowlevel.checkpoint()
+                try:
+                    yield f'http://127.0.0.1:{listener.getsockname()[1]}'
+                finally:
+                    server.should_exit = True
+
+    return listen
+
+
+def frames_in(data: bytes) -> list[Frame]:
+    """Return the frames of a stream that has ended."""
+    reader = FrameReader()
+    frames = reader.feed(data)
+    assert reader.finish() is None
+    return frames
+
+
+def told(frames: Sequence[Frame]) -> list[tuple[str | None, Any]]:
+    """Return what frames say: the type, and the JSON without it."""
+    return [(frame.event, {k: v for k, v in json.loads(frame.data).items() if k != 'type'}) for frame in frames]
+
+
+def said(frames: Sequence[Frame]) -> str:
+    """Return the text in frames."""
+    return ''.join(fields['text'] for event, fields in told(frames) if event == 'text')

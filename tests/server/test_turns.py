@@ -1,0 +1,385 @@
+"""Turns over HTTP: as a stream or as one answer, one at a time from a version, and the server's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+from pydantic_ai import UsageLimits
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import DeepAgentDeps, create_deep_agent
+from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.streaming import current_session_id
+from pydantic_deep.subagents import Subagent
+from pydantic_deep.testing import Answer, ScriptedModel, call
+
+from .conftest import Client, Gate, MakeClient, Serve, Served, frames_in, said, told
+
+pytestmark = pytest.mark.anyio
+
+STREAM = {'accept': 'text/event-stream'}
+
+
+def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+    """Do what the user said, once."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    said = [part.content for part in last.parts if isinstance(part, UserPromptPart)]
+    if not said:
+        return 'Done.'
+    match str(said[-1]).split():
+        case ['hold']:
+            return call('hold')
+        case ['write', path]:
+            return ['Writing. ', call('write_file', path=path, content='x\n')]
+        case ['fail']:
+            raise RuntimeError('secret of the inside')
+        case ['who']:
+            return call('who')
+        case ['delegate']:
+            return call('task', subagent='scout', description='who')
+        case words:
+            return f'You said: {" ".join(words)}'
+
+
+async def who() -> str:
+    """Say whose run this is."""
+    return f'session {current_session_id()}'
+
+
+@pytest.fixture
+def agents(gate: Gate) -> Mapping[str, Any]:
+    model = ScriptedModel(then=answer)
+    scout = Subagent(name='scout', description='Looks around.', instructions='Look.', tools=[who])
+    return {
+        'analyst': create_deep_agent(model, tools=[gate.hold, who], subagents=[scout]),
+        'careful': create_deep_agent(model, interrupt_on={'write_file': True}),
+    }
+
+
+async def begin(client: Client, agent: str = 'analyst') -> str:
+    return (await client.post('/api/conversations', json={'agent': agent})).headers['location']
+
+
+@pytest.fixture
+async def ada(make_client: MakeClient) -> Client:
+    return await make_client('run', 'approve')
+
+
+async def test_a_turn_is_one_answer_or_a_stream_of_the_same(ada: Client):
+    """004-12"""
+    path = await begin(ada)
+
+    whole = await ada.post(f'{path}/turns', json={'prompt': 'one'})
+    streamed = await ada.post(f'{path}/turns', json={'prompt': 'one'}, headers=STREAM)
+
+    assert (whole.status_code, streamed.status_code) == (200, 200)
+    run = whole.json()
+    assert (run['state'], run['output'], run['is_here'], run['error']) == ('complete', 'You said: one', True, None)
+    assert run['usage']['requests'] == 1
+    frames = frames_in(streamed.content)
+    assert said(frames) == run['output']
+    events = told(frames)
+    assert [events[0][0], events[-1][0]] == ['start', 'end']
+    assert events[-1][1]['output'] == run['output']
+    head = (await ada.get(path)).json()
+    assert head['head'] == events[-1][1]['version_id']
+    assert (await ada.get(f'/api/versions/{head["head"]}')).json()['parent_id'] == run['version_id']
+
+
+async def test_a_stream_is_kept_and_collected_by_nobody_and_each_event_has_a_number(ada: Client):
+    path = await begin(ada)
+
+    response = await ada.post(f'{path}/turns', json={'prompt': 'one two three'}, headers=STREAM)
+
+    assert response.headers['content-type'].startswith('text/event-stream')
+    assert response.headers['cache-control'] == 'no-store'
+    assert response.headers['x-accel-buffering'] == 'no'
+    run_id = response.headers['x-run-id']
+    assert response.headers['location'] == f'/api/runs/{run_id}'
+    ids = [(frame.id or '').split('.') for frame in frames_in(response.content)]
+    assert {(id[0], id[1]) for id in ids} == {(run_id, ids[0][1])}
+    numbers = [int(id[2]) for id in ids]
+    assert numbers == sorted(set(numbers))
+    assert numbers[0] == 1
+
+
+async def test_calls_and_results_are_told_to_who_asks(ada: Client):
+    """004-14, 004-15, 004-22"""
+    path = await begin(ada)
+    body = {'prompt': 'write /a.txt'}
+
+    plain = told(frames_in((await ada.post(f'{path}/turns', json=body, headers=STREAM)).content))
+    asked = {'function_calls': 'true', 'tool_results': 'true'}
+    full = told(frames_in((await ada.post(f'{path}/turns', json=body, headers=STREAM, params=asked)).content))
+
+    assert 'function_call' not in dict(plain)
+    assert 'tool_result' not in dict(plain)
+    assert dict(plain)['file'] == {'path': '/a.txt', 'change': 'written'}
+    assert dict(plain)['notice']['text']
+    assert dict(full)['function_call']['name'] == 'write_file'
+    assert dict(full)['tool_result']['outcome'] == 'success'
+
+
+async def test_a_turn_goes_on_without_anybody(ada: Client, gate: Gate):
+    path = await begin(ada)
+
+    begun = await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})
+
+    assert begun.status_code == 202
+    run = begun.json()
+    assert (run['state'], run['ended_at']) == ('running', None)
+    await gate.reached.wait()
+    assert (await ada.get(path)).json()['running'] == [run['id']]
+    working = (await ada.get(begun.headers['location'])).json()
+    assert working['version_id'] is not None
+    gate.opened.set()
+    frames = frames_in((await ada.get(f'{begun.headers["location"]}/events')).content)
+    assert said(frames) == 'Done.'
+    ended = (await ada.get(begun.headers['location'])).json()
+    assert (ended['state'], ended['output']) == ('complete', 'Done.')
+    assert (await ada.get(path)).json()['running'] == []
+
+
+async def test_one_turn_at_a_time_goes_on_from_a_version(ada: Client, gate: Gate):
+    path = await begin(ada)
+    root = (await ada.get(path)).json()['head']
+    first = (await ada.post(f'{path}/turns', json={'prompt': 'one'})).json()['version_id']
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
+
+    refused = await ada.post(f'{path}/turns', json={'prompt': 'two'})
+    beside = await ada.post(f'{path}/turns', json={'prompt': 'two', 'from_version': root})
+
+    assert refused.status_code == 409
+    assert refused.json()['error']['run_id'] == run['id']
+    assert beside.json()['output'] == 'You said: two'
+    assert (await ada.get(path)).json()['head'] == first
+    gate.opened.set()
+    await ada.get(f'/api/runs/{run["id"]}/events')
+    assert (await ada.get(path)).json()['head'] == (await ada.get(f'/api/runs/{run["id"]}')).json()['version_id']
+
+
+async def test_a_head_that_was_moved_meanwhile_is_told(ada: Client, gate: Gate):
+    """C4"""
+    path = await begin(ada)
+    root = (await ada.get(path)).json()['head']
+    first = (await ada.post(f'{path}/turns', json={'prompt': 'one'})).json()['version_id']
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
+    await gate.reached.wait()
+
+    moved = await ada.post(f'{path}/head', json={'version': root})
+    gate.opened.set()
+    frames = frames_in((await ada.get(f'/api/runs/{run["id"]}/events')).content)
+
+    assert moved.json()['is_head']
+    conflicts = [fields for event, fields in told(frames) if event == 'status' and fields['kind'] == 'conflict']
+    assert len(conflicts) == 1
+    assert (await ada.get(path)).json()['head'] == root
+    kept = told(frames)[-1][1]['version_id']
+    assert (await ada.get(f'/api/versions/{kept}')).json()['parent_id'] == first
+
+
+async def test_a_run_that_fails_says_so_and_nothing_of_the_inside(ada: Client):
+    """004-32"""
+    path = await begin(ada)
+    head = (await ada.get(path)).json()['head']
+
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'fail'})).json()
+    events = told(frames_in((await ada.get(f'/api/runs/{run["id"]}/events')).content))
+
+    assert (run['state'], run['error']['kind'], run['output']) == ('failed', 'run_failed', None)
+    assert 'secret' not in str((run, events))
+    assert [event for event, _ in events][-2:] == ['error', 'end']
+    assert events[-1][1]['status'] == 'failed'
+    assert (await ada.get(path)).json()['head'] == head
+
+
+async def test_iterations_are_bounded_by_the_turn_and_by_the_server(serve: Serve, settings: ServerSettings):
+    """004-19"""
+    bounded = settings.model_copy(update={'max_iterations': 2})
+    async with serve(settings=bounded) as served, served.client(await served.key()) as ada:
+        path = await begin(ada)
+        for _ in range(2):  # the bound is that of a turn, not of the conversation
+            whole = await ada.post(f'{path}/turns', json={'prompt': 'write /a.txt', 'max_iterations': 1000})
+            assert whole.json()['state'] == 'complete'
+
+        cut = (await ada.post(f'{path}/turns', json={'prompt': 'write /b.txt', 'max_iterations': 1})).json()
+
+        assert (cut['state'], cut['error']['kind']) == ('failed', 'limit_exceeded')
+        assert cut['usage']['requests'] == 1
+
+
+async def test_limits_of_the_deps_hold_beside_those_of_a_turn(serve: Serve):
+    def make_deps() -> DeepAgentDeps:
+        return DeepAgentDeps(usage_limits=UsageLimits(tool_calls_limit=0))
+
+    async with serve(make_deps=make_deps) as served, served.client(await served.key()) as ada:
+        path = await begin(ada)
+
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'write /a.txt', 'max_iterations': 9})).json()
+
+        assert (run['state'], run['error']['kind']) == ('failed', 'limit_exceeded')
+
+
+async def test_the_session_of_the_caller_is_known_at_any_depth(ada: Client):
+    """004-33"""
+    path = await begin(ada)
+    body = {'prompt': 'delegate', 'session_id': 'mine-1'}
+
+    response = await ada.post(f'{path}/turns', json=body, headers=STREAM, params={'tool_results': 'true'})
+
+    events = told(frames_in(response.content))
+    assert events[0][1]['session_id'] == 'mine-1'
+    results = [fields for event, fields in events if event == 'tool_result' and fields['name'] == 'who']
+    assert [(result['content'], result['path']) for result in results] == [('session mine-1', ['scout'])]
+    other = await ada.post(f'{path}/turns', json={'prompt': 'who'}, headers=STREAM, params={'tool_results': 'true'})
+    assert 'session None' in other.text
+
+
+async def test_settings_of_a_turn_are_those_that_clients_may_choose(ada: Client, agents: Mapping[str, Any]):
+    path = await begin(ada)
+
+    done = await ada.post(f'{path}/turns', json={'prompt': 'a', 'model_settings': {'temperature': 0, 'max_tokens': 5}})
+    refused = await ada.post(f'{path}/turns', json={'prompt': 'a', 'model_settings': {'extra_headers': {'a': 'b'}}})
+
+    assert (done.status_code, refused.status_code) == (200, 422)
+    model = agents['analyst'].model
+    assert isinstance(model, ScriptedModel)
+    settings = model.requests[-1].settings
+    assert settings is not None
+    assert {name: settings.get(name) for name in ('temperature', 'max_tokens')} == {'temperature': 0, 'max_tokens': 5}
+
+
+async def test_a_run_is_cancelled_and_what_it_has_done_is_kept(ada: Client, gate: Gate):
+    path = await begin(ada)
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
+    await gate.reached.wait()
+
+    cancelled = (await ada.post(f'/api/runs/{run["id"]}/cancel')).json()
+
+    assert (cancelled['state'], cancelled['error']['kind']) == ('interrupted', 'cancelled')
+    assert (await ada.get(path)).json()['head'] == cancelled['version_id']
+    assert (await ada.post(f'/api/runs/{run["id"]}/cancel')).json() == cancelled
+    assert (await ada.post(f'{path}/turns', json={'prompt': 'go on'})).json()['output'] == 'You said: go on'
+
+
+async def test_a_branch_begins_anywhere_and_has_a_name_of_its_own(ada: Client):
+    path = await begin(ada)
+    root = (await ada.get(path)).json()['head']
+    head = (await ada.post(f'{path}/turns', json={'prompt': 'one'})).json()['version_id']
+
+    branch = await ada.post(f'/api/versions/{root}/branch', json={'prompt': 'two', 'branch': 'other'})
+    again = await ada.post(f'/api/versions/{root}/branch', json={'prompt': 'three', 'branch': 'other'})
+
+    version = (await ada.get(f'/api/versions/{branch.json()["version_id"]}')).json()
+    assert (version['branch'], version['parent_id'], version['prompt']) == ('other', root, 'two')
+    assert again.status_code == 409
+    assert (await ada.get(path)).json()['head'] == head
+
+
+async def test_runs_are_listed_newest_first(ada: Client, make_client: MakeClient):
+    path, other = await begin(ada), await begin(ada)
+    ids = [(await ada.post(f'{each}/turns', json={'prompt': 'x'})).json()['id'] for each in (path, other, path)]
+
+    of_one = (await ada.get('/api/runs', params={'conversation': path.rpartition('/')[2]})).json()['items']
+    of_all = (await ada.get('/api/runs')).json()['items']
+
+    assert [run['id'] for run in of_one] == [ids[2], ids[0]]
+    assert [run['id'] for run in of_all] == ids[::-1]
+    bob = await make_client('run', owner='bob')
+    assert (await bob.get('/api/runs')).json()['items'] == []
+
+
+async def test_too_many_runs_of_a_key_or_in_all_are_refused(serve: Serve, settings: ServerSettings, gate: Gate):
+    few = settings.model_copy(update={'max_runs_per_key': 1, 'max_runs': 2})
+    async with serve(settings=few) as served:
+        clients = [served.client(await served.key(owner=owner)) for owner in ('ada', 'bob', 'eve')]
+        answers: list[httpx.Response] = []
+        for client in [clients[0], *clients]:
+            path = await begin(client)
+            answers.append(await client.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'}))
+        gate.opened.set()
+
+        assert [answer.status_code for answer in answers] == [202, 429, 202, 429]
+        assert {answer.headers.get('retry-after') for answer in answers} == {None, '5'}
+        assert ['of this key' in answers[1].text, 'of this server' in answers[3].text] == [True, True]
+        for client in clients:
+            await client.aclose()
+
+
+async def test_a_server_that_stops_begins_nothing_and_lets_turns_end(serve: Serve, gate: Gate):
+    async with serve() as served:
+        ada = served.client(await served.key())
+        path = await begin(ada)
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
+        await gate.reached.wait()
+        here = served.state.hub.get(run['id'])
+        assert here is not None
+
+        served.state.hub.close()
+        refused = await ada.post(f'{await begin(ada)}/turns', json={'prompt': 'x'})
+        gate.opened.set()
+
+        assert (refused.status_code, refused.headers['retry-after']) == (503, '5')
+        await ada.aclose()
+    assert (here.state, here.output) == ('complete', 'Done.')
+
+
+async def test_a_turn_that_takes_longer_than_the_server_waits_is_kept_as_interrupted(
+    serve: Serve, settings: ServerSettings, gate: Gate
+):
+    async with serve(settings=settings.model_copy(update={'shutdown_seconds': 0})) as served:
+        ada = served.client(await served.key())
+        path = await begin(ada)
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
+        await gate.reached.wait()
+        await ada.aclose()
+
+    stored = await served.store.run(run['id'])
+    assert stored is not None
+    assert stored.state == 'interrupted'
+
+
+async def test_what_is_not_there_and_what_is_not_ours_are_the_same(ada: Client, make_client: MakeClient):
+    """004-09"""
+    path = await begin(ada)
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'x'})).json()
+    bob = await make_client('run', 'approve', owner='bob')
+    nothing = '00000000-0000-7000-8000-000000000000'
+
+    for theirs, none in (
+        (path, f'/api/conversations/{nothing}'),
+        (f'{path}/versions', f'/api/conversations/{nothing}/versions'),
+        (f'/api/runs/{run["id"]}', f'/api/runs/{nothing}'),
+        (f'/api/runs/{run["id"]}/events', '/api/runs/x/events'),
+        (f'/api/versions/{run["version_id"]}', f'/api/versions/{run["version_id"][:8]}'),
+    ):
+        refused, missing = await bob.get(theirs), await bob.get(none)
+        assert (refused.status_code, refused.content) == (missing.status_code, missing.content)
+        assert refused.status_code == 404
+    assert (await bob.post(f'{path}/turns', json={'prompt': 'x'})).status_code == 404
+    assert (await bob.post(f'/api/runs/{run["id"]}/cancel')).status_code == 404
+
+
+async def test_a_waiting_version_takes_no_prompt(ada: Client):
+    path = await begin(ada, 'careful')
+    pause = (await ada.post(f'{path}/turns', json={'prompt': 'write /a.txt'})).json()
+
+    refused = await ada.post(f'{path}/turns', json={'prompt': 'x'})
+
+    assert pause['state'] == 'awaiting_approval'
+    assert refused.status_code == 409
+    assert refused.json()['error']['pending'] == [each['pending_id'] for each in pause['approvals']]
+
+
+async def test_logs_are_counted(served: Served, ada: Client):
+    path = await begin(ada)
+    await ada.post(f'{path}/turns', json={'prompt': 'x'})
+    hub = served.state.hub
+
+    assert hub.running_count == 0
+    assert 0 < hub.log_memory_bytes == hub.log_bytes < 10_000
