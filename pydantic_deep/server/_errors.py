@@ -138,6 +138,10 @@ Api: TypeAlias = Literal['ours', 'openai', 'anthropic', 'google']
 """Whose form a path has."""
 
 
+GOOGLE_METHODS = (':generateContent', ':streamGenerateContent')
+"""What Google's clients ask a model for, below `/v1beta` or, newer ones, below `/v1`."""
+
+
 def path_of(scope: Scope) -> str:
     """Return the path that was asked for, as the routes of this application name it."""
     return cast('str', scope['path']).removeprefix(scope.get('root_path', ''))
@@ -145,7 +149,7 @@ def path_of(scope: Scope) -> str:
 
 def api_of(path: str) -> Api:
     """Return whose API a path belongs to."""
-    if path == '/v1beta' or path.startswith('/v1beta/'):
+    if path == '/v1beta' or path.startswith('/v1beta/') or path.endswith(GOOGLE_METHODS):
         return 'google'
     if path == '/v1/messages' or path.startswith('/v1/messages/'):
         return 'anthropic'

@@ -1,0 +1,201 @@
+"""A turn that a client of another API asks for: where it goes on, what it is told, and where the next one goes on.
+
+The run is the hub's, as any other: a client that leaves changes nothing, and finds the answer when it asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from pydantic import JsonValue
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from pydantic_deep.approvals import Decision
+from pydantic_deep.streaming import (
+    STREAM_EVENTS,
+    ApprovalRequiredEvent,
+    EndEvent,
+    ErrorEvent,
+    StartEvent,
+    StreamEvent,
+    UsageEvent,
+    render_frame,
+)
+from pydantic_deep.streaming._answer import AnswerEncoder, read_answer
+from pydantic_deep.versions import AgentVersion
+
+from ._auth import Caller, agent_for
+from ._begin import begin_run
+from ._errors import ServerError
+from ._ownership import create_conversation, load_version, own_approval
+from ._run_log import LogForgottenError
+from ._server_run import ServerRun
+from ._sse import HEADERS, KEEPALIVE
+from ._state import ServedAgent, ServerState
+from ._wire import Content, Dialogue, as_messages
+from ._wire_threads import find_version, note_version
+
+Whole: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
+"""Returns the body of an answer that is not streamed; that of an error if the run failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WireTurn:
+    """A turn that was begun for a client of another API."""
+
+    state: ServerState
+    owner: str
+    agent_name: str
+    asked: Dialogue
+    """What the client sent."""
+    run: ServerRun
+
+    async def stream(self, encoder: AnswerEncoder, whole: Whole) -> Response:
+        """Return the answer as it comes; what fails before the first word is an HTTP error, as clients expect.
+
+        Args:
+            encoder: Makes frames of events.
+            whole: Makes the body of an error.
+        """
+        events = self._events()
+        first = [event async for event in _up_to_first_news(events)]
+        if isinstance(first[-1], ErrorEvent):
+            await events.aclose()
+            return _answer(first[-1], whole(first))
+        return StreamingResponse(  # without the `retry` of our own streams, which OpenAI's client takes for an event
+            self._frames(first, events, encoder), media_type='text/event-stream', headers=HEADERS
+        )
+
+    async def whole(self, whole: Whole) -> Response:
+        """Return the answer when it is there."""
+        events = [event async for event in self._events() if event is not None]
+        answer = read_answer(events)
+        if answer.error is not None:
+            return _answer(answer.error, whole(events))
+        await self._note(answer.text)
+        return JSONResponse(dict(whole(events)))
+
+    async def _frames(
+        self, first: list[StreamEvent], events: AsyncGenerator[StreamEvent | None], encoder: AnswerEncoder
+    ) -> AsyncGenerator[bytes]:
+        is_noted = False
+        try:
+            for event in first:
+                yield _render(encoder, event)
+            async with aclosing(events):
+                async for event in events:
+                    frames = KEEPALIVE if event is None else _render(encoder, event)
+                    if isinstance(event, EndEvent):  # noted before the client knows that it may go on
+                        await self._note(encoder.text)
+                        is_noted = True
+                    yield frames
+            yield ''.join(map(render_frame, encoder.finish())).encode()
+        finally:
+            if not is_noted:
+                self.state.hub.tasks.start_soon(self._note_when_it_ends)
+
+    async def _events(self) -> AsyncGenerator[StreamEvent | None]:
+        """Yield what the run tells, `None` while it tells nothing; approvals have the ids that the inbox has."""
+        asked: ApprovalRequiredEvent | None = None
+        idle = self.state.settings.keepalive_seconds
+        async with aclosing(self.run.log.batches(idle_seconds=idle)) as batches:
+            async for batch in batches:
+                if not batch:
+                    yield None
+                for _, data in batch:
+                    event = STREAM_EVENTS.validate_json(data)
+                    if isinstance(event, ApprovalRequiredEvent):
+                        asked = event  # the version that has their ids is told with the end
+                        continue
+                    if isinstance(event, EndEvent) and asked is not None:
+                        yield await self._with_ids(asked, event)
+                    yield event
+
+    async def _with_ids(self, asked: ApprovalRequiredEvent, end: EndEvent) -> ApprovalRequiredEvent:
+        records = await self.state.store.approvals(status=None, version_id=end.version_id, limit=1000)
+        ids = {record.pending_id: record.id for record in records}
+        return replace(asked, approvals=[replace(each, id=ids[each.id]) for each in asked.approvals])
+
+    async def _note_when_it_ends(self) -> None:
+        try:
+            answer = read_answer([event async for event in self._events() if event is not None])
+        except LogForgottenError:
+            return
+        if answer.error is None:
+            await self._note(answer.text)
+
+    async def _note(self, answer: str) -> None:
+        version_id = self.run.version_id
+        if version_id is not None:
+            await note_version(
+                self.state.threads, self.owner, self.agent_name, self.asked, answer=answer, version_id=version_id
+            )
+
+
+async def begin_turn(
+    state: ServerState, caller: Caller, agent_name: str, asked: Dialogue, *, session_id: str | None
+) -> WireTurn:
+    """Begin the turn that a client asks for.
+
+    Raises:
+        ServerError: The caller may not, no run can begin now, a decision does not fit what waits, or something waits
+            for a person and the client goes on talking.
+        ApprovalAnsweredError: Somebody was faster with a decision.
+    """
+    agent = agent_for(state, caller, agent_name)
+    if asked.decisions:
+        version, turn = await _decided(state, caller, agent_name, asked.decisions)
+    else:
+        version, turn = await _base(state, caller, agent, agent_name, asked), _prompt(asked.prompt)
+    run = await begin_run(state, caller, version, turn, model_settings=asked.model_settings, session_id=session_id)
+    return WireTurn(state=state, owner=caller.owner, agent_name=agent_name, asked=asked, run=run)
+
+
+async def _decided(
+    state: ServerState, caller: Caller, agent_name: str, decisions: Mapping[str, Decision]
+) -> tuple[AgentVersion[Any, Any], dict[str, Decision]]:
+    """Return the version that waits, and the decisions by the ids that it knows."""
+    if not caller.has('approve'):
+        raise ServerError('forbidden', 'This needs a key with the scope `approve`.')
+    found = {id: await own_approval(state, caller, id) for id in decisions}
+    versions = {each.version.id: each.version for each in found.values()}
+    version = next(iter(versions.values()))
+    if len(versions) > 1 or version.agent_name != agent_name:
+        raise ServerError('invalid', 'Answer what one answer of this model has asked for, and nothing else with it.')
+    return version, {found[id].record.pending_id: decision for id, decision in decisions.items()}
+
+
+async def _base(
+    state: ServerState, caller: Caller, agent: ServedAgent, agent_name: str, asked: Dialogue
+) -> AgentVersion[Any, Any]:
+    """Return the version that a dialogue goes on from; where it is not known, one that was told of it."""
+    known = await find_version(state.threads, caller.owner, agent_name, asked)
+    if known is not None:
+        return await load_version(state, caller, agent, await state.store.version(known))
+    root = await create_conversation(state, caller, agent_name)
+    told = as_messages(asked)
+    return await agent.conversation(root.conversation_id, backend=root.backend).set(told) if told else root
+
+
+def _prompt(content: Sequence[Content]) -> str | list[Content]:
+    return content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
+
+
+async def _up_to_first_news(events: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[StreamEvent]:
+    """Yield events up to the first that says something."""
+    async for event in events:
+        if event is not None:
+            yield event
+            if not isinstance(event, (StartEvent, UsageEvent)):
+                return
+
+
+def _render(encoder: AnswerEncoder, event: StreamEvent) -> bytes:
+    return ''.join(map(render_frame, encoder.encode(event))).encode()
+
+
+def _answer(error: ErrorEvent, body: Mapping[str, JsonValue]) -> JSONResponse:
+    return JSONResponse(dict(body), error.status or 500)
