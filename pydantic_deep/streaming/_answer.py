@@ -161,7 +161,7 @@ class AnswerEncoder(ABC):
             case TextEvent(text=text, path=[]):
                 return self._say(self._answer.add(text))
             case ThinkingEvent(path=[]) if self._thinking:
-                return [*self._begun(), *self._think(event)]
+                return [*self._begun(), *self._thinking_frames(event)]
             case ToolCallEvent(path=[]) if self._tool_calls:
                 return self._call(Call(id=event.id, name=event.name, args=event.args))
             case ToolResultEvent(path=[]):
@@ -213,15 +213,14 @@ class AnswerEncoder(ABC):
         self._end = end
         return [*told, *self._end_frames('tool_call' if self._has_calls else end.finish_reason)]
 
-    def _think(self, event: ThinkingEvent) -> list[Frame]:
-        """Return the frames of a thought; by default none, because the format has none."""
-        return []
-
     @abstractmethod
     def _start_frames(self, start: StartEvent) -> list[Frame]: ...
 
     @abstractmethod
     def _text_frames(self, text: str) -> list[Frame]: ...
+
+    @abstractmethod
+    def _thinking_frames(self, event: ThinkingEvent) -> list[Frame]: ...
 
     @abstractmethod
     def _call_frames(self, call: Call) -> list[Frame]: ...

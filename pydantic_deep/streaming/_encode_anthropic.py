@@ -60,7 +60,7 @@ class AnthropicEncoder(AnswerEncoder):
         self._is_in_text = True
         return [*frames, self._delta({'type': 'text_delta', 'text': text})]
 
-    def _think(self, event: ThinkingEvent) -> list[Frame]:
+    def _thinking_frames(self, event: ThinkingEvent) -> list[Frame]:
         self._thought += event.text
         if event.signature is None:
             return []

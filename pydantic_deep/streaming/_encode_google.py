@@ -53,7 +53,7 @@ class GoogleEncoder(AnswerEncoder):
     def _text_frames(self, text: str) -> list[Frame]:
         return [self._chunk({'text': text})]
 
-    def _think(self, event: ThinkingEvent) -> list[Frame]:
+    def _thinking_frames(self, event: ThinkingEvent) -> list[Frame]:
         return [self._chunk(_thought(event))]
 
     def _call_frames(self, call: Call) -> list[Frame]:

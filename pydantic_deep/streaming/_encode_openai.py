@@ -62,7 +62,7 @@ class OpenaiEncoder(AnswerEncoder):
     def _text_frames(self, text: str) -> list[Frame]:
         return [self._chunk({'content': text})]
 
-    def _think(self, event: ThinkingEvent) -> list[Frame]:
+    def _thinking_frames(self, event: ThinkingEvent) -> list[Frame]:
         return [self._chunk({'reasoning_content': event.text})] if event.text else []
 
     def _call_frames(self, call: Call) -> list[Frame]:
