@@ -31,7 +31,7 @@ from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import ScriptedModel, Step, call
-from pydantic_deep.versions import VersionedAgent
+from pydantic_deep.versions import Recorder, VersionedAgent
 
 pytestmark = pytest.mark.anyio
 
@@ -165,6 +165,18 @@ async def test_subagents_of_a_store_are_audited_with_their_own_version(rows: Row
     assert (below.parent_run_id, again.parent_run_id) == (above.run_id, above.run_id)
     assert below.version_id not in (None, above.version_id)
     assert len(await rehydrate(below, store)) == 2
+
+
+@pytest.mark.parametrize('is_first', [True, False])
+async def test_a_recorder_alone_is_known_wherever_it_stands(rows: Rows, store: SqlStore, is_first: bool) -> None:
+    capabilities: list[Any] = [Audit(rows), Recorder(store=store)]
+    agent = Agent[Any, Any](ScriptedModel('ok'), capabilities=capabilities if is_first else capabilities[::-1])
+    result = await agent.run('Go')
+
+    (record,) = (await rows.list()).items
+
+    assert await rehydrate(record, store) == result.all_messages()
+    assert (record.messages, (await store.version(record.version_id or '')).kind) == ([], 'turn')
 
 
 async def test_whose_conversation_it_is_is_whose_run_it_is(rows: Rows, store: SqlStore) -> None:
