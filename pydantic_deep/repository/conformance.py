@@ -572,6 +572,10 @@ class RepositorySuite:
             await _apply(five, [Delete('a'), Upsert(Sample(id='c', name='a\0b'))])
         assert (await five.list()).items == list(_ROWS)
 
+    async def test_what_cannot_be_kept_is_refused_before_anything_is_done(self, five: Repository[Sample]) -> None:
+        with pytest.raises(InvalidRowError):
+            await _apply(five, [Create(Sample(id='a')), Upsert(Sample(id='c', name='a\0b'))])
+
     async def test_no_changes_change_nothing(self, five: Repository[Sample]) -> None:
         await _apply(five, [])
         await _apply(five, [Delete('a\0b'), Delete('none')])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, Generic, TypeVar, assert_never
+from typing import Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel
 
+from ._changes import net_changes, read_steps
 from ._kinds import Cell
 from ._model import EncodedRow, RowModel
-from ._question import Compared, Condition, OneOf, Operator, Position, Question
-from ._types import Change, Create, Delete, Page, Upsert, Where
-from .errors import RepositoryClosedError, RowExistsError, RowNotFoundError
+from ._question import Condition, OneOf, Operator, Position, Question
+from ._types import Change, Create, Page, Upsert, Where
+from .errors import RepositoryClosedError, RowNotFoundError
 
 T = TypeVar('T', bound=BaseModel)
 
@@ -81,19 +82,12 @@ class MemoryRepository(Generic[T]):
 
     async def apply(self, changes: Sequence[Change[T]]) -> None:
         """Do all of them in their order, or nothing."""
-        rows = dict(self._open_rows())
-        for change in changes:
-            match change:
-                case Delete(key):
-                    rows.pop(self._model.key_of(key) or '', None)
-                case Create(item) | Upsert(item):
-                    row = self._model.encode(item)
-                    if isinstance(change, Create) and row.key in rows:
-                        raise RowExistsError(self._model.name, row.key)
-                    rows[row.key] = row
-                case _:
-                    assert_never(change)
-        self._rows = rows
+        rows = self._open_rows()
+        for key, row in net_changes(self._model.name, read_steps(self._model, changes), rows).items():
+            if row is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = row
 
     async def aclose(self) -> None:
         """Close it, and forget everything."""
@@ -111,16 +105,13 @@ def _cell(row: EncodedRow, name: str) -> Cell | None:
 
 
 def _holds(row: EncodedRow, conditions: Sequence[Condition]) -> bool:
-    for condition in conditions:
-        cell = _cell(row, condition.column.name)
-        match condition:
-            case OneOf(_, values, or_null):
-                holds = or_null if cell is None else cell in values
-            case Compared(_, bounds):
-                holds = cell is not None and all(_COMPARE[sign](cell, bound) for sign, bound in bounds)
-        if not holds:
-            return False
-    return True
+    return all(_fits(_cell(row, condition.column.name), condition) for condition in conditions)
+
+
+def _fits(cell: Cell | None, condition: Condition) -> bool:
+    if isinstance(condition, OneOf):
+        return condition.or_null if cell is None else cell in condition.values
+    return cell is not None and all(_COMPARE[sign](cell, bound) for sign, bound in condition.bounds)
 
 
 def _sort(rows: list[EncodedRow], question: Question) -> None:

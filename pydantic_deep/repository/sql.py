@@ -15,11 +15,12 @@ from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._schema import SupportsTables
 
 from . import _questions_sql as questions
+from ._changes import Step, read_steps
 from ._kinds import Cell
-from ._model import EncodedRow, RowModel
+from ._model import RowModel
 from ._question import Position
 from ._table import Table, create_row, current, delete_row, mark, open_table, table_name, upsert_row
-from ._types import Change, Create, Delete, Page, Upsert, Where
+from ._types import Change, Create, Page, Upsert, Where
 from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnavailableError, RowNotFoundError
 
 __all__ = ('SqlRepository', 'SupportsEngine', 'open_repository')
@@ -133,9 +134,9 @@ class SqlRepository(Generic[T]):
     async def apply(self, changes: Sequence[Change[T]]) -> None:
         """Do all of them in their order and in one transaction, or nothing."""
         self._check_open()
-        prepared = _prepared(self._table, changes)
-        if changes:
-            self._table = await self._write(partial(_apply, self._table, changes, prepared))
+        steps = read_steps(self._table.kept, changes)
+        if steps:
+            self._table = await self._write(partial(_apply, self._table, changes, steps))
 
     async def aclose(self) -> None:
         """Close it, and not the database."""
@@ -187,28 +188,18 @@ async def open_repository(
         await engine.aclose()
 
 
-def _prepared(table: Table[T], changes: Sequence[Change[T]]) -> list[EncodedRow | str]:
-    """Return rows as they are kept, and keys of those that are deleted. Raises `InvalidRowError`."""
-    return [
-        table.asked.key_of(change.key) or '' if isinstance(change, Delete) else table.kept.encode(change.item)
-        for change in changes
-    ]
-
-
-def _apply(
-    table: Table[T], changes: Sequence[Change[T]], prepared: Sequence[EncodedRow | str]
-) -> Operation[Table[T]]:  # fmt: skip
+def _apply(table: Table[T], changes: Sequence[Change[T]], steps: Sequence[Step]) -> Operation[Table[T]]:
     """Do all changes; return the table as it is now."""
     now = yield from current(table)
     if now is not table:
-        prepared = _prepared(now, changes)
-    for change, what in zip(changes, prepared, strict=True):
-        if isinstance(what, str):
-            yield from delete_row(now, what)
-        elif isinstance(change, Create):
-            yield from create_row(now, what)
+        steps = read_steps(now.kept, changes)
+    for step in steps:
+        if step.row is None:
+            yield from delete_row(now, step.key)
+        elif step.is_new:
+            yield from create_row(now, step.row)
         else:
-            yield from upsert_row(now, what)
+            yield from upsert_row(now, step.row)
     return now
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import pytest
 from pydantic import BaseModel
@@ -39,6 +39,26 @@ class TestMemoryRepository(RepositorySuite):
     def open_repository(self) -> OpenRepository:
         async def open_one(model: type[T], *, key: str = 'id', fields: Collection[str] = ()) -> Repository[T]:
             return MemoryRepository(model, key=key, fields=fields)
+
+        return open_one
+
+
+class WithoutTransactions(Generic[T]):
+    """What strangers write who have none."""
+
+    def __init__(self, rows: Repository[T]) -> None:
+        self.create, self.get, self.list, self.upsert = rows.create, rows.get, rows.list, rows.upsert
+        self.delete, self.count, self.aclose = rows.delete, rows.count, rows.aclose
+
+
+class TestWithoutTransactions(RepositorySuite):
+    is_shared = False
+    is_durable = False
+
+    @pytest.fixture
+    def open_repository(self) -> OpenRepository:
+        async def open_one(model: type[T], *, key: str = 'id', fields: Collection[str] = ()) -> Repository[T]:
+            return WithoutTransactions(MemoryRepository(model, key=key, fields=fields))
 
         return open_one
 

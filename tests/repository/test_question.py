@@ -42,6 +42,11 @@ def test_conditions_have_two_forms(where: Where, expected: object) -> None:
             assert bounds == expected
 
 
+def test_a_prefix_is_text() -> None:
+    with pytest.raises(InvalidQuestionError, match='a prefix is text, not 5'):
+        MODEL.conditions({'name': Prefix(5)})  # pyright: ignore[reportArgumentType] - that is the point
+
+
 def test_a_question_is_the_same_however_it_is_written() -> None:
     one = MODEL.question({'count': In([1, 2]), 'name': 'a'}, order_by='weight')
     other = MODEL.question({'name': In(['a', 'a']), 'count': In([2, 1])}, order_by='weight')
