@@ -33,6 +33,7 @@ from ._events import (
 )
 from ._failures import describe_failure
 from ._frames import FrameReader, FrameTooLargeError, render_frame
+from ._hybrid import FunctionCall, HybridResponse, StreamingResponse
 from ._json import render_event
 from ._lines import NOTICE, EventEncoder, iter_lines
 from ._project import project_messages
@@ -65,8 +66,10 @@ __all__ = (
     'Frame',
     'FrameReader',
     'FrameTooLargeError',
+    'FunctionCall',
     'GoogleDecoder',
     'GoogleEncoder',
+    'HybridResponse',
     'NoticeEvent',
     'OpenaiDecoder',
     'OpenaiEncoder',
@@ -77,6 +80,7 @@ __all__ = (
     'StartEvent',
     'StatusEvent',
     'StreamEvent',
+    'StreamingResponse',
     'SupportsCallRemoval',
     'TextEvent',
     'ThinkingEvent',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from pydantic_deep.store import Commit, NewAsset, Store
@@ -33,7 +34,7 @@ class Spill(Protocol):
 
 
 class FileSpill:
-    """A file that only this process can open: it has no name, and is gone when it is closed or the process ends.
+    """A file that only this process can open: it has no name, and is gone when it is closed, and with this object.
 
     It reads and writes on the event loop: a piece is a fraction of a window and goes to the page cache. A thread
     would go on with it when its task is cancelled, and the piece would be there twice.
@@ -41,7 +42,8 @@ class FileSpill:
 
     def __init__(self) -> None:
         """Open the file in the system's directory for temporary ones."""
-        self._file = cast(BinaryIO, tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  # `aclose` closes it
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(buffering=0))  # noqa: SIM115  # the next line closes it
+        self._close = weakref.finalize(self, self._file.close)
 
     async def write(self, data: bytes) -> None:
         """Append."""
@@ -61,7 +63,7 @@ class FileSpill:
 
     async def aclose(self) -> None:
         """Close the file, which removes it."""
-        self._file.close()
+        self._close()
 
 
 class AssetSpill:
@@ -94,7 +96,7 @@ class AssetSpill:
 class WindowedBuffer:
     """Text that grows at its end: the last of it is in memory, what is before in a `Spill` (004-30).
 
-    Close it when the text is not needed any more.
+    `aclose` lets go of the spill early; a file is gone with this object otherwise.
     """
 
     def __init__(self, *, window_bytes: int = WINDOW_BYTES, spill: Spill | None = None) -> None:

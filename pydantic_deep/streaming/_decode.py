@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final, NoReturn, TypeAlias, cast
@@ -18,6 +19,9 @@ JsonObject: TypeAlias = dict[str, JsonValue]
 
 _MESSAGE_LIMIT_CHARS: Final = 2000
 """How much of a provider's message is passed on: some quote the whole request."""
+
+_KEY: Final = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbearer\s+)[-_A-Za-z0-9.=+/]{6,}')
+"""Keys of providers, and of ours, by how they begin."""
 
 
 class JsonDecoder(ABC):
@@ -128,16 +132,21 @@ class JsonDecoder(ABC):
 
 def parse_object(text: str) -> JsonObject | None:
     """Return the JSON object that `text` is; `None` if it is none."""
+    value = parse_json(text)
+    return value if isinstance(value, dict) else None
+
+
+def parse_json(text: str) -> JsonValue:
+    """Return the JSON that `text` is; `None` if it is none, or `null`."""
     try:
-        value: object = json.loads(text, parse_constant=_refuse)
+        return cast(JsonValue, json.loads(text, parse_constant=_refuse))
     except (ValueError, RecursionError):
         return None
-    return cast(JsonObject, value) if isinstance(value, dict) else None
 
 
-def render_json(value: JsonValue) -> str:
-    """Return compact JSON."""
-    return json.dumps(value, ensure_ascii=False, separators=(',', ':'))
+def render_args(value: JsonValue) -> str:
+    """Return arguments that did not come as text as compact JSON."""
+    return text_of(json.dumps(value, ensure_ascii=False, separators=(',', ':')))
 
 
 def object_of(value: JsonValue) -> JsonObject:
@@ -180,8 +189,13 @@ def error_message(error: JsonObject) -> str:
     """Return what an error says of itself."""
     for key in ('message', 'detail', 'type', 'status'):
         if text := text_of(error.get(key)):
-            return text[:_MESSAGE_LIMIT_CHARS]
+            return without_keys(text[:_MESSAGE_LIMIT_CHARS])
     return 'it did not say why.'
+
+
+def without_keys(text: str) -> str:
+    """Return what a provider says without the keys in it: some quote the one that they refuse."""
+    return _KEY.sub('…', text)
 
 
 def _refuse(constant: str) -> NoReturn:

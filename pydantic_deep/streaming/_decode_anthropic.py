@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
-from ._decode import JsonDecoder, JsonObject, count_of, index_of, object_of, parse_object, render_json, text_of
+from ._decode import JsonDecoder, JsonObject, count_of, index_of, object_of, parse_object, render_args, text_of
 from ._decode_calls import MAX_CALL_CHARS
 from ._events import FinishReason, StreamEvent, TextEvent, ThinkingEvent, UsageEvent
 from ._protocol import Frame
@@ -108,7 +108,7 @@ class AnthropicDecoder(JsonDecoder):
                 place = self._calls.next_index
                 id = self._call_id(text_of(block.get('id')), place)
                 # Arguments come as deltas; a server that has them at once may send them here instead, or as well.
-                args = text_of(render_json(block.get('input') or {}))
+                args = render_args(block.get('input') or {})
                 yield from self._calls.begin(place, id=id, name=text_of(block.get('name')), fallback=args)
                 self._call_by_block[index] = place
             case _:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from ._decode import JsonDecoder, JsonObject, count_of, object_of, objects_of, parse_object, render_json, text_of
+from ._decode import JsonDecoder, JsonObject, count_of, object_of, objects_of, parse_object, render_args, text_of
 from ._events import ErrorEvent, FinishReason, StreamEvent, TextEvent, ThinkingEvent, UsageEvent
 from ._protocol import Frame
 
@@ -98,7 +98,7 @@ class GoogleDecoder(JsonDecoder):
             place,
             id=self._call_id(text_of(call.get('id')), place),
             name=text_of(call.get('name')),
-            args=text_of(render_json({} if args is None else args)),
+            args=render_args({} if args is None else args),
         )
         yield from self._calls.close(place)
 

@@ -17,6 +17,9 @@ will sends does not."""
 
 _BYTE_ORDER_MARK: Final = b'\xef\xbb\xbf'
 
+_LINE_ENDS: Final = frozenset('\r\n')
+_NO_ID: Final = _LINE_ENDS | {'\0'}
+
 _MAX_RETRY_DIGITS: Final = 15
 """A longer `retry` would be more than 30,000 years, and its conversion to a number costs the square of its length."""
 
@@ -141,16 +144,16 @@ def render_frame(frame: Frame) -> str:
     """
     fields: list[str] = []
     if frame.event:
-        fields.append(f'event: {_one_line("event", frame.event)}')
+        fields.append(f'event: {_checked("event", frame.event, _LINE_ENDS)}')
     if frame.id is not None:
-        fields.append(f'id: {_one_line("id", frame.id)}')
+        fields.append(f'id: {_checked("id", frame.id, _NO_ID)}')
     if frame.retry_milliseconds is not None:
         fields.append(f'retry: {frame.retry_milliseconds}')
     lines = frame.data.replace('\r\n', '\n').replace('\r', '\n').split('\n')
     return '\n'.join([*fields, *(f'data: {line}' for line in lines), '', ''])
 
 
-def _one_line(field: str, value: str) -> str:
-    if not {'\r', '\n', '\0'}.isdisjoint(value):
+def _checked(field: str, value: str, refused: frozenset[str]) -> str:
+    if not refused.isdisjoint(value):
         raise ValueError(f'The {field} of a frame cannot be {value[:200]!r}. Leave line ends and NUL out of it.')
     return value

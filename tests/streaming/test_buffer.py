@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -174,3 +175,14 @@ async def test_text_spills_to_assets_of_a_store(tmp_path: Path) -> None:
 def test_a_window_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match='A window cannot have 0 bytes'):
         WindowedBuffer(window_bytes=0)
+
+
+async def test_the_file_is_gone_with_its_buffer() -> None:
+    before = open_files()
+    buffer = WindowedBuffer(window_bytes=4)
+    await buffer.append('secret text')
+    assert open_files() == before + 1
+    del buffer
+    gc.collect()
+
+    assert open_files() == before

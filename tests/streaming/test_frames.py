@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from pydantic_deep.streaming import Frame, FrameReader, FrameTooLargeError, render_frame
 
-one_line = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\r\n\0'))
+one_line = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\r\n'))
 some_frames = st.builds(
     Frame,
     data=st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\r')),
     event=st.none() | one_line.filter(bool),
-    id=st.none() | one_line,
+    id=st.none() | one_line.filter(lambda id: '\0' not in id),
     retry_milliseconds=st.none() | st.integers(min_value=0, max_value=10**15 - 1),
 )
 fields = [b'data: ', b'data:', b'data', b'event: x', b'id: 1', b'id: \0', b'retry: 5', b': ', b'\r', b'\n', b'\r\n']
@@ -181,9 +181,15 @@ def test_every_line_end_of_data_is_rendered_as_lines() -> None:
     )
 
 
-@pytest.mark.parametrize('bad', ['a\nb', 'a\rb', 'a\0b'])
+@pytest.mark.parametrize('bad', ['a\nb', 'a\rb'])
 def test_an_id_or_event_of_several_lines_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match='The event of a frame cannot be'):
         render_frame(Frame(event=bad))
     with pytest.raises(ValueError, match='The id of a frame cannot be'):
         render_frame(Frame(id=bad))
+
+
+def test_an_id_with_nul_is_refused() -> None:
+    """Readers would drop it, and go on with the one before."""
+    with pytest.raises(ValueError, match='The id of a frame cannot be'):
+        render_frame(Frame(id='a\0b'))
