@@ -92,12 +92,12 @@ class _Projection:
 
     def answered_before(self, since: int) -> list[StreamEvent]:
         """Return the calls that had waited, and that the run began with."""
-        if not 0 < since < len(self._messages):
+        before, now = self._messages[:since], self._messages[since : since + 1]
+        waiting = next((each for each in reversed(before) if isinstance(each, ModelResponse)), None)
+        if waiting is None:
             return []
-        waiting, first = self._messages[since - 1], self._messages[since]
-        if not isinstance(waiting, ModelResponse) or not isinstance(first, ModelRequest):
-            return []
-        answered = {part.tool_call_id for part in first.parts if isinstance(part, ToolReturnPart)}
+        results = [part for request in now if isinstance(request, ModelRequest) for part in request.parts]
+        answered = {part.tool_call_id for part in results if isinstance(part, ToolReturnPart)}
         calls = [part for part in waiting.parts if isinstance(part, ToolCallPart) and part.tool_call_id in answered]
         return [self._call(part) for part in calls]
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 from pydantic_ai import Agent, AgentRunResult, BinaryImage, DeferredToolRequests, ToolReturn
 from pydantic_ai.messages import (
     FilePart,
@@ -30,11 +31,13 @@ from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import Approve, answer_approvals
+from pydantic_deep.store import open_store
 from pydantic_deep.streaming import (
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
     FileEvent,
+    RunEvents,
     StartEvent,
     StatusEvent,
     StreamEvent,
@@ -49,6 +52,14 @@ from pydantic_deep.streaming import (
     stream_agent,
 )
 from pydantic_deep.testing import ScriptedModel, Step, call, deps_for_test
+from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent
+
+
+class Verdict(BaseModel):
+    """A structured answer."""
+
+    good: bool
+
 
 steps = st.lists(
     st.one_of(
@@ -144,6 +155,47 @@ def test_a_delegation_is_projected_with_its_thread() -> None:
     assert task.intent == 'Look'
     assert task.sub_agent_thread_id == result.sub_agent_thread_id
     assert task.sub_agent_thread_id
+
+
+def test_a_structured_answer_is_projected_as_it_was_told() -> None:
+    async def both() -> tuple[list[StreamEvent], list[StreamEvent]]:
+        agent = Agent(ScriptedModel(['So:', call('final_result', good=True)]), output_type=Verdict)
+        async with stream_agent(agent, 'Go') as stream:
+            live = [event async for event in stream]
+        return live, project_messages(stored(stream.result), status='complete', output=stream.result.output)
+
+    live, projected = anyio.run(both)
+    assert coalesced(live) == coalesced(projected)
+    assert live[-1] == EndEvent(status='complete', output='{"good":true}')
+
+
+@pytest.mark.anyio
+async def test_turns_in_a_store_are_projected_as_they_were_told() -> None:
+    """The second turn of a conversation, which pauses and goes on: usage counts from where each run began."""
+    model = ScriptedModel('Hi', [call('ls'), call('write_file', path='/a', content='x')], 'Written')
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(model, interrupt_on={'write_file': True}), store)
+        root = await (await agent.create()).advance('Hello')
+        waiting = await _check(root, root.advance_stream('Write it'))
+        await _check(waiting, waiting.resume_stream({'call-2': Approve()}))
+
+
+async def _check(base: AgentVersion[Any, Any], stream: TurnStream[Any, Any]) -> AgentVersion[Any, Any]:
+    """Let a turn run, compare what it tells with its projection, and return its version."""
+    translator = RunEvents(usage=lambda: stream.usage, usage_before=base.usage)
+    async with stream:
+        live = [told async for event in stream.events() for told in translator.translate(event)]
+    after = stream.version
+    projected = project_messages(
+        await after.messages(),
+        since=base.message_count,
+        status='complete' if after.state == 'complete' else 'awaiting_approval',
+        output=after.deferred_tool_requests or after.output,
+        version_id=after.id,
+    )
+    assert coalesced(projected) == coalesced([*live, *translator.end(version_id=after.id)])
+    assert [event.requests for event in live if isinstance(event, UsageEvent)] == [1]
+    return after
 
 
 @pytest.mark.anyio
