@@ -19,7 +19,7 @@ from pydantic_ai import (
     TextPartDelta,
 )
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.messages import ModelMessage, ModelRequest, repair_messages
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, repair_messages
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage
 
@@ -33,7 +33,7 @@ from pydantic_deep.versions._merged import identical
 from ._builder import PromptBuilder
 from ._composed import ComposedAgent
 from ._delta import Delta, DepsT, OutputT, joined, split_prompt
-from ._grounds import Ask, Ground, Plain, Stored
+from ._grounds import Ask, Ground, Plain, Settled, Stored
 from ._transcript import MessageList
 from ._turn import Turn
 from .errors import ConversationBusyError, NothingToAnswerError
@@ -297,7 +297,8 @@ class Conversation(Generic[DepsT, OutputT]):
         if self.pending:
             head = self.head
             raise ApprovalsPendingError(self.id if head is None else head.id, [each.id for each in self.pending])
-        ask = Ask(history=history, known=self._known, words=self.messages[len(history) :], prompt=prompt)
+        words = self.messages[len(history) :]
+        ask = Ask(history=_repaired(history, self._known), known=self._known, words=words, prompt=prompt)
         self._known = len(self.messages)
         return self._begin_turn(ask, is_text=is_text)
 
@@ -353,22 +354,25 @@ class Conversation(Generic[DepsT, OutputT]):
 
     async def _settle(self, ask: Ask, result: AgentRunResult[OutputT] | None) -> None:
         """Take in what has become of a turn, whoever is cancelled."""
-        history = await self._settled(ask, result)
-        if history is None:  # as if it had not been asked: it can be asked again
+        settled = await self._settled(ask, result)
+        if settled is None:  # as if it had not been asked: it can be asked again
             self.messages[: self._known] = [*ask.history, *ask.words]
             self._known = ask.known
             self._state = 'awaiting_approval' if self.pending else self._state
             return
-        common = identical(ask.history, history)
-        new = history[common:]
-        self.messages[common : self._known] = new if result is not None else repair_messages(new)
-        self._known = identical(self._sequence, history)
+        start = min(identical(self._sequence, settled.history), self._known)
+        new = settled.history[start:]
+        if result is None:  # calls that have no result will never have one
+            start = min(start, settled.common)
+            new = [*settled.history[start : settled.common], *repair_messages(settled.history[settled.common :])]
+        self.messages[start : self._known] = new
+        self._known = identical(self._sequence, settled.history)
         if result is not None:
             self._output = result.output
             waits = isinstance(result.output, DeferredToolRequests)
             self._state = 'awaiting_approval' if waits else 'complete'
 
-    async def _settled(self, ask: Ask, result: AgentRunResult[OutputT] | None) -> Sequence[ModelMessage] | None:
+    async def _settled(self, ask: Ask, result: AgentRunResult[OutputT] | None) -> Settled | None:
         with anyio.CancelScope(shield=True):
             try:
                 return await self._ground.settle(ask, result, self.messages[: self._known])
@@ -380,6 +384,15 @@ class Conversation(Generic[DepsT, OutputT]):
     @property
     def _sequence(self) -> Sequence[ModelMessage]:
         return cast('Sequence[ModelMessage]', self.messages)
+
+
+def _repaired(history: list[ModelMessage], known: int) -> list[ModelMessage]:
+    """Return a history in which every call has a result, after its first messages, which have them: a transcript may
+    have been taken when they ran.
+    """
+    after_calls = known > 0 and isinstance(history[known - 1], ModelResponse)
+    start = known - 1 if after_calls else known
+    return [*history[:start], *repair_messages(history[start:])] if known < len(history) else history
 
 
 class _Seen:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, Self, cast
+from typing import Generic, NamedTuple, Self, cast
 
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, DeferredToolRequests, UserError
 from pydantic_ai.agent import AgentRunEvents
@@ -52,6 +52,15 @@ class Ask:
     reason: str | None = None
 
 
+class Settled(NamedTuple):
+    """What became of a turn."""
+
+    history: Sequence[ModelMessage]
+    """All messages, those before the turn included."""
+    common: int
+    """How many of these were there before."""
+
+
 class Ground(ABC, Generic[DepsT, OutputT]):
     """Where the turns of one conversation run, and what is known of it there."""
 
@@ -81,8 +90,8 @@ class Ground(ABC, Generic[DepsT, OutputT]):
     @abstractmethod
     async def settle(
         self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
-    ) -> Sequence[ModelMessage] | None:
-        """Return the history after a turn that has ended; `None` if nothing has come of it, so that it can run again.
+    ) -> Settled | None:
+        """Return what became of a turn that has ended; `None` if nothing has come of it, so that it can run again.
 
         Args:
             ask: What it was to do.
@@ -149,11 +158,12 @@ class Plain(Ground[DepsT, OutputT]):
 
     async def settle(
         self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
-    ) -> Sequence[ModelMessage] | None:
+    ) -> Settled | None:
         events, self._events = self._events, None
         if result is not None:
             self._requests = result.output if isinstance(result.output, DeferredToolRequests) else None
-            return result.all_messages()
+            done = result.all_messages()
+            return Settled(done, identical(ask.history, done))
         if events is None:
             return None
         try:
@@ -165,7 +175,7 @@ class Plain(Ground[DepsT, OutputT]):
         if ask.prompt is not None and not _is_answered(done[common:]):
             return None
         self._requests = None
-        return done
+        return Settled(done, common)
 
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         return list(messages)
@@ -264,19 +274,19 @@ class Stored(Ground[DepsT, OutputT]):
 
     async def settle(
         self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
-    ) -> Sequence[ModelMessage] | None:
+    ) -> Settled | None:
         stream, self._stream = self._stream, None
         if stream is None or stream.version_id is None:
             return None
         if stream.conflict is not None:
             raise stream.conflict
         tip = await self._bench.load(stream.version_id, self._backend)
-        history = await self._bench.history(tip.record)
-        common = identical(ask.history, history[0])
-        if result is None and ask.prompt is not None and not _is_answered(history[0][common:]):
+        history, _ = await self._bench.history(tip.record)
+        common = _told_before(ask.history, history)
+        if result is None and ask.prompt is not None and not _is_answered(history[common:]):
             return None
         self.head = tip
-        return history[0]
+        return Settled(history, common)
 
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         summary = find_summary(messages)
@@ -296,6 +306,13 @@ class Stored(Ground[DepsT, OutputT]):
 def _at_end(live: Sequence[ModelMessage], seen: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
     """Return the messages of a run that was stopped: results of calls may have been seen and not be in its list yet."""
     return seen if len(live) == len(seen) - 1 and identical(live, seen) == len(live) else live
+
+
+def _told_before(before: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> int:
+    """Return with how much of an earlier history one from a store begins: all of it, or nothing if it was told anew."""
+    count = len(before)
+    is_same = count <= len(history) and before[:1] == history[: min(count, 1)] and before[-1:] == history[:count][-1:]
+    return count if is_same else 0
 
 
 def _is_answered(messages: Sequence[ModelMessage]) -> bool:

@@ -1,11 +1,14 @@
-"""What the tests of conversations share: messages with every kind of part."""
+"""What the tests of conversations share: messages with every kind of part, and conversations on both grounds."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
+from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import (
     AudioUrl,
     BinaryContent,
@@ -46,6 +49,9 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep.fluent import PromptBuilder, prompt
+from pydantic_deep.store import Store, open_store
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 PIXEL = b'\x89PNG\r\n\x1a\n\x00\xff'
@@ -171,3 +177,53 @@ def every_kind() -> list[ModelMessage]:
         ),
         ModelResponse([TextPart('')], finish_reason='content_filter', timestamp=WHEN),
     ]
+
+
+class Begin(Protocol):
+    """Makes a builder of conversations with an agent, in memory or on a store."""
+
+    def __call__(self, agent: AbstractAgent[Any, Any], **options: Any) -> PromptBuilder[Any, Any]: ...
+
+
+@pytest.fixture
+async def store() -> AsyncGenerator[Store]:
+    async with open_store('memory:') as store:
+        yield store
+
+
+@pytest.fixture(params=['plain', 'stored'])
+def begin(request: pytest.FixtureRequest, store: Store) -> Begin:
+    """Whatever a conversation stands on, it behaves the same."""
+
+    def make(agent: AbstractAgent[Any, Any], **options: Any) -> PromptBuilder[Any, Any]:
+        return prompt(agent, store=store if request.param == 'stored' else None, **options)
+
+    return make
+
+
+class Told(Protocol):
+    """Says what messages say, in short."""
+
+    def __call__(self, messages: Iterable[ModelMessage]) -> list[str]: ...
+
+
+@pytest.fixture
+def told() -> Told:
+    """Each message in a line: `user: hi`, `call a`, `a: A`, `text`; results that are no success with their outcome."""
+
+    def part(each: object) -> str:
+        match each:
+            case UserPromptPart(content=content):
+                return f'user: {content}'
+            case ToolCallPart(tool_name=name):
+                return f'call {name}'
+            case ToolReturnPart(tool_name=name, outcome='success', content=content):
+                return f'{name}: {content}'
+            case ToolReturnPart(tool_name=name, outcome=outcome):
+                return f'{name}: {outcome}'
+            case TextPart(content=content):
+                return content
+            case _:
+                return type(each).__name__
+
+    return lambda messages: [' + '.join(map(part, message.parts)) for message in messages]
