@@ -286,9 +286,11 @@ class RunHub:
         async with anyio.create_task_group() as group:  # renderings may end after the run
             feeds = [_Feed.begin(group, name, run, render) for name, render in renderings.items()]
             try:
+                group.start_soon(_note_begun, run, stream)
                 with session_scope(run.session_id):
                     await self._tell(run, version, stream, feeds)
             finally:
+                stream.begun.set()
                 del self._running[run.id]
                 run.end()
                 self._ended.put(run.id, run, (run.log, *run.renderings.values()))
@@ -390,6 +392,11 @@ class _Feed:
             yield event
         if self._failure is not None:
             raise self._failure
+
+
+async def _note_begun(run: ServerRun, stream: TurnStream[Any, Any]) -> None:
+    await stream.begun.wait()
+    run.begin()
 
 
 def _used(usage: RunUsage | None, before: RunUsage) -> RunUsage:

@@ -203,6 +203,7 @@ async def answer_with(
 ) -> Response:
     """Return what a client wants to know of a run that has begun: its events, its result, or that it has begun."""
     headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}
+    await run.wait_begun()
     if STREAM in request.headers.get('accept', ''):
         response = tail_log(run.log, run.id, None, shown, keepalive_seconds=state.settings.keepalive_seconds)
         response.headers.update(headers)

@@ -55,6 +55,7 @@ class ServerRun:
     """Why it failed."""
     usage: RunUsage = field(default_factory=RunUsage)
     """What it has used by itself."""
+    _begun: anyio.Event = field(default_factory=anyio.Event)
     _token: CancellationToken = field(default_factory=CancellationToken)
     _ended: anyio.Event = field(default_factory=anyio.Event)
     _notices: EventEncoder = field(default_factory=EventEncoder)
@@ -68,6 +69,10 @@ class ServerRun:
         """Stop it; what it has done is kept. Cancelling what has ended does nothing."""
         self._token.cancel()
 
+    async def wait_begun(self) -> None:
+        """Wait until the store knows of it, or it has ended without: what is told of it then is true after a crash."""
+        await self._begun.wait()
+
     async def wait(self) -> None:
         """Wait until it has ended."""
         await self._ended.wait()
@@ -76,6 +81,10 @@ class ServerRun:
     def outcome(self) -> RunStatus | None:
         """What became of it; `None` while it works."""
         return None if self.state == 'running' else self.state
+
+    def begin(self) -> None:
+        """Take note that the store knows of it."""
+        self._begun.set()
 
     def tell(self, event: StreamEvent) -> None:
         """Append an event to the log, and before a batch of calls a notice of it."""
@@ -95,4 +104,5 @@ class ServerRun:
         """Let nothing more come, and wake whoever waits. Renderings close their logs themselves."""
         self.ended_at = datetime.now(UTC)
         self.log.close()
+        self._begun.set()
         self._ended.set()

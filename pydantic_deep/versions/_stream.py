@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
 from typing import Any, Generic, Self
 
+import anyio
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.usage import RunUsage
 
@@ -33,6 +34,8 @@ class TurnStream(Generic[DepsT, OutputT]):
         self._run = run
         self._version_of = version_of
         self._turn: OpenTurn | None = None
+        self.begun = anyio.Event()
+        """Set when the store knows of the run: from then on it can be recovered."""
         self._version: AgentVersion[DepsT, OutputT] | None = None
         self._events: AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]] | None = None
         self._texts: AsyncGenerator[str] | None = None
@@ -106,6 +109,7 @@ class TurnStream(Generic[DepsT, OutputT]):
     async def _tell(self) -> AsyncGenerator[AgentStreamEvent | AgentRunResultEvent[OutputT]]:
         async with self._start() as turn:
             self._turn = turn
+            self.begun.set()
             async with self._run(turn) as events:
                 async for event in events:
                     yield event
