@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.audit import Status as AuditStatus
-from pydantic_deep.repository import Range, Scalar
+from pydantic_deep.repository import In, Range, Scalar
 from pydantic_deep.skills import Skills
 from pydantic_deep.store import QueryError
 
@@ -71,6 +71,12 @@ class AgentInfo(BaseModel):
 class AgentList(BaseModel):
     """The agents that the key may use."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            'examples': [{'items': [{'name': 'analyst', 'description': None, 'model': 'openai:gpt-5.2'}]}]
+        }
+    )
+
     items: list[AgentInfo]
     """By name."""
 
@@ -95,12 +101,36 @@ class SkillInfo(BaseModel):
 class SkillList(BaseModel):
     """The skills of an agent that are the same for all its conversations."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            'examples': [{'items': [{'name': 'reading', 'description': 'Use this skill …', 'scope': 'bundled'}]}]
+        }
+    )
+
     items: list[SkillInfo]
     """Those that count first at the top."""
 
 
+_RECORD: dict[str, JsonValue] = {
+    'id': '0193a5f0-7c3e-7d2a-9c11-1f2e3d4c5b6a',
+    'run_id': '0193a5f0-7c3e-7d2a-9c11-000000000001',
+    'conversation_id': '0193a5f0-7c3e-7d2a-9c11-000000000002',
+    'agent_name': 'analyst',
+    'owner': 'ada',
+    'question': 'What did we sell?',
+    'status': 'success',
+    'output': 'Tea, mostly.',
+    'usage': {'requests': 1, 'input_tokens': 412, 'output_tokens': 5},
+    'started_at': '2026-01-01T09:00:00Z',
+    'ended_at': '2026-01-01T09:00:02Z',
+}
+"""A record, for the OpenAPI document."""
+
+
 class AuditPage(BaseModel):
     """Some of the records that were asked for."""
+
+    model_config = ConfigDict(json_schema_extra={'examples': [{'items': [_RECORD], 'cursor': None}]})
 
     items: list[AuditRecord]
     """The newest first, without their messages."""
@@ -231,24 +261,30 @@ async def list_audit(
     limit: Annotated[int, Query(ge=1, le=200, description='At most how many.')] = 50,
     cursor: Annotated[str | None, Query(description='That of the page before.', max_length=4096)] = None,
 ) -> AuditPage:
-    """Needs the scope `audit`, for the runs of the key's owner, or `admin`, for all."""
+    """Needs the scope `audit`, for runs of the key's owner by agents that the key may use, or `admin`, for all."""
     asked: dict[str, str | None] = {'status': status, 'agent_name': agent, 'conversation_id': conversation}
-    where: dict[str, Scalar | Range] = {name: value for name, value in asked.items() if value is not None}
+    where: dict[str, Scalar | In | Range] = {name: value for name, value in asked.items() if value is not None}
     if since is not None:
         where['started_at'] = Range(ge=since)
     if not caller.has('admin'):
         where['owner'] = caller.owner
+        if caller.agents is not None:
+            where['agent_name'] = In([each for each in caller.agents if agent in (None, each)])
     page = await state.audit.list(where, order_by='-started_at', limit=limit, cursor=cursor)
     return AuditPage(items=page.items, cursor=page.cursor)
 
 
 @router.get(
-    '/api/audit/{record}', tags=['audit'], summary='What became of one run', responses=describe_errors('not_found')
+    '/api/audit/{record}',
+    tags=['audit'],
+    summary='What became of one run',
+    responses={200: {'content': {'application/json': {'example': _RECORD}}}, **describe_errors('not_found')},
 )
 async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
     """Needs the scope `audit`, for a run of the key's owner, or `admin`."""
     found = await state.audit.get(record)
-    if found.owner != caller.owner and not caller.has('admin'):
+    is_own = found.owner == caller.owner and caller.may_use(found.agent_name)
+    if not is_own and not caller.has('admin'):
         raise not_found()
     return found
 

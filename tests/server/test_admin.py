@@ -157,6 +157,16 @@ async def test_records_of_the_owner_are_listed_newest_first(
     assert all('messages' not in item for item in items)
 
 
+@pytest.mark.parametrize(('asked', 'ids'), [({}, [3]), ({'agent': 'writer'}, [3]), ({'agent': 'analyst'}, [])])
+async def test_a_key_for_some_agents_sees_the_records_of_these(
+    audited: Served, make_client: MakeClient, asked: dict[str, str], ids: list[int]
+) -> None:
+    client = await make_client('audit', agents=['writer'])
+    items = (await client.get('/api/audit', params=asked)).json()['items']
+    assert [int(item['id']) for item in items] == ids
+    assert (await client.get('/api/audit/00000001')).json() == NOT_FOUND
+
+
 async def test_pages_of_records_follow_each_other(audited: Served, make_client: MakeClient) -> None:
     client = await make_client('audit')
     first = (await client.get('/api/audit', params={'limit': 3})).json()
