@@ -167,6 +167,7 @@ class Conversation(Generic[DepsT, OutputT]):
         if self._is_waited_for:
             raise ConversationBusyError(self.id)
         self._ground.agent.config = self._ground.agent.config.plus(delta.config)
+        self._known = min(self._known, len(self.messages))
         for message in delta.messages:
             whole = joined(self.messages[-1], message) if len(self.messages) > self._known else None
             if whole is None:
@@ -291,6 +292,7 @@ class Conversation(Generic[DepsT, OutputT]):
         """Return the turn that answers what the user says at the end of the messages; `None` if that is nothing."""
         await self._stop_turn()
         await self.load()
+        self._known = min(self._known, len(self.messages))
         history, prompt = split_prompt(self.messages)
         if prompt is None:
             return None
@@ -390,9 +392,10 @@ def _repaired(history: list[ModelMessage], known: int) -> list[ModelMessage]:
     """Return a history in which every call has a result, after its first messages, which have them: a transcript may
     have been taken when they ran.
     """
-    after_calls = known > 0 and isinstance(history[known - 1], ModelResponse)
-    start = known - 1 if after_calls else known
-    return [*history[:start], *repair_messages(history[start:])] if known < len(history) else history
+    if known >= len(history):
+        return history
+    start = known - 1 if known and isinstance(history[known - 1], ModelResponse) else known
+    return [*history[:start], *repair_messages(history[start:])]
 
 
 class _Seen:
