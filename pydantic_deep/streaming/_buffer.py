@@ -94,7 +94,7 @@ class AssetSpill:
 
 
 class WindowedBuffer:
-    """Text that grows at its end: the last of it is in memory, what is before in a `Spill` (004-30).
+    """Text that grows at its end: the last of it is in memory, what is before in a `Spill`.
 
     `aclose` lets go of the spill early; a file is gone with this object otherwise.
     """

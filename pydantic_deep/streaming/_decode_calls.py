@@ -33,7 +33,7 @@ class _Call:
 
 
 class CallPieces:
-    """Puts the calls of one answer together. Each is told whole once, after all that have a lower index (004-31)."""
+    """Puts the calls of one answer together. Each is told whole once, after all that have a lower index."""
 
     def __init__(self, max_chars: int = MAX_CALL_CHARS) -> None:
         self._free_chars = max_chars

@@ -111,7 +111,7 @@ class HybridResponse:
             source: The response of an HTTP client, not read yet, or only the chunks of its body.
             decoder: A new one, of the provider that answers.
             status: The HTTP status, where `source` does not know it.
-            window_bytes: How much of the text is in memory (004-30).
+            window_bytes: How much of the text is in memory.
             spill: Where the rest of it goes; a file without a name unless told otherwise.
             max_frame_bytes: How large a frame may be.
         """
@@ -138,7 +138,7 @@ class HybridResponse:
         return [*self._tool_calls]
 
     async def content(self) -> str:
-        """Return the text that has come, all of it, whether it is in memory or spilled (C27)."""
+        """Return the text that has come, all of it, whether it is in memory or spilled."""
         return await self._text.read()
 
     async def __aiter__(self) -> AsyncGenerator[StreamEvent]:
@@ -149,16 +149,16 @@ class HybridResponse:
                     yield event
 
     async def iter_lines(self, *, function_calls: bool = False) -> AsyncGenerator[str]:
-        """Yield the frames of the provider as text, ready to be sent, without what they say of tool calls (004-14).
+        """Yield the frames of the provider as text, ready to be sent, without what they say of tool calls.
 
         A frame that says nothing of tool calls is passed on as it came; comments are not. With a decoder that cannot
         part calls from the rest (`SupportsCallRemoval`), a frame that tells both is passed on as it came too.
         An error is `event: error`, with the fields of `ErrorEvent` and an `error` by which the SDKs of OpenAI and
-        Anthropic know it; it takes the place of a frame that told nothing else, and nothing comes after it (004-32).
+        Anthropic know it; it takes the place of a frame that told nothing else, and nothing comes after it.
 
         Args:
             function_calls: Whether each call is told when it is whole, before the frame that completes it, as
-                `event: function_call` with `id`, `name` and `arguments` (004-15).
+                `event: function_call` with `id`, `name` and `arguments`.
         """
         async with aclosing(self._steps()) as steps:
             async for frame, events in steps:

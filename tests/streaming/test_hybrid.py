@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -146,7 +147,7 @@ async def test_a_response_of_an_http_client_is_wrapped() -> None:
     'name', sorted(path.stem for path in STREAMS.glob('*_*.sse') if 'error' not in path.stem and 'tr' not in path.stem)
 )
 async def test_lines_have_the_text_of_the_stream_and_no_calls(name: str) -> None:
-    """004-14: calls are held back and collected, and no text is lost with them."""
+    """004-14, 004-27: of every provider; calls are held back and collected, and no text is lost with them."""
     decoder = DECODERS[name.split('_')[0]]
     whole = wrap(name)
     await events_of(whole)
@@ -156,6 +157,16 @@ async def test_lines_have_the_text_of_the_stream_and_no_calls(name: str) -> None
     assert await passed.content() == await whole.content()
     assert [event for event in told if isinstance(event, ToolCallDeltaEvent | ToolCallEvent)] == []
     assert passed.usage == whole.usage
+
+
+@pytest.mark.parametrize('name', sorted(path.stem for path in STREAMS.glob('*.sse')))
+async def test_it_does_not_matter_where_chunks_are_cut(name: str) -> None:
+    """004-13: a byte at a time, within characters and line ends, gives the same events and lines."""
+    chunks = [bytes([byte]) for byte in stream(name)]
+    decoder = DECODERS[name.split('_')[0]]
+
+    assert await events_of(HybridResponse(chunks_of(*chunks), decoder())) == await events_of(wrap(name))
+    assert await lines_of(HybridResponse(chunks_of(*chunks), decoder())) == await lines_of(wrap(name))
 
 
 @pytest.mark.parametrize('name', ['openai_usage_null', 'anthropic_text', 'anthropic_server_tools', 'google_text'])
@@ -442,6 +453,28 @@ async def test_a_long_answer_is_kept_whole_in_little_memory() -> None:
     await events_of(response)
 
     assert await response.content() == ''.join(piece['content'] for piece in pieces)
+
+
+async def test_memory_is_bounded_however_long_an_answer_is() -> None:
+    """004-30: four megabytes of text in frames of a kilobyte, and never half a megabyte in memory."""
+
+    async def chunks() -> AsyncGenerator[bytes]:
+        (chunk,) = openai({'content': 'x' * 1000}, end=False)
+        for _ in range(4000):
+            yield chunk
+        yield b'data: [DONE]\n\n'
+
+    response = HybridResponse(chunks(), OpenaiDecoder(), window_bytes=64 * 1024)
+    tracemalloc.start()
+    count = 0
+    async for _ in response.iter_lines():
+        count += 1
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert count == 4001
+    assert peak_bytes < 500_000
+    assert len(await response.content()) == 4_000_000
 
 
 async def test_a_spill_that_fails_is_an_error() -> None:
