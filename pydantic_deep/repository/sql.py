@@ -70,7 +70,8 @@ class SqlRepository(Generic[T]):
             model: What the rows are.
             key: The field that is the key: text, or a UUID.
             fields: Fields that can be filtered and ordered by, beside the key.
-            name: Tells apart what is of one place; made of the name of the model if left out.
+            name: Tells apart what is of one place; made of the name of the model if left out, so two models of one
+                name need one.
 
         Raises:
             TypeError: The store is in no database of SQL.
