@@ -10,6 +10,7 @@ from typing import cast
 from pydantic_ai.exceptions import (
     AgentRunError,
     ContentFilterError,
+    FallbackExceptionGroup,
     IncompleteToolCall,
     ModelAPIError,
     ModelHTTPError,
@@ -39,12 +40,14 @@ _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbeare
 _BUSY = frozenset((429, 503, 529))
 """What a provider that is asked too much answers with; 529 is Anthropic's."""
 
-FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError)
+FORESEEN = (AgentRunError, FallbackExceptionGroup, UserError, DeepAgentError, BackendUnavailableError)
 """Errors whose words are meant to be read. What any other says may be of the application's inside."""
 
 
 def describe_failure(error: BaseException) -> ErrorEvent:
-    """Return what is told of an error that ended a run."""
+    """Return what is told of an error that ended a run; of several models that failed, the error of the last."""
+    if isinstance(error, FallbackExceptionGroup):
+        return describe_failure(error.exceptions[-1])
     kind, status = _kind_of(error)
     return ErrorEvent(kind=kind, message=_message_of(error), status=status)
 

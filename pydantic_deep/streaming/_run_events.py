@@ -57,6 +57,9 @@ UsageOf: TypeAlias = Callable[[], RunUsage | None]
 class RunEvents:
     """Translates the events of one run. It has state: one for each run.
 
+    Files are told by the calls of `write_file` and `edit_file` that succeed: what a command changes is not known here,
+    and what a subagent with files of its own (`isolation='fork'`) writes is told before it is merged.
+
     `start()` first, `translate(event)` for each event, then `end()`, or `fail(error)` if the run raised one.
     """
 
@@ -106,7 +109,7 @@ class RunEvents:
         news = self._usage_news()
         if isinstance(event, SubagentEvent):
             within = f'{escaped_id(event.tool_call_id or "")}/'
-            speaker = self._speaker(event.conversation_id, within=within, path=event.path)
+            speaker = self._speaker(within + event.conversation_id, within=within, path=event.path)
             return [*news, *self._told_by(speaker, event.event)]
         return [*news, *self._told_by(self._speaker(''), event)]
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 from pydantic_ai.exceptions import (
     ContentFilterError,
+    FallbackExceptionGroup,
     IncompleteToolCall,
     ModelAPIError,
     ModelHTTPError,
@@ -45,6 +46,7 @@ from pydantic_deep.streaming import EndEvent, RunEvents, describe_failure
         (ModelRateLimitError('m', 'x'), 'provider_error', 503),
         (ModelHTTPError(401, 'm'), 'provider_error', 502),
         (ModelTimeoutError('m', 'x'), 'provider_error', 504),
+        (FallbackExceptionGroup('x', [ValueError('y'), ModelAPIError('m', 'x')]), 'provider_error', 502),
         (ContentFilterError('x'), 'content_filter', 422),
         (UnexpectedModelBehavior('x'), 'unexpected_answer', 502),
         (UserError('x'), 'run_failed', 500),
