@@ -16,7 +16,6 @@ from typing import Annotated, Final, Literal, NewType, TypeAlias, Union, cast, g
 from uuid import UUID
 
 import pydantic
-from typing_extensions import TypeAliasType
 
 Cell: TypeAlias = str | int | float
 """What an engine keeps of a value that is not null. Cells of one column have one type."""
@@ -173,8 +172,8 @@ _Found: TypeAlias = Kind | Literal['null', 'other']
 
 def _kinds_in(annotation: object) -> set[_Found]:
     origin = get_origin(annotation)
-    if isinstance(annotation, TypeAliasType):
-        return _kinds_in(annotation.__value__)
+    if (aliased := cast('object', getattr(annotation, '__value__', None))) is not None:
+        return _kinds_in(aliased)  # of a `TypeAliasType`: there are two classes of that name before Python 3.14
     if isinstance(annotation, NewType):
         return _kinds_in(cast('object', annotation.__supertype__))
     if origin is Annotated:

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
-from pydantic_deep.store import StoreClosedError, StoreFormatError, StoreUnavailableError
+from pydantic_deep.store import Store, StoreClosedError, StoreFormatError, StoreUnavailableError
 from pydantic_deep.store._engine import Engine, Operation
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._schema import SupportsTables
@@ -53,7 +53,7 @@ class SqlRepository(Generic[T]):
 
     @staticmethod
     async def open(
-        place: Engine | SupportsEngine,
+        place: Store | SupportsEngine | Engine,
         model: type[M],
         *,
         key: str = 'id',
