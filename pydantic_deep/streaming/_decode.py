@@ -57,9 +57,8 @@ class JsonDecoder(ABC):
                 self._take(frame, events)
             except CallsTooLargeError:
                 self._is_over = True
-                events.append(
-                    ErrorEvent(kind='too_large', message='The tool calls of the answer are too large to keep.')
-                )
+                message = 'The tool calls of the answer are too large to keep. Decode with more `max_call_chars`.'
+                events.append(ErrorEvent(kind='too_large', message=message, status=502))
         return events
 
     def finish(self) -> Sequence[StreamEvent]:
@@ -71,7 +70,8 @@ class JsonDecoder(ABC):
             return ()
         self._is_over = True
         if self._reason is None:
-            return (ErrorEvent(kind='truncated', message='The stream ended before the answer did. Ask again.'),)
+            message = 'The stream ended before the answer did. Ask again.'
+            return (ErrorEvent(kind='truncated', message=message, status=502),)
         return tuple(self._end())
 
     def _take(self, frame: Frame, events: list[StreamEvent]) -> None:
@@ -90,7 +90,7 @@ class JsonDecoder(ABC):
             is_error = is_error or body.get('type') == 'error' or bool(body.get('error'))
         elif not is_error:
             message = f'A frame is no JSON object, so the answer is cut here: {frame.data[:200]!r}. Ask again.'
-            yield ErrorEvent(kind='malformed', message=message)
+            yield ErrorEvent(kind='malformed', message=message, status=502)
         if is_error:
             yield self._error(frame.data if body is None else body)
 

@@ -27,7 +27,7 @@ from pydantic_deep.streaming import (
 
 START = StartEvent(id='msg_014p7gG3wDgGV9EUtLvnow3U', model='claude-opus-5-5')
 TEXTS = [TextEvent(text=text) for text in ('Grüße', ' aus', ' 北京', ' 🎉', '!')]
-TRUNCATED = ErrorEvent(kind='truncated', message='The stream ended before the answer did. Ask again.')
+TRUNCATED = ErrorEvent(kind='truncated', message='The stream ended before the answer did. Ask again.', status=502)
 
 
 def usage(output_tokens: int) -> UsageEvent:

@@ -121,7 +121,9 @@ def test_a_stream_that_ends_early_is_truncated() -> None:
     events = decode(frames_of('truncated'))
 
     assert [event for event in events if isinstance(event, TextEvent)] == TEXTS[:3]
-    assert events[-1] == ErrorEvent(kind='truncated', message='The stream ended before the answer did. Ask again.')
+    assert events[-1] == ErrorEvent(
+        kind='truncated', message='The stream ended before the answer did. Ask again.', status=502
+    )
 
 
 @pytest.mark.parametrize(

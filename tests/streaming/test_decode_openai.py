@@ -27,7 +27,7 @@ from pydantic_deep.streaming import (
 
 START = StartEvent(id='chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG', model='gpt-4o-2024-08-06')
 TEXTS = [TextEvent(text=text) for text in ('Grüße', ' aus', ' 北京', ' 🎉', '!')]
-TRUNCATED = ErrorEvent(kind='truncated', message='The stream ended before the answer did. Ask again.')
+TRUNCATED = ErrorEvent(kind='truncated', message='The stream ended before the answer did. Ask again.', status=502)
 
 ERRORS: list[tuple[JsonValue, str, int | None]] = [
     ({'error': 'Out of memory'}, 'The provider failed: Out of memory', None),

@@ -1,0 +1,63 @@
+"""A provider's stream can be passed on in the format of another: decoders and encoders agree on what events mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep.streaming import (
+    AnthropicDecoder,
+    AnthropicEncoder,
+    Decoder,
+    Encoder,
+    EndEvent,
+    ErrorEvent,
+    Frame,
+    FrameReader,
+    GoogleDecoder,
+    GoogleEncoder,
+    OpenaiDecoder,
+    OpenaiEncoder,
+    StreamEvent,
+    TextEvent,
+    ToolCallEvent,
+    render_frame,
+)
+
+STREAMS = Path(__file__).parent / 'streams'
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    'openai': OpenaiDecoder,
+    'anthropic': AnthropicDecoder,
+    'google': GoogleDecoder,
+}
+ENCODERS: dict[str, Callable[[], Encoder]] = {
+    'openai': lambda: OpenaiEncoder(model='m', tool_calls=True),
+    'anthropic': lambda: AnthropicEncoder(model='m', tool_calls=True),
+    'google': lambda: GoogleEncoder(model='m', tool_calls=True),
+}
+
+
+def decode(frames: list[Frame], decoder: Decoder) -> list[StreamEvent]:
+    return [*(event for frame in frames for event in decoder.decode(frame)), *decoder.finish()]
+
+
+def said(events: list[StreamEvent]) -> tuple[str, list[tuple[str, str]], list[str], bool]:
+    """Text, calls, reason of the end, and whether it failed."""
+    text = ''.join(event.text for event in events if isinstance(event, TextEvent))
+    calls = [(event.name, event.args.replace(' ', '')) for event in events if isinstance(event, ToolCallEvent)]
+    reasons = [event.finish_reason for event in events if isinstance(event, EndEvent)]
+    return text, calls, reasons, isinstance(events[-1], ErrorEvent)
+
+
+@pytest.mark.parametrize('spoken', ENCODERS)
+@pytest.mark.parametrize('name', sorted(path.stem for path in STREAMS.glob('*.sse')))
+def test_a_stream_says_the_same_in_another_format(name: str, spoken: str) -> None:
+    """004-27, 004-32: text, calls, why it ended, and that it failed, for every pair of providers."""
+    events = decode(FrameReader().feed((STREAMS / f'{name}.sse').read_bytes()), DECODERS[name.split('_')[0]]())
+    encoder = ENCODERS[spoken]()
+    frames = [*(frame for event in events for frame in encoder.encode(event)), *encoder.finish()]
+    read = FrameReader().feed(''.join(map(render_frame, frames)).encode())
+
+    assert said(decode(read, DECODERS[spoken]())) == said(events)
