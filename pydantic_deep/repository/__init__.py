@@ -1,5 +1,6 @@
 """Repositories: rows of any pydantic model that change, in whichever engine."""
 
+from ._copy import copy_rows
 from ._protocol import Repository, SupportsTransactions
 from ._types import Change, Create, Delete, In, Page, Prefix, Range, Scalar, Upsert, Where
 from .errors import (
@@ -47,5 +48,6 @@ __all__ = (
     'UnreadableRowError',
     'Upsert',
     'Where',
+    'copy_rows',
     'open_repository',
 )

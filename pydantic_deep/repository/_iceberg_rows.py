@@ -1,0 +1,144 @@
+"""Rows as Arrow, which Iceberg reads and writes.
+
+pyarrow has no types, so that here, and only here, types that are not known are let pass.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportAttributeAccessIssue=false
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, Literal, TypeAlias, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg import exceptions
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table, Transaction
+from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType, NestedField, StringType, TimestamptzType
+from sqlalchemy.exc import SQLAlchemyError
+
+from ._iceberg_filters import kept_cell
+from ._kinds import Cell, Column, Kind
+from ._model import EncodedRow
+from ._question import Position, Question
+
+BODY: Final = '_row'
+"""The column with all of a row, as JSON; no field of a model begins with an underscore."""
+
+_HAS_VALUE: Final = '_has_value'
+"""A column of no table, by which null is ordered before or after all values."""
+
+_TYPES: Final[dict[Kind, IcebergType]] = {
+    Kind.TEXT: StringType(),
+    Kind.UUID: StringType(),
+    Kind.INTEGER: LongType(),
+    Kind.REAL: DoubleType(),
+    Kind.BOOLEAN: BooleanType(),
+    Kind.MOMENT: TimestamptzType(),
+}
+
+FAILURES: Final[tuple[type[Exception], ...]] = (
+    OSError,
+    SQLAlchemyError,
+    exceptions.RESTError,
+    exceptions.NoSuchTableError,
+    exceptions.NoSuchNamespaceError,
+    exceptions.NotInstalledError,
+)
+"""What is raised where a catalogue or a file is not there."""
+
+DAMAGES: Final[tuple[type[Exception], ...]] = (
+    ValueError,
+    EOFError,
+    SystemError,  # by the compiled reader of Avro, of lengths that are none
+    pa.ArrowException,
+    exceptions.ValidationError,
+)
+"""What is raised where a file is something else."""
+
+_PROPERTIES: Final = {
+    'commit.retry.num-retries': '0',  # it would add rows again to what has changed; we look at that first
+    'commit.manifest-merge.enabled': 'true',  # or each commit reads a file more than the one before it
+    'write.metadata.delete-after-commit.enabled': 'true',  # or each leaves a list of all before it, for ever
+}
+"""What a table has to have."""
+
+_Direction: TypeAlias = Literal['ascending', 'descending']
+
+
+def schema_of(key: Column, columns: Iterable[Column]) -> Schema:
+    """Return the schema of a table: the key, the row, and each field that can be asked by."""
+    fields = [
+        NestedField(1, key.name, StringType(), required=True),
+        NestedField(2, BODY, StringType(), required=True),
+        *(NestedField(number, each.name, _TYPES[each.kind], required=False) for number, each in enumerate(columns, 3)),
+    ]
+    return Schema(*fields, identifier_field_ids=[1])
+
+
+def open_table(catalog: Catalog, name: tuple[str, str], schema: Schema) -> Table:
+    """Return a table, which is made if it is not there."""
+    catalog.create_namespace_if_not_exists(name[0])
+    return catalog.create_table_if_not_exists(name, schema, properties=_PROPERTIES)
+
+
+def append_rows(transaction: Transaction, key: Column, columns: Collection[Column], rows: list[EncodedRow]) -> None:
+    """Add rows to a table, as it is in the transaction."""
+    values: dict[str, list[Cell | None]] = {key.name: [row.key for row in rows], BODY: [row.body for row in rows]}
+    for each in columns:
+        cells = (row.cells[each.name] for row in rows)
+        values[each.name] = [None if cell is None else kept_cell(each.kind, cell) for cell in cells]
+    schema = transaction.table_metadata.schema().as_arrow()
+    transaction.append(pa.Table.from_pydict(values, schema=schema))
+
+
+def read_bodies(table: Table, key: Column, where: BooleanExpression) -> Iterator[tuple[str, str]]:
+    """Yield key and body of rows."""
+    for batch in table.scan(where, selected_fields=(key.name, BODY)).to_arrow_batch_reader():
+        yield from zip(batch.column(key.name).to_pylist(), batch.column(BODY).to_pylist(), strict=True)
+
+
+def read_keys(table: Table, key: Column, where: BooleanExpression) -> set[str]:
+    """Return the keys of rows."""
+    rows = table.scan(where, selected_fields=(key.name,)).to_arrow()
+    return set(cast('list[str]', rows.column(key.name).to_pylist()))
+
+
+def read_page(
+    table: Table, key: Column, where: BooleanExpression, question: Question
+) -> list[tuple[Position, str]]:  # fmt: skip
+    """Return position and body of the rows of a page, and of one more if there is one.
+
+    Batches of what the filter lets pass are read one by one, and of all only a page is kept.
+    """
+    order = key if question.order is None else question.order
+    columns = dict.fromkeys((key.name, order.name, BODY))
+    page = None
+    for batch in table.scan(where, selected_fields=tuple(columns)).to_arrow_batch_reader():
+        rows = pa.Table.from_batches([batch]).select(list(columns))
+        rows = rows if page is None else pa.concat_tables([page, rows])
+        page = _ordered(rows, key, order, is_descending=question.is_descending).slice(0, question.limit + 1)
+    if page is None:
+        return []
+    bodies = cast('list[str]', page.column(BODY).to_pylist())
+    keys = cast('list[str]', page.column(key.name).to_pylist())
+    cells = [None] * len(keys) if question.order is None else _cells(page.column(order.name), order.kind)
+    return [(Position(cell, last), body) for cell, last, body in zip(cells, keys, bodies, strict=True)]
+
+
+def _ordered(rows: pa.Table, key: Column, order: Column, *, is_descending: bool) -> pa.Table:
+    direction: _Direction = 'descending' if is_descending else 'ascending'
+    if order is key:
+        return rows.sort_by([(key.name, direction)])
+    marked = rows.append_column(_HAS_VALUE, pc.is_valid(rows.column(order.name)))
+    by = [(_HAS_VALUE, direction), (order.name, direction), (key.name, 'ascending')]
+    return marked.sort_by(by).select(rows.column_names)
+
+
+def _cells(values: pa.ChunkedArray, kind: Kind) -> list[Cell | None]:
+    is_integer = kind in (Kind.BOOLEAN, Kind.MOMENT)
+    return cast('list[Cell | None]', (values.cast(pa.int64()) if is_integer else values).to_pylist())

@@ -1,0 +1,320 @@
+"""The repository in a table of Iceberg (004-08, C29)."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import AsyncExitStack, closing
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.from_thread
+import duckdb
+import pytest
+from pydantic import BaseModel, create_model
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
+
+from pydantic_deep.repository import (
+    Change,
+    Create,
+    Delete,
+    In,
+    InvalidFieldError,
+    MemoryRepository,
+    Range,
+    Repository,
+    RepositoryFormatError,
+    RepositoryUnavailableError,
+    RowExistsError,
+    Upsert,
+    copy_rows,
+)
+from pydantic_deep.repository._iceberg_rows import open_table
+from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite
+from pydantic_deep.repository.iceberg import IcebergRepository
+
+T = TypeVar('T', bound=BaseModel)
+
+pytestmark = pytest.mark.anyio
+
+
+class TestIcebergRepository(RepositorySuite):
+    """004-08: Iceberg."""
+
+    @pytest.fixture
+    async def open_repository(self, tmp_path: Path) -> AsyncIterator[OpenRepository]:
+        async with AsyncExitStack() as stack:
+
+            async def open_one(model: type[T], *, key: str = 'id', fields: Collection[str] = ()) -> Repository[T]:
+                opened = await IcebergRepository.open(tmp_path, model, key=key, fields=fields)
+                return await stack.enter_async_context(opened)
+
+            yield open_one
+
+
+class Event(BaseModel):
+    """A row with a field of each kind that other programs see by another type."""
+
+    id: str
+    at: datetime | None = None
+    is_good: bool = True
+    score: float = 0.0
+    count: int | None = None
+
+
+FIELDS = ('at', 'is_good', 'score', 'count')
+
+
+def catalog_of(warehouse: Path) -> SqlCatalog:
+    return SqlCatalog('default', uri=f'sqlite:///{warehouse}/catalog.db', warehouse=str(warehouse))
+
+
+def metadata_count(warehouse: Path) -> int:
+    """Return how many commits there were, with the one that made the table."""
+    return len(list((warehouse / 'repository' / 'event' / 'metadata').glob('*.metadata.json')))
+
+
+async def test_other_programs_find_columns_of_the_types_that_they_expect(tmp_path: Path) -> None:
+    """004-08: a table of Iceberg is read by whoever knows Iceberg."""
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        at = datetime(2026, 11, 22, 12, tzinfo=timezone(timedelta(hours=2)))
+        await events.create(Event(id='a', at=at, score=1.5, count=2))
+    with closing(catalog_of(tmp_path)) as catalog:
+        (path,) = (tmp_path / 'repository' / 'event' / 'data').iterdir()
+        schema = catalog.load_table('repository.event').schema()
+    assert {field.name: str(field.field_type) for field in schema.fields} == {
+        'id': 'string', '_row': 'string', 'at': 'timestamptz', 'is_good': 'boolean', 'score': 'double', 'count': 'long',
+    }  # fmt: skip
+    with duckdb.connect() as connection:
+        rows = connection.execute('SELECT id, epoch("at"), is_good, score, count FROM read_parquet(?)', [str(path)])
+        assert rows.fetchall() == [('a', at.timestamp(), True, 1.5, 2)]
+
+
+async def test_a_thousand_rows_are_one_commit(tmp_path: Path) -> None:
+    """C29: an export is one commit, not one for each row."""
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        await events.apply([Create(Event(id=f'{number:04}', count=number)) for number in range(1000)])
+        assert metadata_count(tmp_path) == 2
+        changes: list[Change[Event]] = [Upsert(Event(id='0000', count=-1)), Delete('0001'), Create(Event(id='x'))]
+        await events.apply(changes)
+        assert metadata_count(tmp_path) == 3
+        page = await events.list({'count': Range(lt=3)}, order_by='count')
+        assert [event.id for event in page.items] == ['0000', '0002']
+        assert await events.count() == 1000
+
+
+async def test_what_changes_nothing_is_no_commit(tmp_path: Path) -> None:
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        await events.apply([])
+        assert await events.delete('a') is False
+        assert metadata_count(tmp_path) == 1
+
+
+async def test_rows_of_another_repository_are_copied_by_one_commit_for_a_thousand(tmp_path: Path) -> None:
+    """004-08: an export of what is kept elsewhere."""
+    source = MemoryRepository(Event, fields=FIELDS)
+    for number in range(1500):
+        await source.create(Event(id=f'{number:04}', count=number))
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        assert await copy_rows(source, events, {'count': Range(ge=100)}) == 1400
+        assert metadata_count(tmp_path) == 3
+        assert await copy_rows(source, events, {'count': Range(ge=1499)}) == 1
+        assert await events.count() == 1400
+        assert (await events.get('0100')).count == 100
+
+
+async def test_both_zeros_are_one_number(tmp_path: Path) -> None:
+    """Arrow tells them apart where it looks up one of several values."""
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        await events.apply([Create(Event(id='a', score=-0.0)), Create(Event(id='b', score=0.0))])
+        for where in ({'score': In([0.0, 3.0])}, {'score': In([-0.0, 3.0])}, {'score': -0.0}):
+            assert await events.count(where) == 2
+        assert str((await events.get('a')).score) == '-0.0'
+
+
+async def test_commits_that_meet_are_made_again(tmp_path: Path) -> None:
+    async with (
+        await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as one,
+        await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as other,
+    ):
+
+        async def write(number: int) -> None:
+            await (one if number % 2 else other).create(Event(id=str(number)))
+
+        await asyncio.gather(*map(write, range(8)))
+        assert [event.id for event in (await one.list()).items] == list('01234567')
+
+
+async def test_a_row_that_another_creates_just_before_the_commit_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as one,
+        await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as other,
+    ):
+        interrupt_commits(monkeypatch, lambda: other.create(Event(id='a', count=1)), times=1)
+        with pytest.raises(RowExistsError):
+            await one.create(Event(id='a', count=2))
+        assert (await one.get('a')).count == 1
+
+
+async def test_a_commit_that_others_prevent_each_time_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as one,
+        await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as other,
+    ):
+        waits: list[float] = []
+        monkeypatch.setattr('time.sleep', waits.append)
+        monkeypatch.setattr('random.random', lambda: 1.0)
+        numbers = iter(range(100))
+        interrupt_commits(monkeypatch, lambda: other.create(Event(id=f'other {next(numbers)}')), times=100)
+        with pytest.raises(RepositoryUnavailableError, match='10 times'):
+            await one.create(Event(id='a'))
+        assert waits == [pytest.approx(number / 10) for number in range(10)]
+        assert await other.count() == 10
+
+
+def interrupt_commits(
+    monkeypatch: pytest.MonkeyPatch, do: Callable[[], Coroutine[Any, Any, object]], times: int
+) -> None:
+    """Do something right before each of the next commits; no order of tasks could be told to."""
+    commit, left, is_interrupted = SqlCatalog.commit_table, times, False
+
+    def commit_later(self: SqlCatalog, *args: Any) -> object:
+        nonlocal left, is_interrupted
+        if left and not is_interrupted:
+            left, is_interrupted = left - 1, True
+            anyio.from_thread.run(do)
+            is_interrupted = False
+        return commit(self, *args)
+
+    monkeypatch.setattr(SqlCatalog, 'commit_table', commit_later)
+
+
+async def test_a_catalogue_may_be_any_that_pyiceberg_has(tmp_path: Path) -> None:
+    properties = {'type': 'sql', 'uri': f'sqlite:///{tmp_path}/other.db', 'warehouse': str(tmp_path)}
+    async with await IcebergRepository.open(properties, Event, name='log') as events:
+        await events.create(Event(id='a'))
+    async with await IcebergRepository.open(properties, Event, name='log') as events:
+        assert await events.count() == 1
+    assert (tmp_path / 'repository' / 'log').is_dir()
+
+
+async def test_nothing_goes_to_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C29: works offline."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError('A socket was connected.')
+
+    monkeypatch.setattr('socket.socket.connect', refuse)
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        await events.create(Event(id='a'))
+        assert await events.count() == 1
+
+
+async def test_everything_is_closed(tmp_path: Path) -> None:
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        await events.create(Event(id='a'))
+        assert open_files(tmp_path) != []
+    assert open_files(tmp_path) == []
+
+
+def open_files(below: Path) -> list[Path]:
+    links = [link.readlink() for link in Path('/proc/self/fd').iterdir() if link.is_symlink()]
+    return [path for path in links if path.is_relative_to(below)]
+
+
+async def test_a_directory_may_have_any_name(tmp_path: Path) -> None:
+    for name in ('a b', 'a#b', 'a?b', 'a%20b', 'größe', '"'):
+        async with await IcebergRepository.open(tmp_path / name, Event) as events:
+            await events.create(Event(id='a'))
+            assert await events.count() == 1
+        assert sorted(path.name for path in (tmp_path / name).iterdir()) == ['catalog.db', 'repository']
+
+
+@pytest.mark.parametrize('name', ['', 'A', '../up', 'a.b', 'x' * 64])
+async def test_a_name_that_is_none_of_a_table_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match='no name for a table'):
+        await IcebergRepository.open(tmp_path / 'new', Event, name=name)
+    assert not (tmp_path / 'new').exists()
+
+
+async def test_what_is_no_catalogue_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / 'catalog.db'
+    file.write_bytes(b'hello, world')
+    with pytest.raises(RepositoryFormatError, match='no catalogue'):
+        await IcebergRepository.open(tmp_path, Event)
+    assert file.read_bytes() == b'hello, world'
+    with pytest.raises(RepositoryUnavailableError, match='cannot be opened'):
+        await IcebergRepository.open(file, Event)
+
+
+async def test_a_catalogue_that_cannot_be_reached_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RepositoryUnavailableError, match='cannot be opened'):
+        await IcebergRepository.open({'type': 'sql', 'uri': f'sqlite:///{tmp_path}/none/catalog.db'}, Event)
+    with pytest.raises(ValueError, match='nonsense'):
+        await IcebergRepository.open({'type': 'nonsense'}, Event)
+
+
+async def test_a_table_that_is_none_of_ours_is_left_alone(tmp_path: Path) -> None:
+    with closing(catalog_of(tmp_path)) as catalog:
+        open_table(catalog, ('repository', 'event'), Schema(NestedField(1, 'id', StringType(), required=True)))
+        before = catalog.load_table('repository.event').metadata
+        with pytest.raises(RepositoryFormatError, match='another `name`'):
+            await IcebergRepository.open(tmp_path, Event)
+        assert catalog.load_table('repository.event').metadata == before
+
+
+async def test_a_table_with_another_key_is_refused(tmp_path: Path) -> None:
+    model = create_model('Event', id=str, other=str)
+    async with await IcebergRepository.open(tmp_path, model, key='other') as events:
+        await events.create(model(id='a', other='b'))
+    with pytest.raises(InvalidFieldError, match="the key 'other'"):
+        await IcebergRepository.open(tmp_path, model)
+
+
+async def test_a_table_that_was_written_anew_is_not_used_in_its_old_form(tmp_path: Path) -> None:
+    async with await IcebergRepository.open(tmp_path, Event, fields=('score',)) as old:
+        await old.create(Event(id='a', score=2.0))
+        async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as new:
+            for asked in (old.create(Event(id='b')), old.get('a')):
+                with pytest.raises(RepositoryUnavailableError, match='with the same fields'):
+                    await asked
+            assert [event.id for event in (await new.list({'is_good': True, 'score': 2.0})).items] == ['a']
+
+
+async def test_a_field_whose_kind_has_changed_gets_another_column(tmp_path: Path) -> None:
+    first, second = create_model('Event', id=str, size=int), create_model('Event', id=str, size=float)
+    async with await IcebergRepository.open(tmp_path, first, fields=('size',)) as old:
+        await old.create(first(id='a', size=2))
+    async with await IcebergRepository.open(tmp_path, second, fields=('size',)) as new:
+        await new.create(second(id='b', size=0.5))
+        assert (await new.list(order_by='size')).items == [second(id='b', size=0.5), second(id='a', size=2.0)]
+
+
+@pytest.mark.parametrize('pattern', ['data/*.parquet', 'metadata/*.avro', 'metadata/*.json'])
+@pytest.mark.parametrize('damage', ['gone', 'empty', 'other'])
+async def test_files_that_are_gone_or_damaged_are_told(tmp_path: Path, pattern: str, damage: str) -> None:
+    async with await IcebergRepository.open(tmp_path, Event, fields=FIELDS) as events:
+        await events.create(Event(id='a'))
+        for path in (tmp_path / 'repository' / 'event').glob(pattern):
+            if damage == 'gone':
+                path.unlink()
+            else:
+                path.write_bytes(b'' if damage == 'empty' else b'hello, world' * 99)
+        with pytest.raises(RepositoryUnavailableError, match='cannot be read'):
+            await events.list()
+
+
+def test_without_the_extra_the_import_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, 'pyiceberg', None)
+    monkeypatch.delitem(sys.modules, 'pydantic_deep.repository.iceberg')
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pydantic-deep\[iceberg\]'"):
+        importlib.import_module('pydantic_deep.repository.iceberg')
