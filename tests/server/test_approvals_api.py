@@ -1,0 +1,209 @@
+"""Calls that wait for a person, answered over HTTP: once, by whoever is first, and the turn goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.approvals import ApprovalRule
+from pydantic_deep.subagents import Subagent
+from pydantic_deep.testing import Answer, ScriptedModel, call
+
+from .conftest import Client, MakeClient, Serve, frames_in, told
+
+pytestmark = pytest.mark.anyio
+
+
+def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+    """Write two files, or let somebody else do it, and say what came of it."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    results = [part for part in last.parts if isinstance(part, ToolReturnPart)]
+    if results:
+        return ' '.join(f'{part.outcome}' for part in results)
+    if any(isinstance(part, UserPromptPart) and part.content == 'delegate' for part in last.parts):
+        return call('task', subagent='scribe', description='write')
+    return [call('write_file', path='/a.txt', content='a\n'), call('write_file', path='/b.txt', content='b\n')]
+
+
+@pytest.fixture
+def agents() -> Mapping[str, Any]:
+    model = ScriptedModel(then=answer)
+    scribe = Subagent(name='scribe', description='Writes.', instructions='Write.')
+    return {'analyst': create_deep_agent(model, subagents=[scribe], interrupt_on={'write_file': True})}
+
+
+@pytest.fixture
+async def ada(make_client: MakeClient) -> Client:
+    return await make_client('run', 'approve')
+
+
+async def pause(client: Client, prompt: str = 'write') -> tuple[str, dict[str, Any]]:
+    """Begin a turn that waits, and return the path of its conversation and the run."""
+    path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+    return path, (await client.post(f'{path}/turns', json={'prompt': prompt})).json()
+
+
+async def test_what_waits_is_told_with_a_preview_and_in_the_stream(ada: Client):
+    """C24"""
+    path, run = await pause(ada)
+
+    waiting = (await ada.get('/api/approvals')).json()['items']
+    frames = told(frames_in((await ada.get(f'/api/runs/{run["id"]}/events')).content))
+
+    assert waiting == run['approvals'] == (await ada.get(path)).json()['approvals']
+    assert [(each['tool'], each['args']['path'], each['status']) for each in waiting] == [
+        ('write_file', '/a.txt', 'pending'),
+        ('write_file', '/b.txt', 'pending'),
+    ]
+    assert waiting[0]['preview']['kind'] == 'diff'
+    assert '+a' in waiting[0]['preview']['text']
+    assert (await ada.get(f'/api/approvals/{waiting[0]["id"]}')).json() == waiting[0]
+    asked = dict(frames)['approval_required']['approvals']
+    assert [each['id'] for each in asked] == [each['pending_id'] for each in waiting]
+    assert frames[-1][1]['status'] == 'awaiting_approval'
+
+
+async def test_answers_go_on_with_the_turn(ada: Client):
+    path, run = await pause(ada)
+    first, second = (each['pending_id'] for each in run['approvals'])
+    edited = {'path': '/c.txt', 'content': 'c\n'}
+    answers = {first: {'decision': 'edit', 'args': edited}, second: {'decision': 'deny', 'reason': 'No.'}}
+
+    after = (await ada.post(f'{path}/resume', json={'answers': answers})).json()
+
+    assert (after['state'], after['output']) == ('complete', 'success denied')
+    files = (await ada.get(f'/api/versions/{after["version_id"]}/files')).json()['items']
+    assert [each['path'] for each in files] == ['/c.txt']
+    assert (await ada.get(path)).json()['head'] == after['version_id']
+    assert (await ada.get('/api/approvals')).json()['items'] == []
+    done = (await ada.get('/api/approvals', params={'all': True})).json()['items']
+    assert [(each['status'], each['decided_by']) for each in done] == [('edited', 'ada'), ('denied', 'ada')]
+
+
+async def test_each_is_answered_once_and_who_is_late_learns_by_whom(ada: Client, make_client: MakeClient):
+    _, run = await pause(ada)
+    first, second = (f'/api/approvals/{each["id"]}' for each in run['approvals'])
+
+    taken = (await ada.post(first, json={'decision': 'approve', 'reason': 'Fine.'})).json()
+    late = await ada.post(first, json={'decision': 'deny'})
+    last = await ada.post(second, json={'decision': 'respond', 'content': 'b is there'}, params={'resume': True})
+
+    assert taken['run_id'] is None
+    assert {name: taken['approval'][name] for name in ('status', 'decided_by', 'reason')} == {
+        'status': 'approved', 'decided_by': 'ada', 'reason': 'Fine.',
+    }  # fmt: skip
+    assert late.status_code == 409
+    assert late.json()['error'] | {'message': ''} == {
+        'type': 'conflict', 'message': '', 'status': 'approved', 'decided_by': 'ada',
+    }  # fmt: skip
+    events = told(frames_in((await ada.get(f'/api/runs/{last.json()["run_id"]}/events')).content))
+    assert events[-1][1]['output'] == 'success success'
+
+
+async def test_resuming_acts_on_what_the_inbox_has(ada: Client):
+    path, run = await pause(ada)
+    unanswered = await ada.post(f'{path}/resume', json={})
+    await ada.post(f'/api/approvals/{run["approvals"][0]["id"]}', json={'decision': 'approve'})
+
+    after = (await ada.post(f'{path}/resume', json={})).json()
+    again = await ada.post(f'{path}/resume', json={'from_version': run['version_id']})
+
+    assert unanswered.status_code == 409
+    assert after['state'] == 'awaiting_approval'
+    assert [each['args']['path'] for each in after['approvals']] == ['/b.txt']
+    assert again.status_code == 409
+
+
+async def test_answers_that_do_not_fit_change_nothing(ada: Client):
+    path, run = await pause(ada)
+    id = run['approvals'][0]['pending_id']
+
+    wrong: list[dict[str, Any]] = [
+        {'nothing': {'decision': 'approve'}},
+        {id: {'decision': 'edit'}},
+        {id: {'decision': 'approve', 'args': {}}},
+        {id: {'decision': 'maybe'}},
+    ]
+    for answers in wrong:
+        assert (await ada.post(f'{path}/resume', json={'answers': answers})).status_code == 422
+    inbox = await ada.post(f'/api/approvals/{run["approvals"][0]["id"]}', json={'decision': 'edit'})
+    assert inbox.status_code == 422
+    assert len((await ada.get('/api/approvals')).json()['items']) == 2
+
+
+async def test_a_call_that_takes_no_such_decision_is_not_answered(serve: Serve):
+    rule = ApprovalRule(decisions=['approve'])
+    agent = create_deep_agent(ScriptedModel(then=answer), interrupt_on={'write_file': rule})
+    async with serve(agents={'analyst': agent}) as served:
+        ada = served.client(await served.key('run', 'approve'))
+        _, run = await pause(ada)
+
+        refused = await ada.post(f'/api/approvals/{run["approvals"][0]["id"]}', json={'decision': 'deny'})
+
+        assert refused.status_code == 422
+        assert [each['status'] for each in (await ada.get('/api/approvals')).json()['items']] == ['pending'] * 2
+        await ada.aclose()
+
+
+async def test_what_a_subagent_waits_for_is_answered_the_same_way(ada: Client):
+    _, run = await pause(ada, 'delegate')
+
+    assert [each['path'] for each in run['approvals']] == [['scribe'], ['scribe']]
+    first, last = (f'/api/approvals/{each["id"]}' for each in run['approvals'])
+    await ada.post(first, json={'decision': 'approve'}, params={'resume': 'true'})
+    answered = await ada.post(last, json={'decision': 'approve'}, params={'resume': 'true'})
+    events = told(frames_in((await ada.get(f'/api/runs/{answered.json()["run_id"]}/events')).content))
+    assert events[-1][1]['status'] == 'complete'
+
+
+async def test_answering_needs_its_own_scope(ada: Client, make_client: MakeClient):
+    """004-09"""
+    path, run = await pause(ada)
+    id = run['approvals'][0]['id']
+    runner, approver, bob = (
+        await make_client('run'),
+        await make_client('approve'),
+        await make_client('approve', owner='bob'),
+    )
+    answers = {run['approvals'][0]['pending_id']: {'decision': 'approve'}}
+
+    assert (await runner.get('/api/approvals')).status_code == 403
+    assert (await runner.post(f'{path}/resume', json={'answers': answers})).status_code == 403
+    assert (
+        await approver.post(f'/api/approvals/{id}', json={'decision': 'approve'}, params={'resume': 'true'})
+    ).status_code == 403
+    assert (await approver.get(path)).status_code == 403
+    assert (await bob.get('/api/approvals')).json()['items'] == []
+    assert (await bob.post(f'/api/approvals/{id}', json={'decision': 'approve'})).status_code == 404
+    assert (await bob.get('/api/approvals', params={'conversation': path.rpartition('/')[2]})).status_code == 404
+    assert (await approver.post(f'/api/approvals/{id}', json={'decision': 'approve'})).status_code == 200
+
+
+async def test_a_version_that_waits_for_nothing_is_not_resumed(ada: Client):
+    path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+
+    assert (await ada.post(f'{path}/resume', json={})).status_code == 409
+
+
+async def test_approvals_come_in_pages_of_whole_versions(ada: Client, make_client: MakeClient):
+    runs = [(await pause(ada))[1] for _ in range(3)]
+    seen: list[str] = []
+    cursor: str | None = None
+
+    for _ in range(3):
+        params = {'limit': 1} | ({} if cursor is None else {'cursor': cursor})
+        page = (await ada.get('/api/approvals', params=params)).json()
+        seen += [each['id'] for each in page['items']]
+        cursor = page['cursor']
+
+    assert cursor is None
+    assert seen == [each['id'] for run in reversed(runs) for each in run['approvals']]
+    assert (await ada.get('/api/approvals', params={'agent': 'writer'})).json() == {'items': [], 'cursor': None}
+    other = await make_client('approve', agents=['nobody'])
+    assert (await other.get('/api/approvals')).json()['items'] == []

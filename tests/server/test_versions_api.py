@@ -1,0 +1,257 @@
+"""Versions over HTTP: the history of a conversation, what changed, the files, back and forth, and joined."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.testing import Answer, ScriptedModel, call
+
+from .conftest import Client, Gate, MakeClient, Served
+
+pytestmark = pytest.mark.anyio
+
+
+def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+    """Write what the user says: `path=text path=text`, or wait."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
+    if not said:
+        return 'Written.'
+    if said[-1] == 'hold':
+        return call('hold')
+    pairs = [word.partition('=') for word in said[-1].split() if '=' in word]
+    return [call('write_file', path=path, content=f'{text}\n') for path, _, text in pairs] or 'Nothing.'
+
+
+@pytest.fixture
+def agents(gate: Gate) -> Mapping[str, Any]:
+    return {'analyst': create_deep_agent(ScriptedModel(then=answer), tools=[gate.hold])}
+
+
+@pytest.fixture
+async def ada(make_client: MakeClient) -> Client:
+    return await make_client('run')
+
+
+async def begin(client: Client) -> str:
+    return (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+
+
+async def say(client: Client, path: str, prompt: str, **more: Any) -> str:
+    """Say something, and return the version that the turn ended with."""
+    return (await client.post(f'{path}/turns', json={'prompt': prompt, **more})).json()['version_id']
+
+
+async def test_the_history_tells_how_each_version_came_to_be(ada: Client):
+    path = await begin(ada)
+    first = await say(ada, path, '/a=1 /b=1')
+    second = await say(ada, path, '/a=2')
+
+    items = (await ada.get(f'{path}/versions')).json()['items']
+
+    told = [(each['kind'], each['prompt'], each['files_changed'], each['is_head']) for each in items]
+    assert told == [
+        ('turn', '/a=2', ['/a'], True),
+        ('turn', '/a=1 /b=1', ['/a', '/b'], False),
+        ('root', None, [], False),
+    ]
+    assert [each['id'] for each in items[:2]] == [second, first]
+    assert [each['parent_id'] for each in items] == [first, items[2]['id'], None]
+    assert (await ada.get(f'/api/versions/{second}')).json() == items[0]
+    steps = (await ada.get(f'{path}/versions', params={'steps': 'true'})).json()['items']
+    assert [each['kind'] for each in steps].count('step') == 2
+
+
+async def test_the_history_comes_in_pages(ada: Client):
+    path = await begin(ada)
+    for number in range(4):
+        await say(ada, path, f'{number}')
+    whole = (await ada.get(f'{path}/versions')).json()
+    seen: list[str] = []
+    cursor: str | None = None
+
+    for _ in range(3):
+        page = (await ada.get(f'{path}/versions', params={'limit': 2} | ({'cursor': cursor} if cursor else {}))).json()
+        seen += [each['id'] for each in page['items']]
+        cursor = page['cursor']
+
+    assert cursor is None
+    assert seen == [each['id'] for each in whole['items']]
+
+
+async def test_a_diff_says_what_is_different(ada: Client):
+    path = await begin(ada)
+    first = await say(ada, path, '/a=1')
+    second = await say(ada, path, '/a=2')
+
+    of_parent = (await ada.get(f'/api/versions/{second}/diff')).json()
+    named = (await ada.get(f'/api/versions/{first}/diff', params={'to': second})).json()
+    back = (await ada.get(f'/api/versions/{second}/diff', params={'to': first})).json()
+
+    assert of_parent == named
+    assert (named['before'], named['after'], named['messages_common']) == (first, second, 4)
+    assert [each['kind'] for each in named['messages_added']] == ['request', 'response', 'request', 'response']
+    assert [(each['path'], each['kind']) for each in named['files']] == [('/a', 'changed')]
+    assert '-1\n+2\n' in named['files'][0]['diff']
+    assert named['usage']['requests'] == -back['usage']['requests'] == 2
+    root = (await ada.get(f'/api/versions/{first}')).json()['parent_id']
+    assert (await ada.get(f'/api/versions/{root}/diff')).status_code == 422
+
+
+async def test_files_are_listed_read_and_nothing_to_run(ada: Client):
+    path = await begin(ada)
+    version = await say(ada, path, '/a.html=<script> /dir/b=2')
+
+    files = (await ada.get(f'/api/versions/{version}/files')).json()['items']
+    page = await ada.get(f'/api/versions/{version}/files/a.html')
+
+    assert [(each['path'], each['size_bytes'], each['is_executable']) for each in files] == [
+        ('/a.html', 9, False),
+        ('/dir/b', 2, False),
+    ]
+    assert page.content == b'<script>\n'
+    assert page.headers['content-type'] == 'application/octet-stream'
+    assert page.headers['content-disposition'] == "attachment; filename*=UTF-8''a.html"
+    assert page.headers['content-security-policy'].startswith('sandbox')
+    assert page.headers['etag'] == f'"{files[0]["digest"]}"'
+    assert (await ada.get(f'/api/versions/{version}/files/dir/b')).content == b'2\n'
+    for wrong in ('c', 'dir', 'dir/%2e%2e/a.html', '%2e%2e/etc/passwd', '/etc/passwd', ''):
+        assert (await ada.get(f'/api/versions/{version}/files/{wrong}')).status_code == 404
+
+
+async def test_names_of_files_end_no_header(ada: Client):
+    path = await begin(ada)
+    version = await say(ada, path, '/a"é;b=1')
+
+    page = await ada.get(f'/api/versions/{version}/files/a"é;b')
+
+    assert page.headers['content-disposition'] == "attachment; filename*=UTF-8''a%22%C3%A9%3Bb"
+
+
+async def test_all_files_come_as_an_archive(ada: Client):
+    path = await begin(ada)
+    version = await say(ada, path, '/a=1 /dir/b=2')
+
+    answers = [await ada.get(f'/api/versions/{version}/archive') for _ in range(2)]
+
+    assert answers[0].headers['content-type'] == 'application/gzip'
+    with tarfile.open(fileobj=io.BytesIO(answers[0].content), mode='r:gz') as tar:
+        found = {member.name: tar.extractfile(member) for member in tar}
+        contents = {name: file.read() for name, file in found.items() if file is not None}
+    assert contents == {f'version-{version}/a': b'1\n', f'version-{version}/dir/b': b'2\n'}
+
+
+async def test_the_head_goes_back_and_the_next_turn_with_it(ada: Client):
+    path = await begin(ada)
+    first = await say(ada, path, '/a=1')
+    second = await say(ada, path, '/a=2 /b=2')
+
+    moved = await ada.post(f'{path}/head', json={'version': first})
+    again = await ada.post(f'{path}/head', json={'version': first})
+    third = await say(ada, path, '/c=3')
+
+    assert (moved.status_code, moved.json()['is_head'], again.status_code) == (200, True, 200)
+    files = (await ada.get(f'/api/versions/{third}/files')).json()['items']
+    assert [each['path'] for each in files] == ['/a', '/c']
+    assert (await ada.get(f'/api/versions/{third}')).json()['parent_id'] == first
+    assert (await ada.get(f'/api/versions/{second}/files/b')).content == b'2\n'
+
+
+async def test_a_head_that_is_elsewhere_by_now_is_not_moved(ada: Client):
+    path, other = await begin(ada), await begin(ada)
+    root = (await ada.get(path)).json()['head']
+    first = await say(ada, path, '/a=1')
+    foreign = await say(ada, other, '/a=1')
+
+    late = await ada.post(f'{path}/head', json={'version': root, 'expected': root})
+    strange = await ada.post(f'{path}/head', json={'version': foreign})
+
+    assert late.status_code == 409
+    assert late.json()['error']['head'] == first
+    assert strange.status_code == 404
+    assert (await ada.get(path)).json()['head'] == first
+
+
+async def test_branches_are_joined_file_by_file(ada: Client):
+    path = await begin(ada)
+    base = await say(ada, path, '/a=1')
+    head = await say(ada, path, '/b=2')
+    branch = await say(ada, path, '/c=3', from_version=base, branch='other')
+
+    merged = await ada.post(f'/api/versions/{head}/merge', json={'other': branch})
+
+    assert merged.status_code == 201
+    version = merged.json()
+    assert (version['kind'], version['parent_id'], version['merged_from']) == ('merge', head, branch)
+    assert version['is_head']
+    assert (await ada.get(path)).json()['head'] == version['id']
+    files = (await ada.get(f'/api/versions/{version["id"]}/files')).json()['items']
+    assert [each['path'] for each in files] == ['/a', '/b', '/c']
+    aside = (await ada.post(f'/api/versions/{branch}/merge', json={'other': head})).json()
+    assert (aside['is_head'], (await ada.get(path)).json()['head']) == (False, version['id'])
+
+
+async def test_what_both_changed_is_listed_and_nothing_is_made(ada: Client):
+    path, other = await begin(ada), await begin(ada)
+    base = await say(ada, path, '/a=1')
+    head = await say(ada, path, '/a=2')
+    branch = await say(ada, path, '/a=3', from_version=base)
+    foreign = await say(ada, other, '/a=1')
+
+    refused = await ada.post(f'/api/versions/{head}/merge', json={'other': branch})
+    unrelated = await ada.post(f'/api/versions/{head}/merge', json={'other': foreign})
+
+    assert refused.status_code == 409
+    assert [each['path'] for each in refused.json()['error']['conflicts']] == ['/a']
+    assert unrelated.status_code == 409
+    assert len((await ada.get(f'{path}/versions')).json()['items']) == 4
+
+
+async def test_a_head_that_moves_while_versions_are_joined_stays(ada: Client, served: Served):
+    path = await begin(ada)
+    base = await say(ada, path, '/a=1')
+    head = await say(ada, path, '/b=2')
+    branch = await say(ada, path, '/c=3', from_version=base)
+    await ada.post(f'{path}/head', json={'version': base})
+
+    merged = (await ada.post(f'/api/versions/{head}/merge', json={'other': branch})).json()
+
+    assert not merged['is_head']
+    assert (await ada.get(path)).json()['head'] == base
+
+
+async def test_versions_of_others_are_not_there(ada: Client, make_client: MakeClient):
+    """004-09"""
+    path = await begin(ada)
+    version = await say(ada, path, '/a=1')
+    bob = await make_client('run', owner='bob')
+    mine = await say(bob, await begin(bob), '/a=1')
+
+    for below in ('', '/diff', '/files', '/files/a', '/archive'):
+        assert (await bob.get(f'/api/versions/{version}{below}')).status_code == 404
+    assert (await bob.get(f'/api/versions/{mine}/diff', params={'to': version})).status_code == 404
+    assert (await bob.post(f'/api/versions/{mine}/merge', json={'other': version})).status_code == 404
+    assert (await bob.post(f'/api/versions/{version}/branch', json={'prompt': 'x'})).status_code == 404
+    assert (await bob.post(f'{path}/head', json={'version': version})).status_code == 404
+    assert (await bob.get(f'{path}/messages', params={'version': mine})).status_code == 404
+
+
+async def test_a_version_whose_parent_was_deleted_is_there(ada: Client, served: Served):
+    path = await begin(ada)
+    first = await say(ada, path, '/a=1')
+    second = await say(ada, path, '/b=2')
+    await served.store.delete(first)
+
+    version = (await ada.get(f'/api/versions/{second}')).json()
+
+    assert (version['parent_id'], version['files_changed'], version['prompt']) == (first, ['/a', '/b'], '/a=1')
+    assert (await ada.get(f'/api/versions/{second}/diff')).status_code == 404
