@@ -1,0 +1,96 @@
+// The server: requests with a key, and runs as events that go on after a lost connection.
+
+export class Refused extends Error {
+  constructor(status, error) {
+    super(error?.message ?? `The server answered with ${status}.`);
+    this.status = status;
+    this.facts = error ?? {};
+  }
+}
+
+let key = sessionStorage.getItem('key') ?? '';
+
+export function hasKey() { return key !== ''; }
+
+export function useKey(text) {
+  key = text.trim();
+  sessionStorage.setItem('key', key);
+}
+
+// A link may bring a key behind `#`, which no server and no log sees.
+export function takeKeyFromAddress() {
+  const found = new URLSearchParams(location.hash.slice(1)).get('key');
+  if (found) {
+    useKey(found);
+    history.replaceState(null, '', location.pathname);
+  }
+}
+
+async function ask(method, path, body, headers = {}, signal = undefined) {
+  const sent = { ...headers, authorization: `Bearer ${key}` };
+  if (body !== undefined) sent['content-type'] = 'application/json';
+  const response = await fetch(`api/${path}`, {
+    method, headers: sent, signal, body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  if (!response.ok) {
+    const told = await response.json().catch(() => ({}));
+    throw new Refused(response.status, told.error);
+  }
+  return response;
+}
+
+export async function get(path) { return (await ask('GET', path)).json(); }
+export async function getText(path) { return (await ask('GET', path)).text(); }
+export async function getBlob(path) { return (await ask('GET', path)).blob(); }
+export async function post(path, body = {}) { return (await ask('POST', path, body)).json(); }
+export async function remove(path) { await ask('DELETE', path); }
+
+// Yield the events of a run, whoever started it, until its end; `reset` says: forget what this run has told.
+export async function* watch(runId, signal) {
+  let last = null;
+  for (let failures = 0; ; ) {
+    try {
+      const headers = last === null ? {} : { 'last-event-id': last };
+      const response = await ask('GET', `runs/${runId}/events?function_calls=true&tool_results=true`, undefined, headers, signal);
+      if (response.status === 204) return;
+      for await (const frame of frames(response.body)) {
+        failures = 0;
+        if (frame.id !== null) last = frame.id;
+        if (frame.data === '') continue;
+        const event = JSON.parse(frame.data);
+        yield event;
+        if (event.type === 'end') return;
+      }
+    } catch (error) {
+      if (error instanceof Refused || error.name === 'AbortError') throw error;
+    }
+    failures += 1;
+    await new Promise((resolve) => setTimeout(resolve, Math.min(250 * 2 ** failures, 10_000)));
+  }
+}
+
+// Server-sent events (WHATWG HTML, section 9.2), as far as this server writes them: LF only.
+async function* frames(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = '';
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).split('\n\n');
+      rest = blocks.pop();
+      yield* blocks.map(readFrame);
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // what was lost cannot be cancelled
+  }
+}
+
+function readFrame(block) {
+  const frame = { id: null, data: '' };
+  for (const line of block.split('\n')) {
+    if (line.startsWith('data: ')) frame.data += (frame.data && '\n') + line.slice(6);
+    if (line.startsWith('id: ')) frame.id = line.slice(4);
+  }
+  return frame;
+}

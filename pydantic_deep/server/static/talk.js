@@ -1,0 +1,105 @@
+// The dialogue: what was said, and what a run says while it works.
+
+import { byId, element } from './elements.js';
+
+let speaking = null; // the item that text is appended to
+let callById = new Map();
+let first = null; // the first item of the run that works: a `reset` takes all from there on away
+
+export function showMessages(messages) {
+  const list = byId('dialogue');
+  list.replaceChildren();
+  callById = new Map();
+  speaking = null;
+  for (const message of messages) {
+    for (const part of message.parts) showPart(part);
+  }
+  toTheEnd();
+}
+
+function showPart(part) {
+  switch (part.part_kind) {
+    case 'user-prompt': showPrompt(words(part.content)); break;
+    case 'text': if (part.content) add('text', part.content); break;
+    case 'tool-call': showCall(part.tool_call_id, part.tool_name, part.args, []); break;
+    case 'tool-return': showResult(part.tool_call_id, part.outcome ?? 'success', asText(part.content)); break;
+    case 'compaction': add('note', 'What stands above was replaced by a summary. It can be looked up.'); break;
+    default: break; // what only models are told
+  }
+}
+
+const words = (content) => typeof content === 'string' ? content
+  : content.map((each) => typeof each === 'string' ? each : `[${each.media_type ?? each.kind ?? 'file'}]`).join('\n');
+const asText = (value) => typeof value === 'string' ? value : JSON.stringify(value, null, 2);
+
+export function showPrompt(text) { add('user', text); speaking = null; }
+
+export function beginRun() { first = null; speaking = null; }
+
+export function showEvent(event) {
+  const stays = byId('dialogue').scrollHeight - byId('dialogue').scrollTop - byId('dialogue').clientHeight < 80;
+  switch (event.type) {
+    case 'reset': forget(); break;
+    case 'text': if (event.path.length === 0) say(event.text); break;
+    case 'tool_call': showCall(event.id, event.name, event.args, event.path); break;
+    case 'tool_result': showResult(event.id, event.outcome, event.content); break;
+    case 'status': showStatus(event); break;
+    case 'error': add('error', event.message); break;
+    default: break;
+  }
+  if (stays) toTheEnd();
+}
+
+function add(kind, text) {
+  const item = element('li', { class: kind }, text);
+  byId('dialogue').append(item);
+  first ??= item;
+  return item;
+}
+
+function say(text) {
+  speaking ??= add('text', '');
+  speaking.append(text);
+}
+
+function showCall(id, name, args, path) {
+  speaking = null;
+  const shown = typeof args === 'string' ? tidy(args) : asText(args ?? {});
+  const item = element('li', { class: 'call' }, element('details', {},
+    element('summary', {}, [...path, name].join(' › ') + ' …'), element('pre', {}, shown)));
+  byId('dialogue').append(item);
+  first ??= item;
+  callById.set(id, item);
+}
+
+function tidy(args) {
+  try { return JSON.stringify(JSON.parse(args), null, 2); } catch { return args; }
+}
+
+function showResult(id, outcome, content) {
+  const item = callById.get(id);
+  if (!item) return;
+  const summary = item.querySelector('summary');
+  summary.textContent = summary.textContent.replace(/ …$/, outcome === 'success' ? ' ✓' : ` ${outcome}`);
+  summary.classList.toggle('bad', outcome === 'failed');
+  item.querySelector('details').append(element('pre', {}, content));
+}
+
+function showStatus(event) {
+  if (event.void_text && speaking) {
+    speaking.className = 'void';
+    speaking = null;
+  }
+  add('note', event.text);
+}
+
+function forget() {
+  for (let item = first; item; ) {
+    const next = item.nextElementSibling;
+    item.remove();
+    item = next;
+  }
+  beginRun();
+}
+
+function toTheEnd() { byId('dialogue').scrollTop = byId('dialogue').scrollHeight; }
