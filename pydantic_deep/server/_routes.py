@@ -9,8 +9,10 @@ from . import (
     _routes_approvals,
     _routes_conversations,
     _routes_files,
+    _routes_page,
     _routes_turns,
     _routes_versions,
+    _routes_wire,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -20,4 +22,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     _routes_versions.router,
     _routes_approvals.router,
     _routes_files.router,
+    _routes_wire.router,
+    _routes_page.router,
 )
