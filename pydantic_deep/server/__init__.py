@@ -3,7 +3,7 @@
 import importlib
 
 try:
-    for _name in ('fastapi', 'prometheus_client', 'pydantic_settings', 'sse_starlette'):
+    for _name in ('fastapi', 'prometheus_client', 'pydantic_settings', 'uvicorn'):
         importlib.import_module(_name)
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
