@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -109,23 +109,33 @@ class RunHub:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        await self._stack.enter_async_context(self._open())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        await self._stack.__aexit__(kind, error, traceback)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[None]:
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                try:
+                    yield
+                    await self._stop()
+                finally:
+                    self._tasks.cancel_scope.cancel()
+        finally:
+            self._ended.clear()
+
+    async def _stop(self) -> None:
+        """Let runs end by themselves, then cancel them, and wait until they are kept."""
         await self.drain()
         for run in list(self._running.values()):
             run.cancel()
         with anyio.move_on_after(CLEANUP_SECONDS):
             await self._wait_for_all()
-        assert self._tasks is not None  # noqa: S101  # entered
-        self._tasks.cancel_scope.cancel()
-        try:
-            await self._stack.aclose()
-        finally:
-            self._ended.clear()
 
     @property
     def tasks(self) -> TaskGroup:
@@ -258,6 +268,14 @@ class RunHub:
         """Begin no more runs, and wait until those that work have ended or have no time left."""
         self.close()
         with anyio.CancelScope(deadline=self._deadline or 0):
+            await self._wait_for_all()
+
+    async def stop(self) -> None:
+        """Begin no more runs, and stop those that work. What they have done is kept, if that takes no longer than it may."""
+        self.close()
+        for run in list(self._running.values()):
+            run.cancel()
+        with anyio.move_on_after(CLEANUP_SECONDS):
             await self._wait_for_all()
 
     async def _wait_for_all(self) -> None:
