@@ -63,6 +63,9 @@ class ServerSettings(BaseSettings):
     agents: str | None = None
     """What is served, as `package.module:attribute`: an agent, or a dictionary of agents by name."""
 
+    access_log: bool = False
+    """Whether each request is written to the log, without its key."""
+
     # Who may ask
 
     allowed_hosts: tuple[HostPattern, ...] = LOOPBACK

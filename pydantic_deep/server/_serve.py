@@ -1,0 +1,162 @@
+"""Serving from a program: agents by name, and uvicorn, which lets running turns end before it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import anyio
+import uvicorn
+from fastapi import FastAPI
+from pydantic_ai.agent import AbstractAgent
+
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import SqlStore
+from pydantic_deep.versions import VersionedAgent
+
+from ._agents import AnyAgent, InvalidAgentsError
+from ._app import create_app
+from ._settings import ServerSettings
+from ._state import ServerState
+
+CONNECTION_SECONDS = 5
+"""How long clients may take to read what is left when the server stops."""
+
+
+class NotServedError(DeepAgentError):
+    """The server could not start."""
+
+    def __init__(self) -> None:
+        super().__init__('The server could not start. What was logged before says why.')
+
+
+def import_agents(reference: str) -> Mapping[str, AnyAgent]:
+    """Return the agents that `package.module:attribute` names, importing from the working directory too.
+
+    Raises:
+        InvalidAgentsError: There is no such module or attribute, or it is neither an agent nor a mapping of agents.
+    """
+    module_name, colon, attribute = reference.partition(':')
+    if not (module_name and colon and attribute.isidentifier()):
+        raise InvalidAgentsError(f'{reference!r} names no agents. Write `package.module:attribute`.')
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f'{module_name}.'.startswith(f'{error.name}.'):
+            raise
+        raise InvalidAgentsError(
+            f'There is no module {module_name!r} to take agents from. Run it where the module can be imported.'
+        ) from None
+    found: object = getattr(module, attribute, None)
+    agents = cast('Mapping[object, object]', found) if isinstance(found, Mapping) else {_name_of(found): found}
+    if not all(isinstance(each, AbstractAgent | VersionedAgent) for each in agents.values()):
+        raise InvalidAgentsError(f'{reference!r} is neither an agent nor a dictionary of agents by name.')
+    return cast('Mapping[str, AnyAgent]', agents)
+
+
+def _name_of(found: object) -> str:
+    return (cast('AbstractAgent[Any, Any]', found).name if isinstance(found, AbstractAgent) else None) or 'agent'
+
+
+async def serve(
+    agents: Mapping[str, AnyAgent], store: SqlStore, settings: ServerSettings, *, on_start: Callable[[str], None]
+) -> None:
+    """Serve until a signal says to stop.
+
+    Args:
+        agents: What is served.
+        store: Where everything is kept.
+        settings: Where to listen, and all else.
+        on_start: Called with the address when requests are taken.
+
+    Raises:
+        OSError: The address cannot be listened on.
+        NotServedError: The application could not start.
+        InvalidAgentsError: The agents cannot be served like that.
+    """
+    app = create_app(agents, store, settings.model_copy(update={'allowed_hosts': _hosts(settings)}))
+    family = socket.AF_INET6 if ':' in settings.host else socket.AF_INET
+    with socket.create_server((settings.host, settings.port), family=family) as listening:
+        port = listening.getsockname()[1]
+        url = f'http://{_in_url(settings.host)}:{port}'
+        await _Server(app, settings, on_start=lambda: on_start(url)).serve(sockets=[listening])
+
+
+def _hosts(settings: ServerSettings) -> tuple[str, ...]:
+    """Return under which names the server may be called: that of the address that it listens on too."""
+    named = _in_url(settings.host)
+    return settings.allowed_hosts if named in settings.allowed_hosts else (*settings.allowed_hosts, named)
+
+
+def _in_url(host: str) -> str:
+    return f'[{host}]' if ':' in host else host
+
+
+class _Server(uvicorn.Server):
+    """A server that takes requests while turns end, so that their clients read the end of them."""
+
+    def __init__(self, app: FastAPI, settings: ServerSettings, *, on_start: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                access_log=settings.access_log,
+                log_level='info' if settings.access_log else 'warning',
+                server_header=False,
+                timeout_graceful_shutdown=CONNECTION_SECONDS,
+                lifespan='on',
+            )
+        )
+        self._app = app
+        self._on_start = on_start
+        self._lose_patience: Callable[[], object] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to take requests."""
+        with suppress(SystemExit):  # newer ones leave the program, older ones come back without having started
+            await super().startup(sockets)
+        if not self.started:
+            raise NotServedError
+        self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let turns end, stop those that take too long, then stop taking requests."""
+        hub = cast('ServerState', self._app.state.server).hub
+        with anyio.CancelScope() as patience:
+            loop = asyncio.get_running_loop()
+            self._lose_patience = lambda: loop.call_soon_threadsafe(patience.cancel)
+            await hub.drain()
+        await hub.stop()
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop by the first signal; by the second at once, and what was done is kept; by the third in any case."""
+        if self.should_exit and self._lose_patience is not None:
+            self._lose_patience()
+            self._lose_patience = None
+        else:
+            super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop by signals; uvicorn would send them again at the end, which ends the process before the store is closed."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)

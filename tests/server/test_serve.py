@@ -1,0 +1,244 @@
+"""A server of this process, over loopback: it says where it is, and stops when it is told to, after what works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server._agents import AnyAgent, InvalidAgentsError
+from pydantic_deep.server._keys import create_api_key
+from pydantic_deep.server._serve import NotServedError, import_agents, serve
+from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.store import SqlStore, open_store
+from pydantic_deep.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+def settings(**fields: object) -> ServerSettings:
+    return ServerSettings.model_validate({'port': 0, **fields})
+
+
+@asynccontextmanager
+async def serving(
+    store: SqlStore, given: ServerSettings, agent: AnyAgent | None = None
+) -> AsyncGenerator[tuple[httpx.AsyncClient, Callable[[int], None]]]:
+    """Serve, and yield a client and what sends a signal; wait for the end."""
+    agents: dict[str, AnyAgent] = {'analyst': agent or create_deep_agent(ScriptedModel('Hello.'))}
+    started = anyio.Event()
+    urls: list[str] = []
+
+    def on_start(url: str) -> None:
+        urls.append(url)
+        started.set()
+
+    async def work() -> None:
+        await serve(agents, store, given, on_start=on_start)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(work)
+            await started.wait()
+            headers = {'authorization': f'Bearer {await create_api_key(store, name="x", scopes=["run"], owner="ada")}'}
+            async with httpx.AsyncClient(base_url=urls[0], headers=headers) as client:
+                yield client, lambda number: os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+async def test_it_serves_until_a_signal_comes_and_leaves_the_store_open(store: SqlStore, number: int) -> None:
+    before = signal.getsignal(number)
+    async with serving(store, settings()) as (client, send):
+        answer = await client.get('/api/me')
+        assert (answer.status_code, answer.json()['owner']) == (200, 'ada')
+        assert 'server' not in answer.headers
+        send(number)
+    assert await store.conversation('none') is None
+    assert signal.getsignal(number) is before
+
+
+async def test_what_works_may_end_and_its_client_reads_the_end(store: SqlStore) -> None:
+    asked, goes_on = anyio.Event(), anyio.Event()
+
+    async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
+        asked.set()
+        await goes_on.wait()
+        return 'The end.'
+
+    async with serving(store, settings(), create_deep_agent(ScriptedModel(then=wait))) as (client, send):
+        conversation = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
+        told: list[object] = []
+
+        async def turn() -> None:
+            path = f'/api/conversations/{conversation}/turns'
+            told.append((await client.post(path, json={'prompt': 'Hi'}, timeout=50)).json()['output'])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(turn)
+            await asked.wait()
+            send(signal.SIGTERM)
+            while (await client.get('/health')).status_code != 503:  # until the server has seen it
+                pass
+            other = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
+            refused = await client.post(f'/api/conversations/{other}/turns', json={'prompt': 'Hi'})
+            told.append(refused.status_code)
+            goes_on.set()
+    assert told == [503, 'The end.']
+
+
+async def test_a_second_ctrl_c_waits_no_longer_and_what_was_done_is_kept(store: SqlStore) -> None:
+    asked = anyio.Event()
+
+    async def wait(messages: list[ModelMessage], info: AgentInfo) -> str:
+        asked.set()
+        await anyio.sleep_forever()
+        return ''
+
+    given = settings(shutdown_seconds=1000)
+    async with serving(store, given, create_deep_agent(ScriptedModel(then=wait))) as (client, send):
+        conversation = (await client.post('/api/conversations', json={'agent': 'analyst'})).json()['id']
+        await client.post(f'/api/conversations/{conversation}/turns', params={'wait': 'false'}, json={'prompt': 'Hi'})
+        await asked.wait()
+        send(signal.SIGINT)
+        while (await client.get('/health')).status_code != 503:
+            pass
+        send(signal.SIGINT)
+    [newest] = await store.versions(limit=1)
+    assert newest.state == 'interrupted'
+
+
+async def test_ten_gigabytes_are_refused_before_they_come(store: SqlStore) -> None:
+    """A client that says so is answered at once, and the connection ends: nothing of it is taken from the network."""
+    async with serving(store, settings()) as (client, send):
+        url = client.base_url
+        key = client.headers['authorization']
+        stream = await anyio.connect_tcp(url.host, url.port or 0)
+        head = f'PUT /api/conversations/x/uploads/big HTTP/1.1\r\nHost: localhost\r\nAuthorization: {key}\r\n'
+        await stream.send(f'{head}Content-Length: {10 * 2**30}\r\n\r\n'.encode() + b'x' * 1000)
+        received = b''
+        async for chunk in stream:
+            received += chunk
+        assert received.startswith(b'HTTP/1.1 413 ')
+        assert b'connection: close' in received.lower()
+        await stream.aclose()
+        send(signal.SIGTERM)
+
+
+async def test_a_key_in_the_address_is_in_no_access_log(store: SqlStore, capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(store, settings(access_log=True)) as (client, send):
+        secret = client.headers.pop('authorization').removeprefix('Bearer ')
+        assert (await client.get('/v1beta/models', params={'key': secret, 'pageSize': '5'})).status_code == 200
+        send(signal.SIGTERM)
+    printed = capsys.readouterr()
+    assert [line.partition(' - ')[2] for line in printed.out.splitlines()] == [
+        '"GET /v1beta/models?pageSize=5 HTTP/1.1" 200 OK'
+    ]
+    assert secret not in printed.out + printed.err
+
+
+async def test_the_address_that_is_listened_on_is_a_name_that_may_be_called(store: SqlStore) -> None:
+    async with serving(store, settings(host='127.0.0.2')) as (client, send):
+        assert client.base_url.host == '127.0.0.2'
+        assert (await client.get('/health')).status_code == 200
+        assert (await client.get('/health', headers={'host': 'evil.example'})).status_code == 400
+        send(signal.SIGTERM)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason='this machine has no IPv6')
+async def test_it_listens_on_ipv6(store: SqlStore) -> None:
+    async with serving(store, settings(host='::1')) as (client, send):
+        assert client.base_url.host == '::1'
+        assert (await client.get('/health')).status_code == 200
+        send(signal.SIGTERM)
+
+
+async def test_a_port_that_is_taken_is_an_error(store: SqlStore) -> None:
+    with socket.create_server(('127.0.0.1', 0)) as taken, pytest.raises(OSError, match='in use'):
+        await serve(
+            {'a': create_deep_agent(ScriptedModel())},
+            store,
+            settings(port=taken.getsockname()[1]),
+            on_start=lambda url: None,
+        )
+
+
+async def test_an_application_that_cannot_start_is_an_error() -> None:
+    async with open_store('memory:') as closed:
+        pass
+    with pytest.raises(NotServedError, match='could not start'):
+        await serve({'a': create_deep_agent(ScriptedModel())}, closed, settings(), on_start=lambda url: None)
+
+
+async def test_in_a_thread_no_signals_are_touched(store: SqlStore) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def work() -> None:
+        async with open_store('memory:') as closed:
+            pass
+        with pytest.raises(NotServedError):
+            await serve({'a': create_deep_agent(ScriptedModel())}, closed, settings(), on_start=lambda url: None)
+
+    await anyio.to_thread.run_sync(anyio.run, work)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+# Agents by name
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, 'path', [each for each in sys.path if each])
+    (tmp_path / 'served_house.py').write_text(
+        'from pydantic_ai import Agent\n'
+        "analyst = Agent('test', name='analyst')\n"
+        "nameless = Agent('test')\n"
+        "agents = {'a': analyst, 'b': nameless}\n"
+        'number = 3\n'
+        "numbers = {'a': 3}\n"
+    )
+    (tmp_path / 'served_broken.py').write_text('import served_nothing\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ('reference', 'names'),
+    [('served_house:analyst', ['analyst']), ('served_house:nameless', ['agent']), ('served_house:agents', ['a', 'b'])],
+)
+def test_agents_are_imported_from_the_working_directory(modules: Path, reference: str, names: list[str]) -> None:
+    assert list(import_agents(reference)) == names
+
+
+@pytest.mark.parametrize(
+    ('reference', 'said'),
+    [
+        ('served_house', 'Write `package.module:attribute`'),
+        ('served_house:', 'Write `package.module:attribute`'),
+        (':agents', 'Write `package.module:attribute`'),
+        ('served_house:a.b', 'Write `package.module:attribute`'),
+        ('served_nobody:agents', "There is no module 'served_nobody'"),
+        ('served_nobody.here:agents', "There is no module 'served_nobody.here'"),
+        ('served_house:nothing', 'neither an agent nor a dictionary'),
+        ('served_house:number', 'neither an agent nor a dictionary'),
+        ('served_house:numbers', 'neither an agent nor a dictionary'),
+    ],
+)
+def test_what_names_no_agents_is_refused(modules: Path, reference: str, said: str) -> None:
+    with pytest.raises(InvalidAgentsError, match=said):
+        import_agents(reference)
+
+
+def test_what_is_wrong_within_a_module_is_told_as_it_is(modules: Path) -> None:
+    with pytest.raises(ModuleNotFoundError, match='served_nothing'):
+        import_agents('served_broken:agents')
