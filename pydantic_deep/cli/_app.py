@@ -52,6 +52,7 @@ from ._present import decide_by
 from ._providers import list_providers
 from ._resume import Resumption, find_waiting
 from ._run import run_turn
+from ._serve_app import keys_app, serve_app
 from ._skills import skills_app
 from ._store import choose_store, open_kept
 from ._surroundings import Surroundings
@@ -251,6 +252,8 @@ app.add_typer(history_app)
 app.add_typer(changes_app)
 app.add_typer(approvals_app)
 app.add_typer(skills_app)
+app.add_typer(serve_app)
+app.add_typer(keys_app)
 
 
 @app.command('models', epilog=MODEL_HELP)
