@@ -1,0 +1,312 @@
+"""Runs as tasks of the server's own: whoever reads, renders or leaves changes nothing for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
+
+import anyio
+import pytest
+from pydantic_ai import AgentRunResultEvent
+
+from pydantic_deep import Approve, create_deep_agent
+from pydantic_deep.server._hub import HubClosedError, RunHub, TooManyRunsError, VersionBusyError
+from pydantic_deep.server._log_shelf import MAX_FILES, LogShelf
+from pydantic_deep.server._metrics import ServerMetrics
+from pydantic_deep.server._run_log import RunLog
+from pydantic_deep.server._server_run import ServerRun
+from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
+from pydantic_deep.store.memory import MemoryEngine
+from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent
+from pydantic_deep.testing import FakeClock, ScriptedModel, Step, call
+from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent
+
+from .conftest import Gate
+
+pytestmark = pytest.mark.anyio
+
+Version = AgentVersion[Any, Any]
+
+
+@pytest.fixture
+async def hub() -> AsyncGenerator[RunHub]:
+    async with RunHub(ServerSettings(), metrics=ServerMetrics()) as hub:
+        yield hub
+
+
+async def root_of(store: SqlStore, *steps: Step, **options: Any) -> Version:
+    return await VersionedAgent(create_deep_agent(ScriptedModel(*steps), **options), store).create()
+
+
+async def told(run: ServerRun) -> list[StreamEvent]:
+    return [STREAM_EVENTS.validate_json(data) async for _, data in run.log.tail()]
+
+
+def types(events: list[StreamEvent]) -> list[str]:
+    return [event.type for event in events]
+
+
+async def test_a_run_ends_without_anybody(hub: RunHub, store: SqlStore):
+    """004-12"""
+    root = await root_of(store, 'Hello.')
+
+    run = hub.start(root, 'hi', owner='ada')
+
+    assert (run.state, hub.get(run.id), hub.running_count) == ('running', run, 1)
+    await run.wait()
+    assert (run.state, run.output, hub.running_count, hub.get(run.id)) == ('complete', 'Hello.', 0, run)
+    stored = await store.run(run.id)
+    assert stored is not None
+    assert (stored.state, stored.base_id) == ('complete', root.id)
+    assert types(await told(run)) == ['start', 'text', 'usage', 'end']
+    assert run.log.is_closed
+    conversation = await store.conversation(root.conversation_id)
+    assert conversation is not None
+    assert conversation.head_id == run.version_id
+
+
+async def test_a_run_has_begun_when_the_store_knows_of_it(hub: RunHub, store: SqlStore, gate: Gate):
+    root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
+    run = hub.start(root, 'hi', owner='ada')
+
+    await run.wait_begun()
+
+    assert [each.id for each in await store.runs(states=['running'])] == [run.id]
+    gate.opened.set()
+    await run.wait()
+
+
+async def test_what_is_wrong_with_a_turn_is_told_by_the_log(hub: RunHub, store: SqlStore):
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('Hello.')), store)
+    root = await agent.create(model='nobody:knows')
+
+    run = hub.start(root, 'hi', owner='ada')
+    await run.wait()
+    await run.wait_begun()
+
+    assert (run.state, run.version_id) == ('failed', None)
+    assert types(await told(run)) == ['start', 'error', 'end']
+    assert run.error is not None
+    assert 'nobody' in run.error.message
+
+
+async def test_a_version_that_waits_takes_answers_and_no_prompt(hub: RunHub, store: SqlStore):
+    root = await root_of(store, call('ls', path='/'), 'Done.', interrupt_on={'ls': True})
+    first = hub.start(root, 'list', owner='ada')
+    await first.wait()
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), interrupt_on={'ls': True}), store)
+    pause = await agent.load(first.version_id or '')
+
+    with pytest.raises(ApprovalsPendingError):
+        hub.start(pause, 'more', owner='ada')
+    second = hub.start(pause, {pause.pending[0].id: Approve()}, owner='ada', by='ada', reason='Fine.')
+    await second.wait()
+
+    assert (first.state, second.state, second.output) == ('awaiting_approval', 'complete', 'Done.')
+    [approval] = await store.approvals(status=None, version_id=pause.id)
+    assert (approval.decided_by, approval.reason) == ('ada', 'Fine.')
+
+
+async def test_one_run_at_a_time_goes_on_from_a_version(hub: RunHub, store: SqlStore, gate: Gate):
+    root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
+    run = hub.start(root, 'hi', owner='ada')
+
+    with pytest.raises(VersionBusyError) as caught:
+        hub.start(root, 'hi', owner='bob')
+
+    assert caught.value.run_id == run.id
+    assert (hub.run_from(root.id), hub.runs_in(root.conversation_id)) == (run, [run])
+    gate.opened.set()
+    await run.wait()
+    assert (hub.run_from(root.id), hub.runs_of('ada'), hub.runs_of('bob')) == (None, [run], [])
+
+
+async def test_runs_are_counted_by_key_and_in_all(store: SqlStore, gate: Gate):
+    model = ScriptedModel(*[call('hold')] * 3)
+    agent = VersionedAgent(create_deep_agent(model, tools=[gate.hold]), store)
+    roots = [await agent.create() for _ in range(4)]
+    settings = ServerSettings(max_runs=3, max_runs_per_key=2, shutdown_seconds=0)
+    async with RunHub(settings) as hub:
+        for root in roots[:2]:
+            hub.start(root, 'hi', owner='ada', key_id='one')
+        with pytest.raises(TooManyRunsError, match='2 runs of this key'):
+            hub.start(roots[2], 'hi', owner='ada', key_id='one')
+        hub.start(roots[2], 'hi', owner='ada')
+        with pytest.raises(TooManyRunsError, match='3 runs of this server'):
+            hub.start(roots[3], 'hi', owner='bob', key_id='two')
+
+
+async def test_a_closed_hub_begins_nothing(hub: RunHub, store: SqlStore):
+    root = await root_of(store, 'Hello.')
+    hub.close()
+
+    with pytest.raises(HubClosedError):
+        hub.start(root, 'hi', owner='ada')
+    assert hub.is_closed
+
+
+async def test_a_hub_that_is_not_open_has_no_tasks():
+    with pytest.raises(RuntimeError, match='async with'):
+        _ = RunHub(ServerSettings()).tasks
+
+
+async def test_what_has_no_time_left_is_kept_as_interrupted(store: SqlStore, gate: Gate):
+    root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
+    async with RunHub(ServerSettings(shutdown_seconds=0), metrics=ServerMetrics()) as hub:
+        run = hub.start(root, 'hi', owner='ada')
+        await gate.reached.wait()
+
+    assert (run.state, run.outcome) == ('interrupted', 'interrupted')
+    assert (await store.version(run.version_id or '')).state == 'interrupted'
+
+
+async def test_a_hub_that_is_cancelled_stops_its_runs(store: SqlStore, gate: Gate):
+    root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
+    runs: list[ServerRun] = []
+    with anyio.CancelScope() as scope:
+        async with RunHub(ServerSettings()) as hub:
+            runs.append(hub.start(root, 'hi', owner='ada'))
+            await gate.reached.wait()
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+
+    stored = await store.run(runs[0].id)
+    assert stored is not None
+    assert (stored.state, runs[0].state) == ('interrupted', 'interrupted')
+
+
+async def names_of(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    """Render the names of events."""
+    async for event in events:
+        yield type(event).__name__.encode()
+    yield b'end'
+
+
+async def test_a_run_is_rendered_in_other_forms_beside_it(hub: RunHub, store: SqlStore):
+    root = await root_of(store, 'Hello there.')
+
+    run = hub.start(root, 'hi', owner='ada', renderings={'names': names_of})
+    chunks = [chunk async for _, chunk in run.renderings['names'].tail()]
+
+    assert chunks[-2:] == [AgentRunResultEvent.__name__.encode(), b'end']
+    assert b'PartDeltaEvent' in chunks
+
+
+async def test_a_rendering_that_fails_or_hangs_harms_nobody(
+    hub: RunHub, store: SqlStore, caplog: pytest.LogCaptureFixture
+):
+    async def failing(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+        yield b'first'
+        raise RuntimeError('a bug')
+
+    async def hanging(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+        yield b'first'
+        await anyio.sleep_forever()
+
+    root = await root_of(store, call('ls', path='/'), 'Hello.')
+    renderings = {'failing': failing, 'hanging': hanging, 'names': names_of}
+
+    run = hub.start(root, 'hi', owner='ada', renderings=renderings)
+    await run.wait()
+
+    assert (run.state, run.output) == ('complete', 'Hello.')
+    assert [chunk async for _, chunk in run.renderings['failing'].tail()] == [b'first']
+    assert not run.renderings['hanging'].is_closed
+    assert [chunk async for _, chunk in run.renderings['names'].tail()][-1] == b'end'
+    assert [record.getMessage() for record in caplog.records] == [f"The rendering 'failing' of the run {run.id} failed"]
+
+
+async def test_a_rendering_is_told_that_the_run_failed(hub: RunHub, store: SqlStore, caplog: pytest.LogCaptureFixture):
+    async def careful(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+        try:
+            async for _ in events:
+                yield b'event'
+        except RuntimeError as error:
+            yield str(error).encode()
+
+    root = await root_of(store, RuntimeError('no connection'))
+
+    run = hub.start(root, 'hi', owner='ada', renderings={'careful': careful, 'names': names_of})
+    chunks = [chunk async for _, chunk in run.renderings['careful'].tail()]
+
+    assert chunks[-1] == b'no connection'
+    assert b'end' not in [chunk async for _, chunk in run.renderings['names'].tail()]
+    assert [record.getMessage() for record in caplog.records] == [f'The run {run.id} failed']
+
+
+async def test_a_store_that_goes_away_ends_the_run_with_an_error(hub: RunHub):
+    class Leaving(SqlStore):
+        async def commit(self, commit: Commit) -> Committed:
+            if commit.runs:
+                raise StoreUnavailableError('The disk is full.')
+            return await super().commit(commit)
+
+    async with Leaving(MemoryEngine.open()) as store:
+        run = hub.start(await root_of(store, 'Hello.'), 'hi', owner='ada')
+        await run.wait_begun()
+
+    assert run.state == 'failed'
+    assert run.error is not None
+    assert 'The disk is full.' in run.error.message
+
+
+async def test_what_ended_is_counted(store: SqlStore):
+    metrics = ServerMetrics()
+    async with RunHub(ServerSettings(), metrics=metrics) as hub:
+        await hub.start(await root_of(store, 'Hello.'), 'hi', owner='ada').wait()
+
+        text = metrics.render().decode()
+        assert 'pydantic_deep_runs_total{agent="deep-agent",state="complete"} 1.0' in text
+        assert 'kind="output"} 10.0' in text
+        assert hub.log_bytes == hub.log_memory_bytes > 0
+        hub.forget_logs()
+        assert hub.log_bytes == 0
+
+
+def make_shelf(clock: FakeClock, **limits: Any) -> LogShelf[str]:
+    options: Mapping[str, Any] = {'retention_seconds': 60, 'max_bytes': 1000, **limits}
+    return LogShelf(clock=clock.monotonic, **options)
+
+
+def log_of(size: int, **options: Any) -> RunLog:
+    log = RunLog(**options)
+    log.append(b'x' * (size - 8))
+    log.close()
+    return log
+
+
+async def test_logs_are_kept_for_a_while():
+    clock = FakeClock()
+    shelf = make_shelf(clock)
+    log = log_of(10)
+
+    shelf.put('a', 'A', [log])
+    assert (shelf.get('a'), shelf.items(), len(shelf)) == ('A', ['A'], 1)
+    clock.advance(61)
+
+    assert (shelf.get('a'), len(shelf), log.is_on_disk) == (None, 0, False)
+
+
+async def test_the_oldest_logs_go_where_all_are_too_large():
+    """004-30"""
+    shelf = make_shelf(FakeClock())
+
+    for name in 'abc':
+        shelf.put(name, name, [log_of(400)])
+
+    assert shelf.items() == ['b', 'c']
+    assert sum(log.size_bytes for log in shelf.logs) == 800
+    shelf.clear()
+    assert shelf.items() == []
+
+
+async def test_no_more_files_are_open_than_a_process_may_have():
+    shelf = make_shelf(FakeClock(), max_bytes=10**9)
+
+    for number in range(MAX_FILES + 3):
+        shelf.put(str(number), str(number), [log_of(100, memory_bytes=10)])
+
+    assert len(shelf) == MAX_FILES
+    assert sum(log.is_on_disk for log in shelf.logs) == MAX_FILES
+    shelf.clear()
