@@ -8,6 +8,7 @@ rm -f .coverage .coverage.*
 unmeasured=
 bash scripts/install-bubblewrap.sh ||
   unmeasured='*/sandbox.py,*/_bwrap.py,*/_promises.py,*/_disk.py,*/_commands.py,*/_shown.py'
+bash scripts/install-chromium.sh || true # it says itself what is not tested then
 .venv/bin/python -m coverage run -m pytest -q -n auto "$@"
 .venv/bin/python -m coverage combine --quiet
 .venv/bin/python -m coverage report ${unmeasured:+--omit="$unmeasured"}

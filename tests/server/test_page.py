@@ -1,0 +1,258 @@
+"""The page in Chromium: a dialogue, its versions, what waits for a person; by keys, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import httpx
+import pytest
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server._agents import AnyAgent
+from pydantic_deep.testing import ScriptedModel, call
+
+CHROMIUM = shutil.which('chromium')
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(CHROMIUM is None, reason='Chromium is missing: see scripts/install-chromium.sh'),
+]
+
+TODOS = [{'content': 'Read the table', 'status': 'completed'}, {'content': 'Write the report', 'status': 'in_progress'}]
+
+
+def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
+    """Plan and write when asked to write, wait when asked to wait, and else repeat what was said."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    requests = [each for each in messages if isinstance(each, ModelRequest)]
+    said = [str(part.content) for each in requests for part in each.parts if isinstance(part, UserPromptPart)][-1]
+    returned = [part for part in last.parts if isinstance(part, ToolReturnPart)]
+    if any(part.tool_name == 'write_todos' for part in returned):
+        return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
+    if returned:
+        return f'Done: {returned[-1].outcome}.'
+    if said.startswith('plan'):
+        return ['I plan.', call('write_todos', todos=TODOS)]
+    if said.startswith('write'):
+        return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
+    return [call('hold')] if said.startswith('wait') else f'You said: <b>{said}</b>'
+
+
+@pytest.fixture
+def agents(gate: Any) -> dict[str, AnyAgent]:
+    model = ScriptedModel(then=answer)
+    return {
+        'analyst': create_deep_agent(model, tools=[gate.hold]),
+        'careful': create_deep_agent(model, interrupt_on={'write_file': True}),
+    }
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The page, and what was said of it in the browser's console."""
+
+    page: Page
+    problems: list[str]
+
+    async def say(self, text: str, *, until: str) -> None:
+        """Say something, and wait until the dialogue has this."""
+        version = self.page.locator('#graph .version')
+        count = await version.count()
+        await self.page.fill('#prompt', text)
+        await self.page.press('#prompt', 'Control+Enter')
+        await expect(version).to_have_count(count + 1 if count else 2)
+        await expect(self.page.locator('#dialogue > li').last).to_have_text(until)
+
+    async def press(self, key: str) -> None:
+        """Press a key where nobody types."""
+        await self.page.evaluate('document.activeElement.blur()')
+        await self.page.keyboard.press(key)
+
+    def versions(self) -> Locator:
+        """Return what the graph shows, newest first."""
+        return self.page.locator('#graph .version > span:first-child')
+
+
+OpenPage: TypeAlias = Callable[..., Awaitable[Seen]]
+
+
+@pytest.fixture
+async def browser() -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerator[OpenPage]:
+    """Open the page with a key, as a browser of some size."""
+    async with listen(served.app) as url:
+
+        async def open(*, key: str | None = None, width: int = 1280, height: int = 800, dark: bool = False) -> Seen:
+            key = await served.key('run', 'approve') if key is None else key
+            scheme = 'dark' if dark else 'light'
+            context = await browser.new_context(viewport={'width': width, 'height': height}, color_scheme=scheme)
+            page = await context.new_page()
+            problems: list[str] = []
+            page.on('pageerror', lambda error: problems.append(str(error)))
+            page.on('console', lambda message: problems.append(message.text) if message.type == 'error' else None)
+            await page.goto(f'{url}/#key={key}')
+            return Seen(page, problems)
+
+        yield open
+        for context in browser.contexts:
+            await context.close()
+
+
+async def test_a_turn_is_seen_with_its_plan_its_calls_and_its_files(open_page: OpenPage) -> None:
+    seen = await open_page()
+    await seen.say('plan a report', until='Done: success.')
+
+    texts = [text.strip() for text in await seen.page.locator('#dialogue > li').all_inner_texts()]
+    assert texts == ['plan a report', 'I plan.', 'write_todos ✓', 'write_file ✓', 'Done: success.']
+    await expect(seen.page.locator('#todos li')).to_have_text(['Read the table', 'Write the report'])
+    await expect(seen.page.locator('#todos li').first).to_have_class('completed')
+    await seen.page.click('#files button')
+    await expect(seen.page.locator('#difference pre')).to_have_text('# Sales\n\nplan a report\n')
+    assert seen.problems == []
+
+
+async def test_a_conversation_is_named_by_its_first_words_and_found_again(open_page: OpenPage) -> None:
+    seen = await open_page()
+    await seen.say('Hello there', until='You said: <b>Hello there</b>')
+    await seen.press('n')
+    await expect(seen.page.locator('#dialogue > li')).to_have_count(0)
+    await seen.say('Another', until='You said: <b>Another</b>')
+    await expect(seen.page.locator('#conversations button')).to_contain_text(['Another', 'Hello there'])
+
+    await seen.page.click('#conversations button >> nth=1')
+    await expect(seen.page.locator('#dialogue > li')).to_have_text(['Hello there', 'You said: <b>Hello there</b>'])
+
+
+async def test_what_a_model_says_is_text_and_never_a_page(open_page: OpenPage) -> None:
+    seen = await open_page()
+    await seen.say('<img src=x onerror=alert(1)>', until='You said: <b><img src=x onerror=alert(1)></b>')
+
+    assert await seen.page.locator('#dialogue img, #dialogue b').count() == 0
+    assert seen.problems == []
+
+
+async def test_rewind_and_branch_are_one_click(open_page: OpenPage) -> None:
+    seen = await open_page()
+    await seen.say('write one', until='Done: success.')
+    await seen.say('write two', until='Done: success.')
+    await expect(seen.versions()).to_have_text(['write two', 'write one', 'Beginning'])
+
+    await seen.page.click('#graph .version >> nth=1')
+    await seen.page.click('text=Rewind to here')
+    await expect(seen.page.locator('#dialogue > li')).to_have_count(3)
+    await seen.say('write three', until='Done: success.')
+    await expect(seen.versions()).to_have_text(['write three', 'write two', 'write one', 'Beginning'])
+
+    await seen.page.click('#graph .version >> nth=1')
+    await seen.page.click('text=Branch from here')
+    await seen.page.fill('#asked textarea', 'write four')
+    await seen.page.click('#asked button[value=yes]')
+    await expect(seen.versions().first).to_have_text('write four')
+    await expect(seen.page.locator('#graph circle.head')).to_have_count(1)
+    await expect(seen.page.locator('#graph path')).to_have_count(4)
+    assert seen.problems == []
+
+
+async def test_differences_are_side_by_side(open_page: OpenPage) -> None:
+    seen = await open_page()
+    await seen.say('write one', until='Done: success.')
+    await seen.say('write two', until='Done: success.')
+    await seen.page.click('#graph .version >> nth=0')
+    await seen.page.click('text=What changed')
+
+    row = seen.page.locator('.diff tr', has=seen.page.locator('.removed'))
+    await expect(row.locator('td')).to_have_text(['3', 'write one', '3', 'write two'])
+
+
+@pytest.mark.parametrize(
+    ('key', 'filled', 'ends'),
+    [
+        ('y', None, 'Done: success.'),
+        ('d', None, 'Done: denied.'),
+        ('e', '{"path": "/other.md", "content": "Edited"}', 'Done: success.'),
+    ],
+)
+async def test_what_waits_is_answered_by_keys(open_page: OpenPage, key: str, filled: str | None, ends: str) -> None:
+    seen = await open_page()
+    await seen.page.select_option('#agents', 'careful')
+    await seen.page.fill('#prompt', 'write it')
+    await seen.page.press('#prompt', 'Control+Enter')
+    await expect(seen.page.locator('#approvals .added')).to_have_text(['1# Sales', '2', '3write it'])
+
+    await seen.press(key)
+    if key != 'y':
+        if filled is not None:
+            await seen.page.fill('#asked textarea', filled)
+        await seen.page.click('#asked button[value=yes]')
+    await expect(seen.page.locator('#dialogue > li').last).to_have_text(ends)
+    await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
+    files = [] if key == 'd' else ['/other.md'] if key == 'e' else ['/report.md']
+    await expect(seen.page.locator('#files button')).to_have_text(files)
+    assert seen.problems == []
+
+
+async def test_a_run_that_was_begun_elsewhere_is_seen_and_stopped(open_page: OpenPage, gate: Any) -> None:
+    first = await open_page()
+    await first.page.fill('#prompt', 'wait for me')
+    await first.page.press('#prompt', 'Control+Enter')
+    await gate.reached.wait()
+
+    second = await open_page()
+    await expect(second.page.locator('#stop')).to_be_visible()
+    await second.press('s')
+    for seen in (first, second):
+        await expect(seen.page.locator('#stop')).to_be_hidden()
+        await expect(seen.page.locator('#graph circle.interrupted')).to_have_count(1)
+
+
+async def test_a_phone_shows_one_thing_at_a_time(open_page: OpenPage) -> None:
+    seen = await open_page(width=390, height=760)
+    await seen.say('Hello', until='You said: <b>Hello</b>')
+
+    for view in ('list', 'history', 'inbox', 'talk'):
+        await seen.page.click(f'nav [data-goes={view}]')
+        shown = [
+            each for each in ('list', 'talk', 'history', 'inbox') if await seen.page.locator(f'#{each}').is_visible()
+        ]
+        assert shown == [view]
+        assert await seen.page.evaluate('document.documentElement.scrollWidth') <= 390
+
+
+async def test_the_page_is_dark_where_the_system_is(open_page: OpenPage) -> None:
+    color = 'getComputedStyle(document.body).backgroundColor'
+
+    assert await (await open_page()).page.evaluate(color) == 'rgb(255, 255, 255)'
+    assert await (await open_page(dark=True)).page.evaluate(color) == 'rgb(22, 20, 27)'
+
+
+async def test_a_wrong_key_is_asked_for_again_and_none_is_in_the_address(open_page: OpenPage, served: Any) -> None:
+    seen = await open_page(key='pd_wrong')
+    await expect(seen.page.locator('#problem')).to_contain_text('API key')
+    assert 'pd_wrong' not in seen.page.url
+
+    await seen.page.fill('#asked input', await served.key('run', 'approve'))
+    await seen.page.press('#asked input', 'Enter')
+    await expect(seen.page.locator('#agents option')).to_have_text(['analyst', 'careful'])
+
+
+async def test_only_what_the_page_is_made_of_is_served(nobody: httpx.AsyncClient) -> None:
+    for path, kind in (('/', 'text/html'), ('/static/page.js', 'javascript'), ('/static/icon.svg', 'image/svg')):
+        response = await nobody.get(path)
+        assert response.status_code == 200
+        assert kind in response.headers['content-type']
+    for path in ('/static/none.js', '/static/..%2F_keys.py', '/static/%2e%2e/_keys.py'):
+        assert (await nobody.get(path)).status_code in (401, 404)
