@@ -47,6 +47,11 @@ COMMANDS = (
     'skills list',
     'skills show',
     'skills validate',
+    'serve',
+    'keys',
+    'keys create',
+    'keys list',
+    'keys revoke',
     'models',
 )
 

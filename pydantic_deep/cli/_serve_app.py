@@ -98,11 +98,13 @@ def _serve(
     ] = None,
     model: ModelOption = None,
     host: Annotated[
-        str | None, typer.Option('--host', help='The address to listen on. [default: 127.0.0.1]', show_default=False)
+        str | None, typer.Option('--host', help='The address to listen on; 127.0.0.1 unless you say otherwise.')
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option('--port', min=0, max=65535, help='The port; 0 takes a free one. [default: 8000]', metavar='N'),
+        typer.Option(
+            '--port', min=0, max=65535, help='The port, 8000 unless you say otherwise; 0 takes a free one.', metavar='N'
+        ),
     ] = None,
     store: ServedStoreOption = None,
     config: ConfigOption = None,
@@ -139,8 +141,9 @@ def _create(
         list[Scope] | None,
         typer.Option(
             '--scope',
+            metavar='SCOPE',
             help='What it may do: `run` conversations, `approve` calls in them, read their `audit`, or everything as '
-            '`admin`. Can be given again. [default: run, approve]',
+            '`admin`. Can be given again; `run` and `approve` unless you say otherwise.',
         ),
     ] = None,
     owner: Annotated[
