@@ -299,7 +299,9 @@ class Stored(Ground[DepsT, OutputT]):
         agent = ComposedAgent(self.agent.wrapped)
         agent.config = self.agent.config
         branch = type(self)(agent, self._versioned, self._deps, self.conversation_id)
-        branch.head, branch._moves_head = self.head, False
+        branch._moves_head = False
+        if self.head is not None:  # what goes on from it is run by the agent of the branch
+            branch.head = replace(self.head, _bench=branch._bench)
         return branch
 
 
