@@ -117,7 +117,6 @@ class AnswerText:
     def mark_void(self) -> str:
         """Say that what was said is void, and return the words for that."""
         self._now.clear()
-        self._is_apart = False
         self._pieces.append(VOID_NOTICE)
         return VOID_NOTICE
 

@@ -190,12 +190,15 @@ async def test_usage_is_told_after_each_response_before_its_calls() -> None:
 
 
 async def test_usage_of_a_conversation_counts_from_where_the_run_began() -> None:
-    usage = RunUsage(requests=3, input_tokens=30, output_tokens=3)
-    translator = RunEvents(usage=lambda: usage, usage_before=RunUsage(requests=3, input_tokens=30, output_tokens=3))
+    used = {'requests': 3, 'input_tokens': 30, 'output_tokens': 6, 'cache_read_tokens': 12, 'cache_write_tokens': 9}
+    usage = RunUsage(**used)
+    translator = RunEvents(usage=lambda: usage, usage_before=RunUsage(**used))
     event = PartStartEvent(index=0, part=TextPart('x'))
     assert translator.translate(event) == [TextEvent(text='x')]
-    usage.requests, usage.input_tokens = 4, 35
-    assert translator.translate(event)[0] == UsageEvent(requests=1, input_tokens=5)
+    usage.incr(RunUsage(requests=1, input_tokens=5, output_tokens=4, cache_read_tokens=3, cache_write_tokens=2))
+    assert translator.translate(event)[0] == UsageEvent(
+        requests=1, input_tokens=5, output_tokens=4, cache_read_tokens=3, cache_write_tokens=2
+    )
 
 
 async def test_what_waits_is_told_with_its_preview_and_ends_the_run() -> None:
