@@ -190,9 +190,9 @@ async def test_usage_is_told_after_each_response_before_its_calls() -> None:
 
 
 async def test_usage_of_a_conversation_counts_from_where_the_run_began() -> None:
-    used = {'requests': 3, 'input_tokens': 30, 'output_tokens': 6, 'cache_read_tokens': 12, 'cache_write_tokens': 9}
-    usage = RunUsage(**used)
-    translator = RunEvents(usage=lambda: usage, usage_before=RunUsage(**used))
+    before = RunUsage(requests=3, input_tokens=30, output_tokens=6, cache_read_tokens=12, cache_write_tokens=9)
+    usage = replace(before)
+    translator = RunEvents(usage=lambda: usage, usage_before=before)
     event = PartStartEvent(index=0, part=TextPart('x'))
     assert translator.translate(event) == [TextEvent(text='x')]
     usage.incr(RunUsage(requests=1, input_tokens=5, output_tokens=4, cache_read_tokens=3, cache_write_tokens=2))
