@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from pydantic_deep.approvals import InvalidDecisionError
-from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, ApprovalStatus, VersionFilter
+from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
 from pydantic_deep.versions import ApprovalInbox
 
 from ._auth import Caller, require
@@ -16,8 +16,8 @@ from ._errors import ServerError, describe_errors
 from ._ownership import own_approval, own_conversation
 from ._routes_conversations import Cursor
 from ._shapes import Answer, AnsweredApproval, ApprovalPage, ApprovalShape
-from ._shaping import approval_shape
-from ._state import OWNER, ServerState, State
+from ._shaping import approval_shape, approvals_of
+from ._state import OWNER, State
 
 router = APIRouter(prefix='/api/approvals', tags=['approvals'])
 
@@ -54,7 +54,8 @@ async def list_approvals(
                 return ApprovalPage(items=items, cursor=str(before))
             before = version.number
             if version.agent_name in state.agents and caller.may_use(version.agent_name):
-                items += await _of_version(state, version.id, None if all else status)
+                handle = await state.agents[version.agent_name].load(version.id)
+                items += await approvals_of(state.store, handle, None if all else status)
         if len(found) < _PAGE:
             return ApprovalPage(items=items, cursor=None)
 
@@ -62,7 +63,8 @@ async def list_approvals(
 @router.get('/{approval}', summary='One approval', responses=describe_errors('not_found'))
 async def read_approval(approval: str, state: State, caller: Approver) -> ApprovalShape:
     """With all arguments, and a preview of what the call would do."""
-    return approval_shape((await own_approval(state, caller, approval)).record)
+    own = await own_approval(state, caller, approval)
+    return approval_shape(own.record, own.version)
 
 
 @router.post('/{approval}', summary='Answer', responses=describe_errors('not_found', 'conflict'))
@@ -89,15 +91,10 @@ async def answer_approval(
     run_id = None
     if resume and not await state.store.approvals(status='pending', version_id=own.version.id, limit=1):
         run_id = (await begin_run(state, caller, own.version, {})).id
-    record: ApprovalRecord = await state.store.approval(own.record.id)
-    return AnsweredApproval(approval=approval_shape(record), run_id=run_id)
+    record = await state.store.approval(own.record.id)
+    return AnsweredApproval(approval=approval_shape(record, own.version), run_id=run_id)
 
 
 def answered(error: ApprovalAnsweredError) -> ServerError:
     """Return what is raised where somebody was faster: it tells who."""
     return ServerError('conflict', str(error), facts={'status': error.status, 'decided_by': error.by})
-
-
-async def _of_version(state: ServerState, version_id: str, status: ApprovalStatus | None) -> list[ApprovalShape]:
-    found = await state.store.approvals(status=status, version_id=version_id, limit=10_000)
-    return [approval_shape(each) for each in found]

@@ -80,6 +80,7 @@ class ApprovalShape(BaseModel):
             'tool': 'write_file',
             'args': {'path': '/report.md', 'content': '# Sales'},
             'preview': {'kind': 'diff', 'text': '+# Sales'},
+            'decisions': ['approve', 'edit', 'deny'],
             'status': 'pending',
             'decided_by': None,
             'reason': None,
@@ -107,6 +108,8 @@ class ApprovalShape(BaseModel):
     """All arguments."""
     preview: PreviewShape | None
     """What the call would do, if that can be told."""
+    decisions: list[Literal['approve', 'edit', 'deny', 'respond']]
+    """Which answers it takes."""
     status: ApprovalStatus
     """What became of it."""
     decided_by: str | None

@@ -11,7 +11,7 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRe
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._pending import Preview
-from pydantic_deep.store import ApprovalRecord, Store, VersionNotFoundError
+from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store, VersionNotFoundError
 from pydantic_deep.streaming._parts import output_text
 from pydantic_deep.versions import VersionDiff
 from pydantic_deep.versions._recording import load_usage
@@ -38,8 +38,9 @@ def usage_shape(usage: RunUsage) -> UsageShape:
     return UsageShape(**{name: getattr(usage, name) for name in UsageShape.model_fields})
 
 
-def approval_shape(record: ApprovalRecord) -> ApprovalShape:
-    """Return an approval."""
+def approval_shape(record: ApprovalRecord, version: ServedVersion) -> ApprovalShape:
+    """Return an approval of a version."""
+    pending = next((each for each in version.pending if each.id == record.pending_id), None)
     preview = None if record.preview is None else Preview.model_validate_json(record.preview)
     return ApprovalShape(
         id=record.id,
@@ -51,6 +52,7 @@ def approval_shape(record: ApprovalRecord) -> ApprovalShape:
         tool=record.tool_name,
         args=json.loads(record.arguments),
         preview=None if preview is None else PreviewShape(kind=preview.kind, text=preview.text),
+        decisions=[] if pending is None else list(pending.decisions),
         status=record.status,
         decided_by=record.decided_by,
         reason=record.reason,
@@ -60,17 +62,19 @@ def approval_shape(record: ApprovalRecord) -> ApprovalShape:
     )
 
 
-async def approvals_of(store: Store, version_id: str | None) -> list[ApprovalShape]:
-    """Return what a version waits for, or has waited for."""
-    if version_id is None:
+async def approvals_of(
+    store: Store, version: ServedVersion | None, status: ApprovalStatus | None = None
+) -> list[ApprovalShape]:
+    """Return what a version waits for, or has waited for: what became of it does not matter if no status is given."""
+    if version is None or version.state != 'awaiting_approval':
         return []
-    return [approval_shape(each) for each in await store.approvals(status=None, version_id=version_id, limit=10_000)]
+    found = await store.approvals(status=status, version_id=version.id, limit=10_000)
+    return [approval_shape(each, version) for each in found]
 
 
 async def conversation_shape(state: ServerState, own: OwnConversation, head: ServedVersion | None) -> ConversationShape:
     """Return a conversation, as it is at its head."""
     metadata: dict[str, JsonValue] = json.loads((own.newest if head is None else head.record).metadata)
-    waits = head is not None and head.state == 'awaiting_approval'
     return ConversationShape(
         id=own.id,
         agent=own.record.agent_name,
@@ -81,7 +85,7 @@ async def conversation_shape(state: ServerState, own: OwnConversation, head: Ser
         branch=None if head is None else head.branch,
         running=await running_in(state, own.id),
         todos=[] if head is None else head.todos,
-        approvals=await approvals_of(state.store, own.record.head_id if waits else None),
+        approvals=await approvals_of(state.store, head),
         usage=UsageShape() if head is None else usage_shape(head.usage),
         created_at=moment(own.record.created_at),
     )
@@ -96,22 +100,24 @@ async def running_in(state: ServerState, conversation_id: str) -> list[str]:
 
 async def run_shape(state: ServerState, own: OwnRun) -> RunShape:
     """Return a run."""
-    return await (_shape_here(state, own.here, own.stored) if own.here is not None else _shape_stored(state, own))
+    newest = None if own.stored is None or own.stored.version is None else own.stored.version.id
+    version = None if newest is None else await own.agent.load(newest)
+    if own.here is not None:
+        return await _shape_here(state, own.here, version)
+    return await _shape_stored(state, cast('StoredRun', own.stored), version)
 
 
-async def _shape_here(state: ServerState, run: ServerRun, stored: StoredRun | None) -> RunShape:
-    newest = None if stored is None or stored.version is None else stored.version.id
-    waits = run.state == 'awaiting_approval'
+async def _shape_here(state: ServerState, run: ServerRun, version: ServedVersion | None) -> RunShape:
     return RunShape(
         id=run.id,
         conversation_id=run.conversation_id,
         agent=run.agent_name,
         state=run.state,
         base_id=run.base_id,
-        version_id=newest if run.state == 'running' else run.version_id,
+        version_id=run.version_id if run.outcome else None if version is None else version.id,
         output=run.output,
         error=run.error,
-        approvals=await approvals_of(state.store, run.version_id if waits else None),
+        approvals=await approvals_of(state.store, version),
         usage=usage_shape(run.usage),
         session_id=run.session_id,
         is_here=True,
@@ -121,21 +127,17 @@ async def _shape_here(state: ServerState, run: ServerRun, stored: StoredRun | No
     )
 
 
-async def _shape_stored(state: ServerState, own: OwnRun) -> RunShape:
-    run = cast('StoredRun', own.stored)
-    version = None if run.version is None else await own.agent.load(run.version.id)
-    version_id = None if version is None else version.id
-    waits = run.last.state == 'awaiting_approval'
+async def _shape_stored(state: ServerState, run: StoredRun, version: ServedVersion | None) -> RunShape:
     return RunShape(
         id=run.id,
         conversation_id=run.last.conversation_id,
         agent=run.last.agent_name,
         state=run.last.state,
         base_id=run.base_id,
-        version_id=version_id,
+        version_id=None if version is None else version.id,
         output=output_text(version.output if version is not None and run.is_over else None),
         error=run.error,
-        approvals=await approvals_of(state.store, version_id if waits else None),
+        approvals=await approvals_of(state.store, version),
         usage=usage_shape(load_usage(run.last.usage)),
         session_id=None,
         is_here=False,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pydantic_deep.store import VersionFilter
-from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep import create_deep_agent
+from pydantic_deep.server._state import OWNER
+from pydantic_deep.store import SqlStore, VersionFilter
+from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.subagents import Subagent
+from pydantic_deep.testing import ScriptedModel, call
 
 from .conftest import MakeClient, Serve, Served
 
@@ -26,7 +28,7 @@ async def test_a_conversation_begins_empty_and_is_there(make_client: MakeClient)
     assert body | {'id': '', 'head': '', 'created_at': ''} == {
         'id': '', 'agent': 'analyst', 'name': 'Sales', 'metadata': {'a': [1]}, 'head': '', 'state': 'complete',
         'branch': 'main', 'running': [], 'todos': [], 'approvals': [], 'created_at': '',
-        'usage': {name: 0 for name in body['usage']},
+        'usage': dict.fromkeys(body['usage'], 0),
     }  # fmt: skip
     assert (await ada.get(created.headers['location'])).json() == body
 
@@ -43,3 +45,197 @@ async def test_a_turn_is_in_the_transcript(make_client: MakeClient):
     assert [message['kind'] for message in transcript['messages']] == ['request', 'response']
     assert transcript['messages'][1]['parts'][0]['content'] == 'You said: Hi' == run['output']
     assert (await ada.get(f'{path}/messages', params={'version': root})).json()['messages'] == []
+
+
+async def test_conversations_are_listed_newest_first_in_pages(make_client: MakeClient):
+    ada = await make_client('run')
+    ids = [
+        (await ada.post('/api/conversations', json={'agent': agent})).json()['id']
+        for agent in ('analyst', 'writer', 'analyst', 'analyst')
+    ]
+
+    first = (await ada.get('/api/conversations', params={'limit': 3})).json()
+    second = (await ada.get('/api/conversations', params={'limit': 3, 'cursor': first['cursor']})).json()
+    of_writer = (await ada.get('/api/conversations', params={'agent': 'writer'})).json()
+
+    assert [each['id'] for each in first['items']] == ids[:0:-1]
+    assert ([each['id'] for each in second['items']], second['cursor']) == (ids[:1], None)
+    assert [each['id'] for each in of_writer['items']] == [ids[1]]
+    assert (await ada.get('/api/conversations', params={'cursor': 'x'})).status_code == 422
+
+
+async def test_a_page_is_full_whatever_it_leaves_out(make_client: MakeClient):
+    ada = await make_client('run')
+    for agent in ('analyst', 'writer', 'writer', 'analyst', 'writer', 'analyst'):
+        await ada.post('/api/conversations', json={'agent': agent})
+    narrow = await make_client('run', agents=['analyst'])
+
+    page = (await narrow.get('/api/conversations', params={'limit': 2})).json()
+    rest = (await narrow.get('/api/conversations', params={'limit': 2, 'cursor': page['cursor']})).json()
+
+    assert [each['agent'] for each in page['items']] == ['analyst'] * 2
+    assert ([each['agent'] for each in rest['items']], rest['cursor']) == (['analyst'], None)
+
+
+async def test_a_conversation_belongs_to_its_owner_whatever_the_client_writes(make_client: MakeClient, served: Served):
+    """004-09"""
+    ada, bob, again = await make_client('run'), await make_client('run', owner='bob'), await make_client('run')
+    path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+
+    forged = await bob.post('/api/conversations', json={'agent': 'analyst', 'metadata': {OWNER: 'ada'}})
+
+    assert forged.status_code == 422
+    assert (await bob.get(path)).status_code == 404
+    assert (await bob.delete(path)).status_code == 404
+    assert (await bob.get('/api/conversations')).json() == {'items': [], 'cursor': None}
+    assert (await again.get(path)).status_code == 200
+    narrow = await make_client('run', agents=['writer'])
+    assert (await narrow.get(path)).status_code == 404
+    assert (await narrow.post('/api/conversations', json={'agent': 'analyst'})).status_code == 404
+
+
+async def test_a_conversation_that_was_not_begun_here_is_nobody_s(make_client: MakeClient, served: Served):
+    root = await served.state.agents['analyst'].create()
+    ada = await make_client('run')
+
+    assert (await ada.get(f'/api/conversations/{root.conversation_id}')).status_code == 404
+    assert (await ada.get(f'/api/versions/{root.id}')).status_code == 404
+    assert (await ada.get('/api/conversations/x')).status_code == 404
+
+
+async def test_deleting_takes_all_versions_and_those_of_subagents(serve: Serve, store: SqlStore):
+    model = ScriptedModel(call('task', subagent='scout', description='look'), 'Seen.', 'Done.', 'More.')
+    scout = Subagent(name='scout', description='Looks around.', instructions='Look.')
+    async with serve(agents={'analyst': create_deep_agent(model, subagents=[scout])}) as served:
+        ada = served.client(await served.key())
+        path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
+        await ada.post(f'{path}/turns', json={'prompt': 'on', 'from_version': run['base_id']})
+        assert await store.count(VersionFilter()) > 4
+
+        deleted = await ada.delete(path)
+
+        assert (deleted.status_code, deleted.content) == (204, b'')
+        assert await store.count(VersionFilter()) == 0
+        for gone in (path, f'{path}/messages', f'/api/runs/{run["id"]}', f'/api/versions/{run["version_id"]}'):
+            assert (await ada.get(gone)).status_code == 404
+        assert (await ada.get('/api/conversations')).json()['items'] == []
+        await ada.aclose()
+
+
+async def test_a_conversation_whose_head_was_deleted_can_be_given_another(make_client: MakeClient, served: Served):
+    ada = await make_client('run')
+    path = (await ada.post('/api/conversations', json={'agent': 'analyst', 'name': 'Kept'})).headers['location']
+    root = (await ada.get(path)).json()['head']
+    first = (await ada.post(f'{path}/turns', json={'prompt': 'Hi'})).json()['version_id']
+    await served.store.delete(root)
+    await ada.post(f'{path}/turns', json={'prompt': 'Ho', 'from_version': first})
+    for version in await served.store.versions(VersionFilter(conversation_id=path.rpartition('/')[2])):
+        if version.id != first:
+            await served.store.delete(version.id)
+    await _behead(served.store, path.rpartition('/')[2])
+
+    headless = (await ada.get(path)).json()
+    refused = await ada.post(f'{path}/turns', json={'prompt': 'x'})
+    moved = await ada.post(f'{path}/head', json={'version': first})
+
+    assert (headless['head'], headless['state'], headless['name']) == (None, None, 'Kept')
+    assert refused.status_code == 409
+    assert moved.json()['is_head']
+
+
+async def _behead(store: SqlStore, conversation_id: str) -> None:
+    """Take the head away, as deleting a version without a parent does."""
+
+    def forget() -> Operation[None]:
+        yield Statement('UPDATE conversation SET head_id = NULL', ())
+
+    await store.engine.write(forget)
+
+
+RESOURCES = {
+    'agents': 'L R',
+    'conversations': 'C L R D',
+    'messages': 'R',
+    'turns': 'C',
+    'runs': 'C L R U',
+    'versions': 'C L R',
+    'heads': 'R U',
+    'files': 'L R',
+    'archives': 'R',
+    'uploads': 'C L R U',
+    'approvals': 'L R U',
+    'skills': 'L',
+    'audit': 'L R',
+}
+"""What can be created, listed, read, updated and deleted. A run is created by a turn and updated by cancelling it."""
+
+ABSENT = {
+    'agents': 'they are code, and change with it',
+    'conversations U': 'a name is kept with versions, which never change',
+    'messages': 'they come by turns alone: what a client writes is never history',
+    'runs D': 'they go with their conversation',
+    'versions U D': 'a version never changes; one alone is not deleted, because others came from it',
+    'files C U D': 'files change by turns and uploads, each in a version',
+    'uploads D': 'a version before has it not: go back, or let the agent remove it',
+    'approvals C D': 'they come with a pause and stay as the record of who answered what',
+    'audit C U D': 'records are written by the server, and outlive what they tell of',
+    'skills C U D': 'they are files of the application',
+}
+"""What is absent on purpose, and why."""
+
+ROUTES = {
+    'agents': {'GET /api/agents', 'GET /api/agents/{agent}'},
+    'conversations': {
+        'POST /api/conversations',
+        'GET /api/conversations',
+        'GET /api/conversations/{conversation}',
+        'DELETE /api/conversations/{conversation}',
+    },
+    'messages': {'GET /api/conversations/{conversation}/messages'},
+    'turns': {'POST /api/conversations/{conversation}/turns', 'POST /api/conversations/{conversation}/resume'},
+    'runs': {'GET /api/runs', 'GET /api/runs/{run}', 'GET /api/runs/{run}/events', 'POST /api/runs/{run}/cancel'},
+    'versions': {
+        'GET /api/conversations/{conversation}/versions',
+        'GET /api/versions/{version}',
+        'GET /api/versions/{version}/diff',
+        'POST /api/versions/{version}/branch',
+        'POST /api/versions/{version}/merge',
+    },
+    'heads': {'POST /api/conversations/{conversation}/head'},
+    'files': {'GET /api/versions/{version}/files', 'GET /api/versions/{version}/files/{path:path}'},
+    'archives': {'GET /api/versions/{version}/archive'},
+    'uploads': {
+        'GET /api/conversations/{conversation}/uploads',
+        'PUT /api/conversations/{conversation}/uploads/{name:path}',
+    },
+    'approvals': {'GET /api/approvals', 'GET /api/approvals/{approval}', 'POST /api/approvals/{approval}'},
+    'skills': {'GET /api/agents/{agent}/skills'},
+    'audit': {'GET /api/audit', 'GET /api/audit/{record}'},
+}
+"""The routes of each."""
+
+BESIDE = {'GET /api/me', 'POST /api/sql'}
+"""Routes of our own that are about no resource."""
+
+
+async def test_every_operation_is_there_or_absent_on_purpose(served: Served):
+    """004-07"""
+    ours = {f'{method} {path}' for path, method in _routes(served) if path.startswith('/api')}
+    assert ours == set().union(*ROUTES.values()) | BESIDE
+
+    for resource, operations in RESOURCES.items():
+        missing = set('CLRUD') - set(operations.replace(' ', ''))
+        explained = {
+            letter for name in ABSENT if name.split()[0] == resource for letter in (name.split()[1:] or list('CLRUD'))
+        }
+        # what is no thing of its own (a turn, a head, an archive) has only the operations that it is for
+        assert resource in {'turns', 'heads', 'archives'} or missing - explained <= {'L', 'R'}, resource
+        assert not explained - missing or resource in {'agents', 'messages'}, resource
+
+
+def _routes(served: Served) -> list[tuple[str, str]]:
+    document = served.app.openapi()['paths']
+    found = [(path, method.upper()) for path, methods in document.items() for method in methods]
+    greedy = {'/api/versions/{version}/files/{path}', '/api/conversations/{conversation}/uploads/{name}'}
+    return [(path[:-1] + ':path}' if path in greedy else path, method) for path, method in found]

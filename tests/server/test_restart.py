@@ -98,7 +98,7 @@ async def test_every_run_goes_on_after_a_kill_and_nothing_that_was_done_is_done_
             answer = await client.get(f'/api/runs/{run_id}/events', headers=headers)
             ended[run_id] = heard[run_id] if answer.status_code == 204 else frames_in(answer.content)
             assert last is None or ended[run_id] is heard[run_id] or ended[run_id][0].event == 'reset'
-        states = [await _settle(client, run_id) for run_id in prompts]
+        states = [await _settle(client, run_id, lines(tmp_path / 'notes')) for run_id in prompts]
         heads = [await _head(client, run_id) for run_id in prompts]
 
     assert Counter(lines(tmp_path / 'notes')) == {f't{turn}/{step}': 1 for turn in range(TURNS) for step in (0, 2, 4)}
@@ -113,12 +113,15 @@ async def test_every_run_goes_on_after_a_kill_and_nothing_that_was_done_is_done_
     assert heads == [True] * TURNS
 
 
-async def _settle(client: httpx.AsyncClient, run_id: str) -> tuple[dict[str, Any], bool]:
-    """Return a run when it has ended; a call that may have run is answered as what the journal says of it."""
+async def _settle(client: httpx.AsyncClient, run_id: str, notes: list[str]) -> tuple[dict[str, Any], bool]:
+    """Return a run when it has ended; a call that may have run is allowed if the journal says that it has not."""
     run = (await client.get(f'/api/runs/{run_id}')).json()
     if run['state'] != 'awaiting_approval':
         return run, False
-    answers = {each['pending_id']: {'decision': 'respond', 'content': 'noted'} for each in run['approvals']}
+    answers = {
+        each['pending_id']: {'decision': 'deny' if each['args']['key'] in notes else 'approve'}
+        for each in run['approvals']
+    }
     path = f'/api/conversations/{run["conversation_id"]}'
     return (await client.post(f'{path}/resume', json={'answers': answers})).json(), True
 
