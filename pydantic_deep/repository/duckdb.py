@@ -6,7 +6,6 @@ every request, and for more than one process, use `SqlRepository`.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,8 +23,15 @@ from ._duckdb_sql import BODY, DuckdbTable, Query
 from ._kinds import Cell
 from ._model import EncodedRow, RowModel
 from ._question import Position
+from ._table import table_name
 from ._types import Change, Create, Delete, Page, Upsert, Where
-from .errors import RepositoryClosedError, RepositoryUnavailableError, RowNotFoundError
+from .errors import (
+    InvalidFieldError,
+    RepositoryClosedError,
+    RepositoryFormatError,
+    RepositoryUnavailableError,
+    RowNotFoundError,
+)
 
 try:
     import duckdb
@@ -94,15 +100,17 @@ class DuckdbRepository(Generic[T]):
             model: What its rows are.
             key: The field that is the key: text, or a UUID.
             fields: Fields that can be filtered and ordered by, beside the key.
-            name: That of the table; the model's if left out.
+            name: That of the table; made of the name of the model if left out.
 
         Raises:
-            InvalidFieldError: The model has no such field, or its values cannot be compared.
-            RepositoryUnavailableError: The file cannot be opened, is damaged or something else, or another process has
-                it open.
+            ValueError: The name cannot be one of a table.
+            InvalidFieldError: The model has no such field, its values cannot be compared, or the table has another key.
+            RepositoryFormatError: The file, or the table, is something else.
+            RepositoryUnavailableError: The file cannot be opened or is damaged, or another process has it open.
+            UnreadableRowError: A row that is to be asked by a new field is none of the model.
         """
         rows = RowModel(model, key=key, fields=fields)
-        table = DuckdbTable(checked_name(name or rows.name), rows.key, rows.columns.values())
+        table = DuckdbTable(table_name(rows.name, name), rows.key, rows.columns.values())
         database = await to_thread.run_sync(_opened, path, rows, table)
         return DuckdbRepository(database, rows, table)
 
@@ -180,13 +188,6 @@ class DuckdbRepository(Generic[T]):
             raise RepositoryClosedError(f'The repository of {self._model.name} was closed. Open another.')
 
 
-def checked_name(name: str) -> str:
-    """Return the name of a table."""
-    if not re.fullmatch('[A-Za-z][A-Za-z0-9_]{0,62}', name):
-        raise ValueError(f'{name!r} is no name of a table: letters, digits and underscores are. Give it a `name`.')
-    return name
-
-
 class _Database:
     """A connection to a file. Everything here blocks: call it in a thread, one at a time."""
 
@@ -198,16 +199,15 @@ class _Database:
     def prepare(self, model: RowModel[T], table: DuckdbTable) -> None:
         """Make the table, or make it anew."""
         with self._transaction():
-            self._place.types_by_table[table.name] = table.types
             here = dict(cast('list[tuple[str, str]]', self._execute(table.described())))
-            if here == table.types:
-                return
-            rows = self._rows_to_keep(model, table, here)
-            if here:
-                self._execute(table.drop())
-            self._execute(table.create())
-            if rows:
-                self._execute(table.insert(rows))
+            if not _is_same(here, table.types):
+                rows = self._rows_to_keep(model, table, here)
+                if here:
+                    self._execute(table.drop())
+                self._execute(table.create())
+                if rows:
+                    self._execute(table.insert(rows))
+        self._place.types_by_table[table.name] = table.types
 
     def read(self, table: DuckdbTable, query: Query) -> list[tuple[object, ...]]:
         """Return the rows of a query."""
@@ -248,16 +248,21 @@ class _Database:
         """Return all rows that a table of the same key has, written anew."""
         if not here:
             return []
-        if here.get(model.key.name) != 'VARCHAR' or here.get(BODY) != 'VARCHAR':
-            raise RepositoryUnavailableError(
-                f'The table {table.name!r} in {self._path!r} is none of {model.name} by {model.key.name!r}. Open it '
-                'with another `name`.'
+        if here.get(BODY) != 'VARCHAR':
+            raise RepositoryFormatError(
+                f'The table {table.name!r} in {self._path!r} has no rows of a repository. Open it with another `name`.'
+            )
+        if (found := next(iter(here))) != model.key.name:
+            raise InvalidFieldError(
+                model.name,
+                model.key.name,
+                f'the table {table.name!r} has the key {found!r}. Open it with that, or give another `name`',
             )
         rows = cast('list[tuple[str, str]]', self._execute(table.all_rows()))
         return [model.encode(model.decode(key, body)) for key, body in rows]
 
     def _check_types(self, table: DuckdbTable) -> None:
-        if self._place.types_by_table[table.name] != table.types:
+        if not _is_same(self._place.types_by_table[table.name], table.types):
             raise RepositoryUnavailableError(
                 f'The table {table.name!r} in {self._path!r} was opened with other fields since, and made anew. Open it '
                 'with the same fields wherever it is open.'
@@ -289,8 +294,6 @@ def _opened(path: str | Path, model: RowModel[T], table: DuckdbTable) -> _Databa
             database.close()
             raise
     except (duckdb.Error, OSError) as error:
-        if isinstance(error, RepositoryUnavailableError):
-            raise
         raise RepositoryUnavailableError(
             f'{place!r} cannot be opened: {_first_line(error)} One process at a time can have a file of DuckDB open, and '
             'its directory must be there and be writable.'
@@ -305,7 +308,12 @@ def _check_file(path: Path) -> None:
     with path.open('rb') as file:
         begins = file.read(_MAGIC.stop)
     if begins[_MAGIC] != b'DUCK':
-        raise RepositoryUnavailableError(f'{str(path)!r} is no file of DuckDB. Choose another place.')
+        raise RepositoryFormatError(f'{str(path)!r} is no file of DuckDB. Choose another place.')
+
+
+def _is_same(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Return whether tables have the same columns in the same order: the key is the first."""
+    return [*one.items()] == [*other.items()]
 
 
 def _first_line(error: Exception) -> str:

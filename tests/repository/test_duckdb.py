@@ -17,7 +17,14 @@ import duckdb
 import pytest
 from pydantic import BaseModel, create_model
 
-from pydantic_deep.repository import Repository, RepositoryUnavailableError, UnreadableRowError, Upsert
+from pydantic_deep.repository import (
+    InvalidFieldError,
+    Repository,
+    RepositoryFormatError,
+    RepositoryUnavailableError,
+    UnreadableRowError,
+    Upsert,
+)
 from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite
 from pydantic_deep.repository.duckdb import DuckdbRepository
 
@@ -141,16 +148,24 @@ async def test_the_order_of_the_fields_does_not_matter(path: Path) -> None:
 async def test_a_table_that_is_none_of_ours_is_left_alone(path: Path) -> None:
     with duckdb.connect(str(path)) as connection:
         connection.execute('CREATE TABLE event AS SELECT 1 AS id')
-    with pytest.raises(RepositoryUnavailableError, match='another `name`'):
+    with pytest.raises(RepositoryFormatError, match='another `name`'):
         await DuckdbRepository.open(path, Event)
     with duckdb.connect(str(path)) as connection:
         assert connection.execute('FROM event').fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize('name', ['', '1', 'a b', '../up', 'x"; DROP TABLE y; --', 'x' * 64])
+async def test_a_table_with_another_key_is_refused(path: Path) -> None:
+    model = create_model('Event', id=str, other=str)
+    async with await DuckdbRepository.open(path, model, key='other', fields=('id',)) as events:
+        await events.create(model(id='a', other='b'))
+    with pytest.raises(InvalidFieldError, match="the key 'other'"):
+        await DuckdbRepository.open(path, model, fields=('other',))
+
+
+@pytest.mark.parametrize('name', ['', '1', 'A', 'a b', '../up', 'x"; DROP TABLE y; --', 'x' * 64])
 async def test_a_name_that_is_none_of_a_table_is_refused(path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match='no name of a table'):
-        await DuckdbRepository.open(path, create_model('A b', id=str), name=name)
+    with pytest.raises(ValueError, match='no name for a table'):
+        await DuckdbRepository.open(path, Event, name=name)
     assert not path.exists()
 
 
@@ -191,7 +206,8 @@ async def test_what_is_no_file_of_duckdb_is_refused_and_left_as_it_is(path: Path
     else:
         path.write_bytes(b'' if kind == 'empty' else b'hello, world' * 1000)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(RepositoryUnavailableError, match=r'rows\.duckdb'):
+    expected = RepositoryUnavailableError if kind == 'directory' else RepositoryFormatError
+    with pytest.raises(expected, match=r'rows\.duckdb'):
         await DuckdbRepository.open(path, Event)
     assert (path.read_bytes() if path.is_file() else None) == before
 
