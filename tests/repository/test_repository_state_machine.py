@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -23,16 +23,18 @@ from pydantic_deep.repository import (
     Page,
     Prefix,
     Range,
+    Repository,
     RepositoryError,
-    SqlRepository,
     Upsert,
     Where,
     open_repository,
 )
 from pydantic_deep.repository.conformance import FIELDS, Sample, Shade
+from pydantic_deep.repository.duckdb import DuckdbRepository
+from pydantic_deep.repository.iceberg import IcebergRepository
 
 R = TypeVar('R')
-OpenAt = Callable[[], AbstractAsyncContextManager[SqlRepository[Sample]]]
+OpenAt = Callable[[], AbstractAsyncContextManager[Repository[Sample]]]
 
 _KEYS = st.sampled_from(['a', 'b', 'B', 'é', '🙂', '\uffff', "'", 'a\0']) | st.text(max_size=3)
 _TEXTS = st.sampled_from(['', 'a', 'A', 'ab', '%', '\U0010ffff', '\ud7ff', '\ue000', '\0']) | st.text(max_size=4)
@@ -94,7 +96,7 @@ class RepositoryMachine(RuleBasedStateMachine):
         self.opened = self.open()
         self.rows = self.loop.run_until_complete(self.opened.__aenter__())
 
-    def open(self) -> AbstractAsyncContextManager[SqlRepository[Sample]]:
+    def open(self) -> AbstractAsyncContextManager[Repository[Sample]]:
         """Open one without rows."""
         raise NotImplementedError
 
@@ -158,7 +160,7 @@ class RepositoryMachine(RuleBasedStateMachine):
 
 def check_engine(open_one: OpenAt, examples: int) -> None:
     class Machine(RepositoryMachine):
-        def open(self) -> AbstractAsyncContextManager[SqlRepository[Sample]]:
+        def open(self) -> AbstractAsyncContextManager[Repository[Sample]]:
             return open_one()
 
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -172,7 +174,7 @@ def test_sqlite_in_memory_answers_as_plain_python() -> None:
 
 
 def test_sqlite_in_a_file_answers_as_plain_python(tmp_path_factory: pytest.TempPathFactory) -> None:
-    def open_one() -> AbstractAsyncContextManager[SqlRepository[Sample]]:
+    def open_one() -> AbstractAsyncContextManager[Repository[Sample]]:
         return open_repository(f'sqlite:///{tmp_path_factory.mktemp("rows")}/rows.db', Sample, fields=FIELDS)
 
     check_engine(open_one, examples=10)
@@ -180,3 +182,25 @@ def test_sqlite_in_a_file_answers_as_plain_python(tmp_path_factory: pytest.TempP
 
 def test_postgresql_answers_as_plain_python(new_postgres_url: Callable[[], str]) -> None:
     check_engine(lambda: open_repository(new_postgres_url(), Sample, fields=FIELDS), examples=15)
+
+
+def test_duckdb_answers_as_plain_python() -> None:
+    """004-08: DuckDB."""
+
+    @asynccontextmanager
+    async def open_one() -> AsyncGenerator[Repository[Sample]]:
+        async with await DuckdbRepository.open(':memory:', Sample, fields=FIELDS) as rows:
+            yield rows
+
+    check_engine(open_one, examples=25)
+
+
+def test_iceberg_answers_as_plain_python(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """004-08: Iceberg; few examples, because each change is a commit."""
+
+    @asynccontextmanager
+    async def open_one() -> AsyncGenerator[Repository[Sample]]:
+        async with await IcebergRepository.open(tmp_path_factory.mktemp('rows'), Sample, fields=FIELDS) as rows:
+            yield rows
+
+    check_engine(open_one, examples=2)
