@@ -76,18 +76,17 @@ class ServerMetrics:
         self.log_bytes.set_function(lambda: hub.log_bytes)
         self.log_memory_bytes.set_function(lambda: hub.log_memory_bytes)
 
-    def run_ended(self, agent: str, state: VersionState, usage: RunUsage | None) -> None:
+    def run_ended(self, agent: str, state: VersionState, usage: RunUsage) -> None:
         """Count a run that ended.
 
         Args:
             agent: The agent.
             state: What became of it.
-            usage: What the run has used by itself, not the conversation; `None` if that is not known.
+            usage: What the run has used by itself, not the conversation.
         """
         self.runs.labels(agent, state).inc()
-        if usage is not None:
-            self.tokens.labels(agent, 'input').inc(usage.input_tokens)
-            self.tokens.labels(agent, 'output').inc(usage.output_tokens)
+        self.tokens.labels(agent, 'input').inc(usage.input_tokens)
+        self.tokens.labels(agent, 'output').inc(usage.output_tokens)
 
     def render(self) -> bytes:
         """Return all of them as Prometheus reads it."""

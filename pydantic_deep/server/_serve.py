@@ -32,6 +32,9 @@ CONNECTION_SECONDS = 5
 """How long clients may take to read what is left when the server stops."""
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
 class NotServedError(DeepAgentError):
     """The server could not start."""
 
@@ -48,9 +51,7 @@ def import_agents(reference: str) -> Mapping[str, AnyAgent]:
     module_name, colon, attribute = reference.partition(':')
     if not (module_name and colon and attribute.isidentifier()):
         raise InvalidAgentsError(f'{reference!r} names no agents. Write `package.module:attribute`.')
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    sys.path.insert(0, str(Path.cwd()))  # a program that is installed has not the directory in it
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -151,10 +152,8 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         """Stop by signals; uvicorn would send them again at the end, which ends the process before the store is closed."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        is_main = threading.current_thread() is threading.main_thread()  # no other may
+        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS if is_main}
         try:
             yield
         finally:

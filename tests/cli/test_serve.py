@@ -74,6 +74,10 @@ def test_agents_of_a_module_are_served_until_a_signal_comes(house: Path, invoke:
             assert client.get('/api/me').status_code == 401
         process.send_signal(signal.SIGTERM)
         assert (rest.read(), process.wait(30)) == ('', 0)
+    with running(house, '--agents', 'house_of_agents:agents', '--store', store) as (_, rest, process):
+        rest.readline()
+        process.send_signal(signal.SIGTERM)
+        assert (rest.read(), process.wait(30)) == ('', 0)  # somebody has a key: nothing is said of it
 
 
 def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:

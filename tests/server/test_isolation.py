@@ -36,10 +36,10 @@ Values: TypeAlias = Callable[[Ids], object]
 UNKNOWN = '00000000-0000-7000-8000-000000000000'
 """An id that nothing has."""
 
-FREE = {'name', 'path', 'pending'}
-"""What is within something that has an id, and names nothing by itself."""
+FREE = {'name', 'path', 'pending', 'thread'}
+"""What is within something that has an id, and names nothing by itself; a thread is of whoever asks."""
 
-OPEN = {'GET /health', 'GET /', 'GET /static/{path:path}'}
+OPEN = {'GET /health', 'GET /', 'GET /static/{name}'}
 """What needs no key. Nothing else is to come here."""
 
 
@@ -51,12 +51,29 @@ class Call:
     content: bytes | None = None
     query: Mapping[str, str] = field(default_factory=dict[str, str])
     """Of a parameter, which of the ids it has."""
+    headers: Callable[[Ids], dict[str, str]] = lambda ids: {}
     path: Mapping[str, str] = field(default_factory=dict[str, str])
     """Which of the ids a parameter of the path has, if not the one of its name."""
 
 
 _SAID: list[object] = [{'role': 'user', 'content': 'Hi'}]
+_UI_SAID: list[object] = [{'role': 'user', 'parts': [{'type': 'text', 'text': 'Hi'}]}]
 _CONTENTS: list[object] = [{'role': 'user', 'parts': [{'text': 'Hi'}]}]
+_AG_UI: dict[str, object] = {
+    'threadId': 'mine',
+    'runId': 'r1',
+    'state': {},
+    'messages': [{'id': 'm1', 'role': 'user', 'content': 'Hi'}],
+    'tools': [],
+    'context': [],
+    'forwardedProps': {},
+}
+"""Threads are named by clients: the same name is another thread for another owner."""
+_VERCEL: dict[str, object] = {
+    'id': 'mine',
+    'trigger': 'submit-message',
+    'messages': [{'id': 'm1', 'role': 'user', 'parts': [{'type': 'text', 'text': 'Hi'}]}],
+}
 
 CALLS: Mapping[str, Call] = {
     'POST /api/sql': Call(json=lambda ids: {'query': 'select 1'}),
@@ -89,6 +106,11 @@ CALLS: Mapping[str, Call] = {
     'POST /v1beta/models/{agent}:streamGenerateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
     'POST /v1/models/{agent}:generateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
     'POST /v1/models/{agent}:streamGenerateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
+    'POST /ag-ui/{agent}': Call(json=lambda ids: {'threadId': ids['thread'], 'runId': 'r', 'messages': _SAID}),
+    'POST /vercel/{agent}': Call(json=lambda ids: {'id': ids['thread'], 'messages': _UI_SAID}),
+    'POST /ag-ui/{agent}': Call(json=lambda ids: _AG_UI),
+    'POST /vercel/{agent}': Call(json=lambda ids: _VERCEL),
+    'GET /vercel/{agent}/{thread}/stream': Call(headers=lambda ids: {'last-event-id': f'{ids["ui_run"]}.x.1'}),
 }
 """By method and path. A route that is not here is called without anything, if it is a `GET`."""
 
@@ -114,6 +136,7 @@ class Tried:
             'method': self.method,
             'url': path,
             'params': {name: ids[slot] for name, slot in self.call.query.items()},
+            'headers': self.call.headers(ids),
         }
         if self.call.json is not None:
             request['json'] = self.call.json(ids)
@@ -226,6 +249,9 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         waiting = await created(client, 'asker')
         paused = await ok(client.post(f'/api/conversations/{waiting}/turns', json={'prompt': 'Write'}))
         [approval] = (await ok(client.get('/api/approvals', params={'conversation': waiting})))['items']
+        thread = await client.post('/vercel/analyst', json={**_VERCEL, 'id': f'of-{owner}'})
+        assert thread.is_success, thread.text
+        ui_run = (await ok(client.get('/api/runs', params={'limit': 1})))['items'][0]
         [record] = (await ok(client.get('/api/audit', params={'conversation': waiting})))['items']
     return {
         'agent': 'analyst',
@@ -238,7 +264,10 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         'approval': approval['id'],
         'pending': approval['pending_id'],
         'record': record['id'],
+        'thread': f'of-{owner}',
+        'ui_run': ui_run['id'],
         'name': 'b.csv',
+        'thread': 'a thread',
         'path': 'uploads/a.csv',
     }
 
@@ -322,7 +351,7 @@ async def test_what_is_of_an_agent_that_the_key_may_not_use_is_not_there(world: 
 def is_hidden(foreign: httpx.Response, unknown: httpx.Response) -> bool:
     """Return whether two answers tell nothing, and the same."""
     is_same = (foreign.status_code, foreign.text) == (unknown.status_code, unknown.text)
-    is_nothing = foreign.status_code == 404 or (foreign.is_success and foreign.json()['items'] == [])
+    is_nothing = foreign.status_code in (204, 404) or (foreign.is_success and foreign.json()['items'] == [])
     return is_same and is_nothing
 
 
