@@ -35,7 +35,7 @@ from pydantic_deep.repository import (
     copy_rows,
 )
 from pydantic_deep.repository._iceberg_rows import open_table
-from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite
+from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite, Sample
 from pydantic_deep.repository.iceberg import IcebergRepository
 
 T = TypeVar('T', bound=BaseModel)
@@ -55,6 +55,16 @@ class TestIcebergRepository(RepositorySuite):
                 return await stack.enter_async_context(opened)
 
             yield open_one
+
+    async def test_many_tasks_may_write_at_once(self, rows: Repository[Sample]) -> None:
+        """With fewer tasks than elsewhere: each is a commit, and each commit takes longer than the one before."""
+        await asyncio.gather(*(rows.upsert(Sample(id=f'{task}', count=task)) for task in range(8)))
+        assert [row.count for row in (await rows.list()).items] == list(range(8))
+
+    async def test_many_tasks_may_write_one_row(self, rows: Repository[Sample]) -> None:
+        await asyncio.gather(*(rows.upsert(Sample(id='a', count=task, name=f'of {task}')) for task in range(8)))
+        (row,) = (await rows.list()).items
+        assert row.name == f'of {row.count}'
 
 
 class Event(BaseModel):
@@ -274,10 +284,10 @@ async def test_a_table_that_is_none_of_ours_is_left_alone(tmp_path: Path) -> Non
 
 async def test_a_table_with_another_key_is_refused(tmp_path: Path) -> None:
     model = create_model('Event', id=str, other=str)
-    async with await IcebergRepository.open(tmp_path, model, key='other') as events:
+    async with await IcebergRepository.open(tmp_path, model, key='other', fields=('id',)) as events:
         await events.create(model(id='a', other='b'))
     with pytest.raises(InvalidFieldError, match="the key 'other'"):
-        await IcebergRepository.open(tmp_path, model)
+        await IcebergRepository.open(tmp_path, model, fields=('other',))
 
 
 async def test_a_table_that_was_written_anew_is_not_used_in_its_old_form(tmp_path: Path) -> None:
@@ -288,6 +298,14 @@ async def test_a_table_that_was_written_anew_is_not_used_in_its_old_form(tmp_pat
                 with pytest.raises(RepositoryUnavailableError, match='with the same fields'):
                     await asked
             assert [event.id for event in (await new.list({'is_good': True, 'score': 2.0})).items] == ['a']
+
+
+async def test_a_table_without_rows_gets_other_columns(tmp_path: Path) -> None:
+    async with await IcebergRepository.open(tmp_path, Event, fields=('score', 'at')):
+        pass
+    async with await IcebergRepository.open(tmp_path, Event, fields=('score', 'count')) as events:
+        await events.create(Event(id='a', count=1))
+        assert await events.count({'count': 1}) == 1
 
 
 async def test_a_field_whose_kind_has_changed_gets_another_column(tmp_path: Path) -> None:
