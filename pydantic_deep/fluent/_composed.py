@@ -42,12 +42,13 @@ class ComposedAgent(WrapperAgent[DepsT, OutputT]):
     Each conversation has its own, and one turn at a time.
     """
 
+    see: See
+    """Who reads along; each turn says so before it runs."""
+
     def __init__(self, wrapped: AbstractAgent[DepsT, OutputT]) -> None:
         super().__init__(wrapped)
         self.config: Config[DepsT] = Config()
         """What its runs have besides."""
-        self.see: See | None = None
-        """Who reads along."""
 
     @asynccontextmanager
     async def iter(self, *args: Any, **arguments: Any) -> AsyncGenerator[AgentRun[DepsT, Any]]:
@@ -56,7 +57,6 @@ class ComposedAgent(WrapperAgent[DepsT, OutputT]):
         if config.instructions:
             arguments['instructions'] = list(config.instructions)
         arguments['toolsets'] = [*(arguments.get('toolsets') or ()), *config.toolsets]
-        if self.see is not None:
-            arguments['capabilities'] = [*(arguments.get('capabilities') or ()), Gate(self.see)]
+        arguments['capabilities'] = [*(arguments.get('capabilities') or ()), Gate(self.see)]
         async with self.wrapped.iter(*args, **arguments) as run:
             yield run

@@ -42,10 +42,6 @@ class Turn(Generic[ItemT]):
         Raises:
             TurnStoppedError: The turn was stopped.
         """
-        if self._items:
-            return self._items.popleft()
-        if self._is_stopped:
-            raise TurnStoppedError(self._conversation_id)
         if self._task is None:
             self._task = asyncio.create_task(self._work(self))
             self._task.add_done_callback(lambda _: self._changed.set())
@@ -81,7 +77,6 @@ class Turn(Generic[ItemT]):
             BaseException: What went wrong while it was closed.
         """
         if self._task is None or self._task.done():
-            self._is_stopped = self._is_stopped or self._task is None
             return
         self._is_stopped = True
         self._task.cancel()

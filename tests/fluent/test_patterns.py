@@ -126,10 +126,9 @@ def test_each_class_has_one_role() -> None:
     conversation = LLMConversation(agent=Agent(ScriptedModel()))
     builder = conversation.continuation.instructions('Be brief.').user('Hello')
     assert list(vars(conversation.messages)) == ['_messages']  # messages are in the list, and nothing else is
-    assert [type(value) for value in vars(conversation).values()].count(MessageList) == 1
+    assert sum(isinstance(value, MessageList) for value in vars(conversation).values()) == 1
     assert PromptBuilder.__slots__ == ('_delta', '_target')
     delta: Any = builder._delta  # pyright: ignore[reportPrivateUsage]
-    assert dataclasses.is_dataclass(delta)
     with pytest.raises(dataclasses.FrozenInstanceError):
         delta.messages = ()
     assert builder.start() is conversation

@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Approve, DeepAgentDeps, StateBackend, create_deep_agent
 from pydantic_deep._replaced import replaced_messages
-from pydantic_deep.fluent import Conversation, MessageList, prompt
+from pydantic_deep.fluent import Conversation, MessageList, TurnStoppedError, prompt
 from pydantic_deep.store import Store, VersionConflictError, open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
@@ -161,6 +161,26 @@ async def test_of_two_handles_at_once_one_moves_the_head_and_nothing_is_lost(sto
 
     assert told(loser.messages) == told(winner.messages)  # it is where the head is
     assert (loser.head, loser.state) == (winner.head, 'complete')
+
+
+async def test_to_stop_a_turn_that_somebody_overtook_is_a_conflict(store: Store, told: Told) -> None:
+    """C4, C12: what it did is a branch, and the handle is where the head is."""
+    agent = Agent(ScriptedModel('Hi.', call('a'), 'Fine.'))
+    agent.tool_plain(name='a')(lambda: 'A')
+    one = prompt(agent, store=store).user('Hello').start()
+    await one.run()
+    other = Conversation(agent=agent, store=store, conversation_id=one.id)
+    one.continuation.user('one').start()
+    iterator = aiter(one)
+    await anext(iterator)
+    await other.continuation.user('other').prompt()
+    with pytest.raises(VersionConflictError) as caught:
+        await one.stop()
+    yours = await VersionedAgent(agent, store).load(caught.value.yours)
+    assert (yours.state, told(await yours.messages())[2:4]) == ('interrupted', ['user: one', 'call a'])
+    assert told(one.messages) == told(other.messages) == ['user: Hello', 'Hi.', 'user: other', 'Fine.']
+    with pytest.raises(TurnStoppedError):
+        await anext(iterator)
 
 
 async def test_a_handle_goes_on_from_where_another_one_is(store: Store, told: Told) -> None:
