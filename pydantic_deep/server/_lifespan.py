@@ -16,7 +16,7 @@ from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, close_crashed
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore, VersionFilter
-from pydantic_deep.streaming import current_session_id
+from pydantic_deep.streaming import WholeCalls, current_session_id
 
 from ._agents import AnyAgent, prepare_agents
 from ._hub import RunHub
@@ -52,7 +52,11 @@ async def serving(
         metrics.watch(hub)
         state = ServerState(
             agents=prepare_agents(
-                agents, store, make_deps=make_deps, capabilities=[Audit(audit)], describe=_Describing(store)
+                agents,
+                store,
+                make_deps=make_deps,
+                capabilities=[Audit(audit), WholeCalls()],
+                describe=_Describing(store),
             ),
             store=store,
             settings=settings,

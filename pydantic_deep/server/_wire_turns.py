@@ -6,14 +6,15 @@ The run is the hub's, as any other: a client that leaves changes nothing, and fi
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from pydantic_deep.approvals import Decision
+from pydantic_deep.store import VersionNotFoundError
 from pydantic_deep.streaming import (
     STREAM_EVENTS,
     ApprovalRequiredEvent,
@@ -62,9 +63,10 @@ class WireTurn:
         """
         events = self._events()
         first = [event async for event in _up_to_first_news(events)]
-        if isinstance(first[-1], ErrorEvent):
+        failed = next((event for event in first if isinstance(event, ErrorEvent)), None)
+        if failed is not None:
             await events.aclose()
-            return _answer(first[-1], whole(first))
+            return _answer(failed, whole(first))
         return StreamingResponse(  # without the `retry` of our own streams, which OpenAI's client takes for an event
             self._frames(first, events, encoder), media_type='text/event-stream', headers=HEADERS
         )
@@ -83,12 +85,11 @@ class WireTurn:
     ) -> AsyncGenerator[bytes]:
         is_noted = False
         try:
-            for event in first:
-                yield _render(encoder, event)
-            async with aclosing(events):
-                async for event in events:
+            async with aclosing(_chain(first, events)) as told:
+                async for event in told:
                     frames = KEEPALIVE if event is None else _render(encoder, event)
-                    if isinstance(event, EndEvent):  # noted before the client knows that it may go on
+                    if isinstance(event, EndEvent) and event.finish_reason != 'error':
+                        # Noted before the client knows that it may go on.
                         await self._note(encoder.text)
                         is_noted = True
                     yield frames
@@ -98,21 +99,21 @@ class WireTurn:
                 self.state.hub.tasks.start_soon(self._note_when_it_ends)
 
     async def _events(self) -> AsyncGenerator[StreamEvent | None]:
-        """Yield what the run tells, `None` while it tells nothing; approvals have the ids that the inbox has."""
+        """Yield what the run tells, `None` while it tells nothing; approvals have the ids that the inbox has.
+
+        A log that is forgotten while it is read ends without an end, which whoever reads takes for the error it is.
+        """
         asked: ApprovalRequiredEvent | None = None
-        idle = self.state.settings.keepalive_seconds
-        async with aclosing(self.run.log.batches(idle_seconds=idle)) as batches:
-            async for batch in batches:
-                if not batch:
-                    yield None
-                for _, data in batch:
-                    event = STREAM_EVENTS.validate_json(data)
-                    if isinstance(event, ApprovalRequiredEvent):
-                        asked = event  # the version that has their ids is told with the end
-                        continue
-                    if isinstance(event, EndEvent) and asked is not None:
-                        yield await self._with_ids(asked, event)
-                    yield event
+        with suppress(LogForgottenError):
+            async with aclosing(self.run.log.batches(idle_seconds=self.state.settings.keepalive_seconds)) as batches:
+                async for batch in batches:
+                    for event in [STREAM_EVENTS.validate_json(data) for _, data in batch] or [None]:
+                        if isinstance(event, ApprovalRequiredEvent):
+                            asked = event  # the version that has their ids is told with the end
+                            continue
+                        if isinstance(event, EndEvent) and asked is not None:
+                            yield await self._with_ids(asked, event)
+                        yield event
 
     async def _with_ids(self, asked: ApprovalRequiredEvent, end: EndEvent) -> ApprovalRequiredEvent:
         records = await self.state.store.approvals(status=None, version_id=end.version_id, limit=1000)
@@ -120,19 +121,16 @@ class WireTurn:
         return replace(asked, approvals=[replace(each, id=ids[each.id]) for each in asked.approvals])
 
     async def _note_when_it_ends(self) -> None:
-        try:
-            answer = read_answer([event async for event in self._events() if event is not None])
-        except LogForgottenError:
-            return
+        answer = read_answer([event async for event in self._events() if event is not None])
         if answer.error is None:
             await self._note(answer.text)
 
     async def _note(self, answer: str) -> None:
-        version_id = self.run.version_id
-        if version_id is not None:
-            await note_version(
-                self.state.threads, self.owner, self.agent_name, self.asked, answer=answer, version_id=version_id
-            )
+        """Note where the dialogue is kept, of a run that has ended well."""
+        version_id = cast('str', self.run.version_id)
+        await note_version(
+            self.state.threads, self.owner, self.agent_name, self.asked, answer=answer, version_id=version_id
+        )
 
 
 async def begin_turn(
@@ -174,7 +172,8 @@ async def _base(
     """Return the version that a dialogue goes on from; where it is not known, one that was told of it."""
     known = await find_version(state.threads, caller.owner, agent_name, asked)
     if known is not None:
-        return await load_version(state, caller, agent, await state.store.version(known))
+        with suppress(VersionNotFoundError):  # it was deleted: the client has the words still
+            return await load_version(state, caller, agent, await state.store.version(known))
     root = await create_conversation(state, caller, agent_name)
     told = as_messages(asked)
     return await agent.conversation(root.conversation_id, backend=root.backend).set(told) if told else root
@@ -184,12 +183,26 @@ def _prompt(content: Sequence[Content]) -> str | list[Content]:
     return content[0] if len(content) == 1 and isinstance(content[0], str) else list(content)
 
 
+async def _chain(
+    first: Iterable[StreamEvent], events: AsyncGenerator[StreamEvent | None]
+) -> AsyncGenerator[StreamEvent | None]:
+    for event in first:
+        yield event
+    async with aclosing(events):
+        async for event in events:
+            yield event
+
+
 async def _up_to_first_news(events: AsyncGenerator[StreamEvent | None]) -> AsyncGenerator[StreamEvent]:
     """Yield events up to the first that says something."""
     async for event in events:
-        if event is not None:
-            yield event
-            if not isinstance(event, (StartEvent, UsageEvent)):
+        match event:
+            case None:
+                pass
+            case StartEvent() | UsageEvent():
+                yield event
+            case _:
+                yield event
                 return
 
 

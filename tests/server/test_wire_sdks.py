@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import anthropic
@@ -14,7 +12,6 @@ import anyio.lowlevel
 import httpx
 import openai
 import pytest
-import uvicorn
 from google import genai
 from google.genai import errors as google_errors
 from google.genai import types as google_types
@@ -182,16 +179,10 @@ class Live:
 
 
 @pytest.fixture
-async def live(served: Any) -> AsyncGenerator[Live]:
+async def live(served: Any, listen: Any) -> AsyncGenerator[Live]:
     """Serve the application on a port of loopback."""
-    with socket.create_server(('127.0.0.1', 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(served.app, lifespan='off', log_config=None))
-        async with anyio.create_task_group() as group:
-            group.start_soon(partial(server.serve, sockets=[listener]))
-            while not server.started:
-                await anyio.lowlevel.checkpoint()
-            yield Live(f'http://127.0.0.1:{listener.getsockname()[1]}', served)
-            server.should_exit = True
+    async with listen(served.app) as url:
+        yield Live(url, served)
 
 
 MakeChat = Callable[..., Awaitable[Chat]]
@@ -396,3 +387,14 @@ async def test_agents_are_models(live: Live) -> None:
     async with genai.Client(api_key=key, http_options=options).aio as client:
         assert [each.name async for each in await client.models.list()] == ['models/writer']
         assert (await client.models.get(model='writer')).display_name == 'writer'
+
+
+async def test_what_was_deleted_is_told_to_the_agent_again(make_chat: MakeChat, live: Live) -> None:
+    chat = await make_chat()
+    await chat.say('One')
+    (conversation,) = await live.served.store.conversations()
+    for version in await live.served.store.versions():
+        await live.served.store.delete(version.id)
+
+    assert (await chat.say('Two')).text == 'You said: Two, after 2 messages.'
+    assert [each.id for each in await live.served.store.conversations()] != [conversation.id]

@@ -1,0 +1,171 @@
+"""Turns of other APIs' clients, where nobody drives an official client: silence, failures, structured answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import ToolOutput
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
+from starlette.responses import StreamingResponse
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server import ServerSettings
+from pydantic_deep.server._wire import Dialogue
+from pydantic_deep.server._wire_turns import WireTurn, _up_to_first_news  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
+from pydantic_deep.streaming import OpenaiEncoder, StartEvent, StreamEvent, TextEvent, openai_completion
+from pydantic_deep.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.anyio
+
+
+class Sum(BaseModel):
+    """A structured answer."""
+
+    value: int
+
+
+def body(agent: str, *said: str, stream: bool = True) -> dict[str, Any]:
+    roles = ('user', 'assistant')
+    messages = [{'role': roles[place % 2], 'content': text} for place, text in enumerate(said)]
+    return {'model': agent, 'stream': stream, 'messages': messages}
+
+
+async def ask(client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
+    return await client.post('/v1/chat/completions', json=body)
+
+
+def text_of(stream: str) -> str:
+    lines = [line.removeprefix('data: ') for line in stream.splitlines() if line.startswith('data: {')]
+    deltas = [choice['delta'] for line in lines for choice in json.loads(line)['choices']]
+    return ''.join(delta.get('content') or '' for delta in deltas)
+
+
+async def test_a_structured_answer_is_text_and_can_be_gone_on_from(serve: Any) -> None:
+    answer = call('final_result', value=3)
+    agent = create_deep_agent(ScriptedModel(answer, answer), output_type=ToolOutput(Sum))
+    async with serve({'adder': agent}) as served, served.client(await served.key('run')) as client:
+        told = text_of((await ask(client, body('adder', '1 + 2?'))).text)
+        again = await ask(client, body('adder', '1 + 2?', told, 'And now?', stream=False))
+
+        assert json.loads(told) == {'value': 3}
+        assert again.status_code == 200
+        assert len(await served.store.conversations()) == 1
+
+
+async def test_a_client_is_kept_alive_while_nothing_is_told(serve: Any, gate: Any, listen: Any) -> None:
+    then = ScriptedModel(['Begun.', call('hold')], 'Done.')
+    settings = ServerSettings(keepalive_seconds=0.01)
+    async with (
+        serve({'slow': create_deep_agent(then, tools=[gate.hold])}, settings) as served,
+        listen(served.app) as url,
+    ):
+        key = {'authorization': f'Bearer {await served.key("run")}'}
+        async with (
+            httpx.AsyncClient(base_url=url, headers=key) as client,
+            client.stream('POST', '/v1/chat/completions', json=body('slow', 'Go')) as response,
+        ):
+            text = ''
+            async for chunk in response.aiter_text():
+                text += chunk
+                if ': still here' in text:
+                    gate.opened.set()
+
+    assert text_of(text) == 'Begun.\n\nDone.'
+    assert text.endswith('data: [DONE]\n\n')
+
+
+async def test_a_run_that_fails_before_its_first_word_is_an_http_error_in_a_stream_too(serve: Any, gate: Any) -> None:
+    def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> str:
+        raise ValueError('inside')
+
+    settings = ServerSettings(keepalive_seconds=0.01)
+    async with serve({'broken': create_deep_agent(ScriptedModel(then=fail))}, settings) as served:
+        response = await ask(served.client(await served.key('run')), body('broken', 'Go'))
+
+    assert response.status_code == 500
+    assert response.headers['content-type'] == 'application/json'
+    assert 'inside' not in response.text
+
+
+async def test_a_run_that_fails_in_the_middle_ends_as_an_error(serve: Any) -> None:
+    def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
+        if len(messages) > 1:
+            raise ValueError('inside')
+        return ['Words.', call('ls')]
+
+    async with serve({'broken': create_deep_agent(ScriptedModel(then=fail))}) as served:
+        response = await ask(served.client(await served.key('run')), body('broken', 'Go'))
+        count = await served.state.threads.count()
+
+    assert response.status_code == 200
+    assert '"error"' in response.text
+    assert '[DONE]' not in response.text
+    assert count == 0
+
+
+async def test_a_log_that_was_forgotten_is_an_error_and_no_answer(served: Any) -> None:
+    async with served.client(await served.key('run')) as client:
+        await ask(client, body('analyst', 'Hi'))
+    (run,) = served.state.hub.runs_of('ada')
+    run.log.forget()
+    asked = Dialogue(prompt=('Hi',))
+    turn = WireTurn(state=served.state, owner='ada', agent_name='analyst', asked=asked, run=run)
+
+    response = await turn.whole(openai_completion)
+    streamed = await turn.stream(OpenaiEncoder(), openai_completion)
+
+    assert response.status_code == 502
+    assert isinstance(streamed, StreamingResponse)
+    assert '"error"' in ''.join([str(chunk) async for chunk in streamed.body_iterator])
+
+
+async def test_silence_is_no_news() -> None:
+    told = [StartEvent(), None, TextEvent(text='Hi'), TextEvent(text=' there')]
+
+    async def events() -> AsyncGenerator[StreamEvent | None]:
+        for event in told:
+            yield event
+
+    assert [event async for event in _up_to_first_news(events())] == [StartEvent(), TextEvent(text='Hi')]
+
+
+async def test_decisions_over_several_answers_do_not_come_together(serve: Any) -> None:
+    write = [call('write_file', path='/a', content='a')]
+    agent = create_deep_agent(ScriptedModel(write, write), interrupt_on={'write_file': True})
+    async with serve({'careful': agent}) as served, served.client(await served.key('run', 'approve')) as client:
+        ids: list[str] = []
+        for said in ('One', 'Two'):
+            answer = (await ask(client, body('careful', said, stream=False))).json()
+            ids.append(answer['choices'][0]['message']['tool_calls'][0]['id'])
+        messages: list[Any] = [
+            {'role': 'user', 'content': 'One'},
+            *({'role': 'tool', 'tool_call_id': id, 'content': 'approve'} for id in ids),
+        ]
+        sent: Any = {'model': 'careful', 'messages': [messages[0], {'role': 'assistant'}, *messages[1:]]}
+        response = await client.post('/v1/chat/completions', json=sent)
+
+        assert response.status_code == 400
+        assert 'and nothing else with it' in response.text
+
+
+async def test_google_streams_are_events_only(served: Any) -> None:
+    async with served.client(await served.key('run')) as client:
+        sent = {'contents': [{'parts': [{'text': 'Hi'}]}]}
+        response = await client.post('/v1beta/models/analyst:streamGenerateContent?alt=json', json=sent)
+
+        assert response.status_code == 404
+
+
+async def test_several_pieces_of_a_prompt_stay_pieces(served: Any) -> None:
+    async with served.client(await served.key('run')) as client:
+        content = [{'type': 'text', 'text': 'One'}, {'type': 'text', 'text': 'Two'}]
+        sent = {'model': 'analyst', 'messages': [{'role': 'user', 'content': content}]}
+        answer = (await client.post('/v1/chat/completions', json=sent)).json()
+
+        assert answer['choices'][0]['message']['content'] == "You said: ['One', 'Two']"
