@@ -13,23 +13,15 @@ from pydantic_deep.store import Store
 from pydantic_deep_backends import Tree
 
 
-class _Sink(io.RawIOBase):
+class _Sink(io.BytesIO):
     """What was written since it was taken last."""
 
-    def __init__(self) -> None:
-        self._chunks: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object, /) -> int:
-        chunk = bytes(data)  # pyright: ignore[reportArgumentType] - a buffer, as `RawIOBase.write` takes it
-        self._chunks.append(chunk)
-        return len(chunk)
-
     def take(self) -> bytes:
-        chunks, self._chunks = self._chunks, []
-        return b''.join(chunks)
+        """Return it, and forget it."""
+        chunk = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return chunk
 
 
 async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGenerator[bytes]:

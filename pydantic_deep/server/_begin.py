@@ -108,7 +108,7 @@ def decision_of(answer: Answer) -> Decision:
             return Deny() if answer.reason is None else Deny(answer.reason)
         case 'respond':
             return Respond(answer.content)
-        case 'edit':
+        case _:
             if answer.args is None:
                 raise ServerError('invalid', 'The decision `edit` needs `args`: all arguments of the call.')
             return Edit(answer.args)

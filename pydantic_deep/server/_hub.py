@@ -123,19 +123,12 @@ class RunHub:
             async with anyio.create_task_group() as self._tasks:
                 try:
                     yield
-                    await self._stop()
+                    await self.drain()
+                    await self.stop()
                 finally:
                     self._tasks.cancel_scope.cancel()
         finally:
             self._ended.clear()
-
-    async def _stop(self) -> None:
-        """Let runs end by themselves, then cancel them, and wait until they are kept."""
-        await self.drain()
-        for run in list(self._running.values()):
-            run.cancel()
-        with anyio.move_on_after(CLEANUP_SECONDS):
-            await self._wait_for_all()
 
     @property
     def tasks(self) -> TaskGroup:

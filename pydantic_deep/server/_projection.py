@@ -64,7 +64,7 @@ async def load_run(store: Store, id: str) -> StoredRun | None:
     attempts = [found]
     while attempts[0].attempt_of is not None and (before := await store.run(attempts[0].attempt_of)) is not None:
         attempts.insert(0, before)
-    if found.state != 'complete':  # nobody goes on with one that is
+    if found.state == 'interrupted':  # nobody goes on with another
         later = {run.attempt_of: run for run in await store.runs(conversation_id=found.conversation_id, limit=_ALL)}
         while (after := later.get(attempts[-1].id)) is not None:
             attempts.append(after)

@@ -11,6 +11,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
+from pydantic_deep.server import _routes_approvals
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
@@ -191,7 +192,9 @@ async def test_a_version_that_waits_for_nothing_is_not_resumed(ada: Client):
     assert (await ada.post(f'{path}/resume', json={})).status_code == 409
 
 
-async def test_approvals_come_in_pages_of_whole_versions(ada: Client, make_client: MakeClient):
+async def test_approvals_come_in_pages_of_whole_versions(
+    ada: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+):
     runs = [(await pause(ada))[1] for _ in range(3)]
     seen: list[str] = []
     cursor: str | None = None
@@ -203,6 +206,9 @@ async def test_approvals_come_in_pages_of_whole_versions(ada: Client, make_clien
         cursor = page['cursor']
 
     assert cursor is None
+    assert (await ada.get('/api/approvals/00000000-0000-7000-8000-000000000000')).status_code == 404
+    monkeypatch.setattr(_routes_approvals, '_PAGE', 1)
+    assert [each['id'] for each in (await ada.get('/api/approvals')).json()['items']] == seen
     assert seen == [each['id'] for run in reversed(runs) for each in run['approvals']]
     assert (await ada.get('/api/approvals', params={'agent': 'writer'})).json() == {'items': [], 'cursor': None}
     other = await make_client('approve', agents=['nobody'])

@@ -1,0 +1,305 @@
+"""Runs that are not of this process: told from the store, as far as they are, and left alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from pydantic_ai import Agent, BinaryContent
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server import _routes_turns
+from pydantic_deep.store import (
+    Commit,
+    Committed,
+    RunEnd,
+    RunRecord,
+    SqlStore,
+    StoreUnavailableError,
+    new_id,
+    open_store,
+)
+from pydantic_deep.store._open import open_engine
+from pydantic_deep.summarization import Messages, Summarization
+from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.versions import TurnStream, VersionedAgent
+
+from .conftest import Client, Gate, MakeClient, Serve, Served, frames_in, said, told
+
+pytestmark = pytest.mark.anyio
+
+ALL = {'function_calls': 'true', 'tool_results': 'true'}
+
+
+def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+    """Look around, wait, look again, or fail."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    prompts = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
+    if prompts == ['fail']:
+        raise RuntimeError('secret of the inside')
+    if prompts:
+        return ['Looking. ', call('ls', path='/')]
+    return ['Waiting. ', call('hold')] if 'held' not in str(messages) and 'hold' not in str(messages) else 'Done.'
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[SqlStore]:
+    async with open_store(f'sqlite:///{tmp_path}/a.db') as store:
+        yield store
+
+
+@pytest.fixture
+async def other(tmp_path: Path, store: SqlStore) -> AsyncGenerator[SqlStore]:
+    """The same store, as another process has it."""
+    async with open_store(f'sqlite:///{tmp_path}/a.db') as store:
+        yield store
+
+
+@pytest.fixture
+def agents(gate: Gate) -> Mapping[str, Any]:
+    return {'analyst': create_deep_agent(ScriptedModel(then=answer), tools=[gate.hold], name='analyst')}
+
+
+@pytest.fixture
+async def ada(make_client: MakeClient) -> Client:
+    return await make_client('run')
+
+
+async def begin(client: Client, agent: str = 'analyst') -> str:
+    return (await client.post('/api/conversations', json={'agent': agent})).headers['location']
+
+
+async def test_a_run_of_another_process_is_watched_and_nothing_is_done_beside_it(
+    ada: Client, agents: Mapping[str, Any], other: SqlStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
+    """004-12"""
+    monkeypatch.setattr(_routes_turns, 'POLL_SECONDS', 0)
+    path = await begin(ada)
+    head = (await ada.get(path)).json()['head']
+    theirs = await VersionedAgent(agents['analyst'], other).load(head)
+    stream = theirs.advance_stream('go', moves_head=True)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(drain, stream)
+        await gate.reached.wait()
+        run_id = stream.run_id
+        working = (await ada.get(f'/api/runs/{run_id}')).json()
+        refused = [
+            await ada.post(f'{path}/turns', json={'prompt': 'x'}),
+            await ada.put(f'{path}/uploads/a', content=b'x'),
+            await ada.delete(path),
+            await ada.post(f'/api/runs/{run_id}/cancel'),
+        ]
+        beside = await ada.get('/api/runs', params={'conversation': path.rpartition('/')[2]})
+        running = (await ada.get(path)).json()['running']
+
+        async def open_gate() -> None:
+            await anyio.lowlevel.checkpoint()
+            gate.opened.set()
+
+        group.start_soon(open_gate)
+        whole = frames_in((await ada.get(f'/api/runs/{run_id}/events', params=ALL)).content)
+
+        assert (working['state'], working['is_here'], working['attempts']) == ('running', False, 1)
+        assert working['version_id'] is not None
+        assert [each.status_code for each in refused] == [409] * 4
+        assert refused[0].json()['error']['run_id'] == running[0] == run_id
+        assert [each['id'] for each in beside.json()['items']] == [run_id]
+        assert said(whole) == 'Looking. Waiting. Done.'
+        assert told(whole)[-1][1]['status'] == 'complete'
+        numbers = [int((frame.id or '').split('.')[2]) for frame in whole]
+        assert numbers == sorted(set(numbers))
+        ended = (await ada.get(f'/api/runs/{run_id}')).json()
+        assert (ended['state'], ended['output'], ended['base_id']) == ('complete', 'Done.', head)
+        assert (await ada.post(f'/api/runs/{run_id}/cancel')).json() == ended
+        assert (await ada.get(path)).json()['head'] == ended['version_id']
+
+
+async def test_a_run_that_failed_elsewhere_says_of_what_kind_and_no_more(
+    ada: Client, served: Served, caplog: pytest.LogCaptureFixture
+):
+    """004-32"""
+    path = await begin(ada)
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'fail'})).json()
+    served.state.hub.forget_logs()
+
+    stored = (await ada.get(f'/api/runs/{run["id"]}')).json()
+    events = told(frames_in((await ada.get(f'/api/runs/{run["id"]}/events')).content))
+
+    assert (stored['state'], stored['error']['kind']) == ('failed', 'run_failed')
+    assert 'RuntimeError' in stored['error']['message']
+    assert 'secret' not in str((stored, events))
+    assert [event for event, _ in events][-2:] == ['error', 'end']
+
+
+async def test_a_run_that_was_cancelled_says_so(ada: Client, served: Served, gate: Gate):
+    path = await begin(ada)
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'go'}, params={'wait': 'false'})).json()
+    await gate.reached.wait()
+    await ada.post(f'/api/runs/{run["id"]}/cancel')
+    served.state.hub.forget_logs()
+
+    stored = (await ada.get(f'/api/runs/{run["id"]}')).json()
+
+    assert (stored['state'], stored['error']['kind']) == ('interrupted', 'cancelled')
+
+
+async def test_a_run_that_waits_tells_for_what(serve: Serve):
+    """C24"""
+    agent = create_deep_agent(ScriptedModel(call('ls', path='/'), 'Done.'), interrupt_on={'ls': True})
+    async with serve(agents={'analyst': agent}) as served:
+        ada = served.client(await served.key('run', 'approve'))
+        path = await begin(ada)
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
+        answers = {run['approvals'][0]['pending_id']: {'decision': 'approve'}}
+        after = (await ada.post(f'{path}/resume', json={'answers': answers})).json()
+        live = [frames_in((await ada.get(f'/api/runs/{r["id"]}/events', params=ALL)).content) for r in (run, after)]
+        served.state.hub.forget_logs()
+
+        stored = [frames_in((await ada.get(f'/api/runs/{r["id"]}/events', params=ALL)).content) for r in (run, after)]
+        shape = (await ada.get(f'/api/runs/{run["id"]}')).json()
+        await ada.aclose()
+
+    assert dict(told(stored[0]))['approval_required'] == dict(told(live[0]))['approval_required']
+    assert [fields for event, fields in told(stored[1]) if event == 'tool_result'] == [
+        fields for event, fields in told(live[1]) if event == 'tool_result'
+    ]
+    assert shape['approvals'][0]['id'] == run['approvals'][0]['id']
+
+
+async def _summarize(messages: Sequence[ModelMessage]) -> str:
+    return 'What was before.'
+
+
+async def test_what_a_summary_replaced_within_a_run_is_told_all_the_same(serve: Serve):
+    model = ScriptedModel(*[[f'Step {number}. ', call('ls', path='/')] for number in range(8)], 'Done.')
+    room = Summarization(trigger=Messages(5), keep=Messages(2), summarizer=_summarize)
+    async with serve(agents={'analyst': create_deep_agent(model, summarization=False, capabilities=[room])}) as served:
+        ada = served.client(await served.key())
+        path = await begin(ada)
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
+        live = frames_in((await ada.get(f'/api/runs/{run["id"]}/events', params=ALL)).content)
+        served.state.hub.forget_logs()
+
+        stored = frames_in((await ada.get(f'/api/runs/{run["id"]}/events', params=ALL)).content)
+        version = (await ada.get(f'/api/versions/{run["version_id"]}')).json()
+        await ada.aclose()
+
+    assert len([fields for event, fields in told(live) if event == 'status']) > 0
+    assert version['message_count'] < 17
+    assert said(stored) == said(live) == ''.join(f'Step {number}. ' for number in range(8)) + 'Done.'
+    ids = [[fields['id'] for event, fields in told(each) if event == 'function_call'] for each in (live, stored)]
+    assert ids[0] == ids[1]
+
+
+async def test_an_agent_without_deps_is_served_without_files(serve: Serve):
+    agent = Agent(ScriptedModel('Hello.', 'Again.'), output_type=str)
+    async with serve(agents={'plain': agent}) as served:
+        ada = served.client(await served.key())
+        path = await begin(ada, 'plain')
+
+        upload = await ada.put(f'{path}/uploads/a', content=b'x')
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'go', 'max_iterations': 3})).json()
+
+        assert upload.status_code == 409
+        assert (run['state'], run['output']) == ('complete', 'Hello.')
+        assert (await ada.get(f'/api/versions/{run["version_id"]}/files')).json() == {'items': []}
+        await ada.aclose()
+
+
+async def test_a_prompt_with_media_is_shown_by_its_words(ada: Client, served: Served, gate: Gate):
+    gate.opened.set()
+    path = await begin(ada)
+    head = (await ada.get(path)).json()['head']
+    root = await served.state.agents['analyst'].load(head)
+
+    version = await root.advance(['Look at', BinaryContent(b'\x89PNG', media_type='image/png'), 'this'])
+
+    assert (await ada.get(f'/api/versions/{version.id}')).json()['prompt'] == 'Look at this'
+    assert (await ada.get(f'/api/runs/{version.run_id}')).json()['is_here'] is False
+
+
+async def drain(stream: TurnStream[Any, Any]) -> None:
+    async with stream:
+        async for _ in stream.events():
+            pass
+
+
+class DyingStore(SqlStore):
+    """A store whose process dies where its second step would be kept."""
+
+    steps = 0
+
+    async def commit(self, commit: Commit) -> Committed:
+        self.steps += sum(version.kind == 'step' for version in commit.versions)
+        if self.steps > 1 or commit.ends:
+            raise StoreUnavailableError('The process is dead.')
+        return await super().commit(commit)
+
+
+async def test_a_run_that_a_dead_process_left_is_recovered_at_start_and_told_under_its_id(
+    serve: Serve, agents: Mapping[str, Any], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
+    """004-12"""
+    monkeypatch.setattr(_routes_turns, 'POLL_SECONDS', 0)
+    async with serve() as served, served.client(await served.key()) as ada:
+        path = await begin(ada)
+        head = (await ada.get(path)).json()['head']
+    async with DyingStore(await open_engine(f'sqlite:///{tmp_path}/a.db')) as dying:
+        left = (await VersionedAgent(agents['analyst'], dying).load(head)).advance_stream('go', moves_head=True)
+        with pytest.raises(StoreUnavailableError):
+            await drain(left)
+
+    async with serve() as served, served.client(await served.key()) as ada:
+        await gate.reached.wait()
+        [second] = (await ada.get(path)).json()['running']
+        working = (await ada.get(f'/api/runs/{left.run_id}')).json()
+        busy = await ada.post(f'{path}/turns', json={'prompt': 'x'})
+        gate.opened.set()
+        whole = frames_in((await ada.get(f'/api/runs/{left.run_id}/events')).content)
+        ended = [(await ada.get(f'/api/runs/{id}')).json() for id in (left.run_id, second)]
+        beside = await ada.post(f'{path}/turns', json={'prompt': 'x', 'from_version': head})
+
+        assert second != left.run_id
+        assert (working['state'], working['attempts'], working['base_id']) == ('running', 2, head)
+        assert (busy.status_code, busy.json()['error']['run_id']) == (409, second)
+        assert said(whole) == 'Looking. Waiting. Done.'
+        assert ended[0] == {**ended[1], 'id': left.run_id}
+        assert (ended[0]['state'], ended[0]['attempts']) == ('complete', 2)
+        assert (await ada.get(path)).json()['head'] == ended[0]['version_id']
+        assert beside.status_code == 200
+
+
+async def test_a_run_that_died_before_its_first_step_is_told_as_what_it_is(
+    ada: Client, agents: Mapping[str, Any], other: SqlStore, gate: Gate
+):
+    path = await begin(ada)
+    head = (await ada.get(path)).json()['head']
+    gate.opened.set()
+    await ada.post(f'{path}/turns', json={'prompt': 'x'})
+    base = await other.version(head)
+    run = RunRecord(
+        id=new_id(), conversation_id=base.conversation_id, base_id=head, agent_name='analyst', attempt_of=None,
+        parent_run_id=None, state='running', owner=None, prompt=b'"go"', options='{}', usage='{}', cost=None, error=None,
+        trace_id=None, started_at=base.created_at, ended_at=None,
+    )  # fmt: skip
+    await other.commit(Commit(runs=[run]))
+    working = (await ada.get(f'/api/runs/{run.id}')).json()
+    busy = await ada.post(f'{path}/turns', json={'prompt': 'x', 'from_version': head})
+    beside = await ada.post(f'{path}/turns', json={'prompt': 'x'})
+
+    await other.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+    failed = told(frames_in((await ada.get(f'/api/runs/{run.id}/events')).content))
+    free = await ada.post(f'{path}/turns', json={'prompt': 'x', 'from_version': head})
+
+    assert (working['state'], working['version_id'], working['output']) == ('running', None, None)
+    assert (busy.status_code, beside.status_code) == (409, 200)
+    assert [event for event, _ in failed] == ['start', 'end']
+    assert (failed[-1][1]['status'], failed[-1][1]['version_id']) == ('failed', None)
+    assert free.status_code == 200
