@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -17,7 +18,7 @@ from pydantic_deep.store import SqlStore
 
 from ._agents import AnyAgent, check_agents
 from ._auth import Authentication, KeyInQuery
-from ._errors import install_error_forms
+from ._errors import api_of, install_error_forms
 from ._headers import SecurityHeaders
 from ._lifespan import serving
 from ._limits import BodyLimit
@@ -100,6 +101,8 @@ def create_app(
     for router in ROUTERS:
         app.include_router(router)
     _add_layers(app, settings, metrics)
+    write_document = app.openapi
+    app.openapi = lambda: _corrected(write_document())
     return app
 
 
@@ -118,6 +121,20 @@ def _add_layers(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) 
     app.add_middleware(CountRequests, metrics=metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(KeyInQuery)
+
+
+def _corrected(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI document with what FastAPI cannot know of the APIs of others; it keeps and returns one object."""
+    document['components']['securitySchemes']['key'] = {
+        'type': 'apiKey', 'in': 'query', 'name': 'key', 'description': 'An API key: Google clients.',
+    }  # fmt: skip
+    for path, operations in document['paths'].items():
+        for operation in operations.values():
+            if api_of(path) != 'ours':
+                operation['responses'].pop('422', None)  # added by FastAPI; it is 400 there
+            if api_of(path) == 'google' and {'key': []} not in operation['security']:
+                operation['security'].append({'key': []})
+    return document
 
 
 def _limit_for(settings: ServerSettings, method: str, path: str) -> int:

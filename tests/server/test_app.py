@@ -320,7 +320,7 @@ def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, Operation]]:
 async def test_the_document_has_a_title_a_version_and_what_keys_there_are(document: dict[str, Any]) -> None:
     assert document['info']['title'] == 'pydantic-deep'
     assert document['info']['version'] == IsStr(regex=r'\d+\.\d+\.\d+.*')
-    assert sorted(document['components']['securitySchemes']) == ['bearer', 'x-api-key', 'x-goog-api-key']
+    assert sorted(document['components']['securitySchemes']) == ['bearer', 'key', 'x-api-key', 'x-goog-api-key']
 
 
 async def test_every_operation_has_a_summary_a_description_and_a_known_tag(document: dict[str, Any]) -> None:
@@ -340,6 +340,14 @@ async def test_every_operation_has_an_id_of_its_own(document: dict[str, Any]) ->
 async def test_every_operation_but_the_open_ones_needs_a_key(document: dict[str, Any]) -> None:
     open_ones = {name for name, operation in operations(document) if not operation.get('security')}
     assert open_ones <= {'GET /health', 'GET /', 'GET /static/{name}'}
+
+
+async def test_only_the_paths_of_google_take_a_key_in_the_address(served: Served, document: dict[str, Any]) -> None:
+    taken = {
+        name.split()[1] for name, operation in operations(document) if {'key': []} in operation.get('security', [])
+    }
+    assert taken == {path for path in document['paths'] if path.startswith('/v1beta/')}
+    assert served.app.openapi() == document
 
 
 async def test_every_operation_declares_how_it_can_be_refused(document: dict[str, Any]) -> None:
