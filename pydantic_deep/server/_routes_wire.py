@@ -41,18 +41,41 @@ def _errors(api: Api) -> dict[int | str, dict[str, object]]:
     return describe_errors('not_found', 'conflict', 'too_large', api=api)
 
 
+def _shown(example: dict[str, JsonValue]) -> dict[int | str, dict[str, object]]:
+    return {200: {'content': {'application/json': {'example': example}}}}
+
+
+def _openai_model(name: str) -> dict[str, JsonValue]:
+    return {'id': name, 'object': 'model', 'created': _MODELS_SINCE, 'owned_by': 'pydantic-deep'}
+
+
+def _google_model(name: str) -> dict[str, JsonValue]:
+    methods: list[JsonValue] = ['generateContent', 'streamGenerateContent']
+    return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
+
+
 def _said(text: str) -> dict[str, str]:
     return {'role': 'user', 'content': text}
 
 
-@router.get('/v1/models', tags=['openai'], summary='The agents, as models', responses=_errors('openai'))
+@router.get(
+    '/v1/models',
+    tags=['openai'],
+    summary='The agents, as models',
+    responses={**_shown({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
+)
 async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
     names = [name for name in sorted(state.agents) if caller.may_use(name)]
     return {'object': 'list', 'data': [_openai_model(name) for name in names]}
 
 
-@router.get('/v1/models/{agent}', tags=['openai'], summary='An agent, as a model', responses=_errors('openai'))
+@router.get(
+    '/v1/models/{agent}',
+    tags=['openai'],
+    summary='An agent, as a model',
+    responses={**_shown(_openai_model('analyst')), **_errors('openai')},
+)
 async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
     agent_for(state, caller, agent)
@@ -113,13 +136,23 @@ async def create_message(
     return await turn.stream(AnthropicEncoder(model=body.model), whole) if body.stream else await turn.whole(whole)
 
 
-@router.get('/v1beta/models', tags=['google'], summary='The agents, as models', responses=_errors('google'))
+@router.get(
+    '/v1beta/models',
+    tags=['google'],
+    summary='The agents, as models',
+    responses={**_shown({'models': [_google_model('analyst')]}), **_errors('google')},
+)
 async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
     return {'models': [_google_model(name) for name in sorted(state.agents) if caller.may_use(name)]}
 
 
-@router.get('/v1beta/models/{agent}', tags=['google'], summary='An agent, as a model', responses=_errors('google'))
+@router.get(
+    '/v1beta/models/{agent}',
+    tags=['google'],
+    summary='An agent, as a model',
+    responses={**_shown(_google_model('analyst')), **_errors('google')},
+)
 async def read_google_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
     agent_for(state, caller, agent)
@@ -167,12 +200,3 @@ async def stream_generate_content(
         raise not_found()
     turn = await begin_turn(state, caller, agent, dialogue_of_google(body), session_id=body.labels.get('session_id'))
     return await turn.stream(GoogleEncoder(model=agent), partial(google_response, model=agent))
-
-
-def _openai_model(name: str) -> dict[str, JsonValue]:
-    return {'id': name, 'object': 'model', 'created': _MODELS_SINCE, 'owned_by': 'pydantic-deep'}
-
-
-def _google_model(name: str) -> dict[str, JsonValue]:
-    methods: list[JsonValue] = ['generateContent', 'streamGenerateContent']
-    return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
