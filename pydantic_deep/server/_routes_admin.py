@@ -19,10 +19,11 @@ from pydantic_deep.store import QueryError
 
 from ._auth import Caller, agent_for, require
 from ._errors import ServerError, describe_errors, not_found
+from ._json_body import JsonRoute
 from ._keys import KeyScope
 from ._state import ServedAgent, State
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 AnyCaller = Annotated[Caller, Depends(require(None))]
 Auditor = Annotated[Caller, Depends(require('audit'))]

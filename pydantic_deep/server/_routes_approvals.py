@@ -13,13 +13,14 @@ from pydantic_deep.versions import ApprovalInbox
 from ._auth import Caller, require
 from ._begin import begin_run, decision_of
 from ._errors import ServerError, describe_errors
+from ._json_body import JsonRoute
 from ._ownership import own_approval, own_conversation
 from ._routes_conversations import Cursor
 from ._shapes import Answer, AnsweredApproval, ApprovalPage, ApprovalShape
 from ._shaping import approval_shape, approvals_of
 from ._state import OWNER, State
 
-router = APIRouter(prefix='/api/approvals', tags=['approvals'])
+router = APIRouter(prefix='/api/approvals', tags=['approvals'], route_class=JsonRoute)
 
 Approver = Annotated[Caller, Depends(require('approve'))]
 """Who may answer."""

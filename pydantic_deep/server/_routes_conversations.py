@@ -12,12 +12,13 @@ from pydantic_deep.store import Store, VersionFilter
 from ._auth import Caller, require
 from ._begin import refuse_if_running
 from ._errors import ServerError, describe_errors, not_found
+from ._json_body import JsonRoute
 from ._ownership import OwnConversation, ServedVersion, create_conversation, load_version, own_conversation, own_version
-from ._shapes import ConversationPage, ConversationShape, ConversationSummary, NewConversation, Transcript
+from ._shapes import ConversationPage, ConversationShape, ConversationSummary, Name, NewConversation, Transcript
 from ._shaping import conversation_shape, moment
 from ._state import OWNER, ServerState, State
 
-router = APIRouter(prefix='/api/conversations', tags=['conversations'])
+router = APIRouter(prefix='/api/conversations', tags=['conversations'], route_class=JsonRoute)
 
 Runner = Annotated[Caller, Depends(require('run'))]
 """Who may work with conversations."""
@@ -42,7 +43,7 @@ async def create(body: NewConversation, state: State, caller: Runner, response: 
 async def list_conversations(
     state: State,
     caller: Runner,
-    agent: Annotated[str | None, Query(description='Those of one agent.', max_length=200)] = None,
+    agent: Annotated[Name | None, Query(description='Those of one agent.')] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> ConversationPage:

@@ -13,12 +13,13 @@ from pydantic_deep.versions import UnversionedBackendError
 
 from ._begin import refuse_if_running, refuse_waiting
 from ._errors import ServerError, describe_errors
+from ._json_body import JsonRoute
 from ._ownership import own_conversation
 from ._routes_conversations import Runner, version_in
 from ._shapes import NewUpload, UploadList, UploadShape
 from ._state import State
 
-router = APIRouter(prefix='/api/conversations/{conversation}/uploads', tags=['conversations'])
+router = APIRouter(prefix='/api/conversations/{conversation}/uploads', tags=['conversations'], route_class=JsonRoute)
 
 
 @router.get('', summary='The uploads at the head', responses=describe_errors('not_found', 'conflict'))
@@ -54,6 +55,7 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
     data = bytearray()
     async for chunk in request.stream():  # bounded by the layer that counts it
         data += chunk
+    await refuse_if_running(state, own.id)  # one may have begun while the file came
     try:
         version = await head.upload(name, bytes(data), moves_head=True)
     except InvalidUploadError as error:

@@ -11,6 +11,7 @@ from pydantic_ai.settings import ModelSettings
 from ._auth import Caller
 from ._begin import begin_run, decision_of
 from ._errors import ServerError, describe_errors
+from ._json_body import JsonRoute
 from ._ownership import OwnRun, own_conversation, own_run, own_version
 from ._projection import StoredRun, follow_run, load_run, project_run
 from ._routes_conversations import Runner, version_in
@@ -20,7 +21,7 @@ from ._shaping import run_shape
 from ._sse import STORED, Shown, nothing_more, parse_position, tail_log, tail_stored
 from ._state import ServerState, State
 
-router = APIRouter(prefix='/api')
+router = APIRouter(prefix='/api', route_class=JsonRoute)
 
 POLL_SECONDS = 0.5
 """How often the store is asked about a run of another process that somebody watches."""

@@ -14,13 +14,14 @@ from pydantic_deep.versions._versioned_agent import VISIBLE_KINDS
 
 from ._archive import archive, attachment
 from ._errors import ServerError, describe_errors, not_found
+from ._json_body import JsonRoute
 from ._ownership import load_version, own_conversation, own_version
 from ._routes_conversations import Cursor, Limit, Runner, version_in
 from ._shapes import DiffShape, FileList, FileShape, HeadChange, Merge, VersionPage, VersionShape
 from ._shaping import diff_shape, head_of, version_shape
 from ._state import ServerState, State
 
-router = APIRouter(prefix='/api', tags=['versions'])
+router = APIRouter(prefix='/api', tags=['versions'], route_class=JsonRoute)
 
 FOREIGN_FILES = {
     'content-security-policy': "sandbox; default-src 'none'",

@@ -23,13 +23,14 @@ from pydantic_deep.streaming import (
 
 from ._auth import Caller, agent_for, require
 from ._errors import Api, describe_errors, not_found
+from ._json_body import JsonRoute
 from ._state import State
 from ._wire_anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
 from ._wire_google import GenerateContentRequest, dialogue_of_google
 from ._wire_openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
 from ._wire_turns import begin_turn
 
-router = APIRouter()
+router = APIRouter(route_class=JsonRoute)
 
 Runner = Annotated[Caller, Depends(require('run'))]
 

@@ -1,0 +1,213 @@
+"""Requests that nobody honest sends: bodies that are no JSON, paths that are no paths, bodies that never end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fastapi.routing import APIRoute
+
+from pydantic_deep.server._json_body import JsonRoute
+from pydantic_deep.server._routes import ROUTERS
+
+from .conftest import Client, MakeClient
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def ada(make_client: MakeClient) -> Client:
+    return await make_client('admin')
+
+
+@pytest.fixture
+async def conversation(ada: Client) -> str:
+    """The path of a conversation."""
+    return (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+
+
+# Bodies
+
+NO_JSON = {
+    'not a number': b'NaN',
+    'infinity': b'-Infinity',
+    'a number beyond any float': b'1e400',
+    'too many digits': b'9' * 5000,
+    'half of a surrogate pair': b'"\\ud800"',
+    'half of a surrogate pair as a key': b'{"\\udfff": 1}',
+    'bytes that are no UTF-8': b'"\xff"',
+    'a surrogate in UTF-8': b'"\xed\xa0\x80"',
+    'lists in lists': b'[' * 1_000_000,
+    'lists in lists that end': b'[' * 5000 + b']' * 5000,
+    'objects in objects': b'{"a":' * 5000 + b'1' + b'}' * 5000,
+    'nothing': b'',
+}
+"""What stands where a value should."""
+
+PLACES = {
+    'metadata': ('/api/conversations', b'{"agent": "analyst", "metadata": {"k": %s}}'),
+    'sql': ('/api/sql', b'{"query": "select ?", "parameters": [%s]}'),
+    'openai': ('/v1/chat/completions', b'{"model": "analyst", "messages": [{"role": "user", "content": %s}]}'),
+    'anthropic': ('/v1/messages', b'{"model": "analyst", "max_tokens": 9, "messages": [{"role": "user", "content": %s}]}'),
+    'google': ('/v1beta/models/analyst:generateContent', b'{"contents": [{"parts": [{"text": %s}]}]}'),
+}  # fmt: skip
+"""Where anything, or a text, is taken."""
+
+
+@pytest.mark.parametrize('place', PLACES)
+async def test_what_is_no_json_is_refused_before_anything_is_kept(ada: Client, place: str) -> None:
+    path, body = PLACES[place]
+    statuses = {name: (await send(ada, path, body.replace(b'%s', value)))[0] for name, value in NO_JSON.items()}
+    assert {name: status for name, status in statuses.items() if status not in (400, 422)} == {}
+    assert (await ada.get('/api/conversations')).json()['items'] == []
+
+
+@pytest.mark.parametrize(('place', 'field'), [('turns', 'prompt'), ('resume', 'answers'), ('head', 'version')])
+async def test_what_is_no_json_is_refused_within_a_conversation(
+    ada: Client, conversation: str, place: str, field: str
+) -> None:
+    body = b'{"%s": %%s}' % field.encode()
+    answers = [await send(ada, f'{conversation}/{place}', body.replace(b'%s', value)) for value in NO_JSON.values()]
+    assert {(status, json.loads(text)['error']['type']) for status, text in answers} == {(422, 'invalid')}
+
+
+async def send(client: Client, path: str, body: bytes) -> tuple[int, str]:
+    """Send a body that says that it is JSON."""
+    answer = await client.post(path, content=body, headers={'content-type': 'application/json'})
+    return answer.status_code, answer.text
+
+
+async def test_of_a_key_that_comes_twice_the_last_counts_as_everywhere(ada: Client) -> None:
+    body = b'{"agent": "nobody", "agent": "analyst", "metadata": {"a": 1, "a": 2}}'
+    answer = await ada.post('/api/conversations', content=body, headers={'content-type': 'application/json'})
+    assert (answer.status_code, answer.json()['metadata']) == (201, {'a': 2})
+
+
+async def test_odd_json_that_is_json_comes_back_as_it_was(ada: Client) -> None:
+    odd = {'big': 2**80, 'nul': 'a\x00b', 'pair': '😀', 'small': 5e-324, 'deep': json.loads('[' * 90 + ']' * 90)}
+    answer = await ada.post('/api/conversations', json={'agent': 'analyst', 'metadata': odd})
+    assert (answer.status_code, answer.json()['metadata']) == (201, odd)
+
+
+def test_every_route_that_takes_json_takes_it_strictly() -> None:
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    lenient = [route.path for route in routes if route.body_field and not isinstance(route, JsonRoute)]
+    assert lenient == []
+
+
+# Paths and headers
+
+ODD = {
+    'nul': '%00',
+    'a line break': 'a%0d%0ax-owner:%20bob',
+    'a slash': '%2f',
+    'a parent': '..%2f..%2f..%2fetc%2fpasswd',
+    'a backslash': 'a%5c..%5cb',
+    'dots': '%2e%2e',
+    'a percent': '%25%30%30',
+    'no UTF-8': '%ff%fe',
+    'a surrogate': '%ed%a0%80',
+    'other digits': '%D9%A0%D9%A1-%EF%BC%90',
+    'very long': 'x' * 60_000,
+    'an id in capitals': '019AA1B2-0000-7000-8000-000000000001',
+    'an id and a line break': '019aa1b2-0000-7000-8000-000000000001%0a',
+    'a beginning of an id': '0',
+    'a wildcard': '%25',
+    'a quote': "'%20or%20'1'='1",
+}
+"""What stands in addresses where an id or a name should."""
+
+WITH_ID = (
+    '/api/conversations/{}',
+    '/api/conversations/{}/messages',
+    '/api/conversations/{}/uploads',
+    '/api/runs/{}',
+    '/api/runs/{}/events',
+    '/api/versions/{}',
+    '/api/versions/{}/files',
+    '/api/versions/{}/archive',
+    '/api/approvals/{}',
+    '/api/audit/{}',
+    '/api/agents/{}',
+    '/static/{}',
+    '/v1/models/{}',
+    '/v1beta/models/{}',
+)
+
+WITH_QUERY = (
+    '/api/conversations?agent={}',
+    '/api/conversations?cursor={}',
+    '/api/runs?conversation={}',
+    '/api/approvals?conversation={}',
+    '/api/approvals?cursor={}',
+    '/api/audit?agent={}',
+    '/api/audit?conversation={}',
+    '/api/audit?since={}',
+    '/api/audit?cursor={}',
+)
+
+
+async def test_what_is_no_id_is_not_there_and_names_nothing_else(ada: Client, conversation: str) -> None:
+    for path in (path.format(odd) for path in WITH_ID for odd in ODD.values()):
+        answer = await ada.get(path)
+        assert (answer.status_code, answer.headers.get('location')) in ((400, None), (404, None)), path[:80]
+    for path in (path.format(odd) for path in WITH_QUERY for odd in ODD.values()):
+        answer = await ada.get(path)
+        assert answer.status_code in (404, 422) or answer.json()['items'] == [], path[:80]
+
+
+async def test_files_of_a_version_are_those_of_the_version(ada: Client, conversation: str) -> None:
+    version = (await ada.put(f'{conversation}/uploads/a.txt', content=b'x')).json()['version_id']
+    for odd in ODD.values():
+        answer = await ada.get(f'/api/versions/{version}/files/{odd}')
+        assert answer.status_code in (404, 422), odd
+
+
+async def test_names_of_uploads_are_kept_whole_or_refused(ada: Client, conversation: str) -> None:
+    kept: list[str] = []
+    for odd in ODD.values():
+        answer = await ada.put(f'{conversation}/uploads/{odd}', content=b'x')
+        assert answer.status_code in (201, 404, 422), odd
+        if answer.status_code == 201:
+            kept.append(answer.json()['upload']['name'])
+    assert all('\n' not in name and '\x00' not in name and '..' not in name for name in kept)
+    listed = (await ada.get(f'{conversation}/uploads')).json()['items']
+    assert sorted(each['name'] for each in listed) == sorted(set(kept))
+
+
+async def test_what_was_said_stands_in_no_header(ada: Client, conversation: str) -> None:
+    odd = 'a\r\nx-owner: bob\r\n\r\n'
+    answer = await ada.post(f'{conversation}/turns', json={'prompt': odd, 'session_id': odd})
+    named = await ada.post('/api/conversations', json={'agent': 'analyst', 'name': odd})
+    headers = {b'last-event-id': odd.encode()}
+    watched = await ada.get(f'/api/runs/{answer.json().get("id")}/events', headers=headers)
+    assert [each.headers.get('x-owner') for each in (answer, named, watched)] == [None] * 3
+    assert (named.status_code, watched.status_code) == (422, 422)
+
+
+# Keys
+
+
+async def test_wrong_keys_are_told_the_same_whatever_is_wrong(
+    ada: Client, nobody: Client, make_client: MakeClient
+) -> None:
+    right = ada.headers['authorization'].removeprefix('Bearer ')
+    id, secret = right[3:39], right[40:]
+    expired = (await make_client('run', expires_in_seconds=1e-6)).headers['authorization'].removeprefix('Bearer ')
+    wrong = [
+        '',
+        'x',
+        right[:-1],
+        right + 'A',
+        f'pd_{id}_{"A" * 43}',
+        f'pd_00000000-0000-7000-8000-000000000000_{secret}',
+        f'pd_{id.upper()}_{secret}',
+        expired,
+        'x' * 60_000,
+        "' or 1=1 --",
+        '\xa0' * 20,
+    ]
+    answers = [await nobody.get('/api/me', headers={b'x-api-key': each.encode('latin-1')}) for each in wrong]
+    assert {(each.status_code, each.text) for each in answers} == {(401, answers[0].text)}
+    assert {tuple(sorted(each.headers.items())) for each in answers} == {tuple(sorted(answers[0].headers.items()))}
+    assert (await ada.get('/api/me')).status_code == 200
