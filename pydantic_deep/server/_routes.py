@@ -11,6 +11,7 @@ from . import (
     _routes_files,
     _routes_page,
     _routes_turns,
+    _routes_ui,
     _routes_versions,
     _routes_wire,
 )
@@ -23,5 +24,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     _routes_approvals.router,
     _routes_files.router,
     _routes_wire.router,
+    _routes_ui.router,
     _routes_page.router,
 )

@@ -57,7 +57,6 @@ class Call:
 
 
 _SAID: list[object] = [{'role': 'user', 'content': 'Hi'}]
-_UI_SAID: list[object] = [{'role': 'user', 'parts': [{'type': 'text', 'text': 'Hi'}]}]
 _CONTENTS: list[object] = [{'role': 'user', 'parts': [{'text': 'Hi'}]}]
 _AG_UI: dict[str, object] = {
     'threadId': 'mine',
@@ -106,8 +105,6 @@ CALLS: Mapping[str, Call] = {
     'POST /v1beta/models/{agent}:streamGenerateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
     'POST /v1/models/{agent}:generateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
     'POST /v1/models/{agent}:streamGenerateContent': Call(json=lambda ids: {'contents': _CONTENTS}),
-    'POST /ag-ui/{agent}': Call(json=lambda ids: {'threadId': ids['thread'], 'runId': 'r', 'messages': _SAID}),
-    'POST /vercel/{agent}': Call(json=lambda ids: {'id': ids['thread'], 'messages': _UI_SAID}),
     'POST /ag-ui/{agent}': Call(json=lambda ids: _AG_UI),
     'POST /vercel/{agent}': Call(json=lambda ids: _VERCEL),
     'GET /vercel/{agent}/{thread}/stream': Call(headers=lambda ids: {'last-event-id': f'{ids["ui_run"]}.x.1'}),
@@ -267,7 +264,6 @@ async def make_ids(world: Served, owner: str) -> dict[str, str]:
         'thread': f'of-{owner}',
         'ui_run': ui_run['id'],
         'name': 'b.csv',
-        'thread': 'a thread',
         'path': 'uploads/a.csv',
     }
 
