@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent, _edited, _messages, _recording
 from pydantic_deep_backends import digest_of
 
-from .conftest import Told
+from .conftest import Begin, Told
 
 pytestmark = pytest.mark.anyio
 
@@ -330,12 +332,12 @@ async def test_an_export_has_what_a_summary_stands_for(store: Store, kept: bool,
 # What it costs
 
 
-def long_history(count: int) -> list[ModelMessage]:
+def long_history(count: int, repeated: int = 1) -> list[ModelMessage]:
     pair: list[ModelMessage] = []
     for number in range(count // 2):
         pair += [
-            ModelRequest([UserPromptPart(f'Question {number}')]),
-            ModelResponse([TextPart(f'Answer {number}')], model_name='m'),
+            ModelRequest([UserPromptPart(f'Question {number}. ' * repeated)]),
+            ModelResponse([TextPart(f'Answer {number}. ' * repeated)], model_name='m'),
         ]
     return pair
 
@@ -392,3 +394,31 @@ async def test_calls_of_a_transcript_are_interrupted_before_a_store_has_them(sto
     assert conversation.head is not None
     stored = MessageList(await conversation.head.messages())
     assert [exchange.result and exchange.result.outcome for exchange in stored.exchanges()] == ['interrupted']
+
+
+async def test_a_long_conversation_takes_memory_for_what_is_new(begin: Begin) -> None:
+    """001-26: measured in bytes: ten turns after 2 MB of history take less than a twentieth of it.
+
+    What is kept at hand of the last eight versions is there before it is measured.
+    """
+    model = ScriptedModel(then=lambda messages, info: 'Fine.')
+    conversation = begin(Agent(model)).start()
+    conversation.messages.extend(long_history(2_000, repeated=100))
+    size = len(str(list(conversation.messages)))
+    assert size > 2_000_000
+
+    async def go_on(turns: int) -> None:
+        for _ in range(turns):
+            await conversation.continuation.user('Go on').prompt()
+        model.requests.clear()
+        gc.collect()
+
+    tracemalloc.start()
+    try:
+        await go_on(9)
+        before, _ = tracemalloc.get_traced_memory()
+        await go_on(10)
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < size / 20
