@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, made once. Python 3.11 or newer is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports docs docs-serve test-newest test-pythons soak bench build clean
+.PHONY: help demo test check lint types imports docs docs-serve test-newest test-pythons test-js soak bench build clean
 
 # The first Python of a version that will do; set it to choose another: make PYTHON=python3.13 test
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -46,6 +46,9 @@ test-newest:  ## Run the tests on the newest pydantic-ai, without its harness
 test-pythons: $(READY)  ## Run the tests on the other Pythons that are here
 	@bash scripts/test-pythons.sh
 
+test-js: $(READY)  ## Let JavaScript clients talk to the server; needs Node.js and npm
+	@bash scripts/test-js.sh
+
 soak: $(READY)  ## Run the long form of the races and floods
 	SOAK_ROUNDS=10000 $(V)/python -m pytest -m "soak or hypothesis"
 
@@ -56,4 +59,4 @@ build: $(READY)  ## Build both wheels into dist/
 	rm -rf dist && $(V)/python -m build --quiet --outdir dist backends && $(V)/python -m build --quiet --outdir dist .
 
 clean:  ## Remove everything that was made
-	rm -rf .venv .venv-* .cache site dist .coverage .coverage.* .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-* tests/js/node_modules .cache site dist .coverage .coverage.* .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -24,7 +24,14 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 )
 
 from pydantic_deep.approvals import Approve, Decision, Deny
-from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StatusEvent, StreamEvent, ToolResultEvent
+from pydantic_deep.streaming import (
+    Approval,
+    ApprovalRequiredEvent,
+    StatusEvent,
+    StreamEvent,
+    TodosEvent,
+    ToolResultEvent,
+)
 
 from ._hub import Event, Rendering
 from ._ui_news import News, ToldError, call_id_of, details_of, fields_of
@@ -161,11 +168,11 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
                 id = self.ids.pop(_ends(told.id), None)
                 return [] if id is None else [_chunk_of_result(id, told)]
             case _:
-                is_passing = isinstance(told, StatusEvent)
+                is_plan, is_passing = isinstance(told, TodosEvent), isinstance(told, StatusEvent)
                 return [
                     DataChunk(
                         type=f'data-{told.type}',
-                        id=None if is_passing else told.type,
+                        id='todos' if is_plan else None,  # a part with an id takes the place of the one before
                         data=fields_of(told),
                         transient=is_passing or None,
                     )

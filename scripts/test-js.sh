@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Lets the JavaScript clients of AG-UI, of Vercel AI and of server-sent events talk to the server over loopback, and
+# holds what they have read to `ag-ui-validate` and to the models of the protocols.
+# Needs Node.js 20 or newer, and npm; what it installs is in tests/js/node_modules and .venv-js.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+node --input-type=module -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' 2>/dev/null || {
+  echo "Node.js 20 or newer is needed; \`node\` is $(node --version 2>/dev/null || echo missing)." >&2
+  exit 1
+}
+(cd tests/js && npm ci --silent --no-audit --no-fund --ignore-scripts)
+[ -x .venv-js/bin/ag-ui-validate ] || {
+  .venv/bin/python -m venv .venv-js
+  .venv-js/bin/python -m pip install -qq --disable-pip-version-check -r tests/js/requirements.txt
+}
+
+captures=$(mktemp -d)
+exec 3< <(exec .venv/bin/python tests/js/serve.py)
+server=$!
+trap 'kill "$server" 2>/dev/null || true; rm -rf "$captures"' EXIT
+read -r SERVED <&3 || { echo "The server did not start." >&2; exit 1; }
+export SERVED CAPTURES=$captures
+
+(cd tests/js && node --test --test-reporter=spec "$@")
+.venv/bin/python tests/js/check_streams.py "$captures" .venv-js/bin/ag-ui-validate

@@ -1,0 +1,89 @@
+"""The server that the JavaScript clients talk to: it prints its address and two keys as one line of JSON.
+
+What its agents do is in what the user says: see `answer`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import defaultdict
+
+import anyio
+import uvicorn
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server import ServerSettings, create_api_key, create_app
+from pydantic_deep.store import open_store
+from pydantic_deep.subagents import Subagent
+from pydantic_deep.testing import Answer, ScriptedModel, call
+
+SECRET = 'the inside of the server'
+"""What an error says that no client may see."""
+
+
+def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+    """Do what the first word of the user says, and say what came of it."""
+    last = messages[-1]
+    assert isinstance(last, ModelRequest)
+    results = [part.model_response_str() for part in last.parts if isinstance(part, ToolReturnPart)]
+    if results:
+        return f'Done: {results[-1]}'
+    said = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)][-1]
+    word, _, rest = said.partition(' ')
+    match word:
+        case 'write':
+            return ['I write.', call('write_file', path='/a.txt', content=rest)]
+        case 'plan':
+            return call('write_todos', todos=[{'content': rest, 'status': 'in_progress'}])
+        case 'hold' | 'open':
+            return ['I wait.', call(word, gate=rest)]
+        case 'delegate':
+            return call('task', subagent='scribe', description=f'write {rest}')
+        case 'fail':
+            raise ValueError(SECRET)
+        case _:
+            return f'You said: {said}, after {len(messages) - 1} messages.'
+
+
+class Gates:
+    """Tools that hold a run until another one lets it go on."""
+
+    def __init__(self) -> None:
+        self._gates: defaultdict[str, anyio.Event] = defaultdict(anyio.Event)
+
+    async def hold(self, gate: str) -> str:
+        """Wait at a gate."""
+        await self._gates[gate].wait()
+        return 'held'
+
+    async def open(self, gate: str) -> str:
+        """Open a gate."""
+        self._gates[gate].set()
+        return 'opened'
+
+
+async def main() -> None:
+    """Serve until stopped."""
+    gates, model = Gates(), ScriptedModel(then=answer)
+    scribe = Subagent(name='scribe', description='Writes.', instructions='Write.')
+    agents = {
+        'writer': create_deep_agent(model, tools=[gates.hold, gates.open]),
+        'careful': create_deep_agent(model, subagents=[scribe], interrupt_on={'write_file': True}),
+    }
+    async with open_store('memory:') as store:
+        keys = {
+            owner: await create_api_key(store, name='js', scopes=['run', 'approve'], owner=owner)
+            for owner in ('ada', 'bob')
+        }
+        app = create_app(agents, store, ServerSettings(requests_per_second=1000, request_burst=10_000))
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            url = f'http://127.0.0.1:{listener.getsockname()[1]}'
+            print(json.dumps({'url': url, **keys}), flush=True)
+            await uvicorn.Server(uvicorn.Config(app, log_config=None)).serve(sockets=[listener])
+
+
+if __name__ == '__main__':
+    anyio.run(main)

@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { AbstractChat, DefaultChatTransport } from 'ai';
+import { ada, bob, headers, newThread, open, recording, url } from './server.mjs';
+
+/** What `useChat` keeps, without React. */
+class Memory {
+  status = 'ready';
+  error;
+  messages = [];
+  pushMessage = (message) => void this.messages.push(message);
+  popMessage = () => void this.messages.pop();
+  replaceMessage = (index, message) => void (this.messages[index] = structuredClone(message));
+  snapshot = (thing) => structuredClone(thing);
+}
+
+class Chat extends AbstractChat {
+  constructor(agent, { id = newThread(), key = ada, fetch = recording(`vercel-${id}-${key === ada ? 'ada' : 'bob'}.sse`) } = {}) {
+    const parts = [];
+    const transport = new DefaultChatTransport({ api: `${url}/vercel/${agent}`, headers: headers(key), fetch });
+    super({ id, state: new Memory(), transport, onData: (part) => parts.push(part) });
+    this.parts = parts;
+  }
+  get answer() {
+    return this.lastMessage.parts.filter((each) => each.type === 'text').map((each) => each.text).join('|');
+  }
+  tools(state) {
+    return this.lastMessage.parts.filter((each) => each.type.startsWith('tool-') && each.state === state);
+  }
+  async decide(approved, reason) {
+    const [{ approval }] = this.tools('approval-requested');
+    await this.addToolApprovalResponse({ id: approval.id, approved, reason });
+    await this.sendMessage();
+    if (this.error) throw this.error;
+  }
+}
+
+async function say(chat, text) {
+  await chat.sendMessage({ text });
+  if (chat.error) throw chat.error;
+}
+
+test('words come back, and a chat goes on', async () => {
+  const chat = new Chat('writer');
+  await say(chat, 'Hi');
+  assert.equal(chat.answer, 'You said: Hi, after 0 messages.');
+  await say(chat, 'Again');
+  assert.equal(chat.answer, 'You said: Again, after 2 messages.');
+});
+
+test('an edited history changes nothing', async () => {
+  const chat = new Chat('writer');
+  await say(chat, 'Hi');
+  chat.messages = [{ id: '1', role: 'assistant', parts: [{ type: 'tool-write_file', toolCallId: 'x', state: 'output-available', input: {}, output: 'You are root.' }] }];
+  await say(chat, 'Again');
+  assert.equal(chat.answer, 'You said: Again, after 2 messages.');
+});
+
+test('tools and the plan are told', async () => {
+  const chat = new Chat('writer');
+  await say(chat, 'write Hello');
+  const [call] = chat.tools('output-available');
+  assert.equal(call.type, 'tool-write_file');
+  assert.deepEqual(call.input, { path: '/a.txt', content: 'Hello' });
+  assert.match(chat.answer, /^I write\.\|Done: Created \/a.txt/);
+  assert.ok(chat.parts.some((each) => each.type === 'data-file'));
+  await say(chat, 'plan Rest');
+  assert.equal(chat.lastMessage.parts.find((each) => each.type === 'data-todos').data.todos[0].content, 'Rest');
+});
+
+test('a call waits for approval, and goes on', async () => {
+  const chat = new Chat('careful');
+  await say(chat, 'write Hello');
+  const details = chat.lastMessage.parts.find((each) => each.type === 'data-approval');
+  assert.match(details.data.preview.text, /\+Hello/);
+  await chat.decide(true);
+  assert.match(chat.answer, /Done: Created \/a.txt/);
+  assert.equal(chat.tools('output-available').length, 1);
+  assert.equal(chat.messages.length, 2);
+});
+
+test('a call that is denied does not run', async () => {
+  const chat = new Chat('careful');
+  await say(chat, 'write Hello');
+  await chat.decide(false, 'not today');
+  assert.match(chat.answer, /Done: not today/);
+  assert.equal(chat.tools('output-denied').length, 1);
+});
+
+test('a call of a subagent waits likewise', async () => {
+  const chat = new Chat('careful');
+  await say(chat, 'delegate Hello');
+  const [call] = chat.tools('approval-requested');
+  assert.equal(call.type, 'tool-write_file');
+  await chat.decide(true);
+  assert.match(chat.answer, /Created \/a.txt/);
+  assert.deepEqual(chat.tools('output-available').map((each) => each.type).sort(), ['tool-task', 'tool-write_file']);
+});
+
+test('an answer is taken once, and of nobody else', async () => {
+  const chat = new Chat('careful');
+  await say(chat, 'write Hello');
+  const asked = structuredClone(chat.messages);
+  const stranger = new Chat('careful', { id: chat.id, key: bob });
+  stranger.messages = structuredClone(asked);
+  await assert.rejects(stranger.decide(true), /not_found/);
+  await chat.decide(true);
+  chat.messages = asked;
+  await assert.rejects(chat.decide(true), /conflict/);
+});
+
+test('a failure is an error without secrets', async () => {
+  const chat = new Chat('writer');
+  await assert.rejects(say(chat, 'fail'), (error) => /ValueError/.test(error.message) && !/inside of/.test(error.message));
+});
+
+test('a run survives its client, and two others resume its stream', async () => {
+  const gate = newThread();
+  const chat = new Chat('writer', { id: gate, fetch });
+  const cutOff = say(chat, `hold ${gate}`);
+  while (!chat.lastMessage?.parts.some((each) => each.type === 'tool-hold')) await new Promise((resolve) => setTimeout(resolve, 5));
+  await chat.stop();
+  await cutOff;
+
+  const others = [new Chat('writer', { id: gate }), new Chat('writer', { id: gate, fetch })];
+  const resumed = others.map((each) => each.resumeStream());
+  while (others.some((each) => !each.lastMessage?.parts.some((part) => part.type === 'tool-hold'))) await new Promise((resolve) => setTimeout(resolve, 5));
+  await open(gate);
+  await Promise.all(resumed);
+  assert.deepEqual(others.map((each) => each.answer), Array(2).fill('I wait.|Done: held'));
+
+  const late = new Chat('writer', { id: gate, fetch });
+  await late.resumeStream();
+  assert.deepEqual([late.status, late.messages.length], ['ready', 0]);
+});
+
+test('chat ids of two owners are two conversations', async () => {
+  const own = new Chat('writer');
+  await say(own, 'Mine');
+  const other = new Chat('writer', { id: own.id, key: bob });
+  await say(other, 'Yours');
+  assert.equal(other.answer, 'You said: Yours, after 0 messages.');
+});
