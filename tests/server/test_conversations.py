@@ -239,3 +239,24 @@ def _routes(served: Served) -> list[tuple[str, str]]:
     found = [(path, method.upper()) for path, methods in document.items() for method in methods]
     greedy = {'/api/versions/{version}/files/{path}', '/api/conversations/{conversation}/uploads/{name}'}
     return [(path[:-1] + ':path}' if path in greedy else path, method) for path, method in found]
+
+
+async def test_every_route_says_what_it_takes_and_answers(served: Served):
+    """004-02, 004-03"""
+    document = served.app.openapi()
+    for path, methods in document['paths'].items():
+        if not path.startswith('/api/'):
+            continue
+        for method, operation in methods.items():
+            assert operation['summary'], (method, path)
+            assert operation['description'], (method, path)
+            good = [answer for status, answer in operation['responses'].items() if status[0] == '2']
+            assert good, (method, path)
+            assert all('content' in answer or path.endswith('/events') for answer in good) or method == 'delete', path
+            for answer in operation['responses'].values():
+                shown = answer.get('content', {}).get('application/json', {})
+                assert not shown or shown.get('schema'), (method, path)
+            body = operation.get('requestBody', {}).get('content', {}).get('application/json')
+            if body is not None:
+                name = body['schema']['$ref'].rpartition('/')[2]
+                assert document['components']['schemas'][name]['examples'], (method, path)
