@@ -18,7 +18,7 @@ from ._routes_conversations import Runner, version_in
 from ._server_run import ServerRun
 from ._shapes import NewBranch, NewTurn, Resumption, RunList, RunShape, TurnSettings
 from ._shaping import run_shape
-from ._sse import STORED, Shown, nothing_more, parse_position, tail_log, tail_stored
+from ._sse import FRAMES, STORED, Shown, nothing_more, parse_position, tail_log, tail_stored
 from ._state import ServerState, State
 
 router = APIRouter(prefix='/api', route_class=JsonRoute)
@@ -31,7 +31,7 @@ STREAM = 'text/event-stream'
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         'description': 'The run has ended; or, if `Accept` asks for it, what it tells, as it does.',
-        'content': {STREAM: {'schema': {'type': 'string'}, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
+        'content': {STREAM: {'itemSchema': FRAMES, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
     },
     202: {'description': 'With `wait=false`: the run has begun.', 'model': RunShape},
 }

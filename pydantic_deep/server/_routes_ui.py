@@ -15,6 +15,7 @@ from starlette.responses import Response
 from ._auth import Caller, require
 from ._errors import describe_errors
 from ._json_body import JsonRoute
+from ._sse import FRAMES
 from ._state import State
 from ._ui_ag_ui import AG_UI, AgUiRequest, dialogue_of_ag_ui, render_ag_ui
 from ._ui_turns import begin_ui_run, tail_after, tail_run, tail_thread
@@ -30,7 +31,7 @@ def _streams(example: str) -> dict[int | str, dict[str, Any]]:
     return {
         200: {
             'description': 'The events of the run, as it tells them.',
-            'content': {'text/event-stream': {'schema': {'type': 'string'}, 'example': example}},
+            'content': {'text/event-stream': {'itemSchema': FRAMES, 'example': example}},
         },
         204: {'description': 'There is nothing more, or nothing works now.'},
         **describe_errors('not_found', 'conflict', 'too_large'),

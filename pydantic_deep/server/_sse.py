@@ -31,6 +31,17 @@ KEEPALIVE = b': still here\n\n'
 RESET = render_frame(Frame(event='reset', data='{"type":"reset"}')).encode()
 """Tells a client to forget what this run has told: all of it follows, in other pieces."""
 
+FRAMES: dict[str, object] = {
+    'type': 'object',
+    'properties': {
+        'event': {'type': 'string'},
+        'data': {'type': 'string'},
+        'id': {'type': 'string'},
+        'retry': {'type': 'integer', 'minimum': 0},
+    },
+}
+"""The `itemSchema` of a stream (OpenAPI 3.2, section "Sequential Media Types"): what each of its frames is."""
+
 RETRY_MILLISECONDS = 1000
 """How long a client waits before it comes back."""
 
