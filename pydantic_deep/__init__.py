@@ -34,7 +34,9 @@ if TYPE_CHECKING:
         pending_approvals,
         render_approval,
     )
+    from .audit import Audit
     from .budgets import Budget, Budgets
+    from .fluent import Conversation, MessageList, prompt
     from .models import Model
     from .retries import Retries
     from .skills import (
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
         discover_skills,
     )
     from .store import open_store
+    from .streaming import stream_agent
     from .subagents import Shared, Subagent, SubagentEvent, Subagents
     from .summarization import Summarization
     from .usage import usage_report
@@ -59,12 +62,15 @@ _MODULE_BY_NAME = {
     'ApprovalRule': 'pydantic_deep.approvals',
     'Approvals': 'pydantic_deep.approvals',
     'Approve': 'pydantic_deep.approvals',
+    'Audit': 'pydantic_deep.audit',
     'BUNDLED_SKILLS': 'pydantic_deep.skills',
     'BackendSkills': 'pydantic_deep.skills',
     'Budget': 'pydantic_deep.budgets',
     'Budgets': 'pydantic_deep.budgets',
+    'Conversation': 'pydantic_deep.fluent',
     'Deny': 'pydantic_deep.approvals',
     'Edit': 'pydantic_deep.approvals',
+    'MessageList': 'pydantic_deep.fluent',
     'Model': 'pydantic_deep.models',
     'OverlayBackend': 'pydantic_deep_backends',
     'PendingApproval': 'pydantic_deep.approvals',
@@ -87,7 +93,9 @@ _MODULE_BY_NAME = {
     'discover_skills': 'pydantic_deep.skills',
     'open_store': 'pydantic_deep.store',
     'pending_approvals': 'pydantic_deep.approvals',
+    'prompt': 'pydantic_deep.fluent',
     'render_approval': 'pydantic_deep.approvals',
+    'stream_agent': 'pydantic_deep.streaming',
     'usage_report': 'pydantic_deep.usage',
 }
 """Where the names are that not every program uses. They are imported when they are first asked for."""
@@ -101,10 +109,12 @@ __all__ = (
     'ApprovalRule',
     'Approvals',
     'Approve',
+    'Audit',
     'BackendSkills',
     'Budget',
     'Budgets',
     'CompositeBackend',
+    'Conversation',
     'DeepAgentDeps',
     'DeepAgentError',
     'Deny',
@@ -113,6 +123,7 @@ __all__ = (
     'Filesystem',
     'InvalidUploadError',
     'LocalBackend',
+    'MessageList',
     'Model',
     'OverlayBackend',
     'PendingApproval',
@@ -144,7 +155,9 @@ __all__ = (
     'discover_skills',
     'open_store',
     'pending_approvals',
+    'prompt',
     'render_approval',
+    'stream_agent',
     'usage_report',
 )
 

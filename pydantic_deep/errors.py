@@ -42,6 +42,35 @@ DeepAgentError
 │   ├── WorkspaceBusyError       a run works in the directory
 │   ├── UnversionedBackendError  (ValueError) the files of the backend cannot be versioned
 │   └── UnversionedChangesError  a checkout would lose what no version has
+├── in `pydantic_deep.repository`
+│   └── RepositoryError          a repository refused something
+│       ├── RowNotFoundError         (LookupError) there is no row with that key
+│       ├── RowExistsError           (ValueError) there is one already
+│       ├── UnknownFieldError        (ValueError) a field cannot be asked by
+│       ├── InvalidQuestionError     (ValueError) a question cannot be answered
+│       ├── InvalidCursorError       (ValueError) a cursor is of another question
+│       ├── InvalidFieldError        (ValueError) a field cannot be key or be asked by
+│       ├── InvalidRowError          (ValueError) a row cannot be kept
+│       ├── UnreadableRowError       (ValueError) a row is none of the model any more
+│       ├── RepositoryFormatError    (ValueError) what is there is something else
+│       ├── RepositoryClosedError    (RuntimeError) it was closed
+│       └── RepositoryUnavailableError  (OSError) it cannot be opened, read or written now
+├── in `pydantic_deep.audit`
+│   └── AuditError
+│       ├── RunNotFoundError         (LookupError) the store has no such run
+│       └── NoHistoryError           (ValueError) a record has no conversation to make again
+├── in `pydantic_deep.fluent`
+│   ├── TranscriptError          (ValueError) something is no transcript
+│   ├── EmptyMessageError        (ValueError) a message was to say nothing
+│   ├── ConversationBusyError    (RuntimeError) a turn is being waited for
+│   ├── TurnStoppedError         (RuntimeError) the turn was stopped
+│   └── NothingToAnswerError     (ValueError) the user has said nothing new
+├── in `pydantic_deep.streaming`
+│   └── FrameTooLargeError       (ValueError) a frame of a stream is too large
+├── in `pydantic_deep.server`
+│   ├── InvalidAgentsError       (ValueError) agents cannot be served like that
+│   ├── InvalidKeyError          (ValueError) a key cannot be made like that
+│   └── InvalidSettingsError     (ValueError) a setting is unknown or cannot be
 └── in `pydantic_deep.testing`
     ├── ScriptExhaustedError  (AssertionError) a scripted model was asked once more than it answers
     ├── RecordedRequestError  (AssertionError) a request differs from the recorded one

@@ -55,7 +55,7 @@ def create_app(
 ) -> FastAPI:
     """Return an application that serves agents over HTTP. Whoever serves it keeps the store open meanwhile.
 
-    ```python {test="skip"}
+    ```text
     async with open_store('sqlite:///agents.db') as store:
         print(await create_api_key(store, name='laptop', scopes=['run', 'approve']))
         app = create_app({'analyst': agent}, store)

@@ -36,7 +36,7 @@ from ._run_log import LogForgottenError
 from ._server_run import ServerRun
 from ._sse import HEADERS, KEEPALIVE
 from ._state import ServedAgent, ServerState
-from ._wire import Content, Dialogue, as_messages
+from ._wire import Content, Dialogue, as_messages, text_of
 from ._wire_threads import find_version, note_version
 
 Whole: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
@@ -174,7 +174,8 @@ async def _base(
     if known is not None:
         with suppress(VersionNotFoundError):  # it was deleted: the client has the words still
             return await load_version(state, caller, agent, await state.store.version(known))
-    root = await create_conversation(state, caller, agent_name)
+    name = text_of(asked.prompt).strip().partition('\n')[0][:60] or None
+    root = await create_conversation(state, caller, agent_name, name=name)
     told = as_messages(asked)
     return await agent.conversation(root.conversation_id, backend=root.backend).set(told) if told else root
 
