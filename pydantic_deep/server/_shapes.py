@@ -393,6 +393,8 @@ class VersionShape(BaseModel):
             'prompt': 'Summarize /uploads/sales.csv.',
             'run_id': _ID,
             'message_count': 4,
+            'model': 'openai:gpt-5.2',
+            'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
             'files_changed': ['/report.md'],
             'is_head': True,
             'created_at': _MOMENT,
@@ -423,6 +425,10 @@ class VersionShape(BaseModel):
     """The run that made it."""
     message_count: int
     """How many messages its history has."""
+    model: str | None
+    """The model that answered last, as `provider:name`."""
+    usage: UsageShape
+    """What the conversation has used up to here."""
     files_changed: list[str]
     """The files that are other than in the parent."""
     is_head: bool

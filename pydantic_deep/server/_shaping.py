@@ -163,6 +163,8 @@ async def version_shape(state: ServerState, version: ServedVersion, *, head_id: 
         prompt=await _prompt_of(version, parent),
         run_id=version.run_id,
         message_count=version.message_count,
+        model=version.model,
+        usage=usage_shape(version.usage),
         files_changed=await _changed(version, parent),
         is_head=version.id == head_id,
         created_at=version.created_at,
