@@ -14,7 +14,8 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import ErrorDetails, from_json
 
 from ._media import MissingMediaError, inline
-from .errors import TranscriptError, shown
+from ._shown import shown
+from .errors import TranscriptError
 
 FORMAT_VERSION: Final = 1
 """The format that is written."""

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from ._exchanges import ToolExchange, pair_exchanges
 from ._format import FORMAT_VERSION, Document, parse_document, parse_text
 from ._media import escape, externalize
-from .errors import shown
+from ._shown import shown
 
 
 class MessageList(MutableSequence[ModelMessage]):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pydantic_deep.errors import DeepAgentError
 
-_SHOWN_CHARS = 200
-"""How much of a wrong value an error shows."""
-
 
 class TranscriptError(DeepAgentError, ValueError):
     """Something is no transcript, or one that this release cannot read.
@@ -90,9 +87,3 @@ class NothingToAnswerError(DeepAgentError, ValueError):
             f'Nothing in the conversation {conversation_id} is to be answered: its last message is none of the user. '
             "Say something with `conversation.continuation.user('…')`."
         )
-
-
-def shown(value: object) -> str:
-    """Return a value for an error, and no more of it than helps."""
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARS else f'{text[:_SHOWN_CHARS]}…'

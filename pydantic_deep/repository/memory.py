@@ -15,6 +15,8 @@ from ._question import Condition, OneOf, Operator, Position, Question
 from ._types import Change, Create, Page, Upsert, Where
 from .errors import RepositoryClosedError, RowNotFoundError
 
+__all__ = ('MemoryRepository',)
+
 T = TypeVar('T', bound=BaseModel)
 
 _COMPARE: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
