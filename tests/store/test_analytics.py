@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -554,3 +555,9 @@ def test_a_table_yields_its_rows() -> None:
     assert [a for a, _ in table] == [1, 2]
     assert len(table) == 2
     assert repr(Table(columns=('a',), rows=())) == 'a\n-'
+
+
+async def test_a_moment_with_a_time_zone_is_returned(store: SqlStore) -> None:
+    ((moment,),) = (await store.sql("SELECT '2026-11-22 12:00:00+01'::TIMESTAMPTZ")).rows
+
+    assert moment == datetime(2026, 11, 22, 11, tzinfo=UTC)
