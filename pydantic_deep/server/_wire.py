@@ -8,7 +8,6 @@ neighbours, and which conversation a dialogue belongs to is found by `_wire_thre
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,7 +164,7 @@ def file_from_base64(data: str, media_type: str) -> BinaryContent:
         raise invalid('A file needs its media type, such as `image/png`.')
     try:
         return BinaryContent(base64.b64decode(data, validate=True), media_type=media_type)
-    except binascii.Error:
+    except ValueError:  # `binascii.Error` is one; letters beyond ASCII are another
         raise invalid('A file is not valid base64.') from None
 
 

@@ -71,6 +71,21 @@ async def test_what_is_no_json_is_refused_within_a_conversation(
     assert {(status, json.loads(text)['error']['type']) for status, text in answers} == {(422, 'invalid')}
 
 
+@pytest.mark.parametrize('data', ['ü', 'A', '=', 'AA==AA', 'AA AA', '\x00'])
+async def test_files_that_are_no_base64_are_refused(ada: Client, data: str) -> None:
+    sound = {'type': 'input_audio', 'input_audio': {'data': data, 'format': 'wav'}}
+    openai = {'model': 'analyst', 'messages': [{'role': 'user', 'content': [sound]}]}
+    image = {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': data}}
+    anthropic = {'model': 'analyst', 'max_tokens': 9, 'messages': [{'role': 'user', 'content': [image]}]}
+    google = {'contents': [{'parts': [{'inlineData': {'mimeType': 'image/png', 'data': data}}]}]}
+    asked = {
+        '/v1/chat/completions': openai,
+        '/v1/messages': anthropic,
+        '/v1beta/models/analyst:generateContent': google,
+    }
+    assert [(await ada.post(path, json=body)).status_code for path, body in asked.items()] == [400] * 3
+
+
 async def send(client: Client, path: str, body: bytes) -> tuple[int, str]:
     """Send a body that says that it is JSON."""
     answer = await client.post(path, content=body, headers={'content-type': 'application/json'})
