@@ -8,7 +8,9 @@ import shlex
 import shutil
 import traceback
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pydantic_ai import models
@@ -18,6 +20,7 @@ from pydantic_ai.models.function import AgentInfo
 from pytest_examples import CodeExample, EvalExample, find_examples
 
 from pydantic_deep.cli import main
+from pydantic_deep.streaming import StreamEvent
 from pydantic_deep.summarization._text import ASK
 from pydantic_deep.testing import ScriptedModel
 
@@ -249,3 +252,18 @@ def test_the_tutorial_does_in_a_shell_what_it_shows(
         assert (code, AGO.sub(' now  ', ID.sub(r'\1', printed))) == (0, here(shown))
     assert (cafe / 'menu.md').read_text() == 'Cake: 3\nTea: 4\n'
     assert (cafe / 'allergens.md').exists()
+
+
+STREAMING = ROOT / 'docs/guides/streaming.md'
+EVENT_ROW = re.compile(r'^\| \[`(\w+)`\]\(\S+\.(\w+)\) \| (\S[^|]*) \|', re.MULTILINE)
+
+
+def test_all_events_of_streams_are_in_the_table_with_their_fields() -> None:
+    rows = EVENT_ROW.findall(STREAMING.read_text(encoding='utf-8'))
+    union, _ = get_args(StreamEvent)
+    wanted: list[tuple[str, str, str]] = []
+    for event in get_args(union):
+        first, *names = [field.name for field in fields(event)]
+        assert first == 'type'
+        wanted.append((event.type, event.__name__, ', '.join(f'`{name}`' for name in names)))
+    assert rows == wanted
