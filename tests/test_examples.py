@@ -88,6 +88,24 @@ async def test_the_two_processes_may_be_two(tmp_path: Path) -> None:
     assert (files / 'prices.csv').read_text() == 'cake,3\ntea,3\n'
 
 
+async def test_audit_in_sqlite(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'audit_in_sqlite',
+        capsys,
+        call('write_file', path='hours.md', content='Open from 8 to 18.\n'),
+        'They are in hours.md.',
+        'No. I would not keep AKIAIOSFODNN7EXAMPLE here.',
+        'Closed.',
+    )
+    assert printed == snapshot("""\
+ada success Keep our hours, 8 to 18, in hours.md.
+   write_file success {'path': 'hours.md', 'content': 'Open from 8 to 18.\\n'}
+ben success Is [redacted: aws key] safe here?
+Closed.
+3
+""")
+
+
 async def test_branch_and_merge(capsys: pytest.CaptureFixture[str]) -> None:
     printed = await run(
         'branch_and_merge',
@@ -251,6 +269,29 @@ load_skill {"name":"writing-invoices"}
 load_skill {"name":"greeting"}
 load_skill {"name":"writing-invoices","file":"rates.md"}
 Servus Ada! Invoice 1: two cakes, 6. Sum: 6.
+""")
+
+
+async def test_stream_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = await run(
+        'stream_a_run',
+        capsys,
+        call('read_file', path='prices.csv'),
+        call('write_file', path='menu.md', content='Cake: 3\nTea: 2\n'),
+        'The menu is in menu.md.',
+    )
+    assert printed == snapshot("""\
+start
+notice
+usage
+function_call read_file {"path":"prices.csv"}
+notice
+usage
+function_call write_file {"path":"menu.md","content":"Cake: 3\\nTea: 2\\n"}
+file /menu.md
+usage
+end complete
+The menu is in menu.md.
 """)
 
 
