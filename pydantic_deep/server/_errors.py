@@ -83,6 +83,11 @@ MESSAGES: Mapping[ErrorType, str] = {
 """What is said where nothing better is known, and in the examples of the OpenAPI document."""
 
 
+NO_RETRY: Mapping[str, str] = {'x-should-retry': 'false'}
+"""A header that the clients of OpenAI and Anthropic obey: of their own accord they send a request again that ended in a
+conflict or failed, and what its turn did would be done again."""
+
+
 class ServerError(DeepAgentError, HTTPException):
     """A request is refused.
 
@@ -159,7 +164,9 @@ def api_of(path: str) -> Api:
 def render_error(error: ServerError, api: Api) -> JSONResponse:
     """Return the response that tells an error."""
     status = 400 if error.type == 'invalid' and api != 'ours' else error.status_code
-    return JSONResponse(_BODIES[api](error, status), status, headers=dict(error.headers or {}))
+    is_final = api != 'ours' and error.type == 'conflict'  # once what works has ended, it would begin anew
+    headers = {**(error.headers or {}), **(NO_RETRY if is_final else {})}
+    return JSONResponse(_BODIES[api](error, status), status, headers=headers)
 
 
 def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dict[str, Any]]:

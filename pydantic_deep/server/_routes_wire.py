@@ -106,7 +106,7 @@ async def create_chat_completion(
     whole = partial(openai_completion, model=body.model)
     if not body.stream:
         return await turn.whole(whole)
-    include_usage = body.stream_options is not None and body.stream_options.include_usage
+    include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
     return await turn.stream(OpenaiEncoder(model=body.model, include_usage=include_usage), whole)
 
 

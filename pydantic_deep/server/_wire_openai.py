@@ -148,7 +148,7 @@ class ToolBody(_Lenient):
 class StreamOptions(_Lenient):
     """How a stream is told."""
 
-    include_usage: bool = False
+    include_usage: bool | None = None
     """Whether the last chunk has the usage."""
 
 
@@ -159,7 +159,7 @@ class ChatCompletionRequest(_Lenient):
     """The name of an agent."""
     messages: Annotated[list[Message], Field(min_length=1)]
     """The dialogue."""
-    stream: bool = False
+    stream: bool | None = None
     """Whether the answer comes as a stream of chunks."""
     stream_options: StreamOptions | None = None
     """How the stream is told."""

@@ -1,6 +1,6 @@
 """A turn that a client of another API asks for: where it goes on, what it is told, and where the next one goes on.
 
-The run is the hub's, as any other: a client that leaves changes nothing, and finds the answer when it asks again.
+The run is the hub's, as any other: a client that leaves changes nothing, and what was done is in the conversation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pydantic_deep.versions import AgentVersion
 
 from ._auth import Caller, agent_for
 from ._begin import begin_run
-from ._errors import ServerError
+from ._errors import NO_RETRY, ServerError
 from ._ownership import create_conversation, load_version, own_approval
 from ._run_log import LogForgottenError
 from ._server_run import ServerRun
@@ -212,4 +212,4 @@ def _render(encoder: AnswerEncoder, event: StreamEvent) -> bytes:
 
 
 def _answer(error: ErrorEvent, body: Mapping[str, JsonValue]) -> JSONResponse:
-    return JSONResponse(dict(body), error.status or 500)
+    return JSONResponse(dict(body), error.status or 500, headers=NO_RETRY)

@@ -6,7 +6,10 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+import anthropic
+import anyio
 import httpx
+import openai
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import ToolOutput
@@ -93,6 +96,55 @@ async def test_a_run_that_fails_before_its_first_word_is_an_http_error_in_a_stre
     assert 'inside' not in response.text
 
 
+async def test_no_client_sends_what_failed_again_of_its_own_accord(serve: Any, listen: Any) -> None:
+    asked: list[int] = []
+
+    def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> str:
+        asked.append(len(messages))
+        raise ValueError('inside')
+
+    async with serve({'broken': create_deep_agent(ScriptedModel(then=fail))}) as served, listen(served.app) as url:
+        key = await served.key('run')
+        words: list[Any] = [{'role': 'user', 'content': 'Go'}]
+        async with openai.AsyncOpenAI(api_key=key, base_url=f'{url}/v1') as client:
+            with pytest.raises(openai.InternalServerError):
+                await client.chat.completions.create(model='broken', messages=words)
+        async with anthropic.AsyncAnthropic(api_key=key, base_url=url) as client:
+            with pytest.raises(anthropic.InternalServerError):
+                await client.messages.create(model='broken', messages=words, max_tokens=9)
+
+        assert len(asked) == 2
+        assert len(await served.store.conversations()) == 2
+
+
+async def test_the_same_request_while_it_works_is_a_conflict_that_no_client_sends_again(
+    serve: Any, gate: Any, listen: Any
+) -> None:
+    agent = create_deep_agent(ScriptedModel('Hello.', [call('hold')], 'Done.'), tools=[gate.hold])
+    texts: list[str | None] = []
+    async with (
+        serve({'slow': agent}) as served,
+        listen(served.app) as url,
+        openai.AsyncOpenAI(api_key=await served.key('run'), base_url=f'{url}/v1') as client,
+    ):
+
+        async def say(*said: str) -> None:
+            words: list[Any] = body('slow', *said)['messages']
+            answer = await client.chat.completions.create(model='slow', messages=words)
+            texts.append(answer.choices[0].message.content)
+
+        await say('Hi')
+        async with anyio.create_task_group() as group:
+            group.start_soon(say, 'Hi', 'Hello.', 'Go')
+            await gate.reached.wait()
+            with pytest.raises(openai.ConflictError) as refused:
+                await say('Hi', 'Hello.', 'Go')
+            assert refused.value.response.headers['x-should-retry'] == 'false'
+            gate.opened.set()
+
+    assert texts == ['Hello.', 'Done.']
+
+
 async def test_a_run_that_fails_in_the_middle_ends_as_an_error(serve: Any) -> None:
     def fail(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
         if len(messages) > 1:
@@ -169,3 +221,11 @@ async def test_several_pieces_of_a_prompt_stay_pieces(served: Any) -> None:
         answer = (await client.post('/v1/chat/completions', json=sent)).json()
 
         assert answer['choices'][0]['message']['content'] == "You said: ['One', 'Two']"
+
+
+async def test_null_is_as_good_as_nothing_where_clients_send_it(served: Any) -> None:
+    async with served.client(await served.key('run')) as client:
+        sent = {**body('analyst', 'Hi'), 'stream': None, 'stream_options': {'include_usage': None}, 'stop': None}
+        answer = (await ask(client, sent)).json()
+
+        assert answer['choices'][0]['message']['content'] == 'You said: Hi'
