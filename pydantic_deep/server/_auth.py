@@ -6,14 +6,16 @@ A route says what scope it needs by `Annotated[Caller, Depends(require('run'))]`
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Annotated, cast
 
+import anyio
 from fastapi import Request, Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pydantic_deep.repository import RepositoryClosedError, RepositoryUnavailableError
 from pydantic_deep.store import StoreClosedError, StoreUnavailableError
@@ -114,12 +116,48 @@ class Authentication:
         if scope['type'] != 'http' or is_open(path_of(scope)):
             await self._app(scope, receive, send)
             return
+        state = state_in(scope)
         try:
-            scope.setdefault('state', {})['caller'] = await _admit(state_in(scope), scope)
+            scope.setdefault('state', {})['caller'] = await _admit(state, scope)
         except ServerError as error:
             await render_error(error, api_of(path_of(scope)))(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, receive, _Told(state, _secret_of(scope), send).send)
+        except _KeyEndedError:
+            await send({'type': 'http.response.body', 'body': b'', 'more_body': False})
+
+
+class _KeyEndedError(Exception):
+    """A key was revoked or expired while a stream was told to it."""
+
+
+class _Told:
+    """What is told to a key: a stream that lasts ends with the key, also where nothing else is asked with it.
+
+    The key is read again when something is told, at most as often as a silent stream is kept alive. An answer that is
+    told at once was admitted, and is not cut.
+    """
+
+    def __init__(self, state: ServerState, secret: str, send: Send) -> None:
+        self._state = state
+        self._secret = secret
+        self._send = send
+        self._checked_at = anyio.current_time()
+
+    async def send(self, message: Message) -> None:
+        if message.get('more_body', False) and self._is_due():
+            with suppress(*_AWAY):  # what cannot be known now is asked again
+                if await self._state.keys.find(self._secret) is None:
+                    raise _KeyEndedError
+        await self._send(message)
+
+    def _is_due(self) -> bool:
+        now = anyio.current_time()
+        if now - self._checked_at < self._state.settings.keepalive_seconds:
+            return False
+        self._checked_at = now
+        return True
 
 
 async def _admit(state: ServerState, scope: Scope) -> Caller:

@@ -12,12 +12,15 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import Message, Receive, Scope, Send
 
+from pydantic_deep import create_deep_agent
 from pydantic_deep.server._auth import KeyInQuery
-from pydantic_deep.server._keys import list_api_keys, revoke_api_key
+from pydantic_deep.server._keys import KeyRing, list_api_keys, revoke_api_key
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server._state import NotStartedError
+from pydantic_deep.store import StoreUnavailableError
+from pydantic_deep.testing import ScriptedModel, call
 
-from .conftest import MakeClient, Serve, Served
+from .conftest import Gate, Listen, MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
 
@@ -241,3 +244,39 @@ async def test_an_application_that_has_not_started_says_so(serve: Serve) -> None
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url='http://localhost') as client:
         with pytest.raises(NotStartedError, match=r'lifespan_context\(app\)'):
             await client.get('/api/me')
+
+
+@pytest.mark.parametrize('is_away', [False, True])
+async def test_a_stream_ends_with_its_key_and_its_run_goes_on(
+    serve: Serve, gate: Gate, listen: Listen, monkeypatch: pytest.MonkeyPatch, is_away: bool
+) -> None:
+    async def away(ring: KeyRing, sent: str) -> None:
+        monkeypatch.undo()  # once
+        raise StoreUnavailableError('The store is away.')
+
+    agent = create_deep_agent(ScriptedModel([call('hold')], 'Done.'), tools=[gate.hold])
+    async with (
+        serve({'slow': agent}, ServerSettings(keepalive_seconds=0.01)) as served,
+        listen(served.app) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        mine, lost = [{'authorization': f'Bearer {await served.key()}'} for _ in range(2)]
+        made = await client.post('/api/conversations', json={'agent': 'slow'}, headers=mine)
+        turns = f'/api/conversations/{made.json()["id"]}/turns'
+        headers = {**lost, 'accept': 'text/event-stream'}
+        async with client.stream('POST', turns, json={'prompt': 'Go'}, headers=headers) as response:
+            await gate.reached.wait()
+            if is_away:
+                monkeypatch.setattr(KeyRing, 'find', away)
+            await revoke_api_key(served.store, (await list_api_keys(served.store))[1].id)
+            told = [line async for line in response.aiter_lines() if line.startswith('event: ')]
+        run = f'/api/runs/{response.headers["x-run-id"]}'
+        states = [(await client.get(run, headers=mine)).json()['state']]
+        gate.opened.set()
+        await served.state.hub.drain()
+        states.append((await client.get(run, headers=mine)).json()['state'])
+
+        assert told[:2] == ['event: start', 'event: notice']
+        assert 'event: end' not in told
+        assert states == ['running', 'complete']
+        assert (await client.get(f'{run}/events', headers=lost)).status_code == 401
