@@ -12,15 +12,18 @@ node --input-type=module -e 'process.exit(Number(process.versions.node.split("."
 (cd tests/js && npm ci --silent --no-audit --no-fund --ignore-scripts)
 [ -x .venv-js/bin/ag-ui-validate ] || {
   .venv/bin/python -m venv .venv-js
-  .venv-js/bin/python -m pip install -qq --disable-pip-version-check -r tests/js/requirements.txt
+  .venv-js/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -r tests/js/requirements.txt
 }
 
 captures=$(mktemp -d)
 exec 3< <(exec .venv/bin/python tests/js/serve.py)
 server=$!
-trap 'kill "$server" 2>/dev/null || true; rm -rf "$captures"' EXIT
+trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$captures"' EXIT
 read -r SERVED <&3 || { echo "The server did not start." >&2; exit 1; }
 export SERVED CAPTURES=$captures
 
+served() { node -p "JSON.parse(process.env.SERVED).$1"; }
+.venv-js/bin/ag-ui-validate --no-color --max-warnings 0 \
+  --header "Authorization: Bearer $(served ada)" "$(served url)/ag-ui/writer"
 (cd tests/js && node --test --test-reporter=spec "$@")
 .venv/bin/python tests/js/check_streams.py "$captures" .venv-js/bin/ag-ui-validate

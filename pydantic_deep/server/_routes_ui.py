@@ -93,6 +93,7 @@ async def run_ag_ui(
 ) -> Response:
     """Needs the scope `run`; for answers to interrupts, `approve`. The same again with `Last-Event-ID` begins nothing.
 
+    The history is the server's: only words after the last answer are read, and an edited history changes nothing.
     A call that waits is an interrupt: its `metadata` has what it would do, its `responseSchema` what may be answered.
     The plan is the shared state. Other news are custom events: `pydantic-deep.file` and `pydantic-deep.status`.
     """
@@ -131,6 +132,7 @@ async def run_vercel(
 ) -> Response:
     """Needs the scope `run`; for answers to approvals, `approve`. The same again with `Last-Event-ID` begins nothing.
 
+    The history is the server's: only words after the last answer are read, and an edited history changes nothing.
     A call that waits is a `tool-approval-request`, with a part `data-approval` that has what it would do. The plan is
     the part `data-todos`; other news are `data-file` and, transient, `data-status`.
     """

@@ -90,8 +90,7 @@ async def tail_after(state: ServerState, caller: Caller, form: str, last_event_i
     if run is None or log is None or position is None or position.epoch != log.epoch or position.number > len(log):
         raise ServerError(
             'conflict',
-            f'What the run {id} told is not kept in this form any more. Read what was said: '
-            '`GET /api/conversations/{id}/messages`.',
+            f'What the run {id} told is not kept in this form any more. Read it in ours: `GET /api/runs/{id}/events`.',
             facts={'run_id': id},
         )
     if log.is_closed and position.number == len(log):

@@ -78,7 +78,8 @@ async def main() -> None:
             owner: await create_api_key(store, name='js', scopes=['run', 'approve'], owner=owner)
             for owner in ('ada', 'bob')
         }
-        app = create_app(agents, store, ServerSettings(requests_per_second=1000, request_burst=10_000))
+        settings = ServerSettings(requests_per_second=1000, request_burst=10_000, shutdown_seconds=1)
+        app = create_app(agents, store, settings)
         with socket.create_server(('127.0.0.1', 0)) as listener:
             url = f'http://127.0.0.1:{listener.getsockname()[1]}'
             print(json.dumps({'url': url, **keys}), flush=True)

@@ -243,7 +243,6 @@ async def test_an_agent_that_is_not_there_is_not_found(ada: Client, make_client:
 
 
 async def test_tools_files_and_the_plan_are_told(ada: Client):
-    """004-31"""
     events = await run(ada, asked('write Hello'))
     planned = await run(ada, asked('plan Rest'))
 
@@ -257,6 +256,7 @@ async def test_tools_files_and_the_plan_are_told(ada: Client):
 
 
 async def test_a_failure_is_an_error_without_secrets(ada: Client):
+    """peers: every failure ended as a normal stop."""
     events = await run(ada, asked('fail'))
 
     assert [event.type for event in events] == [EventType.RUN_STARTED, EventType.RUN_ERROR]
@@ -286,6 +286,7 @@ async def test_a_run_that_is_cancelled_is_no_normal_end(ada: Client, served: Ser
 
 
 async def test_a_call_that_waits_is_an_interrupt_with_all_that_a_person_needs(ada: Client):
+    """C24: approvals are always visible, and the stream ends with them."""
     [interrupt] = interrupts_of(await run(ada, asked('write Hello'), 'careful'))
 
     assert interrupt.reason == 'tool_call'
@@ -379,7 +380,7 @@ async def live(served: Served, listen: Listen) -> AsyncGenerator[Client]:
 
 
 async def test_a_run_survives_its_client_and_two_others_watch_all_of_it(live: Client, served: Served, gate: Gate):
-    """004-29: a client that leaves changes nothing."""
+    """A client that leaves changes nothing."""
     async with live.stream('POST', '/ag-ui/writer', json=asked('hold')) as response:
         await anext(response.aiter_raw())
     await gate.reached.wait()

@@ -221,7 +221,6 @@ async def test_an_agent_that_is_not_there_is_not_found(ada: Client):
 
 
 async def test_tools_files_and_the_plan_are_told(ada: Client):
-    """004-31"""
     chunks = await run(ada, asked(said('write Hello')))
     planned = await run(ada, asked(said('plan Rest')))
 
@@ -236,6 +235,7 @@ async def test_tools_files_and_the_plan_are_told(ada: Client):
 
 
 async def test_a_failure_is_an_error_without_secrets(ada: Client):
+    """peers: every failure ended as a normal stop."""
     chunks = await run(ada, asked(said('fail')))
 
     [error] = of_type(chunks, 'error')
@@ -275,6 +275,7 @@ async def waiting(client: Client, prompt: str) -> Any:
 
 
 async def test_a_call_that_waits_is_told_with_all_that_a_person_needs_and_goes_on(ada: Client):
+    """C24: approvals are always visible, and the stream ends with them."""
     details = await waiting(ada, 'write Hello')
     chunks = await run(ada, decided(details.id), 'careful')
 
