@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -10,11 +9,15 @@ from typing import Literal
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep.filesystem._diff import render_diff
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends import Tree
 
 MAX_DIFF_BYTES = 1_000_000
 """The largest file whose lines are compared: above, a diff says only that it changed."""
+
+_WHOLE = 100 * MAX_DIFF_BYTES
+"""Longer than any diff of two such files: none is cut."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,5 +141,7 @@ def _text_of(data: bytes) -> str | None:
 def _unified(path: str, before: str | None, after: str | None) -> str | None:
     if before is None or after is None:
         return None
-    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), f'a{path}', f'b{path}', n=3)
-    return ''.join(line if line.endswith('\n') else f'{line}\n\\ No newline at end of file\n' for line in lines)
+    if before == after:
+        return ''
+    # difflib takes minutes for some texts, and an agent could write two of them.
+    return render_diff(path, before, after, max_chars=_WHOLE)
