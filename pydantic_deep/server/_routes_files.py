@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from tempfile import SpooledTemporaryFile
 
 from fastapi import APIRouter, Request
 
@@ -20,6 +21,9 @@ from ._shapes import NewUpload, UploadList, UploadShape
 from ._state import State
 
 router = APIRouter(prefix='/api/conversations/{conversation}/uploads', tags=['conversations'], route_class=JsonRoute)
+
+MEMORY_BYTES = 2**20
+"""How much of an upload is in memory while it comes."""
 
 
 @router.get('', summary='The uploads at the head', responses=describe_errors('not_found', 'conflict'))
@@ -52,12 +56,13 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
     head = await version_in(state, caller, own, None)
     if head.state == 'awaiting_approval':
         raise refuse_waiting(head)
-    data = bytearray()
-    async for chunk in request.stream():  # bounded by the layer that counts it
-        data += chunk
-    await refuse_if_running(state, own.id)  # one may have begun while the file came
+    with SpooledTemporaryFile[bytes](max_size=MEMORY_BYTES) as file:  # what is refused in the end was never in memory
+        async for chunk in request.stream():  # bounded by the layer that counts it
+            file.write(chunk)
+        file.seek(0)
+        data = file.read()
     try:
-        version = await head.upload(name, bytes(data), moves_head=True)
+        version = await head.upload(name, data, moves_head=True)
     except InvalidUploadError as error:
         raise ServerError('invalid', str(error)) from None
     except VersionConflictError:

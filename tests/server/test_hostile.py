@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import tracemalloc
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
 
+import anyio
+import httpx
 import pytest
+from anyio.abc import SocketStream
 from fastapi.routing import APIRoute
 
+from pydantic_deep import create_deep_agent
+from pydantic_deep.server._agents import AnyAgent
 from pydantic_deep.server._json_body import JsonRoute
+from pydantic_deep.server._keys import create_api_key
 from pydantic_deep.server._routes import ROUTERS
+from pydantic_deep.server._serve import serve as serve_until_signal
+from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.store import SqlStore
+from pydantic_deep.testing import ScriptedModel
 
 from .conftest import Client, MakeClient
 
@@ -226,3 +243,126 @@ async def test_wrong_keys_are_told_the_same_whatever_is_wrong(
     assert {(each.status_code, each.text) for each in answers} == {(401, answers[0].text)}
     assert {tuple(sorted(each.headers.items())) for each in answers} == {tuple(sorted(answers[0].headers.items()))}
     assert (await ada.get('/api/me')).status_code == 200
+
+
+# Sockets
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server as it is run, on a port."""
+
+    port: int
+    key: str
+    upload: str
+    """A path that takes uploads."""
+
+    async def connect(self, *pieces: bytes) -> SocketStream:
+        """Connect, and send something."""
+        stream = await anyio.connect_tcp('127.0.0.1', self.port)
+        for piece in pieces:
+            await stream.send(piece)
+        return stream
+
+    def head(self, *lines: str) -> bytes:
+        """Return the head of an upload by somebody who has a key."""
+        first = (f'PUT {self.upload} HTTP/1.1', 'host: localhost', f'x-api-key: {self.key}')
+        return '\r\n'.join([*first, *lines, '', '']).encode()
+
+
+@pytest.fixture
+async def place(store: SqlStore) -> AsyncGenerator[Place]:
+    """`pydantic-deep serve`, with a limit of 16 MiB for uploads; it is stopped by a signal."""
+    agents: dict[str, AnyAgent] = {'analyst': create_deep_agent(ScriptedModel('Hello.'))}
+    urls: list[str] = []
+    started = anyio.Event()
+
+    def on_start(url: str) -> None:
+        urls.append(url)
+        started.set()
+
+    settings = ServerSettings(port=0, max_upload_bytes=LIMIT_BYTES)
+    key = await create_api_key(store, name='x', scopes=['run'], owner='ada')
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(serve_until_signal, agents, store, settings, on_start=on_start))
+        await started.wait()
+        async with httpx.AsyncClient(base_url=urls[0], headers={'x-api-key': key}) as client:
+            path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+        yield Place(int(urls[0].rpartition(':')[2]), key, f'{path}/uploads/a.bin')
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+LIMIT_BYTES = 16 * 2**20
+"""How large an upload may be here."""
+
+
+async def read_all(stream: SocketStream) -> bytes:
+    """Return what comes until the connection ends."""
+    data = b''
+    try:
+        while True:
+            data += await stream.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return data
+
+
+@pytest.mark.parametrize('expect', [(), ('expect: 100-continue',)])
+async def test_ten_gigabytes_are_refused_before_one_byte_of_them_is_sent(place: Place, expect: Sequence[str]) -> None:
+    async with await place.connect(place.head(f'content-length: {10 * 2**30}', *expect)) as stream:
+        answer = await read_all(stream)
+    assert answer.startswith(b'HTTP/1.1 413 ')
+    assert b'100 Continue' not in answer
+    assert b'"too_large"' in answer
+
+
+async def test_an_upload_of_unknown_length_is_refused_at_the_limit_and_was_not_in_memory(place: Place) -> None:
+    piece = b'%x\r\n%s\r\n' % (2**18, b'x' * 2**18)
+    tracemalloc.start()
+    try:
+        async with await place.connect(place.head('transfer-encoding: chunked')) as stream:
+            sent = 0
+            with suppress(anyio.BrokenResourceError):
+                while sent < 64:
+                    await stream.send(piece)
+                    sent += 1
+                await stream.send(piece)
+            answer = await read_all(stream)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sent == 64
+    assert answer.startswith(b'HTTP/1.1 413 ')
+    assert peak < LIMIT_BYTES // 2
+
+
+async def test_a_header_that_does_not_end_is_refused_whoever_sends_it(place: Place) -> None:
+    async with await place.connect(b'GET /health HTTP/1.1\r\nx-odd: ') as stream:
+        sent = 0
+        with suppress(anyio.BrokenResourceError):
+            while sent < 1024:
+                await stream.send(b'x' * 2**16)
+                sent += 1
+    assert sent < 1024
+
+
+async def test_clients_that_never_end_a_request_hold_nobody_else(place: Place) -> None:
+    """Nor the end of the server, which is waited for."""
+    unfinished = (
+        b'',
+        b'GET /hea',
+        b'GET /health HTTP/1.1\r\nhost: localhost\r\n',
+        place.head('content-length: 100') + b'x',
+        place.head('transfer-encoding: chunked') + b'5\r\nxx',
+    )
+    async with AsyncExitStack() as stack:
+        for pieces in unfinished * 20:
+            await stack.enter_async_context(await place.connect(pieces))
+        async with httpx.AsyncClient(base_url=f'http://127.0.0.1:{place.port}') as client:
+            answer = await client.put(place.upload, content=b'x', headers={'x-api-key': place.key})
+    assert answer.status_code == 201
+
+
+async def test_who_has_no_key_is_told_so_before_the_body_ends(place: Place) -> None:
+    head = place.head('content-length: 1000').replace(place.key.encode(), b'wrong')
+    async with await place.connect(head, b'x') as stream:
+        assert (await stream.receive()).startswith(b'HTTP/1.1 401 ')
