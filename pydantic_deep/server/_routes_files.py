@@ -61,6 +61,7 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
             file.write(chunk)
         file.seek(0)
         data = file.read()
+    await refuse_if_running(state, own.id)  # one may have begun while the file came
     try:
         version = await head.upload(name, data, moves_head=True)
     except InvalidUploadError as error:

@@ -112,6 +112,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http='h11',  # uvicorn's other one takes headers of any length, from anybody
                 access_log=settings.access_log,
                 log_level='info' if settings.access_log else 'warning',
                 server_header=False,
