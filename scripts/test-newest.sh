@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 constraints=.venv-newest.txt
 # What pydantic-ai itself asks for goes with it: the newest may want other releases of the providers' packages.
-grep -vE '^(pydantic-ai|pydantic-graph|anthropic|openai|google-genai|genai-prices)' constraints.txt > "$constraints"
+grep -vE '^(pydantic-ai|pydantic-graph|anthropic|openai|google-genai|genai-prices|ag-ui-protocol)' constraints.txt > "$constraints"
 trap 'rm -f "$constraints"' EXIT
 SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"
 .venv-newest/bin/python -c 'import importlib.metadata as m; print("pydantic-ai-slim", m.version("pydantic-ai-slim"))'
