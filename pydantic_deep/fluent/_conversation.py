@@ -8,7 +8,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, cast, overload
 
-import anyio
 from pydantic_ai import (
     AgentRunResultEvent,
     DeferredToolRequests,
@@ -29,6 +28,7 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionConflictError
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent, VersionedConversation
 from pydantic_deep.versions._merged import identical
+from pydantic_deep.versions._to_end import to_end
 
 from ._builder import PromptBuilder
 from ._composed import ComposedAgent
@@ -203,8 +203,7 @@ class Conversation(Generic[DepsT, OutputT]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.stop()
+        await self.stop()
 
     def __aiter__(self) -> AsyncIterator[ModelMessage]:
         return self._iterate(is_text=False)
@@ -275,8 +274,7 @@ class Conversation(Generic[DepsT, OutputT]):
                     return
                 yield item
         finally:
-            with anyio.CancelScope(shield=True):
-                await turn.stop()
+            await turn.stop()
 
     @contextmanager
     def _waiting(self) -> Generator[None]:
@@ -334,9 +332,9 @@ class Conversation(Generic[DepsT, OutputT]):
         except BaseException as error:
             is_failure = isinstance(error, Exception) and not isinstance(error, RunCancelled)
             self._state = 'failed' if is_failure else 'interrupted'
-            await self._settle(ask, None)
+            await to_end(self._settle(ask, None))
             raise
-        await self._settle(ask, result)
+        await to_end(self._settle(ask, result))
         last = self.messages[self._known - 1]
         if not is_text and isinstance(last, ModelRequest):
             await turn.hand_out(last)
@@ -364,7 +362,7 @@ class Conversation(Generic[DepsT, OutputT]):
             return
         start = min(identical(self._sequence, settled.history), self._known)
         new = settled.history[start:]
-        if result is None:  # calls that have no result will never have one
+        if result is None and not settled.is_whole:  # calls that have no result will never have one
             start = min(start, settled.common)
             new = [*settled.history[start : settled.common], *repair_messages(settled.history[settled.common :])]
         self.messages[start : self._known] = new
@@ -373,15 +371,16 @@ class Conversation(Generic[DepsT, OutputT]):
             self._output = result.output
             waits = isinstance(result.output, DeferredToolRequests)
             self._state = 'awaiting_approval' if waits else 'complete'
+        elif settled.is_whole and (head := self.head) is not None:
+            self._state, self._output = head.state, head.output
 
     async def _settled(self, ask: Ask, result: AgentRunResult[OutputT] | None) -> Settled | None:
-        with anyio.CancelScope(shield=True):
-            try:
-                return await self._ground.settle(ask, result, self.messages[: self._known])
-            except VersionConflictError:
-                self._state = 'interrupted'
-                await self.load()
-                raise
+        try:
+            return await self._ground.settle(ask, result, self.messages[: self._known])
+        except VersionConflictError:
+            self._state = 'interrupted'
+            await self.load()
+            raise
 
     @property
     def _sequence(self) -> Sequence[ModelMessage]:

@@ -59,6 +59,8 @@ class Settled(NamedTuple):
     """All messages, those before the turn included."""
     common: int
     """How many of these were there before."""
+    is_whole: bool = False
+    """Whether a turn that was stopped, or failed, had ended by then: it was too late, and nothing is cut off."""
 
 
 class Ground(ABC, Generic[DepsT, OutputT]):
@@ -286,7 +288,7 @@ class Stored(Ground[DepsT, OutputT]):
         if result is None and ask.prompt is not None and not _is_answered(history[common:]):
             return None
         self.head = tip
-        return Settled(history, common)
+        return Settled(history, common, result is None and tip.state in ('complete', 'awaiting_approval'))
 
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         summary = find_summary(messages)

@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Generic
 
-import anyio
 from typing_extensions import TypeVar
+
+from pydantic_deep.versions._to_end import to_end
 
 from .errors import TurnStoppedError
 
@@ -51,8 +52,7 @@ class Turn(Generic[ItemT]):
                 self._changed.clear()
                 await self._changed.wait()
         except BaseException:
-            with anyio.CancelScope(shield=True):
-                await self.stop()
+            await self.stop()
             raise
         finally:
             self._wanted.clear()
@@ -71,15 +71,21 @@ class Turn(Generic[ItemT]):
         await self._wanted.wait()
 
     async def stop(self) -> None:
-        """Stop the turn where it is, and return when it is closed; nothing if it has ended.
+        """Stop the turn where it is, and return when it is closed, also if that is cancelled; nothing if it has ended.
 
         Raises:
             BaseException: What went wrong while it was closed.
         """
         if self._task is None or self._task.done():
             return
-        self._is_stopped = True
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        if not self._is_stopped:  # what is closing must not be cut off by who asks again
+            self._is_stopped = True
+            self._task.cancel()
+        await to_end(_ended(self._task))
         if not self._task.cancelled():
             self._task.result()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Return when a task has ended, however it has."""
+    await asyncio.wait([task])

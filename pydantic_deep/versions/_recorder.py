@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-import anyio
 from opentelemetry import trace
 from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition
 from pydantic_ai.agent import CallToolsNode, ModelRequestNode
@@ -79,6 +78,7 @@ from ._recording import Recording, now
 from ._replayed import Replayed
 from ._requests import clock_us, price_of
 from ._rewritten import earlier_messages
+from ._to_end import to_end
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -145,17 +145,15 @@ class Recorder(AbstractCapability[object]):
         try:
             result = await handler()
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await self._fail(recording, error)
+            await to_end(self._fail(recording, error))
             raise
-        with anyio.CancelScope(shield=True):
-            try:
-                await self._finish(recording, result)
-            except BranchExistsError as error:
-                recording.lose_name()
-                await self._finish(recording, result)
-                error.add_note(f'The run is kept as version {recording.tip.id}.')
-                raise
+        try:
+            await to_end(self._finish(recording, result))
+        except BranchExistsError as error:
+            recording.lose_name()
+            await to_end(self._finish(recording, result))
+            error.add_note(f'The run is kept as version {recording.tip.id}.')
+            raise
         return result
 
     async def after_node_run(
@@ -359,8 +357,7 @@ class Recorder(AbstractCapability[object]):
         if entry.effect == 'read':
             recording.note_call(entry)
         else:
-            with anyio.CancelScope(shield=True):  # it has happened: that must be known
-                await recording.end_call(entry, touches_files=True)
+            await to_end(recording.end_call(entry, touches_files=True))  # it has happened: that must be known
 
     async def _finish(self, recording: Recording, result: AgentRunResult[Any]) -> VersionRecord:
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None

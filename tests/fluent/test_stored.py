@@ -25,7 +25,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import Approve, DeepAgentDeps, StateBackend, create_deep_agent
 from pydantic_deep._replaced import replaced_messages
 from pydantic_deep.fluent import Conversation, MessageList, TurnStoppedError, prompt
-from pydantic_deep.store import Store, VersionConflictError, open_store
+from pydantic_deep.store import Commit, Committed, Store, VersionConflictError, open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent, _edited, _messages, _recording
@@ -422,3 +422,93 @@ async def test_a_long_conversation_takes_memory_for_what_is_new(begin: Begin) ->
     finally:
         tracemalloc.stop()
     assert after - before < size / 20
+
+
+class Slow:
+    """Commits of a store, that of a run's end when it is told to."""
+
+    def __init__(self, store: Store) -> None:
+        self._commit = store.commit
+        self.ends = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def commit(self, commit: Commit) -> Committed:
+        if commit.ends:
+            self.ends.set()
+            await self.go.wait()
+        return await self._commit(commit)
+
+
+async def _cancelled_at_its_end(store: Store, agent: Agent[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a conversation whose turn was cancelled, three times, while the store wrote its end."""
+    slow = Slow(store)
+    monkeypatch.setattr(store, 'commit', slow.commit)
+    conversation = prompt(agent, store=store).user('Go.').start()
+    task = asyncio.create_task(conversation.run())
+    await slow.ends.wait()
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+    assert not task.done()
+    slow.go.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    return conversation
+
+
+async def test_a_turn_that_is_cancelled_while_its_end_is_written_has_ended(
+    store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """001-21, C12: abort at any moment; what the store has and what the handle says are the same."""
+    agent = Agent(ScriptedModel('Done.', 'More.'))
+    conversation = await _cancelled_at_its_end(store, agent, monkeypatch)
+    assert (conversation.state, conversation.output, conversation.head.state) == ('complete', 'Done.', 'complete')
+    assert await conversation.continuation.user('On.').prompt() == 'More.'
+    assert told(conversation.messages) == ['user: Go.', 'Done.', 'user: On.', 'More.']
+
+
+async def test_what_waits_for_a_person_waits_also_if_the_turn_was_cancelled_as_it_ended(
+    store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = create_deep_agent(
+        ScriptedModel(call('write_file', path='/a', content='x'), 'Done.'), interrupt_on={'write_file': True}
+    )
+    conversation = await _cancelled_at_its_end(store, agent, monkeypatch)
+    assert conversation.state == 'awaiting_approval'
+    assert told(conversation.messages) == ['user: Go.', 'call write_file']
+    (waiting,) = conversation.pending
+    assert await conversation.resume({waiting.id: Approve()}) == 'Done.'
+
+
+async def test_a_turn_that_is_stopped_twice_keeps_what_it_has_done(
+    store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stops it again waits for it, and does not cut off what the first stop has to write."""
+    slow = Slow(store)
+    monkeypatch.setattr(store, 'commit', slow.commit)
+    agent = Agent(ScriptedModel(call('work'), call('hang')))
+    hangs = asyncio.Event()
+
+    @agent.tool_plain
+    def work() -> str:
+        return 'worked'
+
+    @agent.tool_plain
+    async def hang() -> None:
+        hangs.set()
+        await asyncio.Event().wait()
+
+    conversation = prompt(agent, store=store).user('Go.').start()
+    task = asyncio.create_task(conversation.run())
+    await hangs.wait()
+    stops = [asyncio.create_task(conversation._turn.stop()) for _ in range(2)]  # pyright: ignore[reportOptionalMemberAccess, reportPrivateUsage]  # two that hold it
+    await slow.ends.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    slow.go.set()
+    await asyncio.wait([task, *stops])
+    assert (conversation.state, conversation.head is not None) == ('interrupted', True)
+    kept = ['user: Go.', 'call work', 'work: worked', 'call hang']
+    assert told(conversation.messages) == [*kept, 'hang: interrupted']
+    again = await Conversation(agent=agent, store=store, conversation_id=conversation.id).load()
+    assert (told(again.messages)[:4], again.state, again.head) == (kept, 'interrupted', conversation.head)

@@ -1,0 +1,35 @@
+"""Awaiting what must be done to its end, in a task that is cancelled too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+import anyio
+
+T = TypeVar('T')
+
+
+async def to_end(work: Coroutine[object, object, T]) -> T:
+    """Await work to its end, however often this task is cancelled meanwhile; the cancellation is raised then.
+
+    A shield of anyio holds off only cancellations by scopes. `Task.cancel`, which asyncio, pydantic-ai and web servers
+    use, goes through it, and again for each task above this one: so the work runs in a task that nobody else knows.
+
+    Raises:
+        asyncio.CancelledError: This task was cancelled. The work is done.
+        BaseException: The work failed.
+    """
+    task = asyncio.ensure_future(work)
+    stopped: asyncio.CancelledError | None = None
+    with anyio.CancelScope(shield=True):
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                stopped = error
+    result = task.result()
+    if stopped is not None:
+        raise stopped
+    return result
