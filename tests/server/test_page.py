@@ -38,6 +38,8 @@ def answer(messages: Sequence[ModelMessage], info: AgentInfo) -> Any:
         return [call('write_file', path='/report.md', content=f'# Sales\n\n{said}\n')]
     if returned:
         return f'Done: {returned[-1].outcome}.'
+    if said.startswith('fail'):
+        raise ValueError('inside')
     if said.startswith('plan'):
         return ['I plan.', call('write_todos', todos=TODOS)]
     if said.startswith('write'):
@@ -256,3 +258,105 @@ async def test_only_what_the_page_is_made_of_is_served(nobody: httpx.AsyncClient
         assert kind in response.headers['content-type']
     for path in ('/static/none.js', '/static/..%2F_keys.py', '/static/%2e%2e/_keys.py'):
         assert (await nobody.get(path)).status_code in (401, 404)
+
+
+async def test_a_run_that_fails_says_why_and_what_was_said_can_be_said_again(open_page: OpenPage) -> None:
+    seen = await open_page()
+    await seen.page.fill('#prompt', 'fail now')
+    await seen.page.press('#prompt', 'Control+Enter')
+
+    await expect(seen.page.locator('#problem')).to_contain_text('The run failed with ValueError')
+    await expect(seen.page.locator('#stop')).to_be_hidden()
+    await expect(seen.page.locator('#prompt')).to_have_value('fail now')
+    await expect(seen.versions()).to_have_text(['fail now', 'Beginning'])
+
+
+async def test_a_conversation_that_is_opened_again_while_it_works_is_watched_on(open_page: OpenPage, gate: Any) -> None:
+    seen = await open_page()
+    await seen.page.fill('#prompt', 'wait for me')
+    await seen.page.press('#prompt', 'Control+Enter')
+    await gate.reached.wait()
+    await expect(seen.page.locator('#stop')).to_be_visible()
+
+    await seen.page.click('#conversations button')
+    await expect(seen.page.locator('#dialogue > li')).to_contain_text(['hold'])
+    gate.opened.set()
+    await expect(seen.page.locator('#dialogue > li').last).to_have_text('Done: success.')
+    await expect(seen.page.locator('#stop')).to_be_hidden()
+    assert seen.problems == []
+
+
+async def test_what_is_sent_twice_by_mistake_is_said_once(open_page: OpenPage, served: Any) -> None:
+    seen = await open_page()
+    await seen.page.fill('#prompt', 'Hello')
+    await seen.page.evaluate("for (let i = 0; i < 2; i += 1) document.getElementById('say').requestSubmit()")
+
+    await expect(seen.page.locator('#dialogue > li')).to_have_text(['Hello', 'You said: <b>Hello</b>'])
+    assert len(await served.store.conversations()) == 1
+
+
+async def test_a_key_that_may_not_approve_is_not_told_so_all_the_time(open_page: OpenPage, served: Any) -> None:
+    seen = await open_page(key=await served.key('run'))
+    await seen.say('Hello', until='You said: <b>Hello</b>')
+
+    await expect(seen.page.locator('#problem')).to_be_hidden()
+    await expect(seen.page.locator('#inbox')).to_be_hidden()
+    assert seen.problems == []
+
+
+async def test_nothing_is_approved_that_is_not_seen(open_page: OpenPage) -> None:
+    seen = await open_page(width=390, height=760)
+    await seen.page.click('nav [data-goes=list]')
+    await seen.page.select_option('#agents', 'careful')
+    await seen.page.click('nav [data-goes=talk]')
+    await seen.page.fill('#prompt', 'write it')
+    await seen.page.press('#prompt', 'Control+Enter')
+    await expect(seen.page.locator('#waiting')).to_have_text('1')
+    await expect(seen.page.locator('#stop')).to_be_hidden()
+
+    await seen.press('y')
+    await seen.press('a')
+    await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(1)
+    await seen.press('y')
+    await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
+
+
+async def test_who_cannot_watch_a_run_any_more_can_go_on(open_page: OpenPage, served: Any, gate: Any) -> None:
+    seen = await open_page()
+    gone = {'error': {'type': 'not_found', 'message': 'Gone.'}}
+    await seen.page.route('**/api/runs/*/events*', lambda route: route.fulfill(status=404, json=gone))
+    await seen.page.fill('#prompt', 'wait for me')
+    await seen.page.press('#prompt', 'Control+Enter')
+
+    await expect(seen.page.locator('#problem')).to_have_text('Gone.')
+    await expect(seen.page.locator('#say [type=submit]')).to_be_enabled()
+    gate.opened.set()
+
+
+async def test_a_lost_connection_is_said_and_comes_back(open_page: OpenPage, gate: Any) -> None:
+    seen = await open_page()
+    events = '**/api/runs/*/events*'
+    await seen.page.route(events, lambda route: route.fulfill(status=503, json={}))
+    await seen.page.fill('#prompt', 'wait for me')
+    await seen.page.press('#prompt', 'Control+Enter')
+    await expect(seen.page.locator('#problem')).to_contain_text('The connection is lost')
+
+    await seen.page.unroute(events)
+    await expect(seen.page.locator('#problem')).to_be_hidden()
+    gate.opened.set()
+    await expect(seen.page.locator('#dialogue > li').last).to_have_text('Done: success.')
+
+
+async def test_an_approval_that_somebody_else_answered_leaves_the_inbox(open_page: OpenPage, served: Any) -> None:
+    seen = await open_page()
+    await seen.page.select_option('#agents', 'careful')
+    await seen.page.fill('#prompt', 'write it')
+    await seen.page.press('#prompt', 'Control+Enter')
+    await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(1)
+    id = await seen.page.locator('#approvals [data-approval]').get_attribute('data-approval')
+    async with served.client(await served.key('run', 'approve')) as other:
+        await other.post(f'/api/approvals/{id}', json={'decision': 'deny'})
+
+    await seen.press('y')
+    await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
+    await expect(seen.page.locator('#problem')).to_contain_text('denied')

@@ -6,7 +6,9 @@ import { showGraph } from './graph.js';
 import * as server from './server.js';
 import * as talk from './talk.js';
 
-const shown = { id: null, head: null, runId: null, cursor: null, watching: null };
+const shown = { id: null, head: null, runId: null, cursor: null, watching: null, isSending: false };
+let begun = null; // what the page begins with, a promise
+let scopes = new Set(); // of the key: what it may not do is not asked for
 
 const KEYS = [
   ['/', 'say something'], ['Ctrl+Enter', 'send'], ['n', 'new conversation'], ['a', 'to the approvals'],
@@ -14,10 +16,14 @@ const KEYS = [
   ['y, d, e', 'approve, deny, edit what waits'], ['s', 'stop the run'], ['?', 'these keys'],
 ];
 
+function showProblem(text) {
+  byId('problem').textContent = text;
+  byId('problem').hidden = false;
+}
+
 function fail(error) {
   if (error.name === 'AbortError') return;
-  byId('problem').textContent = error.message;
-  byId('problem').hidden = false;
+  showProblem(error.message);
   if (error instanceof server.Refused && error.status === 401) askForKey();
   else if (!(error instanceof server.Refused)) throw error;
 }
@@ -35,7 +41,8 @@ async function askForKey() {
   const given = await ask(question, { key: { label: 'API key', type: 'password' } }, 'Use it');
   if (given) {
     server.useKey(given.key);
-    await begin();
+    begun = begin();
+    await begun;
   }
 }
 
@@ -57,11 +64,11 @@ const moment = (text) => new Date(text).toLocaleString([], { dateStyle: 'medium'
 
 // A conversation is made with its first words, which name it.
 function prepareNew() {
-  shown.watching?.abort();
+  leave();
   Object.assign(shown, { id: null, head: null });
-  setRunning(null);
   talk.showMessages([]);
   for (const id of ['todos', 'files', 'graph']) byId(id).replaceChildren();
+  byId('problem').hidden = true;
   byId('chosen')?.remove();
   markCurrent();
   go('talk');
@@ -70,7 +77,8 @@ function prepareNew() {
 
 async function create(prompt) {
   const name = prompt.split('\n')[0].slice(0, 60);
-  shown.id = (await server.post('conversations', { agent: byId('agents').value, name })).id;
+  const made = await server.post('conversations', { agent: byId('agents').value, name });
+  Object.assign(shown, { id: made.id, head: made.head });
   await listConversations();
 }
 
@@ -81,22 +89,31 @@ function markCurrent() {
 }
 
 const open = guarded(async (id) => {
-  shown.watching?.abort();
+  leave();
   shown.id = id;
   go('talk');
   markCurrent();
   await refresh();
 });
 
+// Watch no run any more; it goes on.
+function leave() {
+  shown.watching?.abort();
+  shown.watching = null;
+  setRunning(null);
+}
+
 async function refresh() {
-  const conversation = await server.get(`conversations/${shown.id}`);
-  shown.head = conversation.head;
-  showTodos(conversation.todos);
+  const id = shown.id;
+  const conversation = await server.get(`conversations/${id}`);
   const [transcript, history, files] = await Promise.all([
-    server.get(`conversations/${shown.id}/messages`),
-    server.get(`conversations/${shown.id}/versions?limit=200`),
+    server.get(`conversations/${id}/messages`),
+    server.get(`conversations/${id}/versions?limit=200`),
     server.get(`versions/${conversation.head}/files`),
   ]);
+  if (shown.id !== id) return; // another one was opened meanwhile
+  shown.head = conversation.head;
+  showTodos(conversation.todos);
   talk.showMessages(transcript.messages);
   byId('chosen')?.remove();
   showGraph(history.items, actsOn);
@@ -131,28 +148,50 @@ function showDialog(...content) {
 const say = guarded(async (event) => {
   event.preventDefault();
   const prompt = byId('prompt').value.trim();
-  if (!prompt) return;
-  if (shown.id === null) await create(prompt);
-  const run = await server.post(`conversations/${shown.id}/turns?wait=false`, { prompt });
+  if (!prompt || shown.isSending || shown.runId !== null) return;
+  shown.isSending = true; // twice the same key would say it twice
+  let run;
+  try {
+    await begun; // who is faster than the list of agents waits for it
+    if (shown.id === null) await create(prompt);
+    run = await server.post(`conversations/${shown.id}/turns?wait=false`, { prompt });
+  } finally {
+    shown.isSending = false;
+  }
   byId('prompt').value = '';
   talk.showPrompt(prompt);
-  await follow(run.id);
+  const { id, head } = shown;
+  const hasFailed = await follow(run.id);
+  const isGone = hasFailed && shown.id === id && shown.head === head; // the head did not come along
+  if (isGone && byId('prompt').value === '') byId('prompt').value = prompt;
 });
 
+// Returns whether it has failed.
 const follow = guarded(async (runId) => {
-  if (shown.runId === runId) return;
+  if (shown.runId === runId) return false;
+  leave();
+  const watching = new AbortController();
+  shown.watching = watching;
   setRunning(runId);
-  shown.watching?.abort();
-  shown.watching = new AbortController();
   const of = shown.id;
   talk.beginRun();
-  for await (const event of server.watch(runId, shown.watching.signal)) {
-    if (shown.id !== of) return;
-    talk.showEvent(event);
-    if (event.type === 'todos') showTodos(event.todos);
+  let problem = null;
+  try {
+    for await (const event of server.watch(runId, watching.signal)) {
+      if (shown.watching !== watching) return false;
+      talk.showEvent(event);
+      if (event.type === 'todos') showTodos(event.todos);
+      else if (event.type === 'error') problem = event.message;
+      else if (event.type === 'lost') showProblem('The connection is lost. The run goes on; this page tries to come back.');
+      else if (event.type === 'back') byId('problem').hidden = true;
+    }
+  } finally {
+    if (shown.watching === watching) leave(); // also where it cannot be watched any more: something else can be said
   }
-  setRunning(null);
+  if (shown.id !== of) return false;
   await refresh();
+  if (problem !== null) showProblem(problem); // the transcript does not have it
+  return problem !== null;
 });
 
 function setRunning(runId) {
@@ -227,6 +266,7 @@ async function download(version) {
 // Approvals
 
 const listApprovals = guarded(async () => {
+  if (!may('approve')) return;
   const { items } = await server.get('approvals?limit=50');
   byId('waiting').textContent = String(items.length);
   byId('waiting').hidden = items.length === 0;
@@ -250,8 +290,12 @@ function showApproval(approval) {
 }
 
 async function decide(approval, answer) {
-  const { run_id: runId } = await server.post(`approvals/${approval.id}?resume=true`, answer);
-  await listApprovals();
+  let runId;
+  try {
+    runId = (await server.post(`approvals/${approval.id}?resume=${may('run')}`, answer)).run_id;
+  } finally {
+    await listApprovals(); // where somebody else was faster it does not wait any more
+  }
   if (runId !== null && approval.conversation_id === shown.id) await follow(runId);
 }
 
@@ -286,7 +330,9 @@ function step(by) {
   items[Math.min(Math.max(at + by, 0), items.length - 1)].focus();
 }
 
+// Only what is seen is answered: on a phone, the approvals may be behind another view.
 function pressOnApproval(label) {
+  if (byId('inbox').getClientRects().length === 0) return;
   const item = document.activeElement.closest('[data-approval]') ?? byId('approvals').querySelector('[data-approval]');
   [...(item?.querySelectorAll('button') ?? [])].find((each) => each.textContent.startsWith(label))?.click();
 }
@@ -317,8 +363,12 @@ function onKey(event) {
   DOES[event.key]();
 }
 
+const may = (scope) => scopes.has(scope) || scopes.has('admin');
+
 const begin = guarded(async () => {
-  const { items } = await server.get('agents');
+  const [me, { items }] = await Promise.all([server.get('me'), server.get('agents')]);
+  scopes = new Set(me.scopes);
+  for (const each of [byId('inbox'), document.querySelector('[data-goes="inbox"]')]) each.hidden = !may('approve');
   byId('agents').replaceChildren(...items.map((agent) => element('option', { value: agent.name }, agent.name)));
   await listConversations();
   await listApprovals();
@@ -335,5 +385,5 @@ document.addEventListener('keydown', onKey);
 for (const button of document.querySelectorAll('nav button')) button.addEventListener('click', () => go(button.dataset.goes));
 go('talk');
 server.takeKeyFromAddress();
-if (server.hasKey()) begin();
+if (server.hasKey()) begun = begin();
 else askForKey();

@@ -45,7 +45,11 @@ export async function getBlob(path) { return (await ask('GET', path)).blob(); }
 export async function post(path, body = {}) { return (await ask('POST', path, body)).json(); }
 export async function remove(path) { await ask('DELETE', path); }
 
-// Yield the events of a run, whoever started it, until its end; `reset` says: forget what this run has told.
+// What a server says that stops, or that something before it says: try again.
+const AWAY = [429, 502, 503, 504];
+
+// Yield the events of a run, whoever started it, until its end; `reset` says: forget what this run has told. `lost` and
+// `back` are of the connection.
 export async function* watch(runId, signal) {
   let last = null;
   for (let failures = 0; ; ) {
@@ -54,6 +58,7 @@ export async function* watch(runId, signal) {
       const response = await ask('GET', `runs/${runId}/events?function_calls=true&tool_results=true`, undefined, headers, signal);
       if (response.status === 204) return;
       for await (const frame of frames(response.body)) {
+        if (failures > 1) yield { type: 'back' };
         failures = 0;
         if (frame.id !== null) last = frame.id;
         if (frame.data === '') continue;
@@ -62,9 +67,10 @@ export async function* watch(runId, signal) {
         if (event.type === 'end') return;
       }
     } catch (error) {
-      if (error instanceof Refused || error.name === 'AbortError') throw error;
+      if (error.name === 'AbortError' || (error instanceof Refused && !AWAY.includes(error.status))) throw error;
     }
     failures += 1;
+    if (failures === 2) yield { type: 'lost' };
     await new Promise((resolve) => setTimeout(resolve, Math.min(250 * 2 ** failures, 10_000)));
   }
 }
