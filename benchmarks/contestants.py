@@ -38,6 +38,9 @@ STORE = ('store-step', 'store-growth')
 CONTEXT = ('context-coding', 'context-research', 'context-support', 'context-todos')
 """The sessions whose requests are counted: of agents that come with what keeps a history short."""
 
+SERVER = ('server-streams',)
+"""The cases of a server, which ours alone has."""
+
 SCALE = ('store-late', 'store-lines', 'store-lists', 'store-gc', 'store-files', 'store-agents')
 """The cases of a store with much in it, which ours alone has."""
 
@@ -91,7 +94,7 @@ OURS = Contestant(
     environment='ours',
     script='ours.py',
     imports='from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent',
-    cases=EVERYBODY | {'memory', 'surface', 'tree', *WHOLE, *STORE, *SCALE, *CONTEXT},
+    cases=EVERYBODY | {'memory', 'surface', 'tree', *WHOLE, *STORE, *SCALE, *SERVER, *CONTEXT},
     constrained=True,
 )
 PEERS = (

@@ -44,6 +44,7 @@ CASES = (
     Case(name='store-gc', rounds=1),
     Case(name='store-files', rounds=1),
     Case(name='store-agents', rounds=3),
+    Case(name='server-streams', rounds=1),
     Case(name='context-coding', rounds=1),
     Case(name='context-research', rounds=1),
     Case(name='context-support', rounds=1),
@@ -107,6 +108,18 @@ def _session_figures(name: str, what: str) -> tuple[Figure, ...]:
         ),
     )
 
+
+_STREAMS = '500 streams at once'
+
+_SERVER_FIGURES = (
+    Figure(key='server_events_s', case='server-streams', title=f'{_STREAMS}: events a second', digits=0, is_cost=False),
+    Figure(key='server_event_us', case='server-streams', title=f'{_STREAMS}: an event, CPU µs', digits=0),
+    Figure(key='server_stream_kib', case='server-streams', title=f'{_STREAMS}: memory of one, KiB', digits=0),
+    Figure(key='server_first_ms', case='server-streams', title=f'{_STREAMS}: first words, ms', digits=0),
+    Figure(key='server_first_late_ms', case='server-streams', title='the same, one in twenty is later, ms', digits=0),
+    Figure(key='server_log_mib', case='server-streams', title=f'{_STREAMS}: all logs, MiB', digits=1),
+    Figure(key='server_log_memory_mib', case='server-streams', title='the same, in memory, MiB', digits=1),
+)
 
 FIGURES = (
     Figure(
@@ -286,6 +299,7 @@ FIGURES = (
     Figure(key='steps_alone', case='store-agents', title='steps kept a second, 1 agent', digits=0),
     Figure(key='steps_some_ratio', case='store-agents', title='the same with 16 agents, × 1 agent', digits=1),
     Figure(key='steps_many_ratio', case='store-agents', title='the same with 128 agents, × 1 agent', digits=1),
+    *_SERVER_FIGURES,
     *_session_figures('coding', 'coding'),
     *_session_figures('research', 'research'),
     *_session_figures('support', 'support'),

@@ -48,6 +48,8 @@ TINY: dict[str, object] = {
     'workspace_steps': 4,
     'agents': 8,
     'commits': 32,
+    'streams': 10,
+    'stream_words': 20,
     'session_turns': 3,
 }
 """Sizes that show that everything works, and nothing else."""

@@ -32,6 +32,8 @@ SIZES = {
     'workspace_steps': 2,
     'agents': 8,
     'commits': 16,
+    'streams': 10,
+    'stream_words': 20,
     'session_turns': 3,
     'four_skills': str(ROOT / 'skills'),
 }
@@ -69,6 +71,12 @@ STORE = {
     *('steps_many', 'steps_some_ratio', 'steps_many_ratio'),
 }
 """Those of a store, without the PostgreSQL that only the command starts."""
+
+SERVER = {
+    *('server_events_s', 'server_event_us', 'server_stream_kib', 'server_first_ms', 'server_first_late_ms'),
+    *('server_log_mib', 'server_log_memory_mib'),
+}
+"""Those of a server."""
 
 SESSIONS = ('coding', 'research', 'support', 'todos')
 
@@ -143,6 +151,12 @@ def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
     found = run_cases('ours.py', ','.join(f'store-{name}' for name in names), tmp_path)
     assert found.keys() == STORE
     assert run_cases('bare.py', 'store-step', tmp_path).keys() == {'stored_step_ms'}
+
+
+def test_the_case_of_a_server_gives_all_figures_and_loses_nothing(tmp_path: Path) -> None:
+    found = run_cases('ours.py', 'server-streams', tmp_path)
+    assert found.keys() == SERVER
+    assert all(value > 0 for value in found.values())
 
 
 @pytest.fixture(scope='module')

@@ -68,6 +68,10 @@ class Sizes:
     """At most how many agents commit at once."""
     commits: int = 1_024
     """Steps that these commit, all together."""
+    streams: int = 500
+    """Conversations that a server streams at once."""
+    stream_words: int = 100
+    """Words that each is told, an event for each."""
     session_turns: int = 100
     """Turns of a session whose requests are counted."""
     postgres: str = ''

@@ -12,6 +12,7 @@ from measure import Figures, Sizes, main, measure_creation, measure_memory, stor
 from ours_context import CASES as CONTEXT_CASES
 from ours_everything import CASES
 from ours_scale import CASES as SCALE_CASES
+from ours_server import CASES as SERVER_CASES
 from ours_store import CASES as STORE_CASES
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
@@ -93,6 +94,7 @@ if __name__ == '__main__':
             **CASES,
             **STORE_CASES,
             **SCALE_CASES,
+            **SERVER_CASES,
             **CONTEXT_CASES,
         }
     )
