@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, UserError
@@ -33,6 +34,7 @@ from pydantic_deep.fluent import (
     TurnStoppedError,
     prompt,
 )
+from pydantic_deep.store import Store
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import ApprovalsPendingError
 
@@ -69,6 +71,12 @@ class Tools:
 @pytest.fixture
 def tools() -> Tools:
     return Tools()
+
+
+async def has_ended(store: Store, tool: str) -> bool:
+    """Return whether the store has the result of a call: until then it is one that may not have ended."""
+    calls = await store.calls([run.id for run in await store.runs()])
+    return any(call.tool_name == tool and call.status == 'done' for call in calls)
 
 
 PARALLEL = [call('a'), call('b')]
@@ -216,7 +224,7 @@ async def test_what_is_done_stays_when_a_turn_is_stopped(begin: Begin, tools: To
 
 
 async def test_calls_that_run_when_a_turn_is_stopped_are_interrupted_and_others_kept(
-    begin: Begin, tools: Tools, told: Told
+    begin: Begin, tools: Tools, told: Told, store: Store
 ) -> None:
     """C12: of two parallel calls one has ended, and one has not."""
     tools.may_end = anyio.Event()
@@ -224,6 +232,8 @@ async def test_calls_that_run_when_a_turn_is_stopped_are_interrupted_and_others_
 
     running = asyncio.create_task(conversation.run())
     await tools.is_running.wait()
+    while conversation.versions is not None and not await has_ended(store, 'a'):
+        await anyio.lowlevel.checkpoint()
     await conversation.stop()
     with pytest.raises(TurnStoppedError, match='was stopped, or another one was begun'):
         await running
