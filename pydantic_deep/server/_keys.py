@@ -112,6 +112,12 @@ class KeyRing:
         if expires_in_seconds is not None and expires_in_seconds <= 0:
             raise InvalidKeyError(f'A key that expires after {expires_in_seconds} seconds has expired already.')
         now, id, secret = self.clock(), new_id(), secrets.token_urlsafe(32)
+        try:
+            expires_at = None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds)
+        except (OverflowError, ValueError):  # beyond the year 9999, or no number
+            raise InvalidKeyError(
+                f'There is no moment {expires_in_seconds} seconds from now. Leave it out for a key that never expires.'
+            ) from None
         await self.keys.create(
             ApiKey(
                 id=id,
@@ -121,7 +127,7 @@ class KeyRing:
                 scopes=tuple(dict.fromkeys(scopes)),
                 agents=None if agents is None else tuple(agents),
                 created_at=now,
-                expires_at=None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds),
+                expires_at=expires_at,
             )
         )
         return f'pd_{id}_{secret}'
