@@ -16,7 +16,7 @@ from ._errors import ServerError, describe_errors
 from ._json_body import JsonRoute
 from ._ownership import own_approval, own_conversation
 from ._routes_conversations import Cursor
-from ._shapes import Answer, AnsweredApproval, ApprovalPage, ApprovalShape
+from ._shapes import Answer, AnsweredApproval, ApprovalPage, ApprovalShape, Name
 from ._shaping import approval_shape, approvals_of
 from ._state import OWNER, State
 
@@ -35,7 +35,7 @@ async def list_approvals(
     caller: Approver,
     status: Annotated[ApprovalStatus | None, Query(description='What became of them.')] = 'pending',
     all: Annotated[bool, Query(description='Whatever became of them.')] = False,
-    agent: Annotated[str | None, Query(description='Those of one agent.', max_length=200)] = None,
+    agent: Annotated[Name | None, Query(description='Those of one agent.')] = None,
     conversation: Annotated[str | None, Query(description='Those of one conversation.', max_length=64)] = None,
     limit: Annotated[int, Query(ge=1, le=200, description='About how many: those of a version come together.')] = 50,
     cursor: Cursor = None,

@@ -174,10 +174,15 @@ async def _base(
     if known is not None:
         with suppress(VersionNotFoundError):  # it was deleted: the client has the words still
             return await load_version(state, caller, agent, await state.store.version(known))
-    name = text_of(asked.prompt).strip().partition('\n')[0][:60] or None
-    root = await create_conversation(state, caller, agent_name, name=name)
+    root = await create_conversation(state, caller, agent_name, name=_name_of(text_of(asked.prompt)))
     told = as_messages(asked)
     return await agent.conversation(root.conversation_id, backend=root.backend).set(told) if told else root
+
+
+def _name_of(said: str) -> str | None:
+    """Return the beginning of what was said first, as people read it in a list."""
+    line = said.strip().partition('\n')[0]
+    return ''.join(each for each in line if each.isprintable())[:60] or None
 
 
 def _prompt(content: Sequence[Content]) -> str | list[Content]:

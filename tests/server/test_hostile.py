@@ -88,6 +88,13 @@ async def test_what_is_no_json_is_refused_within_a_conversation(
     assert {(status, json.loads(text)['error']['type']) for status, text in answers} == {(422, 'invalid')}
 
 
+async def test_first_words_name_a_conversation_without_what_no_name_has(ada: Client) -> None:
+    odd = ' a\x00b\x1b[31m\u202ec\r\nx-owner: bob '
+    await ada.post('/v1/chat/completions', json={'model': 'analyst', 'messages': [{'role': 'user', 'content': odd}]})
+    [named] = (await ada.get('/api/conversations')).json()['items']
+    assert named['name'] == 'ab[31mc'
+
+
 @pytest.mark.parametrize('data', ['ü', 'A', '=', 'AA==AA', 'AA AA', '\x00'])
 async def test_files_that_are_no_base64_are_refused(ada: Client, data: str) -> None:
     sound = {'type': 'input_audio', 'input_audio': {'data': data, 'format': 'wav'}}
@@ -170,6 +177,7 @@ WITH_QUERY = (
     '/api/conversations?agent={}',
     '/api/conversations?cursor={}',
     '/api/runs?conversation={}',
+    '/api/approvals?agent={}',
     '/api/approvals?conversation={}',
     '/api/approvals?cursor={}',
     '/api/audit?agent={}',
