@@ -181,12 +181,16 @@ class AgentStream(Generic[OutputT]):
     ) -> AsyncGenerator[str]:
         """Return the stream as server-sent events; the arguments are those of `streaming.iter_lines`.
 
+        `aclose` of what is returned stops the run, as leaving `async with` does.
+
         Raises:
             RuntimeError: The stream is iterated over already.
         """
-        self._lines = iter_lines(
-            self._begin(), encoder=encoder, notice=notice, tool_results=tool_results, function_calls=function_calls
+        events = self._begin()
+        lines = iter_lines(
+            events, encoder=encoder, notice=notice, tool_results=tool_results, function_calls=function_calls
         )
+        self._lines = _closing(lines, events)
         return self._lines
 
     def _begin(self) -> AsyncGenerator[StreamEvent]:
@@ -226,6 +230,13 @@ class AgentStream(Generic[OutputT]):
                 self._content = [self.content.removesuffix(text)]
             case _:
                 pass
+
+
+async def _closing(lines: AsyncGenerator[str], events: AsyncGenerator[StreamEvent]) -> AsyncGenerator[str]:
+    """Yield lines, and close what they are made of with them."""
+    async with aclosing(events), aclosing(lines):
+        async for line in lines:
+            yield line
 
 
 def _limits(limits: UsageLimits | None, deps: object, max_iterations: int | None) -> UsageLimits | None:

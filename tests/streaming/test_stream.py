@@ -252,6 +252,28 @@ async def test_leaving_the_lines_early_stops_the_run() -> None:
     assert len(model.requests) <= 1
 
 
+async def test_closing_the_lines_stops_the_run() -> None:
+    """As a response does that was given only the lines."""
+    reached, stopped = asyncio.Event(), asyncio.Event()
+    agent = Agent(ScriptedModel(['Look.', call('look')]))
+
+    @agent.tool_plain
+    async def look() -> None:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    lines = stream_agent(agent, 'Go').iter_lines()
+    async for line in lines:
+        if line.startswith('event: notice'):
+            break
+    await reached.wait()
+    await lines.aclose()
+    assert stopped.is_set()
+
+
 async def test_what_waited_goes_on_with_answers() -> None:
     agent = create_deep_agent(
         ScriptedModel(call('write_file', path='/a', content='x'), 'Written'), interrupt_on={'write_file': True}
