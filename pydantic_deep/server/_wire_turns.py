@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -27,11 +28,12 @@ from pydantic_deep.streaming import (
 )
 from pydantic_deep.streaming._answer import AnswerEncoder, read_answer
 from pydantic_deep.versions import AgentVersion
+from pydantic_deep.versions._answers import decode_decision
 
 from ._auth import Caller, agent_for
 from ._begin import begin_run
 from ._errors import NO_RETRY, ServerError
-from ._ownership import create_conversation, load_version, own_approval
+from ._ownership import OwnApproval, create_conversation, load_version, own_approval
 from ._run_log import LogForgottenError
 from ._server_run import ServerRun
 from ._sse import HEADERS, KEEPALIVE
@@ -144,26 +146,36 @@ async def begin_turn(
         ApprovalAnsweredError: Somebody was faster with a decision.
     """
     agent = agent_for(state, caller, agent_name)
+    begin = partial(begin_run, state, caller, model_settings=asked.model_settings, session_id=session_id)
     if asked.decisions:
-        version, turn = await _decided(state, caller, agent_name, asked.decisions)
+        found = await _decided(state, caller, agent_name, asked.decisions)
+        turn = {found[id].record.pending_id: decision for id, decision in asked.decisions.items()}
+        run = _acting(state, found, asked.decisions) or await begin(next(iter(found.values())).version, turn)
     else:
-        version, turn = await _base(state, caller, agent, agent_name, asked), _prompt(asked.prompt)
-    run = await begin_run(state, caller, version, turn, model_settings=asked.model_settings, session_id=session_id)
+        run = await begin(await _base(state, caller, agent, agent_name, asked), _prompt(asked.prompt))
     return WireTurn(state=state, owner=caller.owner, agent_name=agent_name, asked=asked, run=run)
 
 
 async def _decided(
     state: ServerState, caller: Caller, agent_name: str, decisions: Mapping[str, Decision]
-) -> tuple[AgentVersion[Any, Any], dict[str, Decision]]:
-    """Return the version that waits, and the decisions by the ids that it knows."""
+) -> dict[str, OwnApproval]:
+    """Return what was decided, by the ids that the client knows: all of it waits, or has waited, in one version."""
     if not caller.has('approve'):
         raise ServerError('forbidden', 'This needs a key with the scope `approve`.')
     found = {id: await own_approval(state, caller, id) for id in decisions}
-    versions = {each.version.id: each.version for each in found.values()}
-    version = next(iter(versions.values()))
-    if len(versions) > 1 or version.agent_name != agent_name:
+    versions = {(each.version.id, each.version.agent_name) for each in found.values()}
+    if len(versions) > 1 or versions.pop()[1] != agent_name:
         raise ServerError('invalid', 'Answer what one answer of this model has asked for, and nothing else with it.')
-    return version, {found[id].record.pending_id: decision for id, decision in decisions.items()}
+    return found
+
+
+def _acting(
+    state: ServerState, found: Mapping[str, OwnApproval], decisions: Mapping[str, Decision]
+) -> ServerRun | None:
+    """Return the run that acts, or has acted, on just these decisions: who sends them again has not got its answer."""
+    ids = {each.record.resumed_by for each in found.values()}
+    is_same = all(decode_decision(found[id].record) == decision for id, decision in decisions.items())
+    return state.hub.get(ids.pop() or '') if is_same and len(ids) == 1 else None
 
 
 async def _base(

@@ -229,3 +229,24 @@ async def test_null_is_as_good_as_nothing_where_clients_send_it(served: Any) -> 
         answer = (await ask(client, sent)).json()
 
         assert answer['choices'][0]['message']['content'] == 'You said: Hi'
+
+
+async def test_decisions_that_are_sent_again_get_the_answer_that_they_have(serve: Any) -> None:
+    write = [call('write_file', path='/a', content='a')]
+    agent = create_deep_agent(ScriptedModel(write, 'Written.'), interrupt_on={'write_file': True})
+    async with serve({'careful': agent}) as served, served.client(await served.key('run', 'approve')) as client:
+        said = body('careful', 'Write', stream=False)
+        waits = (await ask(client, said)).json()['choices'][0]['message']
+        result = {'role': 'tool', 'tool_call_id': waits['tool_calls'][0]['id'], 'content': 'approve'}
+        decided = {**said, 'messages': [*said['messages'], waits, result]}
+        answers = [(await ask(client, {**decided, 'stream': stream})) for stream in (False, False, True)]
+        result['content'] = 'deny'
+        other = await ask(client, decided)
+        result['content'] = 'approve'
+        served.state.hub.forget_logs()
+        forgotten = await ask(client, decided)
+
+        assert [answer.json()['choices'][0]['message']['content'] for answer in answers[:2]] == ['Written.'] * 2
+        assert text_of(answers[2].text) == 'Written.'
+        assert len(await served.store.runs()) == 2
+        assert (other.status_code, forgotten.status_code) == (409, 409)
