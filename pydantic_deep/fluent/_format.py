@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, cast
 
 from pydantic import JsonValue, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
-from pydantic_core import ErrorDetails, from_json
+from pydantic_core import ErrorDetails, from_json, to_json
 
 from ._media import MissingMediaError, inline
 from ._shown import shown
@@ -31,7 +31,44 @@ MIGRATIONS: Final[dict[int, Callable[[Document], Document]]] = {}
 """What makes of a document of a format one of the next: there is one for each format but the newest. It may trust
 nothing of the document but its `format_version`, and raises `TranscriptError` for what it cannot read."""
 
+BYTE_ORDER_MARK: Final = '\ufeff'
+"""What some editors put before a text. It is no JSON, and says nothing of UTF-8."""
+
+_MAX_ROLE_CHARS: Final = 40
+"""How long a `kind` may be to be called the role of a message."""
+
+_MAX_PROBLEM_CHARS: Final = 700
+"""How much is said of what is wrong: the longest list of kinds that a part may have, and not all of a wrong one."""
+
 _KEYS = ('format_version', 'messages')
+
+
+def render_document(document: Document) -> bytes:
+    """Return a transcript as JSON that `parse_text` and `parse_document` read.
+
+    Raises:
+        TranscriptError: There is none. It says which message is wrong.
+    """
+    _check_depth(document)
+    try:
+        return to_json(document)
+    except ValueError:  # a text with half a character in it
+        messages = cast('list[JsonValue]', document['messages'])
+    index = next(index for index, message in enumerate(messages) if not _is_writable(message))
+    raise TranscriptError(
+        f'{_where(index, messages[index])} cannot be written: a text in it is no Unicode, such as half of a surrogate '
+        'pair. Correct it or leave the message out.',
+        index=index,
+        role=_role(messages[index]),
+        value=messages[index],
+    )
+
+
+def _is_writable(message: JsonValue) -> bool:
+    try:
+        return bool(to_json(message))
+    except ValueError:
+        return False
 
 
 def parse_text(text: str | bytes) -> JsonValue:
@@ -40,6 +77,7 @@ def parse_text(text: str | bytes) -> JsonValue:
     Raises:
         TranscriptError: It is no JSON.
     """
+    text = text.removeprefix(BYTE_ORDER_MARK) if isinstance(text, str) else text.removeprefix(BYTE_ORDER_MARK.encode())
     try:
         return from_json(text)
     except ValueError as error:
@@ -94,7 +132,7 @@ def _migrated(document: Document) -> Document:
         )
     if version > FORMAT_VERSION:
         raise TranscriptError(
-            f'The transcript has format_version {version}, and this release reads up to {FORMAT_VERSION}. '
+            f'The transcript has format_version {shown(version)}, and this release reads up to {FORMAT_VERSION}. '
             'Update pydantic-deep.',
             field='format_version',
             value=version,
@@ -193,7 +231,7 @@ class _Wrong(NamedTuple):
             tag = 'part_kind' if path else 'kind'
             path += f'.{tag}'
             value = cast('dict[str, object]', at).get(tag) if isinstance(at, dict) else at
-        return cls(index, depth, path.removeprefix('.') or 'kind', value, error['msg'])
+        return cls(index, depth, path.removeprefix('.') or 'kind', value, error['msg'][:_MAX_PROBLEM_CHARS])
 
 
 class _Below(NamedTuple):
@@ -216,4 +254,4 @@ def _where(index: int, message: JsonValue) -> str:
 
 def _role(message: JsonValue) -> str | None:
     role = message.get('kind') if isinstance(message, dict) else None
-    return role if isinstance(role, str) else None
+    return role if isinstance(role, str) and len(role) <= _MAX_ROLE_CHARS else None

@@ -59,7 +59,7 @@ def inline(value: JsonValue, bytes_by_digest: Mapping[str, bytes]) -> JsonValue:
     """Return the value that `escape` or `externalize` was given.
 
     Raises:
-        MissingMediaError: The mapping has no bytes of a digest.
+        MissingMediaError: The mapping has no bytes of a digest, or others.
     """
 
     def change(media: Media) -> Media:
@@ -67,9 +67,10 @@ def inline(value: JsonValue, bytes_by_digest: Mapping[str, bytes]) -> JsonValue:
         if not text.startswith(REFERENCE):
             return {**media, 'data': text.removeprefix(_LITERAL)}
         digest = text.removeprefix(REFERENCE)
-        if digest not in bytes_by_digest:
+        data = bytes_by_digest.get(digest)
+        if data is None or digest_of(data) != digest:
             raise MissingMediaError(digest)
-        return {**media, 'data': base64.urlsafe_b64encode(bytes_by_digest[digest]).decode()}
+        return {**media, 'data': base64.urlsafe_b64encode(data).decode()}
 
     return _mapped(value, change)
 

@@ -5,8 +5,10 @@ Not here: the format (`_format`), and media in it (`_media`).
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator, Mapping, MutableSequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +16,9 @@ from typing import IO, Self, SupportsIndex, cast, overload
 
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
-from pydantic_core import to_json
 
 from ._exchanges import ToolExchange, pair_exchanges
-from ._format import FORMAT_VERSION, Document, parse_document, parse_text
+from ._format import BYTE_ORDER_MARK, FORMAT_VERSION, Document, parse_document, parse_text, render_document
 from ._media import escape, externalize
 from ._shown import shown
 
@@ -125,12 +126,14 @@ class MessageList(MutableSequence[ModelMessage]):
         """Write the transcript as JSON.
 
         Args:
-            target: A path, or an open stream, which stays open. A file is replaced as a whole or not at all.
+            target: A path, or an open stream, which stays open. A file is replaced as a whole or not at all; of a link,
+                that to which it leads; a device or a pipe is written to.
 
         Raises:
+            TranscriptError: It could not be loaded again. It says which message is wrong. Nothing was written.
             ValueError: A path that is a `str` begins with `{`, as JSON does: `load` could not tell. Pass a `Path`.
         """
-        data = to_json(self.to_dict())
+        data = render_document(self.to_dict())
         if isinstance(target, str):
             if _is_json(target):
                 raise ValueError(f'{shown(target)} looks like JSON and not like a path. Pass a `Path`.')
@@ -150,20 +153,21 @@ class MessageList(MutableSequence[ModelMessage]):
         """Return the messages of a transcript, wherever it is.
 
         Args:
-            source: A `Path`; an open stream; what `to_dict` returned; or a `str`, which is JSON if it begins with `{`
-                (spaces aside), and else a path.
+            source: A `Path` of a file; an open stream; what `to_dict` returned; or a `str`, which is JSON if it begins
+                with `{` (spaces and a byte order mark aside), and else a path.
             media: Bytes by digest, where it was written without media.
 
         Raises:
             TranscriptError: It is no transcript, or of a newer format. It says which message is wrong, and where.
-            OSError: The file cannot be read.
+            OSError: The file cannot be read, or is none, such as a device, which may have no end. Open it, and pass the
+                stream.
         """
         if isinstance(source, Mapping):
             return cls.from_dict(source, media=media)
         if isinstance(source, str):
-            text: str | bytes = source if _is_json(source) else Path(source).read_bytes()
+            text: str | bytes = source if _is_json(source) else _read_file(Path(source))
         elif isinstance(source, Path):
-            text = source.read_bytes()
+            text = _read_file(source)
         else:
             text = source.read()
         return cls.from_dict(cast('Mapping[str, object]', parse_text(text)), media=media)
@@ -179,7 +183,16 @@ def _checked(message: object) -> ModelMessage:
 
 
 def _is_json(text: str) -> bool:
-    return text.lstrip().startswith('{')
+    return text.removeprefix(BYTE_ORDER_MARK).lstrip().startswith('{')
+
+
+def _read_file(path: Path) -> bytes:
+    """Return what is in a file; what is no file is not opened, since a pipe may never have anything in it."""
+    if stat.S_ISREG(path.stat().st_mode):
+        return path.read_bytes()
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, 'It is no file. Open it, and pass the stream', str(path))
 
 
 def _write(stream: IO[str] | IO[bytes], data: bytes) -> None:
@@ -192,6 +205,10 @@ def _write(stream: IO[str] | IO[bytes], data: bytes) -> None:
 
 def _replace_file(path: Path, data: bytes) -> None:
     """Replace a file: whoever reads it, also after a crash, finds all of the old contents or all of the new."""
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():  # a device would be gone
+        path.write_bytes(data)
+        return
     beside = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
     try:
         with beside.open('xb') as file:

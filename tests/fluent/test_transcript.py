@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -124,6 +125,25 @@ def test_media_that_are_not_at_hand_are_named(every_kind: list[ModelMessage]) ->
 # The list
 
 
+def test_media_of_another_digest_are_none(every_kind: list[ModelMessage]) -> None:
+    """C32: a digest says what the bytes are."""
+    messages = MessageList(every_kind)
+    forged = dict.fromkeys(messages.media(), b'something else')
+    with pytest.raises(TranscriptError, match='which are not at hand'):
+        MessageList.from_dict(messages.to_dict(inline_media=False), media=forged)
+
+
+def test_an_error_shows_no_more_than_helps() -> None:
+    documents: list[Document] = [
+        {'format_version': 10**1000, 'messages': []},
+        {'format_version': 1, 'messages': [{'kind': 'x' * 10_000, 'parts': []}]},
+    ]
+    for document in documents:
+        with pytest.raises(TranscriptError) as error:
+            MessageList.from_dict(document)
+        assert len(str(error.value)) < 1200
+
+
 def test_a_message_list_is_a_list() -> None:
     """001-14: messages are mutable."""
     messages = MessageList([USER])
@@ -220,6 +240,58 @@ def test_a_file_that_cannot_be_written_is_left_as_it_was(
         messages.save(tmp_path / 'a.json')
     assert MessageList.load(tmp_path / 'a.json') == MessageList()
     assert [path.name for path in tmp_path.iterdir()] == ['a.json']
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path, messages: MessageList) -> None:
+    link = tmp_path / 'link.json'
+    link.symlink_to(tmp_path / 'a.json')
+    for _ in range(2):  # the file is made, and replaced
+        messages.save(link)
+        assert link.is_symlink()
+        assert MessageList.load(tmp_path / 'a.json') == messages
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """A device would be gone: `save('/dev/stdout')` by root."""
+    pipe = tmp_path / 'pipe'
+    os.mkfifo(pipe)
+    with open(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), 'rb') as reader:
+        MessageList().save(pipe)
+        assert MessageList.load(reader) == MessageList()
+    assert pipe.is_fifo()
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """Nothing may ever be in a pipe, and there is no end of a device."""
+    os.mkfifo(tmp_path / 'pipe')
+    with pytest.raises(OSError, match=r'It is no file\. Open it, and pass the stream'):
+        MessageList.load(tmp_path / 'pipe')
+    with pytest.raises(OSError, match='It is no file'):
+        MessageList.load('/dev/zero')
+    with pytest.raises(IsADirectoryError):
+        MessageList.load(tmp_path)
+
+
+def test_a_byte_order_mark_is_skipped(messages: MessageList) -> None:
+    text = '\ufeff' + json.dumps(messages.to_dict())
+    assert MessageList.load(text) == MessageList.load(io.BytesIO(text.encode())) == messages
+
+
+def test_what_could_not_be_loaded_again_is_not_written(tmp_path: Path) -> None:
+    """R11: the bad message is named."""
+    nested: object = 'x'
+    for _ in range(MAX_DEPTH):
+        nested = [nested]
+    MessageList().save(tmp_path / 'a.json')
+    with pytest.raises(TranscriptError, match='nested more than 100 levels deep'):
+        MessageList([ModelRequest([ToolReturnPart('look', nested, 'c')])]).save(tmp_path / 'a.json')
+    half = ModelRequest.user_text_prompt('\ud83d')
+    with pytest.raises(
+        TranscriptError, match=r'Message 1 \(request\) cannot be written: a text in it is no Unicode'
+    ) as error:
+        MessageList([ModelRequest.user_text_prompt('a'), half]).save(tmp_path / 'a.json')
+    assert (error.value.index, error.value.role) == (1, 'request')
+    assert MessageList.load(tmp_path / 'a.json') == MessageList()
 
 
 def test_a_file_that_is_not_there_is_an_error_of_files(tmp_path: Path) -> None:
