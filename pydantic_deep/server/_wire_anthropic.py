@@ -75,6 +75,13 @@ class FileBlock(_Lenient):
     """The file."""
 
 
+class UnreadResult(_Lenient):
+    """What the result of a tool has besides words."""
+
+    type: str
+    """What it is."""
+
+
 class ToolResultBlock(_Lenient):
     """A decision."""
 
@@ -82,14 +89,25 @@ class ToolResultBlock(_Lenient):
     """What it is."""
     tool_use_id: str
     """The id of the call, which is that of the approval."""
-    content: str | list[TextBlock] = ''
-    """The decision."""
+    content: str | list[TextBlock | UnreadResult] = ''
+    """The decision: its words. The results of other tools, in a dialogue from elsewhere, are anything."""
 
 
 class UnreadBlock(_Lenient):
-    """What an answer has besides words: calls and thoughts. They are not looked at."""
+    """What an answer has besides words: calls, thoughts, and what Anthropic's own tools did. They are not looked at."""
 
-    type: Literal['tool_use', 'thinking', 'redacted_thinking']
+    type: Literal[
+        'tool_use',
+        'thinking',
+        'redacted_thinking',
+        'server_tool_use',
+        'web_search_tool_result',
+        'web_fetch_tool_result',
+        'code_execution_tool_result',
+        'bash_code_execution_tool_result',
+        'text_editor_code_execution_tool_result',
+        'tool_search_tool_result',
+    ]
     """What it is."""
 
 
@@ -160,7 +178,7 @@ def dialogue_of_anthropic(body: MessagesRequest) -> Dialogue:
     for message in body.messages:
         blocks: list[Block] = _blocks(message.content)
         said.append(Said(role=message.role, content=tuple(piece for block in blocks for piece in _piece(block))))
-        results = {block.tool_use_id: _text(block.content) for block in blocks if isinstance(block, ToolResultBlock)}
+        results = {block.tool_use_id: _result(block) for block in blocks if isinstance(block, ToolResultBlock)}
     settings = settings_from(
         max_tokens=body.max_tokens,
         temperature=body.temperature,
@@ -203,3 +221,9 @@ def _file(source: Source) -> Content:
 
 def _text(content: str | list[TextBlock]) -> str:
     return content if isinstance(content, str) else ''.join(block.text for block in content)
+
+
+def _result(block: ToolResultBlock) -> str:
+    if isinstance(block.content, str):
+        return block.content
+    return _text([part for part in block.content if isinstance(part, TextBlock)])

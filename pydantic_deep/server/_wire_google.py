@@ -143,12 +143,11 @@ def dialogue_of_google(body: GenerateContentRequest) -> Dialogue:
     config = body.generation_config
     _refuse(body.tools, config)
     said: list[Said] = []
-    results: dict[str, JsonValue] = {}
+    answers: list[FunctionResponse] = []
     for content in body.contents:
         role = 'assistant' if content.role == 'model' else 'user'
         said.append(Said(role=role, content=tuple(piece for part in content.parts for piece in _piece(part))))
         answers = [part.function_response for part in content.parts if part.function_response is not None]
-        results = {_id_of(each): each.response for each in answers}
     settings = settings_from(
         temperature=config.temperature,
         top_p=config.top_p,
@@ -160,7 +159,7 @@ def dialogue_of_google(body: GenerateContentRequest) -> Dialogue:
         frequency_penalty=config.frequency_penalty,
     )
     system = [] if body.system_instruction is None else [part.text or '' for part in body.system_instruction.parts]
-    decisions = {id: decision_from_json(response) for id, response in results.items()}
+    decisions = {_id_of(each): decision_from_json(each.response) for each in answers}
     return dialogue(system=system, said=said, decisions=decisions, model_settings=settings)
 
 

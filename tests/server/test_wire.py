@@ -491,6 +491,44 @@ def test_a_file_is_told_apart_by_its_bytes() -> None:
     assert len(json.dumps(with_file(b'1'))) == 66
 
 
+def test_what_tools_of_a_dialogue_from_elsewhere_did_is_not_looked_at() -> None:
+    image = {'type': 'image', 'source': {'type': 'base64', 'media_type': 'image/png', 'data': PIXEL}}
+    by_anthropic: list[dict[str, object]] = [
+        {'role': 'user', 'content': 'A'},
+        {'role': 'assistant', 'content': [{'type': 'tool_use', 'id': 't', 'name': 'look', 'input': {}}]},
+        {'role': 'user', 'content': [{'type': 'tool_result', 'tool_use_id': 't', 'content': [image]}]},
+        {
+            'role': 'assistant',
+            'content': [
+                {'type': 'server_tool_use', 'id': 's', 'name': 'web_search', 'input': {}},
+                {'type': 'web_search_tool_result', 'tool_use_id': 's', 'content': []},
+                {'type': 'text', 'text': 'B'},
+            ],
+        },
+        {'role': 'user', 'content': 'C'},
+    ]
+    by_google: list[dict[str, object]] = [
+        {'role': 'user', 'parts': [{'text': 'A'}]},
+        {'role': 'model', 'parts': [{'functionCall': {'name': 'look', 'args': {}}}]},
+        {'role': 'user', 'parts': [{'functionResponse': {'name': 'look', 'response': {'seen': 1}}}]},
+        {'role': 'model', 'parts': [{'text': 'B'}]},
+        {'role': 'user', 'parts': [{'text': 'C'}]},
+    ]
+    for found in (anthropic([], messages=by_anthropic), google([], contents=by_google)):
+        assert found.said == [Said(role='user', content=('A',)), Said(role='assistant', content=('B',))]
+        assert (found.prompt, found.decisions) == (('C',), {})
+
+
+def test_the_words_of_a_result_decide() -> None:
+    def decided(*parts: dict[str, object]) -> Dialogue:
+        result = {'type': 'tool_result', 'tool_use_id': 't', 'content': [*parts]}
+        return anthropic([], messages=[{'role': 'user', 'content': 'A'}, {'role': 'assistant', 'content': 'B'}, {'role': 'user', 'content': [result]}])  # fmt: skip
+
+    assert decided({'type': 'text', 'text': 'approve'}, {'type': 'image'}).decisions == {'t': Approve()}
+    with pytest.raises(ServerError, match='must be a decision'):
+        decided({'type': 'image'})
+
+
 def test_a_refused_answer_is_words_too() -> None:
     refused = [{'type': 'refusal', 'refusal': 'No.'}]
     messages: list[dict[str, object]] = [
