@@ -215,6 +215,17 @@ async def test_names_of_uploads_are_kept_whole_or_refused(ada: Client, conversat
     assert sorted(each['name'] for each in listed) == sorted(set(kept))
 
 
+async def test_of_two_uploads_at_once_the_slower_is_refused_and_loses_nothing(ada: Client, conversation: str) -> None:
+    async def slowly() -> AsyncGenerator[bytes]:
+        yield b'x'
+        assert (await ada.put(f'{conversation}/uploads/b.txt', content=b'y')).status_code == 201
+        yield b'x'
+
+    answer = await ada.put(f'{conversation}/uploads/a.txt', content=slowly())
+    listed = (await ada.get(f'{conversation}/uploads')).json()['items']
+    assert (answer.status_code, [each['name'] for each in listed]) == (409, ['b.txt'])
+
+
 async def test_what_was_said_stands_in_no_header(ada: Client, conversation: str) -> None:
     odd = 'a\r\nx-owner: bob\r\n\r\n'
     answer = await ada.post(f'{conversation}/turns', json={'prompt': odd, 'session_id': odd})
