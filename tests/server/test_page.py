@@ -360,3 +360,18 @@ async def test_an_approval_that_somebody_else_answered_leaves_the_inbox(open_pag
     await seen.press('y')
     await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
     await expect(seen.page.locator('#problem')).to_contain_text('denied')
+
+
+async def test_a_version_is_acted_on_by_keys_alone(open_page: OpenPage) -> None:
+    seen = await open_page()
+    await seen.say('write one', until='Done: success.')
+    await seen.say('write two', until='Done: success.')
+
+    for key in ('v', 'j', 'Enter'):
+        await (seen.press(key) if key == 'v' else seen.page.keyboard.press(key))
+    await expect(seen.page.locator('#chosen button >> nth=0')).to_be_focused()
+    for key in ('Tab', 'Tab', 'Enter'):
+        await seen.page.keyboard.press(key)
+    await expect(seen.page.locator('#dialogue > li').first).to_have_text('write one')
+    await expect(seen.page.locator('#dialogue > li')).to_have_count(3)
+    await expect(seen.page.locator('#graph .version >> nth=1')).to_contain_text('head')

@@ -34,7 +34,7 @@ export function showGraph(versions, acts) {
       element('span', {}, version.prompt ?? KINDS[version.kind]),
       element('span', { class: 'faint' }, describe(version)));
     button.style.paddingLeft = `${left}px`;
-    button.addEventListener('click', () => choose(button, version, acts));
+    button.addEventListener('click', (event) => choose(button, version, acts, event.detail === 0));
     return button;
   });
   byId('graph').replaceChildren(svg, ...rows);
@@ -56,11 +56,14 @@ function describe(version) {
   return `${version.is_head ? 'head, ' : ''}${version.branch}, ${when}${changed}${state}`;
 }
 
-function choose(button, version, acts) {
+// What can be done stands below all versions: who chose by a key is brought there.
+function choose(button, version, acts, isByKey) {
   const wasOpen = button.getAttribute('aria-expanded') === 'true';
   for (const open of byId('graph').querySelectorAll('.version')) open.setAttribute('aria-expanded', 'false');
   byId('chosen')?.remove();
   if (wasOpen) return;
   button.setAttribute('aria-expanded', 'true');
-  byId('graph').after(element('div', { id: 'chosen', class: 'acts', 'aria-label': 'What to do with this version' }, ...acts(version)));
+  const label = 'What to do with this version';
+  byId('graph').after(element('div', { id: 'chosen', class: 'acts', role: 'group', 'aria-label': label }, ...acts(version)));
+  if (isByKey) byId('chosen').querySelector('button:enabled').focus();
 }
