@@ -22,7 +22,7 @@ class Shape(NamedTuple):
 
 
 SECRET_NAMES: Final = (
-    'password', 'passwords', 'passwd', 'passphrase', 'pwd', 'secret', 'secrets', 'credential', 'credentials',
+    'password', 'passwords', 'passwd', 'passphrase', 'passcode', 'pgpassword', 'pwd', 'secret', 'secrets', 'credential', 'credentials',
     'authorization', 'auth', 'cookie', 'cookies', 'jwt', 'bearer', 'token', 'pass',
     'api key', 'apikey', 'access key', 'account key', 'private key', 'secret key', 'signing key', 'encryption key',
     'connection string',
@@ -37,7 +37,7 @@ _START = r'(?:\b|\\[nrt])'
 
 _NAME = (
     r'(?:pass(?:word|wd|phrase)|secret|(?:api|access|account|private|secret|signing|encryption)[_-]?key'
-    r'|(?:[_-]|access|auth|refresh|api|id)token|authorization|x-goog-api-key|x-api-key)'
+    r'|[_-]pwd|(?:[_-]|access|auth|refresh|api|id)token|authorization|x-goog-api-key|x-api-key)'
 )
 """The names as they stand in a text that is no JSON: in variables, headers and forms."""
 
@@ -72,6 +72,17 @@ SHAPES: Final = (
     ),
     Shape('secret', rf'(?i){_NAME}=(?P<secret>[^\s"\'`;&,\\\[({{<$][^\s"\'`;&,\\)]{{4,}})'),
     Shape('secret', rf'(?i){_NAME}\\?["\']?\s{{0,4}}[:=]\s{{0,4}}\\?["\'](?P<secret>[^\s"\'\\\[][^"\'\r\n\\]{{2,}})'),
+    Shape(
+        'secret',
+        rf'(?im)^[ \t-]{{0,40}}[a-z0-9_.-]{{0,40}}{_NAME}: {{1,4}}(?P<secret>[^\s"\'\\\[({{<$][^\s"\'\\]{{3,}})'
+        r'(?:[ \t]+#[^\n]*)?[ \t\r]*$',
+        is_random=True,
+    ),
+    Shape(
+        'secret',
+        rf'(?im)(?:^|\s)--(?:[a-z0-9]{{1,20}}-){{0,3}}{_NAME}[ \t]{{1,4}}(?P<secret>[^\s"\'\\\[({{<$-][^\s"\'\\]{{3,}})',
+        is_random=True,
+    ),
     Shape('secret', r'(?i)\b(?:x-goog-api-key|x-api-key): {0,4}(?P<secret>[^\s"\'\\\[]{4,})'),
 )  # fmt: skip
 """What secrets look like, in the order in which they are looked for: the narrower kind first."""

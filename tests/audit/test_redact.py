@@ -53,6 +53,11 @@ BESIDE: Mapping[str, tuple[str, str, str]] = {
     'json in a text': ('curl -d \'{"user": "me", "password": "', 'not-a-word', '"}\''),
     'json in json': ('said "{\\"api_key\\": \\"', 'not-a-word', '\\"}"'),
     'header': ('x-api-key: ', 'not-a-word', ''),
+    'yaml': ('db:\n  - host: localhost\n    db_password: ', 'hunter2!', '  # changed in May\r\n    port: 1\n'),
+    'yaml, in words of Java': ('dbPassword: ', 'hunter2', ''),
+    'argument': ('mysql --host h --password ', 'hunter2', ' --port 1'),
+    'argument, of a name': ('--client-secret ', 'hunter2', ''),
+    'mysql': ('MYSQL_PWD=', 'hunter2', ' mysql'),
 }
 
 PLAIN = (
@@ -67,6 +72,10 @@ PLAIN = (
     '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----',
     'see https://example.com/@user/12:30 and mail me@example.com',
     '\ud800 is no character',
+    'password: required\napi_key: string\nsecret: !env\n',
+    'password: 8 characters at least',
+    'run --password and --token-file secret.txt, with PWD=/home/me7',
+    '--password $PASSWORD1 --api-key <API_KEY_1> --secret --port 1234',
 )
 
 
@@ -100,7 +109,7 @@ def test_a_lone_surrogate_hides_nothing() -> None:
 @pytest.mark.parametrize(
     'key',
     ['password', 'dbPassword', 'API_KEY', 'x-api-key', 'apiKey', 'Authorization', 'clientSecret', 'access_token',
-     'secret_access_key', 'Set-Cookie', 'privateKey', 'credentials', 'auth'],
+     'secret_access_key', 'Set-Cookie', 'privateKey', 'credentials', 'auth', 'PGPASSWORD'],
 )  # fmt: skip
 def test_values_go_by_the_names_of_their_keys_at_any_depth(key: str) -> None:
     found = redact({'a': [{'b': {key: {'c': 'x'}}}], key: 'y'})
