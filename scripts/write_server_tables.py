@@ -37,7 +37,9 @@ def render(page: str, document: dict[str, Any]) -> str:
     """Return the page with new tables."""
     for name, table in (('routes', routes(document)), ('settings', settings())):
         marked = f'<!-- {name} -->\n\n{table}\n\n<!-- end of {name} -->'
-        page = re.sub(f'<!-- {name} -->.*?<!-- end of {name} -->', lambda _, marked=marked: marked, page, flags=re.DOTALL)
+        page = re.sub(
+            f'<!-- {name} -->.*?<!-- end of {name} -->', lambda _, marked=marked: marked, page, flags=re.DOTALL
+        )
     return page
 
 
