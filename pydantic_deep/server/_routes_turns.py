@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -136,8 +137,11 @@ async def list_runs(
         stored = await state.store.runs(conversation_id=own.id, limit=limit)
         here = [run.id for run in state.hub.runs_of(caller.owner) if run.conversation_id == own.id]
         ids = sorted({*here, *(run.id for run in stored)}, reverse=True)
-    found = [await own_run(state, caller, id) for id in ids[:limit]]
-    return RunList(items=[await run_shape(state, run) for run in found])
+    items: list[RunShape] = []
+    for id in ids[:limit]:
+        with suppress(ServerError):  # its conversation was deleted, and its log is still here
+            items.append(await run_shape(state, await own_run(state, caller, id)))
+    return RunList(items=items)
 
 
 @router.get('/runs/{run}', tags=['runs'], summary='One run', responses=describe_errors('not_found'))

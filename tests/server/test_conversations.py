@@ -123,6 +123,17 @@ async def test_deleting_takes_all_versions_and_those_of_subagents(serve: Serve, 
         await ada.aclose()
 
 
+async def test_runs_are_listed_after_the_conversation_of_one_was_deleted(make_client: MakeClient):
+    """Its log is kept for a while."""
+    ada = await make_client('run')
+    paths = [(await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location'] for _ in range(2)]
+    runs = [(await ada.post(f'{path}/turns', json={'prompt': 'Hi'})).json()['id'] for path in paths]
+    await ada.delete(paths[1])
+
+    assert [run['id'] for run in (await ada.get('/api/runs')).json()['items']] == runs[:1]
+    assert (await ada.get(f'/api/runs/{runs[1]}')).status_code == 404
+
+
 async def test_a_conversation_whose_head_was_deleted_can_be_given_another(make_client: MakeClient, served: Served):
     ada = await make_client('run')
     path = (await ada.post('/api/conversations', json={'agent': 'analyst', 'name': 'Kept'})).headers['location']
