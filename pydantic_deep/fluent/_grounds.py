@@ -287,7 +287,10 @@ class Stored(Ground[DepsT, OutputT]):
         common = _told_before(ask.history, history)
         if result is None and ask.prompt is not None and not _is_answered(history[common:]):
             return None
-        self.head = tip
+        if (
+            tip.kind != 'step'
+        ):  # else its end could not be written, and the head has not moved: what it did is told anew
+            self.head = tip
         return Settled(history, common, result is None and tip.state in ('complete', 'awaiting_approval'))
 
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:

@@ -25,7 +25,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import Approve, DeepAgentDeps, StateBackend, create_deep_agent
 from pydantic_deep._replaced import replaced_messages
 from pydantic_deep.fluent import Conversation, MessageList, TurnStoppedError, prompt
-from pydantic_deep.store import Commit, Committed, Store, VersionConflictError, open_store
+from pydantic_deep.store import Commit, Committed, Store, StoreUnavailableError, VersionConflictError, open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent, _edited, _messages, _recording
@@ -512,3 +512,33 @@ async def test_a_turn_that_is_stopped_twice_keeps_what_it_has_done(
     assert told(conversation.messages) == [*kept, 'hang: interrupted']
     again = await Conversation(agent=agent, store=store, conversation_id=conversation.id).load()
     assert (told(again.messages)[:4], again.state, again.head) == (kept, 'interrupted', conversation.head)
+
+
+async def test_a_turn_whose_end_could_not_be_written_is_not_forgotten(
+    store: Store, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it did until its last step is told to the next turn, and stored with it."""
+    commit, is_full = store.commit, True
+
+    async def fail(commits: Commit) -> Committed:
+        if is_full and commits.ends:
+            raise StoreUnavailableError('the disk is full')
+        return await commit(commits)
+
+    monkeypatch.setattr(store, 'commit', fail)
+    agent = Agent(ScriptedModel(call('work'), 'Done.', 'On.'))
+    agent.tool_plain(name='work')(lambda: 'worked')
+    conversation = prompt(agent, store=store).user('Go.').start()
+    with pytest.raises(StoreUnavailableError):
+        await conversation.run()
+    assert (conversation.state, told(conversation.messages)[:2]) == ('failed', ['user: Go.', 'call work'])
+    is_full = False
+    assert await conversation.continuation.user('Go on.').prompt() == 'On.'
+    assert [told(conversation.messages)[at] for at in (0, 1, -2, -1)] == [
+        'user: Go.',
+        'call work',
+        'user: Go on.',
+        'On.',
+    ]
+    again = await Conversation(agent=agent, store=store, conversation_id=conversation.id).load()
+    assert told(again.messages) == told(conversation.messages)
