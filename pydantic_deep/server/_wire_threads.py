@@ -31,12 +31,21 @@ class Thread(BaseModel):
     """The version that the dialogue ends with."""
     created_at: datetime
     """When it was noted."""
+    system: str = ''
+    """The SHA-256 of what the client has wanted the agent to be told; it may want something else each time."""
 
 
-def thread_id(owner: str, agent: str, known: Dialogue) -> str:
-    """Return what names the dialogue before its new words: a SHA-256, of the owner and the agent too."""
-    told = [owner, agent, known.system, [[each.role, *_told(each.content)] for each in known.said]]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+def thread_id(owner: str, agent: str, known: Dialogue, *, session_id: str | None = None) -> str:
+    """Return what names the dialogue before its new words: a SHA-256, of the owner and the agent too.
+
+    Args:
+        owner: Whose it is.
+        agent: Who answers.
+        known: The dialogue.
+        session_id: The client's own id: behind one key there may be many people who have said the same.
+    """
+    told = [owner, agent, session_id, [[each.role, *_told(each.content)] for each in known.said]]
+    return _digest(json.dumps(told))
 
 
 def continued(known: Dialogue, answer: str) -> Dialogue:
@@ -45,22 +54,43 @@ def continued(known: Dialogue, answer: str) -> Dialogue:
     return Dialogue(system=known.system, said=merged(said))
 
 
-async def find_version(threads: Repository[Thread], owner: str, agent: str, known: Dialogue) -> str | None:
-    """Return the version that a dialogue goes on from; `None` if it is not known, or only begins."""
+async def find_thread(
+    threads: Repository[Thread], owner: str, agent: str, known: Dialogue, *, session_id: str | None = None
+) -> Thread | None:
+    """Return where a dialogue goes on; `None` if it is not known, or only begins."""
     if not known.said:
         return None
     try:
-        return (await threads.get(thread_id(owner, agent, known))).version_id
+        return await threads.get(thread_id(owner, agent, known, session_id=session_id))
     except RowNotFoundError:
         return None
 
 
-async def note_version(
-    threads: Repository[Thread], owner: str, agent: str, known: Dialogue, *, answer: str, version_id: str
+async def note_thread(
+    threads: Repository[Thread],
+    owner: str,
+    agent: str,
+    known: Dialogue,
+    *,
+    answer: str,
+    version_id: str,
+    session_id: str | None = None,
 ) -> None:
     """Note which version a dialogue has come to by an answer."""
-    id = thread_id(owner, agent, continued(known, answer))
-    await threads.upsert(Thread(id=id, owner=owner, version_id=version_id, created_at=datetime.now(UTC)))
+    id = thread_id(owner, agent, continued(known, answer), session_id=session_id)
+    now = datetime.now(UTC)
+    await threads.upsert(
+        Thread(id=id, owner=owner, version_id=version_id, created_at=now, system=_digest(known.system))
+    )
+
+
+def has_other_system(thread: Thread, known: Dialogue) -> bool:
+    """Return whether the client wants the agent to be told something else than before, such as another date."""
+    return thread.system != _digest(known.system)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _told(content: tuple[Content, ...]) -> tuple[str, list[str]]:

@@ -39,10 +39,14 @@ from ._server_run import ServerRun
 from ._sse import HEADERS, KEEPALIVE
 from ._state import ServedAgent, ServerState
 from ._wire import Content, Dialogue, as_messages, text_of
-from ._wire_threads import find_version, note_version
+from ._wire_threads import find_thread, has_other_system, note_thread
 
 Whole: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
 """Returns the body of an answer that is not streamed; that of an error if the run failed."""
+
+
+OTHER_SYSTEM = 'The instructions of this conversation are from now on:\n\n'
+"""What comes before a system text that a client has changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,8 +134,14 @@ class WireTurn:
     async def _note(self, answer: str) -> None:
         """Note where the dialogue is kept, of a run that has ended well."""
         version_id = cast('str', self.run.version_id)
-        await note_version(
-            self.state.threads, self.owner, self.agent_name, self.asked, answer=answer, version_id=version_id
+        await note_thread(
+            self.state.threads,
+            self.owner,
+            self.agent_name,
+            self.asked,
+            answer=answer,
+            version_id=version_id,
+            session_id=self.run.session_id,
         )
 
 
@@ -152,7 +162,8 @@ async def begin_turn(
         turn = {found[id].record.pending_id: decision for id, decision in asked.decisions.items()}
         run = _acting(state, found, asked.decisions) or await begin(next(iter(found.values())).version, turn)
     else:
-        run = await begin(await _base(state, caller, agent, agent_name, asked), _prompt(asked.prompt))
+        version, told = await _base(state, caller, agent, agent_name, asked, session_id)
+        run = await begin(version, _prompt([*told, *asked.prompt]))
     return WireTurn(state=state, owner=caller.owner, agent_name=agent_name, asked=asked, run=run)
 
 
@@ -179,16 +190,23 @@ def _acting(
 
 
 async def _base(
-    state: ServerState, caller: Caller, agent: ServedAgent, agent_name: str, asked: Dialogue
-) -> AgentVersion[Any, Any]:
-    """Return the version that a dialogue goes on from; where it is not known, one that was told of it."""
-    known = await find_version(state.threads, caller.owner, agent_name, asked)
+    state: ServerState, caller: Caller, agent: ServedAgent, agent_name: str, asked: Dialogue, session_id: str | None
+) -> tuple[AgentVersion[Any, Any], list[Content]]:
+    """Return the version that a dialogue goes on from, and what to say before its new words.
+
+    Where it is not known, that is a version that was told of it. Where the client wants the agent to be told something
+    else than before, that is said with the new words: what was sent stays as it is, and in the provider's cache.
+    """
+    known = await find_thread(state.threads, caller.owner, agent_name, asked, session_id=session_id)
     if known is not None:
         with suppress(VersionNotFoundError):  # it was deleted: the client has the words still
-            return await load_version(state, caller, agent, await state.store.version(known))
+            version = await load_version(state, caller, agent, await state.store.version(known.version_id))
+            return version, [OTHER_SYSTEM + asked.system] if has_other_system(known, asked) else []
     root = await create_conversation(state, caller, agent_name, name=_name_of(text_of(asked.prompt)))
     told = as_messages(asked)
-    return await agent.conversation(root.conversation_id, backend=root.backend).set(told) if told else root
+    if not told:
+        return root, []
+    return await agent.conversation(root.conversation_id, backend=root.backend).set(told), []
 
 
 def _name_of(said: str) -> str | None:

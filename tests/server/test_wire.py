@@ -18,7 +18,14 @@ from pydantic_deep.server._wire import Dialogue, Said, as_messages, decision_fro
 from pydantic_deep.server._wire_anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
 from pydantic_deep.server._wire_google import GenerateContentRequest, dialogue_of_google
 from pydantic_deep.server._wire_openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
-from pydantic_deep.server._wire_threads import THREAD_FIELDS, Thread, find_version, note_version, thread_id
+from pydantic_deep.server._wire_threads import (
+    THREAD_FIELDS,
+    Thread,
+    find_thread,
+    has_other_system,
+    note_thread,
+    thread_id,
+)
 
 PIXEL = 'iVBORw0KGgo='
 IMAGE = BinaryContent(b'\x89PNG\r\n\x1a\n', media_type='image/png')
@@ -442,43 +449,48 @@ def test_a_dialogue_that_only_begins_brings_its_system_text() -> None:
 pytestmark = pytest.mark.anyio
 
 
+async def version_of(threads: MemoryRepository[Thread], owner: str, agent: str, known: Dialogue) -> str | None:
+    found = await find_thread(threads, owner, agent, known)
+    return None if found is None else found.version_id
+
+
 async def test_a_dialogue_is_known_by_what_the_client_has_seen(wire: Wire) -> None:
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     first = wire([('user', 'Write it')])
-    assert await find_version(threads, 'o', 'a', first) is None
+    assert await find_thread(threads, 'o', 'a', first) is None
 
-    await note_version(threads, 'o', 'a', first, answer='I look.\n\nWritten.', version_id='v1')
+    await note_thread(threads, 'o', 'a', first, answer='I look.\n\nWritten.', version_id='v1')
     then = wire([('user', 'Write it'), ('assistant', 'I look. Written. '), ('user', 'More')])
 
-    assert await find_version(threads, 'o', 'a', then) == 'v1'
-    await note_version(threads, 'o', 'a', then, answer='Done.', version_id='v2')
+    assert await version_of(threads, 'o', 'a', then) == 'v1'
+    await note_thread(threads, 'o', 'a', then, answer='Done.', version_id='v2')
     last = wire([('user', 'Write it'), ('assistant', 'I look.Written.'), ('user', 'More'), ('assistant', 'Done.'), ('user', 'Bye')])  # fmt: skip
-    assert await find_version(threads, 'o', 'a', last) == 'v2'
+    assert await version_of(threads, 'o', 'a', last) == 'v2'
 
 
-async def test_another_owner_agent_history_or_system_text_knows_nothing_of_it() -> None:
+async def test_another_owner_agent_history_or_session_knows_nothing_of_it() -> None:
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
-    await note_version(threads, 'o', 'a', openai([('user', 'Hi')]), answer='Yes.', version_id='v1')
+    await note_thread(threads, 'o', 'a', openai([('user', 'Hi')]), answer='Yes.', version_id='v1')
     then = openai([('user', 'Hi'), ('assistant', 'Yes.'), ('user', 'More')])
     edited = openai([('user', 'Hi!'), ('assistant', 'Yes.'), ('user', 'More')])
 
-    assert await find_version(threads, 'o', 'a', then) == 'v1'
-    assert await find_version(threads, 'p', 'a', then) is None
-    assert await find_version(threads, 'o', 'b', then) is None
-    assert await find_version(threads, 'o', 'a', edited) is None
-    assert await find_version(threads, 'o', 'a', Dialogue(system='S', said=then.said)) is None
+    assert await version_of(threads, 'o', 'a', then) == 'v1'
+    assert await find_thread(threads, 'p', 'a', then) is None
+    assert await find_thread(threads, 'o', 'b', then) is None
+    assert await find_thread(threads, 'o', 'a', edited) is None
+    assert await find_thread(threads, 'o', 'a', then, session_id='s') is None
 
 
 async def test_a_turn_after_decisions_goes_on_from_the_answers_together() -> None:
     """The user decided, and said nothing: the texts before and after the pause are one answer."""
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     paused = openai([], **answered('approve')[openai])
-    await note_version(threads, 'o', 'a', paused, answer='Written.', version_id='v2')
+    await note_thread(threads, 'o', 'a', paused, answer='Written.', version_id='v2')
 
     request = answered('approve')[openai]
     request['messages'] += [{'role': 'assistant', 'content': 'Written.'}, {'role': 'user', 'content': 'More'}]
 
-    assert await find_version(threads, 'o', 'a', openai([], **request)) == 'v2'
+    assert await version_of(threads, 'o', 'a', openai([], **request)) == 'v2'
 
 
 def test_a_file_is_told_apart_by_its_bytes() -> None:
@@ -539,3 +551,18 @@ def test_a_refused_answer_is_words_too() -> None:
     found = openai([], messages=messages)
 
     assert found.said == [Said(role='user', content=('A',)), Said(role='assistant', content=('No.',))]
+
+
+async def test_another_system_text_is_the_same_dialogue_and_is_known_to_be_another() -> None:
+    """Clients write the time into it."""
+    threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
+    first = Dialogue(system='It is 12:01.', prompt=('Hi',))
+    await note_thread(threads, 'o', 'a', first, answer='Yes.', version_id='v1')
+    said = [Said(role='user', content=('Hi',)), Said(role='assistant', content=('Yes.',))]
+    then, later = (Dialogue(system=f'It is 12:0{minute}.', said=said, prompt=('More',)) for minute in (1, 2))
+
+    found = await find_thread(threads, 'o', 'a', later)
+
+    assert found is not None
+    assert not has_other_system(found, then)
+    assert has_other_system(found, later)

@@ -250,3 +250,31 @@ async def test_decisions_that_are_sent_again_get_the_answer_that_they_have(serve
         assert text_of(answers[2].text) == 'Written.'
         assert len(await served.store.runs()) == 2
         assert (other.status_code, forgotten.status_code) == (409, 409)
+
+
+async def test_a_system_text_that_changes_keeps_the_conversation_and_is_told(served: Any) -> None:
+    async with served.client(await served.key('run')) as client:
+
+        async def say(system: str, *said: str) -> str:
+            asked = body('analyst', *said, stream=False)
+            asked['messages'].insert(0, {'role': 'system', 'content': system})
+            return (await ask(client, asked)).json()['choices'][0]['message']['content']
+
+        first = await say('It is 12:01.', 'Hi')
+        same = await say('It is 12:01.', 'Hi', first, 'More')
+        other = await say('It is 12:02.', 'Hi', first, 'More')
+
+    assert same == 'You said: More'
+    assert other == "You said: ['The instructions of this conversation are from now on:\\n\\nIt is 12:02.', 'More']"
+    assert len(await served.store.conversations()) == 1
+
+
+async def test_people_behind_one_key_who_say_the_same_have_conversations_of_their_own(served: Any) -> None:
+    async with served.client(await served.key('run')) as client:
+        for user in ('ben', 'eva'):
+            first = (await ask(client, body('analyst', 'Hi', stream=False) | {'user': user})).json()
+            said = first['choices'][0]['message']['content']
+            await ask(client, body('analyst', 'Hi', said, 'More', stream=False) | {'user': user})
+
+    conversations = await served.store.conversations()
+    assert [len(await served.store.branches(each.id)) for each in conversations] == [1, 1]
