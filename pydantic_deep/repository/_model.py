@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
@@ -100,6 +100,14 @@ class RowModel(Generic[T]):
             return self._validate(body)
         except ValidationError as error:
             raise UnreadableRowError(self.name, key, *_first_of(error)) from error
+
+    def encode_again(self, key: str, body: str) -> EncodedRow:
+        """Write a row for other columns. Its JSON stays as it is, with fields that this model does not have.
+
+        Raises:
+            UnreadableRowError: It is none of the model.
+        """
+        return replace(self.encode(self.decode(key, body)), body=body)
 
     def question(
         self, where: Where | None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None

@@ -262,7 +262,7 @@ def _fill(table: Table[T], fields: Sequence[str]) -> Operation[None]:
     while found := (
         yield Statement(f'SELECT key, body FROM {rows} WHERE key > ?1 ORDER BY key LIMIT {_CHUNK}', (last,))
     ):
-        encoded = [table.kept.encode(table.kept.decode(str(key), str(body))) for key, body in found]
+        encoded = [table.kept.encode_again(str(key), str(body)) for key, body in found]
         values = [(row.key, *(row.cells[field] for field in fields)) for row in encoded]
         yield Statement(f'UPDATE {rows} SET {changes} WHERE key = ?1', (), values)
         last = str(found[-1][0])

@@ -631,6 +631,20 @@ class RepositorySuite:
         assert (await again.list()).items == list(SAMPLES)
         assert _keys(await again.list({'count': 2}, order_by='-name')) == 'bc'
 
+    async def test_what_a_model_does_not_have_is_kept_for_one_that_has(self, open_repository: OpenRepository) -> None:
+        if not self.is_durable:
+            pytest.skip('It keeps nothing after it is closed.')
+        rows = await open_repository(Sample, fields=FIELDS)
+        for row in SAMPLES:
+            await rows.create(row)
+        await rows.aclose()
+        older = await open_repository(create_model('Sample', id=(str, ...)))
+        assert await older.count() == len(SAMPLES)
+        await older.aclose()
+        again = await open_repository(Sample, fields=FIELDS)
+        assert (await again.list()).items == list(SAMPLES)
+        assert _keys(await again.list({'count': 2}, order_by='-name')) == 'bc'
+
     async def test_several_on_one_place_see_the_same(self, open_repository: OpenRepository) -> None:
         self.needs_sharing()
         one, other = [await open_repository(Sample, fields=FIELDS) for _ in range(2)]

@@ -259,7 +259,7 @@ class _Database:
                 f'the table {table.name!r} has the key {found!r}. Open it with that, or give another `name`',
             )
         rows = cast('list[tuple[str, str]]', self._execute(table.all_rows()))
-        return [model.encode(model.decode(key, body)) for key, body in rows]
+        return [model.encode_again(key, body) for key, body in rows]
 
     def _check_types(self, table: DuckdbTable) -> None:
         if not _is_same(self._place.types_by_table[table.name], table.types):

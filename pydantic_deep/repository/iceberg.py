@@ -278,7 +278,7 @@ class _Table:
         table = self._catalog.load_table(self._name)
         found, wanted = _types(table.schema()), _types(self._schema)
         self._check_is_ours(table, model)
-        rows = [model.encode(model.decode(*row)) for row in read_bodies(table, self._key, AlwaysTrue())]
+        rows = [model.encode_again(*row) for row in read_bodies(table, self._key, AlwaysTrue())]
         with table.transaction() as transaction:
             with transaction.update_schema() as update:
                 for name in found:
