@@ -29,6 +29,9 @@ from ._wire_threads import THREAD_FIELDS, Thread
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
+_ALL = 1_000_000
+"""More runs than a server that died has left."""
+
 
 @asynccontextmanager
 async def serving(
@@ -85,9 +88,10 @@ async def recover(state: ServerState) -> None:
 
     async def is_alive(record: AuditRecord) -> bool:
         run = await store.run(record.run_id)
-        return run is not None and run.state == 'running' and all(run.id != left.id for left in await store.orphans())
+        return run is not None and run.state == 'running' and run.id not in left
 
     try:
+        left = {run.id for run in await store.orphans(_ALL)}
         await close_crashed(state.audit, is_alive, store=store)
     except Exception:  # the outermost edge: what was left does not keep a server from serving
         _LOGGER.exception('The audit records of runs that crashed could not be ended')
