@@ -507,7 +507,8 @@ async def test_what_goes_wrong_with_recovery_is_logged_and_no_more(
         await served.state.audit.aclose()
         state = replace(served.state, agents={'analyst': VersionedAgent(agent(), _Broken(served.store))})
         await recover(state)
-    assert [line for line in caplog.messages if 'could not be' in line] == [
+    # The server's own recovery may meet the closed repository too.
+    assert list(dict.fromkeys(line for line in caplog.messages if 'could not be' in line)) == [
         "The runs of the agent 'analyst' that a dead process left could not be recovered",
         'The audit records of runs that crashed could not be ended',
     ]
