@@ -130,7 +130,7 @@ async def test_a_turn_is_seen_with_its_plan_its_calls_and_its_files(open_page: O
 async def test_a_conversation_is_named_by_its_first_words_and_found_again(open_page: OpenPage) -> None:
     seen = await open_page()
     await seen.say('Hello there', until='You said: <b>Hello there</b>')
-    await seen.press('n')
+    await seen.press('c')
     await expect(seen.page.locator('#dialogue > li')).to_have_count(0)
     await seen.say('Another', until='You said: <b>Another</b>')
     await expect(seen.page.locator('#conversations button')).to_contain_text(['Another', 'Hello there'])
@@ -184,7 +184,7 @@ async def test_differences_are_side_by_side(open_page: OpenPage) -> None:
     ('key', 'filled', 'ends'),
     [
         ('y', None, 'Done: success.'),
-        ('d', None, 'Done: denied.'),
+        ('n', None, 'Done: denied.'),
         ('e', '{"path": "/other.md", "content": "Edited"}', 'Done: success.'),
     ],
 )
@@ -202,7 +202,7 @@ async def test_what_waits_is_answered_by_keys(open_page: OpenPage, key: str, fil
         await seen.page.click('#asked button[value=yes]')
     await expect(seen.page.locator('#dialogue > li').last).to_have_text(ends)
     await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
-    files = [] if key == 'd' else ['/other.md'] if key == 'e' else ['/report.md']
+    files = [] if key == 'n' else ['/other.md'] if key == 'e' else ['/report.md']
     await expect(seen.page.locator('#files button')).to_have_text(files)
     assert seen.problems == []
 

@@ -11,9 +11,9 @@ let begun = null; // what the page begins with, a promise
 let scopes = new Set(); // of the key: what it may not do is not asked for
 
 const KEYS = [
-  ['/', 'say something'], ['Ctrl+Enter', 'send'], ['n', 'new conversation'], ['a', 'to the approvals'],
+  ['/', 'say something'], ['Ctrl+Enter', 'send'], ['c', 'a new conversation'], ['a', 'to the approvals'],
   ['v', 'to the versions'], ['j, k', 'next, previous'],
-  ['y, d, e', 'approve, deny, edit what waits'], ['s', 'stop the run'], ['?', 'these keys'],
+  ['y, n, e', 'approve, deny, edit what waits'], ['s', 'stop the run'], ['?', 'these keys'],
 ];
 
 function showProblem(text) {
@@ -284,7 +284,7 @@ function showApproval(approval) {
     preview,
     element('div', { class: 'acts' },
       act('Approve (y)', () => decide(approval, { decision: 'approve' }), 'main'),
-      act('Deny (d)', () => deny(approval)),
+      act('Deny (n)', () => deny(approval)),
       act('Edit (e)', () => edit(approval)),
       act('Open', () => open(approval.conversation_id))));
 }
@@ -339,13 +339,13 @@ function pressOnApproval(label) {
 
 const DOES = {
   '/': () => { go('talk'); byId('prompt').focus(); },
-  n: prepareNew,
+  c: prepareNew,
   a: () => { go('inbox'); byId('approvals').firstElementChild?.focus(); },
   v: () => { go('history'); byId('graph').querySelector('.version')?.focus(); },
   j: () => step(1),
   k: () => step(-1),
   y: () => pressOnApproval('Approve'),
-  d: () => pressOnApproval('Deny'),
+  n: () => pressOnApproval('Deny'),
   e: () => pressOnApproval('Edit'),
   s: () => stop(),
   '?': () => showDialog(element('h2', {}, 'Keys'), element('ul', {},
