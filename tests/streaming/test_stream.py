@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -266,10 +267,16 @@ async def test_closing_the_lines_stops_the_run() -> None:
             stopped.set()
 
     lines = stream_agent(agent, 'Go').iter_lines()
-    async for line in lines:
-        if line.startswith('event: notice'):
-            break
+
+    async def read_on() -> None:
+        async for _ in lines:
+            pass
+
+    reading = asyncio.create_task(read_on())
     await reached.wait()
+    reading.cancel()
+    with suppress(asyncio.CancelledError):
+        await reading
     await lines.aclose()
     assert stopped.is_set()
 
