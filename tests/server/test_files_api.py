@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -164,3 +165,15 @@ async def test_uploads_of_others_are_not_there(ada: Client, make_client: MakeCli
 
     assert (await bob.get(f'{path}/uploads')).status_code == 404
     assert (await bob.put(f'{path}/uploads/a', content=b'y')).status_code == 404
+
+
+async def test_an_agent_without_our_deps_holds_no_uploads(serve: Serve):
+    async with (
+        serve({'plain': Agent(ScriptedModel('Hi.'))}) as served,
+        served.client(await served.key('run')) as client,
+    ):
+        conversation = (await client.post('/api/conversations', json={'agent': 'plain'})).json()['id']
+        refused = await client.put(f'/api/conversations/{conversation}/uploads/a.txt', content=b'a')
+
+    assert refused.status_code == 409
+    assert refused.json()['error']['type'] == 'conflict'
