@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic_ai import Agent
 
+from pydantic_deep import VersionedAgent, open_store
+from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions._changes import diff_files
 from pydantic_deep_backends import FileVersion, Tree, digest_of
 
@@ -32,3 +35,22 @@ async def test_a_diff_is_made_in_time_whatever_the_lines() -> None:
     assert found is not None
     assert sum(line[0] in ' -' for line in found.splitlines()[2:]) == 20_000
     assert 'cut here' not in found
+
+
+async def test_a_file_that_can_be_executed_now_has_no_other_lines() -> None:
+    digest = digest_of(b'echo\n')
+    before, after = (Tree.of({'/a': FileVersion(digest=digest, size=5, mode=mode)}) for mode in (0o644, 0o755))
+
+    async def read(digest: str) -> bytes:
+        return b'echo\n'
+
+    (found,) = await diff_files(before, after, read)
+
+    assert (found.kind, found.diff) == ('changed', '')
+
+
+async def test_a_version_of_an_agent_without_our_deps_has_no_uploads() -> None:
+    async with open_store('memory:') as store:
+        version = await VersionedAgent(Agent(ScriptedModel('Hi.')), store).create()
+
+    assert version.uploads == {}
