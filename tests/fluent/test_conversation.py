@@ -393,12 +393,14 @@ async def test_tools_of_one_name_are_refused(begin: Begin, tools: Tools, told: T
     assert told(conversation.messages) == ['user: Go']
 
 
-async def test_who_is_cancelled_stops_the_turn(begin: Begin, tools: Tools, told: Told) -> None:
+async def test_who_is_cancelled_stops_the_turn(begin: Begin, tools: Tools, told: Told, store: Store) -> None:
     """Cancellation is safe: what was done is kept, what runs is interrupted, and nothing runs on."""
     tools.may_end = anyio.Event()
     conversation = begin(tools.agent(PARALLEL, 'Fine.')).user('Go').start()
     running = asyncio.create_task(conversation.run())
     await tools.is_running.wait()
+    while conversation.versions is not None and not await has_ended(store, 'a'):
+        await anyio.lowlevel.checkpoint()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
