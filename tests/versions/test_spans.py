@@ -34,7 +34,8 @@ def exporter() -> Iterator[TestExporter]:
         inspect_arguments=False,
     )
     yield exporter
-    logfire.configure(send_to_logfire=False, console=False)  # tests after these send nothing anywhere
+    # Tests after these send nothing anywhere, and may take a trace from a client in the same process.
+    logfire.configure(send_to_logfire=False, console=False, distributed_tracing=True)
 
 
 def spans_named(exporter: TestExporter, start: str) -> list[dict[str, Any]]:
