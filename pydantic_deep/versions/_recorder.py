@@ -322,7 +322,7 @@ class Recorder(AbstractCapability[object]):
         is_delegation: bool,
     ) -> Any:
         recording, entry = caller.recording, caller.call
-        if entry.effect == 'read' or is_delegation:  # the run of a subagent begins with the start of the call
+        if is_delegation:  # the run of a subagent begins with the start of the call
             await recording.keep_step()
         else:
             await recording.start_call(entry)
@@ -354,7 +354,7 @@ class Recorder(AbstractCapability[object]):
 
     async def _end(self, recording: Recording, entry: CallRecord) -> None:
         entry = entry._replace(ended_at=now())
-        if entry.effect == 'read':
+        if recording.can_repeat(entry):
             recording.note_call(entry)
         else:
             await to_end(recording.end_call(entry, touches_files=True))  # it has happened: that must be known

@@ -204,17 +204,37 @@ class Recording:
         return ids[last_response(messages)]
 
     async def start_call(self, call: CallRecord) -> None:
-        """Note durably that a call may run from now on, with the step that asks for it if nobody has yet."""
-        if not await self.keep_step(call):
+        """Note that a call may run from now on, durably unless it can be repeated; the step that asks for it is."""
+        if self.can_repeat(call):
+            await self.keep_step()
+            if call.effect == 'write':
+                self.note_call(call)
+        elif not await self.keep_step(call):
             await self.store.commit(Commit(fence=self.run_id, calls=[call]))
+
+    def can_repeat(self, call: CallRecord) -> bool:
+        """Return whether a call that no commit tells of can be made again after a crash.
+
+        One that reads can, and one that changes files which are gone with the process.
+        """
+        return call.effect == 'read' or (call.effect == 'write' and self._volatile_files is not None)
+
+    @property
+    def _volatile_files(self) -> TurnFiles | None:
+        files = self.begin.files
+        return files if files is not None and files.is_volatile and self.begin.has_files else None
 
     def note_call(self, call: CallRecord) -> None:
         """Note with the next commit what became of a call: one that can be repeated."""
-        self._unsent_calls.append(call)
+        files = self._volatile_files
+        if call.effect == 'write' and files is not None:
+            files.note(call)
+        else:
+            self._unsent_calls.append(call)
 
     def note_told(self, call: CallRecord) -> None:
         """Note that the next message has all of the result of a call."""
-        self._ended_calls.add((call.run_id, call.response_id, call.tool_call_id))
+        self._ended_calls.add(_key(call))
 
     async def end_call(self, call: CallRecord, *, touches_files: bool) -> None:
         """Note durably what became of a call, and of the files."""
@@ -226,7 +246,9 @@ class Recording:
             new = await files.capture()
             ended_at = files.moment(now() if call.ended_at is None else call.ended_at)
             call = call._replace(tree=new.tree, ended_at=ended_at)
-            await self.store.commit(Commit(fence=self.run_id, calls=[call], assets=new.assets, nodes=new.nodes))
+            await self.store.commit(
+                Commit(fence=self.run_id, calls=[*new.calls, call], assets=new.assets, nodes=new.nodes)
+            )
             files.stored(new)
 
     def note_request(self, request: RequestRecord, response: ModelResponse, assets: Sequence[NewAsset]) -> None:
@@ -353,7 +375,8 @@ class Recording:
             return await self._send(draft, started)
         async with files.lock:
             new = await files.capture(is_full=bool(draft.commit.ends))
-            commit = replace(draft.commit, assets=[*draft.commit.assets, *new.assets], nodes=new.nodes)
+            assets = [*draft.commit.assets, *new.assets]
+            commit = replace(draft.commit, assets=assets, nodes=new.nodes, calls=new.calls)
             version = draft.version._replace(tree=new.tree)
             kept = await self._send(replace(draft, version=version, commit=commit), started)
             files.stored(new)
@@ -361,6 +384,9 @@ class Recording:
 
     async def _send(self, draft: _Draft, started: CallRecord | None) -> VersionRecord:
         version, commit = draft.version, draft.commit
+        told = set(commit.settled_calls)
+        calls = [*commit.calls, *self._unsent_calls]
+        settled = told - {_key(call) for call in calls}
         workspaces: list[WorkspaceRecord] = []
         if self.begin.workspace is not None:
             workspaces.append(WorkspaceRecord(self.begin.workspace, version.id, None if commit.ends else self.run_id))
@@ -371,7 +397,12 @@ class Recording:
                 assets=[*commit.assets, *self._request_assets],
                 versions=[version],
                 requests=_with_responses(self._requests, draft.messages, draft.ids),
-                calls=self._unsent_calls if started is None else [*self._unsent_calls, started],
+                # The message has their results; before it had, only another commit could have kept them.
+                calls=[
+                    *(call._replace(result=None) if _key(call) in told else call for call in calls),
+                    *(() if started is None else (started,)),
+                ],
+                settled_calls=tuple(settled),
                 workspaces=workspaces,
             ),
         )
@@ -465,6 +496,10 @@ async def _ended(commit: Coroutine[object, None, VersionRecord]) -> VersionRecor
         task.exception()  # it is told by what is stored then
         raise stopped
     return task.result()
+
+
+def _key(call: CallRecord) -> tuple[str, str, str]:
+    return call.run_id, call.response_id, call.tool_call_id
 
 
 def last_response(messages: Sequence[ModelMessage]) -> int:

@@ -10,7 +10,8 @@ from typing import cast
 
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelResponse
-from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
+from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep._canonical import canonical_message, canonical_request, canonical_settings, digest
 from pydantic_deep._prices import price_of
@@ -20,6 +21,22 @@ from pydantic_deep_backends import digest_of
 from ._merged import identical
 
 
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What a request says besides messages, as it was sent and as it is recorded."""
+
+    settings: ModelSettings | None
+    parameters: ModelRequestParameters
+    digest: str
+    """Of the canonical form of both."""
+    model_settings: str
+    """The settings that shape an answer, as JSON."""
+
+    def is_of(self, request: ModelRequestContext) -> bool:
+        """Return whether another request says the same; what it says is not written down again then."""
+        return self.parameters == request.model_request_parameters and self.settings == request.model_settings
+
+
 @dataclass(kw_only=True)
 class RequestLog:
     """What is known of the requests of one run, so that each costs what is new in it."""
@@ -27,8 +44,8 @@ class RequestLog:
     _messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
     _chain: list[str] = field(default_factory=lambda: [''])
     """The digest of each beginning of the messages of the last request."""
-    _parameters: str | None = None
-    """The digest of what the last request said besides messages."""
+    _head: Head | None = None
+    """What the last request said besides messages."""
 
     def for_next_run(self) -> RequestLog:
         """Return a log for a run that goes on with these messages: what it sends of them is not digested again."""
@@ -38,21 +55,27 @@ class RequestLog:
         self, run_id: str, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> tuple[RequestRecord, list[NewAsset]]:
         """Return a request as it is recorded, and what it says besides messages if that is new."""
-        parameters = json.dumps(self.parameters_of(request), sort_keys=True).encode()
-        parameters_digest = digest_of(parameters)
-        assets: list[NewAsset] = []
-        if parameters_digest != self._parameters:
-            assets.append(NewAsset(digest=parameters_digest, data=parameters, media_type='application/json'))
-            self._parameters = parameters_digest
+        head, assets = self._head, list[NewAsset]()
+        if head is None or not head.is_of(request):
+            parameters = json.dumps(self.parameters_of(request), sort_keys=True).encode()
+            self._head = Head(
+                settings=request.model_settings,
+                parameters=request.model_request_parameters,
+                digest=digest_of(parameters),
+                model_settings=json.dumps(canonical_settings(request.model_settings), sort_keys=True),
+            )
+            if head is None or head.digest != self._head.digest:
+                assets.append(NewAsset(digest=self._head.digest, data=parameters, media_type='application/json'))
+            head = self._head
         usage, cost = response.usage, price_of(response)
         record = RequestRecord(
             run_id=run_id,
             number=0,
             response_id='',
             model=response.model_name or request.model.model_name,
-            model_settings=json.dumps(canonical_settings(request.model_settings), sort_keys=True),
-            parameters=parameters_digest,
-            digest=digest([parameters_digest, self._digest(request.messages)]),
+            model_settings=head.model_settings,
+            parameters=head.digest,
+            digest=digest([head.digest, self._digest(request.messages)]),
             message_digests=None,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,

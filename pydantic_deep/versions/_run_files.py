@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from pydantic_deep.store import NewAsset
+from pydantic_deep.store import CallRecord, NewAsset
 from pydantic_deep_backends import Tree
 
 from ._files import OmittedFile, RunFiles
@@ -23,6 +23,8 @@ class NewFiles:
     """It."""
     nodes: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     assets: tuple[NewAsset, ...] = ()
+    calls: tuple[CallRecord, ...] = ()
+    """What became of the calls that changed them, where no commit has told of that."""
 
 
 @dataclass(kw_only=True)
@@ -38,6 +40,10 @@ class TurnFiles:
     """What the last capture left out."""
     at: int = 0
     """The moment of the last capture, in microseconds since 1970."""
+    is_volatile: bool = False
+    """Whether the files are gone with the process: what changed them can be done again then, on those of the store."""
+    calls: dict[tuple[str, str, str], CallRecord] = field(default_factory=dict[tuple[str, str, str], CallRecord])
+    """The calls that change volatile files, as far as no commit has told of them: who commits a tree tells of them too."""
     lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     def __post_init__(self) -> None:
@@ -48,18 +54,32 @@ class TurnFiles:
         """Return the files now, with what the store does not have of them; tell `stored` when it has."""
         captured = await self.files.capture(self.tree, is_full=is_full)
         self.omitted = tuple(captured.omitted)
-        if captured.tree.digest == self.tree.digest:
-            return NewFiles(tree=self.tree.digest, files=self.tree)
+        tree = captured.tree.digest
+        calls = tuple(call if call.ended_at is None else call._replace(tree=tree) for call in self.calls.values())
+        if tree == self.tree.digest:
+            return NewFiles(tree=tree, files=self.tree, calls=calls)
         nodes = dict(captured.tree.nodes(self.known))
         assets = tuple(NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items())
-        return NewFiles(tree=captured.tree.digest, files=captured.tree, nodes=nodes, assets=assets)
+        return NewFiles(tree=tree, files=captured.tree, nodes=nodes, assets=assets, calls=calls)
+
+    def note(self, call: CallRecord) -> None:
+        """Note that a call may change volatile files from now on, or what became of it."""
+        ended_at = None if call.ended_at is None else self.moment(call.ended_at)
+        self.calls[_key(call)] = call._replace(ended_at=ended_at)
 
     def stored(self, new: NewFiles) -> None:
         """Take what a capture returned for what the store has: the commit with it is made."""
         self.known.update(new.nodes)
         self.tree = new.files
+        for call in new.calls:
+            if self.calls[_key(call)].status == call.status:  # else it has ended meanwhile
+                del self.calls[_key(call)]
 
     def moment(self, now: int) -> int:
         """Return the moment of a capture: `now`, or later if the clock was set back, so that moments tell the order."""
         self.at = max(now, self.at + 1)
         return self.at
+
+
+def _key(call: CallRecord) -> tuple[str, str, str]:
+    return call.run_id, call.response_id, call.tool_call_id

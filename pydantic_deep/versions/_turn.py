@@ -302,7 +302,12 @@ async def _open_claimed(
     )
     if files is None:
         raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
-    turn_files = TurnFiles(files=files, tree=tree, at=0 if left is None else left.at)
+    turn_files = TurnFiles(
+        files=files,
+        tree=tree,
+        at=0 if left is None else left.at,
+        is_volatile=not in_place or isinstance(files.backend, StateBackend),
+    )
     if workspace is None:
         return OpenFiles(files=turn_files, workspace=None, base=base)
     try:

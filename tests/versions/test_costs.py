@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from pydantic_deep import LocalBackend, StateBackend
 from pydantic_deep.store import Commit
 from pydantic_deep.store._prepare import size_of
 from pydantic_deep.testing import call
@@ -29,13 +32,47 @@ async def test_a_turn_of_chat_is_two_commits(make: MakeAgent, store: SpyStore):
 
 @pytest.mark.parametrize('steps', [1, 4])
 async def test_a_step_with_a_tool_is_two_commits_more(make: MakeAgent, store: SpyStore, steps: int):
-    tools = [call('write_file', path=f'/{index}', content='x') for index in range(steps)]
-    root = await make(*tools, 'done').create()
+    def send() -> str:
+        """Send."""
+        return 'sent'
+
+    root = await make(*(call('send') for _ in range(steps)), 'done', tools=[send]).create()
     store.commits.clear()
 
     await root.advance('a')
 
     assert len(store.commits) == 2 + 2 * steps
+
+
+@pytest.mark.parametrize('where', ['memory', 'directory'])
+async def test_a_step_that_changes_files_in_memory_is_one_commit_more(
+    make: MakeAgent, store: SpyStore, tmp_path: Path, where: str
+):
+    """What is in a directory stays there when the process dies, and each change to it is told of at once."""
+    backend = StateBackend() if where == 'memory' else LocalBackend(tmp_path)
+    root = await make(*(call('write_file', path=f'/{index}', content='x') for index in range(4)), 'done').create(
+        backend=backend
+    )
+    store.commits.clear()
+
+    turn = await root.advance('a')
+
+    assert len(store.commits) == 2 + 4 * (1 if where == 'memory' else 2)
+    told = [(each.status, each.tree) for commit in store.commits for each in commit.calls]
+    trees = [step.tree for step in await turn.steps()]
+    assert [tree for status, tree in told if status == 'done'] == [*trees[1:], turn.tree]
+
+
+@pytest.mark.parametrize('tool', ['write_file', 'ls'])
+async def test_what_a_call_returned_is_stored_once(make: MakeAgent, store: SpyStore, tool: str):
+    asked = call('ls') if tool == 'ls' else call('write_file', path='/a', content='x')
+    root = await make(asked, 'done').create(backend=StateBackend())
+
+    turn = await root.advance('a')
+
+    (kept,) = await store.calls([turn.record.run_id or ''])
+    assert (kept.status, kept.result) == ('done', None)
+    assert not [sql for sql in store.counting.writes if sql.startswith('UPDATE tool_call')]
 
 
 async def test_a_step_that_only_reads_is_one_commit_more(make: MakeAgent, store: SpyStore):

@@ -172,7 +172,7 @@ class FlakyStore(SqlStore):
 
 async def test_what_a_failed_commit_brought_is_brought_by_the_next(url: str) -> None:
     async with FlakyStore(await open_engine(url)) as store:
-        agent = agent_on(store, write('/a.txt', 'a'), 'end')
+        agent = agent_on(store, write('/a.txt', 'a'), write('/b.txt', 'b'), 'end')
         root = await agent.create(backend=StateBackend())
         store.fails = True
         with pytest.raises(StoreUnavailableError):
@@ -180,6 +180,8 @@ async def test_what_a_failed_commit_brought_is_brought_by_the_next(url: str) -> 
         (failed,) = await root.children()
         assert failed.state == 'failed'
         assert (await _read_all(failed))[1] == {'/a.txt': b'a'}
+        (kept,) = await store.calls([failed.record.run_id or ''])
+        assert (kept.status, kept.tree) == ('done', failed.tree)
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ async def test_a_turn_far_down_takes_the_commits_and_statements_of_an_early_one(
         version = await version.advance('Go on.')
         taken.append((len(store.commits), len(store.counting.reads), len(store.counting.writes)))
     assert taken[0] == taken[1]
-    assert taken[0][0] == 4  # it begins; the response and its call, before that runs; the call, after; it ends
+    assert taken[0][0] == 3  # it begins; the response, before its call runs; it ends
 
 
 async def test_a_commit_brings_only_what_is_new(make: MakeAgent, store: SpyStore) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import FunctionToolset
+from pydantic_ai import FunctionToolset, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -112,6 +112,13 @@ class World:
             self.ran.append(f'pay {key}')
             return f'paid {key}'
 
+        @toolset.tool(metadata={'effect': 'write'})
+        async def draft(ctx: RunContext[DeepAgentDeps]) -> str:
+            """Draft."""
+            await ctx.deps.backend.write_bytes('/draft.txt', b'half')
+            await self.may_pay.wait()
+            return 'drafted'
+
         return toolset
 
     def agent(self, store: SqlStore) -> VersionedAgent[Any, Any]:
@@ -163,9 +170,12 @@ def nth(when: When, count: int) -> When:
     return is_it
 
 
+def parts_of_returns(messages: Sequence[ModelMessage]) -> list[ToolReturnPart]:
+    return [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
+
+
 def returns(messages: Sequence[ModelMessage]) -> list[str]:
-    parts = [part for message in messages for part in message.parts]
-    return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+    return [str(part.content) for part in parts_of_returns(messages)]
 
 
 @pytest.fixture
@@ -378,6 +388,71 @@ async def test_files_of_writes_that_are_done_come_back_where_there_is_no_directo
         assert returns(await done.messages())[-1].endswith('a')
 
 
+async def test_a_change_to_files_in_memory_comes_back_with_the_call_that_made_it(url: str) -> None:
+    """An edit that were made again would find nothing to replace."""
+    edit = call('edit_file', path='/a.txt', old_string='one', new_string='two')
+    world = World(
+        url, plan({'go': [call('write_file', path='/a.txt', content='one'), [edit, call('pay', key='a')], 'end']})
+    )
+    async with world.process(dies_after=ends('pay')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert await (await version.files()).read_bytes('/a.txt') == b'two'
+        assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 3
+    assert world.ran == ['pay a']
+
+
+async def test_a_change_to_files_in_memory_that_was_not_kept_is_made_again(url: str) -> None:
+    edit = call('edit_file', path='/a.txt', old_string='one', new_string='two')
+    world = World(url, plan({'go': [call('write_file', path='/a.txt', content='one'), edit, 'end']}))
+    async with world.process(dies_before=nth(lambda commit: bool(commit.versions), 4)) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert await (await version.files()).read_bytes('/a.txt') == b'two'
+        assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 2
+
+
+async def test_a_change_to_files_in_memory_that_was_kept_before_its_call_ended_is_asked_about(url: str) -> None:
+    answers: dict[str, list[Answer]] = {'go': [[call('draft'), call('send', key='a')], 'end']}
+    world = World(url, plan(answers))
+    world.may_pay.clear()
+    async with world.process(dies_after=ends('send')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert [each.tool for each in version.pending] == ['draft']
+        assert await (await version.files()).read_bytes('/draft.txt') == b'half'
+    assert world.ran == ['send a']
+
+
+async def test_changes_to_files_in_memory_that_a_subagent_kept_come_back_with_their_calls(url: str) -> None:
+    edit = call('edit_file', path='/a.txt', old_string='one', new_string='two')
+    answers: dict[str, list[Answer]] = {
+        'go': [
+            call('write_file', path='/a.txt', content='one'),
+            [edit, call('task', subagent='child', description='do')],
+            'end',
+        ],
+        'do': [call('edit_file', path='/a.txt', old_string='two', new_string='three'), call('look', key='b'), 'did'],
+    }
+    world = World(url, plan(answers))
+
+    def keeps_child(commit: Commit) -> bool:
+        return any(version.agent_name == 'child' for version in commit.versions)
+
+    async with world.process(dies_after=nth(keeps_child, 3)) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+        assert await (await version.files()).read_bytes('/a.txt') == b'three'
+        assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 3
+
+
 async def test_a_directory_has_the_files_of_the_version_that_a_recovery_ends_with(url: str, tmp_path: Path) -> None:
     write = call('write_file', path='/a.txt', content='a')
     world = World(url, plan({'go': [write, call('write_file', path='/b.txt', content='b'), 'end']}))
@@ -497,16 +572,20 @@ async def test_a_subagent_that_outlived_its_parent_is_ended(url: str) -> None:
         assert await agent.store.runs(states=['running']) == []
 
 
-async def test_a_write_that_may_have_run_is_shown_with_its_diff_and_approved_once(url: str) -> None:
+@pytest.mark.parametrize(('has_run', 'shown'), [(False, '+a'), (True, 'No change')])
+async def test_a_write_that_may_have_run_is_shown_with_its_diff_and_approved_once(
+    url: str, tmp_path: Path, has_run: bool, shown: str
+) -> None:
     world = World(url, plan({'go': [call('write_file', path='/a.txt', content='a\n'), 'end']}))
-    async with world.process(dies_before=ends('write_file')) as agent:
-        await (await agent.create(backend=StateBackend())).advance('go')
+    dies: dict[str, When] = {'dies_before': ends('write_file')} if has_run else {'dies_after': starts('write_file')}
+    async with world.process(**dies) as agent:
+        await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
     async with world.process() as agent:
         (version,) = await agent.recover()
         (pending,) = version.pending
         assert pending.preview is not None
         assert pending.preview.text.startswith(MAY_HAVE_RUN)
-        assert '+a' in pending.preview.text
+        assert shown in pending.preview.text
         done = await version.resume({pending.id: Approve()})
         assert done.output == 'end'
         assert sorted(await done.file_tree()) == ['/a.txt']
