@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from ._nodes import (
@@ -135,10 +136,15 @@ def _raw_digest(node: Node) -> bytes:
 def _encode_entry(name: bytes, child: Child) -> bytes:
     length = len(name).to_bytes(2, 'big')
     if isinstance(child, FileVersion):
-        algorithm, _, digits = child.digest.partition(':')
-        digest_part = _encode_digest(algorithm, bytes.fromhex(digits))
-        return _MODE_KINDS[child.mode] + length + name + digest_part + child.size.to_bytes(8, 'big')
+        return _MODE_KINDS[child.mode] + length + name + _encode_file(child.digest, child.size)
     return b'd' + length + name + _encode_node_digest(child) + child.file_count.to_bytes(8, 'big')
+
+
+@lru_cache(maxsize=4096)
+def _encode_file(digest: str, size: int) -> bytes:
+    """Return the digest and the size of a file; a change of one encodes its whole directory again, where it lies."""
+    algorithm, _, digits = digest.partition(':')
+    return _encode_digest(algorithm, bytes.fromhex(digits)) + size.to_bytes(8, 'big')
 
 
 def _encode_node_digest(node: Node) -> bytes:

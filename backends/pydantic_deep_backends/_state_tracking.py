@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import anyio
 
@@ -47,16 +47,18 @@ class StateTracker:
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the files now. Nothing is ever hidden from it, so `is_full` changes nothing."""
         async with self._lock:
-            now = self._files()
-            await self._follow(now)
+            last, now = self._kept, self._files()
+            written = await self._follow(now)
             tree = self._kept
             for path in also:
                 version = now.get(path)
                 if version is not None and self._fits(path, version):
                     tree = tree.set(path, version)
-            diff = before.diff(tree)
+            if written is None or also or before != last:
+                diff = before.diff(tree)
+                written = (*diff.added, *diff.changed)
             blobs: dict[str, bytes] = {}
-            for path in (*diff.added, *diff.changed):
+            for path in written:
                 version = tree[path]
                 if isinstance(version, StoredVersion):  # what is not in memory came from where the contents are
                     blobs[version.digest] = version.blob.data
@@ -66,8 +68,8 @@ class StateTracker:
     def close(self) -> None:
         """Do nothing: nothing was noted."""
 
-    async def _follow(self, now: Tree) -> None:
-        """Bring what is kept up to date."""
+    async def _follow(self, now: Tree) -> Sequence[str] | None:
+        """Bring what is kept up to date; return what was written of it, `None` if everything was looked at."""
         diff = None if self._all is None else self._all.diff(now)
         self._all = None  # if this fails, the next capture begins anew
         paths = None if diff is None else (*diff.removed, *diff.added, *diff.changed)
@@ -75,17 +77,24 @@ class StateTracker:
             self._rules.clear()
             self._omitted.clear()
             self._kept = await self._without_left_out(now)
+            written = None
         else:
             for path in paths:
                 self._omitted.pop(path, None)
+            written = [path for path in (*diff.added, *diff.changed) if await self._keeps(now, path)]
+            for path in {*paths}.difference(written):
                 if path in self._kept:
                     self._kept = self._kept.remove(path)
-            for path in (*diff.added, *diff.changed):
-                rules = await self._rules_of(now, path_parts(path)[:-1])
-                name = path.rpartition('/')[2]
-                if rules is not None and not rules.leaves_out(name, is_dir=False) and self._fits(path, now[path]):
-                    self._kept = self._kept.set(path, now[path])
+            for path in written:
+                self._kept = self._kept.set(path, now[path])
         self._all = now
+        return written
+
+    async def _keeps(self, now: Tree, path: str) -> bool:
+        """Return whether a file is not left out; note it if it is one that people should hear of."""
+        rules = await self._rules_of(now, path_parts(path)[:-1])
+        name = path.rpartition('/')[2]
+        return rules is not None and not rules.leaves_out(name, is_dir=False) and self._fits(path, now[path])
 
     async def _without_left_out(self, now: Tree) -> Tree:
         kept = now

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from . import _node_encoding, _nodes
 from ._nodes import Child, FileVersion, Node
@@ -296,12 +297,15 @@ def unequal_parts(before: Child | None, after: Child | None) -> Iterator[tuple[s
         pairs = [('', old, new) for old, new in zip(before.slots, after.slots, strict=True)]
     else:
         old_entries, new_entries = _entries_below(before), _entries_below(after)
-        names = old_entries.keys() | new_entries.keys()
-        pairs = [(f'/{name}', old_entries.get(name), new_entries.get(name)) for name in names]
+        gone = ((name, old, None) for name, old in old_entries.items() if name not in new_entries)
+        here = ((name, old_entries.get(name), new) for name, new in new_entries.items())
+        pairs = [(f'/{name}', old, new) for name, old, new in chain(gone, here) if old is not new]
     return ((tail, old, new) for tail, old, new in pairs if not _is_equal(old, new))
 
 
-def _entries_below(child: Child | None) -> dict[str, Child]:
+def _entries_below(child: Child | None) -> Mapping[str, Child]:
+    if isinstance(child, _nodes.Chunk):
+        return child.entries
     return {} if child is None or isinstance(child, FileVersion) else dict(_nodes.entries_of(child))
 
 
