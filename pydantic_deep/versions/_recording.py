@@ -99,10 +99,12 @@ class _Draft:
 
     version: VersionRecord
     """It, without its files: they are taken when it is made."""
+    at: int
+    """With how many of the messages of the newest version it begins."""
     messages: Sequence[ModelMessage]
-    """Its messages."""
+    """What comes after these."""
     ids: Sequence[str]
-    """The ids of these, those of new ones among them."""
+    """The ids of that."""
     commit: Commit
     """What makes it, but for its files and what is noted until it is made."""
     deps_state: DepsState
@@ -182,7 +184,7 @@ class Recording:
         They make no version, for no run could go on from there.
         """
         await self.keep_step()
-        append, stored, ids, assets = self._appended(messages)
+        append, new, ids, assets = self._appended(messages)
         if append is None or not append.messages:
             return
         committed = await self.store.commit(
@@ -190,18 +192,38 @@ class Recording:
                 fence=self.run_id,
                 assets=[*assets, *self._request_assets],
                 append=append,
-                requests=_with_responses(self._requests, stored, ids),
+                requests=self._requests_with_responses(append.at, new, ids),
             )
         )
         self._requests, self._request_assets = [], []
-        self._messages, self._ids = stored, ids
+        self._go_on(append.at, new, ids)
         self._branch_id, self._forks = cast('BranchRecord', committed.branch).id, False
 
     @property
     def response_id(self) -> str:
         """The message whose calls run now: the last response."""
-        messages, ids = self.history if self._staged is None else (self._staged.messages, self._staged.ids)
+        staged = self._staged
+        messages, ids = self.history if staged is None else self._whole(staged.at, staged.messages, staged.ids)
         return ids[last_response(messages)]
+
+    def _whole(
+        self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]
+    ) -> tuple[Sequence[ModelMessage], Sequence[str]]:
+        """Return messages and their ids with as many as are known of those before them, at least the last response."""
+        if last_response(messages) >= 0:
+            return messages, ids
+        return [*self._messages[:at], *messages], [*self._ids[:at], *ids]
+
+    def _go_on(self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]) -> None:
+        """Take what was committed as what the store has: what is new costs, not the history."""
+        del self._messages[at:], self._ids[at:]
+        self._messages += messages
+        self._ids += ids
+
+    def _requests_with_responses(
+        self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]
+    ) -> list[RequestRecord]:
+        return _with_responses(self._requests, *self._whole(at, messages, ids)) if self._requests else []
 
     async def start_call(self, call: CallRecord) -> None:
         """Note that a call may run from now on, durably unless it can be repeated; the step that asks for it is."""
@@ -309,11 +331,11 @@ class Recording:
                 approvals=approvals,
                 supersedes=supersedes,
                 ends=[end],
-                heads=self._heads(version, draft.messages),
+                heads=self._heads(version, draft),
             )
             return await self._commit(replace(draft, version=version, commit=commit))
 
-    def _heads(self, version: VersionRecord, messages: Sequence[ModelMessage]) -> list[HeadMove]:
+    def _heads(self, version: VersionRecord, draft: _Draft) -> list[HeadMove]:
         """Return how the head moves. It stays where a turn ended before it was answered: the prompt can be sent again."""
         begin = self.begin
         if begin.head_id is None:
@@ -323,7 +345,10 @@ class Recording:
             or begin.pause_id is not None
             or begin.base.kind == 'step'
             or self.tip is not begin.base
-            or any(isinstance(message, ModelResponse) and message.parts for message in messages[len(begin.messages) :])
+            or any(
+                isinstance(message, ModelResponse) and message.parts
+                for message in [*self._messages[: draft.at], *draft.messages][len(begin.messages) :]
+            )
         )
         move = HeadMove(conversation_id=version.conversation_id, expected_id=begin.head_id, version_id=version.id)
         return [move] if is_answered else []
@@ -337,7 +362,8 @@ class Recording:
         state: VersionState,
         parent_id: str,
     ) -> _Draft:
-        append, stored, ids, assets = self._appended(messages)
+        append, new, ids, assets = self._appended(messages)
+        at = len(self._messages) if append is None else append.at
         deps_state = copy.copy(self._deps_state)  # the store has it when the version is made, and not if that fails
         assets += await deps_state.dump(self.deps)
         base = self.begin.base
@@ -350,7 +376,7 @@ class Recording:
             kind=kind,
             state=state,
             branch_id=self._branch_id if append is None else append.branch_id,
-            message_count=len(stored),
+            message_count=at + len(new),
             run_id=self.run_id,
             model=self.model or base.model,
             usage=dump_usage(usage),
@@ -366,7 +392,7 @@ class Recording:
             settled_calls=() if append is None else tuple(self._ended_calls),
             clears_prompt_of=self.run_id if self._has_prompt and append is not None else None,
         )
-        return _Draft(version=version, messages=stored, ids=ids, commit=commit, deps_state=deps_state)
+        return _Draft(version=version, at=at, messages=new, ids=ids, commit=commit, deps_state=deps_state)
 
     async def _commit(self, draft: _Draft, *, started: CallRecord | None = None) -> VersionRecord:
         """Make a version, with the files as they are now."""
@@ -396,7 +422,7 @@ class Recording:
                 commit,
                 assets=[*commit.assets, *self._request_assets],
                 versions=[version],
-                requests=_with_responses(self._requests, draft.messages, draft.ids),
+                requests=self._requests_with_responses(draft.at, draft.messages, draft.ids),
                 # The message has their results; before it had, only another commit could have kept them.
                 calls=[
                     *(call._replace(result=None) if _key(call) in told else call for call in calls),
@@ -411,7 +437,7 @@ class Recording:
         self._unsent_calls, self._requests, self._request_assets = [], [], []
         if commit.append is not None:
             self._has_prompt = False
-            self._messages, self._ids = list(draft.messages), list(draft.ids)
+            self._go_on(draft.at, draft.messages, draft.ids)
             self._ended_calls = set()
             self._branch_id, self._forks = self.tip.branch_id, False
         return self.tip
@@ -431,13 +457,13 @@ class Recording:
     def _appended(
         self, messages: Sequence[ModelMessage]
     ) -> tuple[Append | None, list[ModelMessage], list[str], list[NewAsset]]:
-        """Return what is to be appended, all messages as the store has them then, their ids, and the media in new ones.
+        """Return what is to be appended, the messages after `at` as the store has them then, their ids, and new media.
 
         A message that is staged has its id already: calls are noted under it.
         """
         known = self._messages
         at, first_new = common(known, messages)
-        stored, ids = known[:at], self._ids[:at]
+        stored, ids = list[ModelMessage](), list[str]()
         news: list[NewMessage] = []
         assets: list[NewAsset] = []
         rest = list(zip(self._ids[at:], known[at:], strict=True))
@@ -518,8 +544,6 @@ def _with_responses(
     requests: Sequence[tuple[RequestRecord, ModelResponse]], messages: Sequence[ModelMessage], ids: Sequence[str]
 ) -> list[RequestRecord]:
     """Return requests with the id of the message that answered each; one that is gone is left out."""
-    if not requests:
-        return []
     last = last_response(messages)
     id_by_object = {id(messages[index]): ids[index] for index in range(max(0, last - 2 * len(requests)), last + 1)}
     newest = requests[-1][1]

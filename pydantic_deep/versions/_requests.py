@@ -49,7 +49,7 @@ class RequestLog:
 
     def for_next_run(self) -> RequestLog:
         """Return a log for a run that goes on with these messages: what it sends of them is not digested again."""
-        return RequestLog(_messages=self._messages, _chain=self._chain[:])
+        return RequestLog(_messages=self._messages[:], _chain=self._chain[:])
 
     def note(
         self, run_id: str, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
@@ -102,7 +102,7 @@ class RequestLog:
         del self._chain[same + 1 :]
         for message in messages[same:]:
             self._chain.append(digest([self._chain[-1], cast('JsonValue', canonical_message(message))]))
-        self._messages = list(messages)
+        self._messages[same:] = messages[same:]
         return self._chain[-1]
 
 
