@@ -8,11 +8,10 @@ Not here: when something happens (`_recorder`), and what a turn is (`_turn`).
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, cast
@@ -49,6 +48,7 @@ from ._merged import common, merged
 from ._messages import encode_message
 from ._requests import RequestLog
 from ._run_files import TurnFiles
+from ._to_end import to_end
 
 CallKey = tuple[str, str]
 """A tool call within a run and those that it goes on with: the id of the message that asked for it, and its own."""
@@ -288,7 +288,7 @@ class Recording:
         async with self._staging:
             if self._staged is None:
                 return False
-            await _ended(self._commit(self._staged, started=call))
+            await to_end(self._commit(self._staged, started=call))
             return True
 
     async def end(
@@ -506,22 +506,6 @@ def _take(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[t
     taken = rest[same : same + count]
     del rest[same : same + count]
     return taken
-
-
-async def _ended(commit: Coroutine[object, None, VersionRecord]) -> VersionRecord:
-    """Wait until a commit has ended, also in a task that is cancelled: the store makes what it has begun."""
-    task = asyncio.ensure_future(commit)
-    stopped: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:  # each task above this one may tell it again
-                stopped = error
-    if stopped is not None:
-        task.exception()  # it is told by what is stored then
-        raise stopped
-    return task.result()
 
 
 def _key(call: CallRecord) -> tuple[str, str, str]:
