@@ -29,6 +29,9 @@ Match: TypeAlias = Literal['everything', 'prompt']
 _UNSENT = frozenset({'timestamp', 'id', 'provider_name', 'provider_details', 'signature', 'metadata'})
 """Fields of a part that differ from run to run, or that no model reads."""
 
+_SAID = {0: {'kind', 'parts'}}
+"""What a message says; usage and times are not written down first."""
+
 _UNSENT_SETTINGS = frozenset({'timeout', 'request_timeout', 'extra_headers', 'cache'})
 """Settings that do not shape the answer; headers may hold secrets."""
 
@@ -82,7 +85,7 @@ def canonical_message(message: ModelMessage, *, keep_bytes: bool = False) -> Jso
         message: A request or a response.
         keep_bytes: Keep the bytes of files instead of their digest.
     """
-    dumped = cast(JsonObject, ModelMessagesTypeAdapter.dump_python([message], mode='json')[0])
+    dumped = cast(JsonObject, ModelMessagesTypeAdapter.dump_python([message], mode='json', include=_SAID)[0])
     parts = [_part(part, keep_bytes=keep_bytes) for part in cast(list[JsonObject], dumped['parts'])]
     return {'kind': dumped['kind'], 'parts': cast(JsonValue, parts)}
 

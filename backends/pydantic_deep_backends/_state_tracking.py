@@ -42,7 +42,7 @@ class StateTracker:
         self._kept = Tree()
         """The files at the last capture."""
         self._omitted: dict[str, OmittedFile] = {}
-        self._lock = anyio.Lock()
+        self._lock = anyio.Lock(fast_acquire=True)
 
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the files now. Nothing is ever hidden from it, so `is_full` changes nothing."""

@@ -57,16 +57,32 @@ DICTIONARY_V1: Final = (
 """What the JSON of pydantic-ai's messages repeats. The likeliest is last, where references to it are shortest."""
 
 
-def encode(data: bytes) -> bytes:
-    """Return `data` with its encoding byte."""
+_SMALL_BYTES: Final = 4_096
+"""Contents up to this are compressed with a window of 8 KiB, into which they fit with the dictionary: the state of a
+compressor of zlib's own 32 KiB is 268 KB, and to make it takes as long as to compress a message."""
+
+_SMALL: Final = zlib.compressobj(wbits=13, memLevel=6)
+_SMALL_V1: Final = zlib.compressobj(wbits=13, memLevel=6, zdict=DICTIONARY_V1)
+"""Compressors to make copies of."""
+
+
+def encode(data: bytes, *, is_json_like: bool = True) -> bytes:
+    """Return `data` with its encoding byte.
+
+    Args:
+        data: The contents.
+        is_json_like: Whether they may have something in common with the dictionary.
+    """
     best = bytes([_RAW]) + data
     if len(data) < _SMALLEST or not _is_compressible(data):
         return best
-    if len(data) <= _DICTIONARY_LIMIT:
-        packer = zlib.compressobj(zdict=DICTIONARY_V1)
+    is_small = len(data) <= _SMALL_BYTES
+    if is_json_like and len(data) <= _DICTIONARY_LIMIT:
+        packer = _SMALL_V1.copy() if is_small else zlib.compressobj(zdict=DICTIONARY_V1)
         best = min(best, bytes([_ZLIB_V1]) + packer.compress(data) + packer.flush(), key=len)
-    if len(data) > len(DICTIONARY_V1):
-        best = min(best, bytes([_ZLIB]) + zlib.compress(data), key=len)
+    if not is_json_like or len(data) > len(DICTIONARY_V1):
+        packer = _SMALL.copy() if is_small else zlib.compressobj()
+        best = min(best, bytes([_ZLIB]) + packer.compress(data) + packer.flush(), key=len)
     return best
 
 

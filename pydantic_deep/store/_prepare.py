@@ -76,9 +76,11 @@ def digests_in(data: bytes) -> list[str]:
 
 def check_texts(record: Iterable[object]) -> None:
     """Raise `ValueError` if a text among the values is one that a store does not keep."""
-    for value in record:
-        if isinstance(value, str):
-            _keys.check_text(value)
+    texts = [value for value in record if isinstance(value, str)]
+    together = ''.join(texts)
+    if not together.isascii() or '\0' in together:
+        for text in texts:
+            _keys.check_text(text)
 
 
 def config_row(version: VersionRecord) -> Row:
@@ -140,7 +142,7 @@ def _asset_row(asset: NewAsset, now: int) -> Row:
 
 def _node_row(digest: str, data: bytes) -> Row:
     _check_digest(digest, data)
-    return _keys.pack_digest(digest), _codec.encode(data)
+    return _keys.pack_digest(digest), _codec.encode(data, is_json_like=False)
 
 
 def _check_digest(digest: str, data: bytes) -> None:

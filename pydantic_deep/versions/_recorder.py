@@ -345,11 +345,13 @@ class Recorder(AbstractCapability[object]):
         finally:
             _CALLER.reset(token)
         self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
-        if is_told_by_message(result):
+        is_told = is_told_by_message(result)
+        if is_told:
             recording.note_told(entry)
-        await self._end(
-            recording, entry._replace(status='done', result=encode_result(entry.tool_name, entry.tool_call_id, result))
-        )
+        # What a call that reads returned goes with its message, or nobody knows of it: it is made again.
+        is_needed = entry.effect != 'read' or not is_told
+        kept = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
+        await self._end(recording, entry._replace(status='done', result=kept))
         return result
 
     async def _end(self, recording: Recording, entry: CallRecord) -> None:

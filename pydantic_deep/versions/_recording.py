@@ -47,7 +47,7 @@ from ._deps_state import DepsState
 from ._merged import common, merged
 from ._messages import encode_message
 from ._requests import RequestLog
-from ._run_files import TurnFiles
+from ._run_files import NewFiles, TurnFiles
 from ._to_end import to_end
 
 CallKey = tuple[str, str]
@@ -401,17 +401,19 @@ class Recording:
             return await self._send(draft, started)
         async with files.lock:
             new = await files.capture(is_full=bool(draft.commit.ends))
-            assets = [*draft.commit.assets, *new.assets]
-            commit = replace(draft.commit, assets=assets, nodes=new.nodes, calls=new.calls)
-            version = draft.version._replace(tree=new.tree)
-            kept = await self._send(replace(draft, version=version, commit=commit), started)
+            kept = await self._send(draft, started, new)
             files.stored(new)
             return kept
 
-    async def _send(self, draft: _Draft, started: CallRecord | None) -> VersionRecord:
+    async def _send(self, draft: _Draft, started: CallRecord | None, files: NewFiles | None = None) -> VersionRecord:
         version, commit = draft.version, draft.commit
+        assets = [*commit.assets, *self._request_assets]
+        calls = self._unsent_calls
+        if files is not None:
+            version = version._replace(tree=files.tree)
+            assets += files.assets
+            calls = [*files.calls, *calls]
         told = set(commit.settled_calls)
-        calls = [*commit.calls, *self._unsent_calls]
         settled = told - {_key(call) for call in calls}
         workspaces: list[WorkspaceRecord] = []
         if self.begin.workspace is not None:
@@ -420,7 +422,8 @@ class Recording:
             version,
             replace(
                 commit,
-                assets=[*commit.assets, *self._request_assets],
+                assets=assets,
+                nodes=None if files is None else files.nodes,
                 versions=[version],
                 requests=self._requests_with_responses(draft.at, draft.messages, draft.ids),
                 # The message has their results; before it had, only another commit could have kept them.

@@ -44,7 +44,7 @@ class TurnFiles:
     """Whether the files are gone with the process: what changed them can be done again then, on those of the store."""
     calls: dict[tuple[str, str, str], CallRecord] = field(default_factory=dict[tuple[str, str, str], CallRecord])
     """The calls that change volatile files, as far as no commit has told of them: who commits a tree tells of them too."""
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
+    lock: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True))
 
     def __post_init__(self) -> None:
         """Take the nodes of the tree as known."""
