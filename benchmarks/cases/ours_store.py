@@ -7,12 +7,15 @@ import gc
 import statistics
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chat import Turn, raw_bytes, size_of, turn
 from loop import NO_LIMIT, Script, play, write_and_read
 from measure import Case, Figures, Sizes, cpu_seconds, measure_cpu_ms, require
-from pydantic_ai import Agent
+from pydantic_ai import Agent, AgentRunResult, RunContext
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
@@ -118,27 +121,47 @@ async def _turns_after(turns: int) -> tuple[float, float]:
             record = (await keep_turns(store, root.record, turns))[-1]
         before = size_of(directory)
         async with open_store(url_in(directory)) as store:
-            plain = create_deep_agent()
-            agent = VersionedAgent(plain, store)
+            last = LastMessages()
+            plain = create_deep_agent(capabilities=[LastMessages()])
+            agent = VersionedAgent(create_deep_agent(capabilities=[last]), store)
             version = await agent.load(record.id, backend=StateBackend())
             version = await say(version, turn(turns))
             over: list[float] = []
             for number in range(turns + 1, turns + MEASURED_TURNS):
-                kept, cost = await _beside(plain, version, turn(number), kept_first=number % 2 == 0)
+                history = last.messages
+                kept, cost = await _beside(plain, history, version, turn(number), kept_first=number % 2 == 0)
                 version = kept
                 over.append(cost)
         return (size_of(directory) - before) / MEASURED_TURNS, statistics.median(over) * 1000
 
 
+@dataclass(kw_only=True)
+class LastMessages(AbstractCapability[object]):
+    """Has the messages of the last run that ended, the same objects that it had."""
+
+    id: str | None = 'last_messages'
+    messages: list[ModelMessage] = field(default_factory=list[ModelMessage])
+
+    async def after_run(self, ctx: RunContext[object], *, result: AgentRunResult[Any]) -> AgentRunResult[Any]:
+        """Take them."""
+        self.messages = result.all_messages()
+        return result
+
+
 async def _beside(
-    plain: Agent[DeepAgentDeps], version: AgentVersion[DeepAgentDeps, str], said: Turn, *, kept_first: bool
+    plain: Agent[DeepAgentDeps],
+    history: Sequence[ModelMessage],
+    version: AgentVersion[DeepAgentDeps, str],
+    said: Turn,
+    *,
+    kept_first: bool,
 ) -> tuple[AgentVersion[DeepAgentDeps, str], float]:
     """Return the version that a turn makes, and by how many CPU seconds it is dearer than the same one unkept.
 
-    After 1,000 turns both look through 4,000 messages, which takes ten times what is measured: they take turns in going
-    first, and no garbage is collected in one of them for what the other left.
+    After 1,000 turns both look through 4,000 messages, which takes ten times what is measured: they look through the
+    same objects, because messages that were just read lie closer together in memory; somebody has looked before both;
+    they take turns in going first; and no garbage is collected in one of them for what the other left.
     """
-    history = await version.messages()
 
     async def unkept() -> float:
         start = cpu_seconds()
@@ -146,7 +169,7 @@ async def _beside(
             said.prompt,
             model=script_of(said).model,
             deps=DeepAgentDeps(backend=StateBackend()),
-            message_history=history,
+            message_history=[*history],
             usage_limits=NO_LIMIT,
         )
         return cpu_seconds() - start
@@ -159,6 +182,7 @@ async def _beside(
     gc.collect()
     gc.disable()
     try:
+        await unkept()
         if kept_first:
             after, seconds = await kept()
             return after, seconds - await unkept()

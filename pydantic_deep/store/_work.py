@@ -97,6 +97,7 @@ class Worker(ABC):
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             is_last = self._work(job)
+            del job  # what it returned may be a long history, and the next job may be long in coming
             if is_last:
                 break
         self._disconnect()

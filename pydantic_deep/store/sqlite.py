@@ -14,7 +14,7 @@ from ._engine import Operation
 from ._owners import OwnerLock
 from ._schema import SQLITE, Dialect, Tables, migrate
 from ._sqlite_errors import translated
-from ._work import Job, Reader, Worker, Writer, run_operation
+from ._work import Job, Reader, Writer, run_operation
 from .errors import StoreClosedError, StoreUnavailableError
 
 T = TypeVar('T')
@@ -48,8 +48,8 @@ class SqliteEngine:
         self._owner = OwnerLock(Path(f'{path}.owners'))
         self._writes: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
-        self._workers: list[Worker] = [Writer(self._connect, self._writes)]
-        self._workers += [Reader(self._connect, self._reads) for _ in range(_READERS)]
+        self._writer = Writer(self._connect, self._writes)
+        self._readers = [Reader(self._connect, self._reads) for _ in range(_READERS)]
         self._is_closed = False
 
     @classmethod
@@ -111,14 +111,16 @@ class SqliteEngine:
         """Finish what waits, end the threads, release the lock."""
         if not self._is_closed:
             self._is_closed = True
-            self._writes.put(None)
-            for _ in range(_READERS):
-                self._reads.put(None)
-            await asyncio.shield(asyncio.to_thread(self._join))
+            await asyncio.shield(asyncio.to_thread(self._end))
 
-    def _join(self) -> None:
-        for worker in self._workers:
-            worker.join()
+    def _end(self) -> None:
+        """End the readers, then the writer: SQLite brings its log into the file when the last connection closes alone."""
+        for _ in self._readers:
+            self._reads.put(None)
+        for reader in self._readers:
+            reader.join()
+        self._writes.put(None)
+        self._writer.join()
         self._owner.release()
 
     async def _put(self, jobs: queue.SimpleQueue[Job[object] | None], operation: Callable[[], Operation[T]]) -> T:

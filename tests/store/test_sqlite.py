@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -71,6 +72,34 @@ async def test_no_thread_is_left_after_closing(tmp_path: Path) -> None:
         await asyncio.gather(*(store.count() for _ in range(10)))
     assert {thread for thread in threading.enumerate() if thread.name == 'pydantic-deep-store'} <= before
     assert not list((tmp_path / 'agents.db.owners').iterdir())
+
+
+async def test_closing_brings_the_log_into_the_file(tmp_path: Path) -> None:
+    for _ in range(20):
+        async with SqlStore(await SqliteEngine.open(tmp_path / 'agents.db')) as store:
+            await store.commit(_conversation())
+            await asyncio.gather(store.conversations(), store.conversations(), store.conversations())
+        assert not (tmp_path / 'agents.db-wal').exists()
+
+
+class _Rows:
+    """What an operation returns, and a weak reference can tell of."""
+
+
+@pytest.mark.parametrize('kind', ['read', 'write'])
+async def test_what_an_operation_returned_is_not_kept_until_the_next(tmp_path: Path, kind: str) -> None:
+    def returns() -> Operation[_Rows]:
+        yield Statement('SELECT 1')
+        return _Rows()
+
+    engine = await SqliteEngine.open(tmp_path / 'agents.db')
+    returned = weakref.ref(await (engine.read(returns) if kind == 'read' else engine.write(returns)))
+    for _ in range(1000):
+        if returned() is None:
+            break
+        await asyncio.sleep(0.01)
+    assert returned() is None
+    await engine.aclose()
 
 
 async def test_what_waits_is_finished_before_closing(tmp_path: Path) -> None:
