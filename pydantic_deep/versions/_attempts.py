@@ -1,4 +1,4 @@
-"""What was done of a run whose process died, over all attempts at it: its calls, its answers, the files that it left."""
+"""What was done of a run whose process died, over all attempts at it: its calls, its answers, and what it left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_deep._replaced import is_summary
 from pydantic_deep.store import CallRecord, RunRecord, Store, VersionFilter
 
-from ._ledger import result_of
+from ._ledger import deps_of, result_of
 from ._messages import decode_messages
 from ._recording import CallKey
 from ._replayed import RecordedResponse, Replayed
@@ -136,6 +136,17 @@ async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], l
         if isinstance(message, ModelResponse) and record.id in own
     ]
     return responses, calls, summaries
+
+
+async def left_deps(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> str | None:
+    """Return the digest of the state of the deps that the calls of a response left; `None` if none changed it."""
+    found: list[tuple[int, str]] = []
+    for attempt in attempts:
+        for call in await store.calls([attempt.id]):
+            digest = deps_of(call.result) if call.response_id == response_id else None
+            if digest is not None and call.ended_at is not None:
+                found.append((call.ended_at, digest))
+    return max(found, default=(0, None))[1]
 
 
 async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> LeftFiles | None:

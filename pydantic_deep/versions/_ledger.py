@@ -63,6 +63,16 @@ def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
     return f'{{"returned":{message},"tools":{json.dumps(tools)}}}'
 
 
+def with_deps(result: str, digest: str) -> str:
+    """Return a result that also says what state of the deps the call has left, until a version has it."""
+    return f'{result[:-1]},"deps":{json.dumps(digest)}}}'
+
+
+def deps_of(result: str | None) -> str | None:
+    """Return the digest of the state of the deps that a call has left; `None` if it has not changed it."""
+    return None if result is None else cast('str | None', json.loads(result).get('deps'))
+
+
 def failure_of(error: ToolFailed | ModelRetry | ToolFailedError | ToolRetryError) -> ToolFailed | ModelRetry:
     """Return what a tool raised; what a hook sees of it is another exception."""
     match error:

@@ -356,10 +356,10 @@ class Recorder(AbstractCapability[object]):
 
     async def _end(self, recording: Recording, entry: CallRecord) -> None:
         entry = entry._replace(ended_at=now())
-        if recording.can_repeat(entry):
+        if recording.can_repeat(entry) and (entry.effect == 'read' or not await recording.changed_deps()):
             recording.note_call(entry)
         else:
-            await to_end(recording.end_call(entry, touches_files=True))  # it has happened: that must be known
+            await to_end(recording.end_call(entry))  # it has happened: that must be known
 
     async def _finish(self, recording: Recording, result: AgentRunResult[Any]) -> VersionRecord:
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None

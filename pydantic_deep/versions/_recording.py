@@ -44,6 +44,7 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import digest_of
 
 from ._deps_state import DepsState
+from ._ledger import with_deps
 from ._merged import common, merged
 from ._messages import encode_message
 from ._requests import RequestLog
@@ -258,20 +259,35 @@ class Recording:
         """Note that the next message has all of the result of a call."""
         self._ended_calls.add(_key(call))
 
-    async def end_call(self, call: CallRecord, *, touches_files: bool) -> None:
-        """Note durably what became of a call, and of the files."""
+    async def changed_deps(self) -> bool:
+        """Return whether the store has another state of the deps."""
+        state, _ = await self._state_of_deps()
+        return state.digest != self._deps_state.digest
+
+    async def _state_of_deps(self) -> tuple[DepsState, list[NewAsset]]:
+        """Return the state of the deps now, and what the store has not of it. It has it when that is committed."""
+        state = copy.copy(self._deps_state)
+        return state, await state.dump(self.deps)
+
+    async def end_call(self, call: CallRecord) -> None:
+        """Note durably what became of a call, of the deps and of the files."""
+        state, assets = await self._state_of_deps()
+        if call.result is not None and state.digest is not None and state.digest != self._deps_state.digest:
+            call = call._replace(result=with_deps(call.result, state.digest))
         files = self.begin.files
-        if files is None or not touches_files:
-            await self.store.commit(Commit(fence=self.run_id, calls=[call]))
-            return
-        async with files.lock:
-            new = await files.capture()
-            ended_at = files.moment(now() if call.ended_at is None else call.ended_at)
-            call = call._replace(tree=new.tree, ended_at=ended_at)
-            await self.store.commit(
-                Commit(fence=self.run_id, calls=[*new.calls, call], assets=new.assets, nodes=new.nodes)
-            )
-            files.stored(new)
+        if files is None:
+            await self.store.commit(Commit(fence=self.run_id, calls=[call], assets=assets))
+        else:
+            async with files.lock:
+                new = await files.capture()
+                ended_at = files.moment(now() if call.ended_at is None else call.ended_at)
+                call = call._replace(tree=new.tree, ended_at=ended_at)
+                commit = Commit(
+                    fence=self.run_id, calls=[*new.calls, call], assets=[*assets, *new.assets], nodes=new.nodes
+                )
+                await self.store.commit(commit)
+                files.stored(new)
+        self._deps_state = state
 
     def note_request(self, request: RequestRecord, response: ModelResponse, assets: Sequence[NewAsset]) -> None:
         """Note a request with the commit of its response."""
@@ -364,8 +380,8 @@ class Recording:
     ) -> _Draft:
         append, new, ids, assets = self._appended(messages)
         at = len(self._messages) if append is None else append.at
-        deps_state = copy.copy(self._deps_state)  # the store has it when the version is made, and not if that fails
-        assets += await deps_state.dump(self.deps)
+        deps_state, of_deps = await self._state_of_deps()
+        assets += of_deps
         base = self.begin.base
         version = base._replace(
             id=new_id(),

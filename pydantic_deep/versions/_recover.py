@@ -27,7 +27,7 @@ from pydantic_deep.store import (
 )
 
 from ._answers import answers_of
-from ._attempts import attempts_of, left_files, settled_calls
+from ._attempts import attempts_of, left_deps, left_files, settled_calls
 from ._pause_histories import load_pause
 from ._recording import response_id_of
 from ._turn import TurnRequest, decode_prompt
@@ -86,6 +86,7 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
     options: dict[str, Any] = json.loads(run.options)
     pause_id: str | None = options.get('resumes')
     messages, ids = await agent.history(base)
+    response_id = response_id_of(messages, ids)
     return TurnRequest(
         base=base,
         prompt=None if run.prompt is None else decode_prompt(run.prompt),
@@ -98,7 +99,8 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
         attempt_of=run.id,
         settled=await settled_calls(store, attempts),
         parent_id=await _origin(store, attempts[0]),
-        left=await left_files(store, attempts, response_id_of(messages, ids)),
+        left=await left_files(store, attempts, response_id),
+        left_deps=await left_deps(store, attempts, response_id),
         can_pause=True,
     )
 

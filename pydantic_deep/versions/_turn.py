@@ -126,6 +126,8 @@ class TurnRequest:
     """The version that `results` answer, if that is not the base."""
     left: LeftFiles | None = None
     """The files that the dead process left, where they are not in their directory any more."""
+    left_deps: str | None = None
+    """The state of deps that the dead process left, where it is newer than that of the version."""
     can_pause: bool = False
     """Whether the run must be able to wait, whatever the agent says."""
 
@@ -173,7 +175,8 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             base = opened.base
         messages, ids = await host.history(base)
         given = request.deps if request.deps is not None else host.make_deps()
-        deps = await load_deps(host.store, base.deps, given, None if opened is None else opened.files.files.backend)
+        state = request.left_deps or base.deps
+        deps = await load_deps(host.store, state, given, None if opened is None else opened.files.files.backend)
         settings, model = load_settings(base.model_settings)
         run = await _begin(host, request, base)
         results = request.results
@@ -195,7 +198,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             parent_id=request.parent_id,
             pause_id=_pause_id(request),
             head_id=request.head_id,
-            has_loaded_deps=base.deps is not None,
+            has_loaded_deps=state is not None,
             requests=host.request_log(base),
         )
         recording = Recording(store=host.store, begin=begin)

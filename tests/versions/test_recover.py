@@ -453,6 +453,45 @@ async def test_changes_to_files_in_memory_that_a_subagent_kept_come_back_with_th
         assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 3
 
 
+@pytest.mark.parametrize('where', ['memory', 'directory'])
+@pytest.mark.parametrize('is_kept', [True, False])
+async def test_todos_that_a_call_wrote_come_back_with_it(url: str, tmp_path: Path, where: str, is_kept: bool) -> None:
+    todos = [{'content': 'walk', 'status': 'pending'}]
+    world = World(url, plan({'go': [call('write_todos', todos=todos), 'end']}))
+    dies: dict[str, When] = {'dies_after' if is_kept else 'dies_before': ends('write_todos')}
+    async with world.process(**dies) as agent:
+        backend = StateBackend() if where == 'memory' else LocalBackend(tmp_path)
+        await (await agent.create(backend=backend)).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        if where == 'directory' and not is_kept:  # for what a directory holds nobody can know
+            (pending,) = version.pending
+            version = await version.resume({pending.id: Approve()})
+        assert version.output == 'end'
+        assert [todo.content for todo in version.todos] == ['walk']
+
+
+async def test_a_long_result_that_a_call_returned_can_be_read_after_a_crash(url: str) -> None:
+    def long() -> str:
+        """Return much."""
+        return 'x' * 100_000
+
+    answers: dict[str, list[Answer]] = {
+        'go': [call('long', id='long'), call('read_file', path='/offload/long', offset=0, limit=1), 'end']
+    }
+    world = World(url, plan(answers), options={'tools': [long]})
+    async with world.process(dies_after=ends('long')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        for _ in range(2):
+            await agent.gc(grace_seconds=0)
+        (version,) = await agent.recover()
+        offloaded, window = parts_of_returns(await version.messages())
+        assert '/offload/long' in str(offloaded.content)
+        assert window.outcome == 'success'
+        assert 'xxxx' in str(window.content)
+
+
 async def test_a_directory_has_the_files_of_the_version_that_a_recovery_ends_with(url: str, tmp_path: Path) -> None:
     write = call('write_file', path='/a.txt', content='a')
     world = World(url, plan({'go': [write, call('write_file', path='/b.txt', content='b'), 'end']}))
