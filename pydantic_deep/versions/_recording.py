@@ -48,7 +48,7 @@ from ._ledger import with_deps
 from ._merged import common, merged
 from ._messages import encode_message
 from ._requests import RequestLog
-from ._run_files import NewFiles, TurnFiles
+from ._run_files import NewFiles, TurnFiles, key_of
 from ._to_end import to_end
 
 CallKey = tuple[str, str]
@@ -257,7 +257,7 @@ class Recording:
 
     def note_told(self, call: CallRecord) -> None:
         """Note that the next message has all of the result of a call."""
-        self._ended_calls.add(_key(call))
+        self._ended_calls.add(key_of(call))
 
     async def changed_deps(self) -> bool:
         """Return whether the store has another state of the deps."""
@@ -430,7 +430,7 @@ class Recording:
             assets += files.assets
             calls = [*files.calls, *calls]
         told = set(commit.settled_calls)
-        settled = told - {_key(call) for call in calls}
+        settled = told - {key_of(call) for call in calls}
         workspaces: list[WorkspaceRecord] = []
         if self.begin.workspace is not None:
             workspaces.append(WorkspaceRecord(self.begin.workspace, version.id, None if commit.ends else self.run_id))
@@ -444,7 +444,7 @@ class Recording:
                 requests=self._requests_with_responses(draft.at, draft.messages, draft.ids),
                 # The message has their results; before it had, only another commit could have kept them.
                 calls=[
-                    *(call._replace(result=None) if _key(call) in told else call for call in calls),
+                    *(call._replace(result=None) if key_of(call) in told else call for call in calls),
                     *(() if started is None else (started,)),
                 ],
                 settled_calls=tuple(settled),
@@ -525,10 +525,6 @@ def _take(message: ModelMessage, rest: list[tuple[str, ModelMessage]]) -> list[t
     taken = rest[same : same + count]
     del rest[same : same + count]
     return taken
-
-
-def _key(call: CallRecord) -> tuple[str, str, str]:
-    return call.run_id, call.response_id, call.tool_call_id
 
 
 def last_response(messages: Sequence[ModelMessage]) -> int:

@@ -65,15 +65,15 @@ class TurnFiles:
     def note(self, call: CallRecord) -> None:
         """Note that a call may change volatile files from now on, or what became of it."""
         ended_at = None if call.ended_at is None else self.moment(call.ended_at)
-        self.calls[_key(call)] = call._replace(ended_at=ended_at)
+        self.calls[key_of(call)] = call._replace(ended_at=ended_at)
 
     def stored(self, new: NewFiles) -> None:
         """Take what a capture returned for what the store has: the commit with it is made."""
         self.known.update(new.nodes)
         self.tree = new.files
         for call in new.calls:
-            if self.calls[_key(call)].status == call.status:  # else it has ended meanwhile
-                del self.calls[_key(call)]
+            if self.calls[key_of(call)].status == call.status:  # else it has ended meanwhile
+                del self.calls[key_of(call)]
 
     def moment(self, now: int) -> int:
         """Return the moment of a capture: `now`, or later if the clock was set back, so that moments tell the order."""
@@ -81,5 +81,6 @@ class TurnFiles:
         return self.at
 
 
-def _key(call: CallRecord) -> tuple[str, str, str]:
+def key_of(call: CallRecord) -> tuple[str, str, str]:
+    """Return what names a call in the store."""
     return call.run_id, call.response_id, call.tool_call_id

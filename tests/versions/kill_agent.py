@@ -1,6 +1,6 @@
 """The agent that is killed: what each of its turns does is fixed, so what must have happened can be counted.
 
-A turn writes files, notes keys in a journal (`note` and, if a person agrees, `publish`: effects that nobody can undo),
+A turn writes files, edits one, keeps a todo, notes keys in a journal (`note` and, if a person agrees, `publish`: effects that nobody can undo),
 and delegates to two workers at once, one of which delegates in turn. Histories are summarized every few steps. What the
 model says depends on the messages alone: a process that goes on with a run of another hears the same.
 """
@@ -48,14 +48,14 @@ def prompt_of(name: str, turn: int) -> str:
 
 def keys_of(name: str, turn: int) -> list[str]:
     """Return what a turn notes: each key once."""
-    places = ('t1', 't2', 'p', 'w1/j1', 'w1/j2', 'w1/h/j', 'w2/j1', 'w2/j2', 'w2/p')
+    places = ('t1', 't2', 't3', 'p', 'w1/j1', 'w1/j2', 'w1/h/j', 'w2/j1', 'w2/j2', 'w2/p')
     return [f'{name}/{turn}/{place}' for place in places]
 
 
 def files_of(name: str, turn: int) -> dict[str, bytes]:
     """Return what a turn writes."""
     places = ('a', 'b', 'w1', 'w2')
-    return {f'/{turn}/{place}.txt': f'{name}/{turn}/{place}'.encode() for place in places}
+    return {f'/{turn}/{place}.txt': f'{name}/{turn}/{place}{"!" if place == "a" else ""}'.encode() for place in places}
 
 
 def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
@@ -98,6 +98,8 @@ def _turn(place: str) -> list[list[ToolCallPart]]:
         [_write(f'{place}/a'), _call('ls', path='/'), _call('note', key=f'{place}/t1')],
         [_task('worker', f'{place}/w1'), _task('worker', f'{place}/w2'), _call('note', key=f'{place}/t2')],
         [_call('publish', key=f'{place}/p'), _write(f'{place}/b')],
+        [_edit(f'{place}/a'), _call('note', key=f'{place}/t3')],
+        [_call('write_todos', todos=[{'content': place, 'status': 'pending'}])],
     ]
 
 
@@ -117,6 +119,12 @@ def _call(tool: str, **args: object) -> ToolCallPart:
 def _write(place: str) -> ToolCallPart:
     _, turn, name = place.split('/')
     return _call('write_file', path=f'/{turn}/{name}.txt', content=place)
+
+
+def _edit(place: str) -> ToolCallPart:
+    """Change what was written, as can be done once."""
+    _, turn, name = place.split('/')
+    return _call('edit_file', path=f'/{turn}/{name}.txt', old_string=place, new_string=f'{place}!')
 
 
 def _task(subagent: str, place: str) -> ToolCallPart:

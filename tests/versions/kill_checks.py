@@ -107,8 +107,18 @@ class Checks:
                 file = tree.get(path)
                 has = None if file is None else file.digest
                 self._expect(has == (digest_of(content) if is_done else None), f'{path} of {newest!r} is {has}')
+        if prompts:
+            todos = [todo.content for todo in newest.todos]
+            self._expect(todos == [f'{name}/{len(prompts) - 1}'], f'the todos of {newest!r} are {todos}')
         if directory is not None:
             await self._check_directory(name, directory)
+        else:  # where files die with the process, nobody is asked whether they were changed
+            failed = [
+                part.tool_call_id
+                for part in _parts(messages)
+                if isinstance(part, ToolReturnPart) and part.outcome == 'failed'
+            ]
+            self._expect(not failed, f'{name} has failed calls: {failed}')
 
     async def _check_line(self, name: str, newest_id: str) -> None:
         """Expect that turns come from turns, whatever was recovered in between."""
