@@ -30,7 +30,7 @@ from ._answers import answers_of
 from ._attempts import attempts_of, left_deps, left_files, settled_calls
 from ._pause_histories import load_pause
 from ._recording import response_id_of
-from ._turn import TurnRequest, decode_prompt
+from ._turn import TurnRequest, decode_prompt, load_limits
 
 if TYPE_CHECKING:
     from ._version import AgentVersion
@@ -96,6 +96,7 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
         model_settings=cast('ModelSettings', options.get('model_settings') or {}),
         branch=None if newest else options.get('branch'),
         head_id=options.get('head'),
+        usage_limits=load_limits(options),
         attempt_of=run.id,
         settled=await settled_calls(store, attempts),
         parent_id=await _origin(store, attempts[0]),

@@ -366,6 +366,9 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
                 'resumes': _pause_id(request),
                 'branch': request.branch,
                 'head': request.head_id,
+                'usage_limits': None
+                if request.usage_limits is None
+                else _limits().dump_python(request.usage_limits, mode='json', exclude_defaults=True),
             }
         ),
         usage='{}',
@@ -406,6 +409,17 @@ def encode_prompt(prompt: Prompt) -> bytes:
 def decode_prompt(data: bytes) -> Prompt:
     """Return what a user said from its JSON."""
     return _prompts().validate_json(data)
+
+
+def load_limits(options: Mapping[str, Any]) -> UsageLimits | None:
+    """Return the limits that a run was given, from the options with which it was recorded."""
+    said = options.get('usage_limits')
+    return None if said is None else _limits().validate_python(said)
+
+
+@cache
+def _limits() -> TypeAdapter[UsageLimits]:
+    return TypeAdapter(UsageLimits)
 
 
 @cache

@@ -54,8 +54,9 @@ def keys_of(name: str, turn: int) -> list[str]:
 
 def files_of(name: str, turn: int) -> dict[str, bytes]:
     """Return what a turn writes."""
-    places = ('a', 'b', 'w1', 'w2')
-    return {f'/{turn}/{place}.txt': f'{name}/{turn}/{place}{"!" if place == "a" else ""}'.encode() for place in places}
+    content_by_place = {place: f'{name}/{turn}/{place}' for place in ('a', 'b', 'w1', 'w2')}
+    content_by_place['a'] = content_by_place['a'][::-1]
+    return {f'/{turn}/{place}.txt': content.encode() for place, content in content_by_place.items()}
 
 
 def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
@@ -122,9 +123,9 @@ def _write(place: str) -> ToolCallPart:
 
 
 def _edit(place: str) -> ToolCallPart:
-    """Change what was written, as can be done once."""
+    """Turn around what was written, which can be done once."""
     _, turn, name = place.split('/')
-    return _call('edit_file', path=f'/{turn}/{name}.txt', old_string=place, new_string=f'{place}!')
+    return _call('edit_file', path=f'/{turn}/{name}.txt', old_string=place, new_string=place[::-1])
 
 
 def _task(subagent: str, place: str) -> ToolCallPart:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ import pytest
 from pydantic_ai import FunctionToolset, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import Approve, DeepAgentDeps, Deny, Edit, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.store import (
@@ -451,6 +453,18 @@ async def test_changes_to_files_in_memory_that_a_subagent_kept_come_back_with_th
         assert version.output == 'end'
         assert await (await version.files()).read_bytes('/a.txt') == b'three'
         assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 3
+
+
+async def test_a_recovered_run_has_the_limits_that_it_began_with(url: str) -> None:
+    world = World(url, plan({'go': [call('look', key='a'), call('look', key='b'), 'end']}))
+    steps = nth(lambda commit: bool(commit.versions), 2)
+    async with world.process(dies_after=steps) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go', usage_limits=UsageLimits(request_limit=2, cost_limit=Decimal('0.5')))
+    async with world.process() as agent:
+        assert await agent.recover() == []
+        (run,) = await agent.store.runs(conversation_id=root.conversation_id, states=['failed'])
+        assert 'request_limit of 2' in str(run.error)
 
 
 @pytest.mark.parametrize('where', ['memory', 'directory'])
