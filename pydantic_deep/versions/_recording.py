@@ -193,7 +193,7 @@ class Recording:
                 fence=self.run_id,
                 assets=[*assets, *self._request_assets],
                 append=append,
-                requests=self._requests_with_responses(append.at, new, ids),
+                requests=_with_responses(self._requests, new, ids),
             )
         )
         self._requests, self._request_assets = [], []
@@ -204,27 +204,14 @@ class Recording:
     def response_id(self) -> str:
         """The message whose calls run now: the last response."""
         staged = self._staged
-        messages, ids = self.history if staged is None else self._whole(staged.at, staged.messages, staged.ids)
-        return ids[last_response(messages)]
-
-    def _whole(
-        self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]
-    ) -> tuple[Sequence[ModelMessage], Sequence[str]]:
-        """Return messages and their ids with as many as are known of those before them, at least the last response."""
-        if last_response(messages) >= 0:
-            return messages, ids
-        return [*self._messages[:at], *messages], [*self._ids[:at], *ids]
+        newest = [self.history] if staged is None else [(staged.messages, staged.ids), self.history]
+        return next(found for messages, ids in newest if (found := response_id_of(messages, ids)) is not None)
 
     def _go_on(self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]) -> None:
         """Take what was committed as what the store has: what is new costs, not the history."""
         del self._messages[at:], self._ids[at:]
         self._messages += messages
         self._ids += ids
-
-    def _requests_with_responses(
-        self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]
-    ) -> list[RequestRecord]:
-        return _with_responses(self._requests, *self._whole(at, messages, ids)) if self._requests else []
 
     async def start_call(self, call: CallRecord) -> None:
         """Note that a call may run from now on, durably unless it can be repeated; the step that asks for it is."""
@@ -441,7 +428,7 @@ class Recording:
                 assets=assets,
                 nodes=None if files is None else files.nodes,
                 versions=[version],
-                requests=self._requests_with_responses(draft.at, draft.messages, draft.ids),
+                requests=_with_responses(self._requests, draft.messages, draft.ids),
                 # The message has their results; before it had, only another commit could have kept them.
                 calls=[
                     *(call._replace(result=None) if key_of(call) in told else call for call in calls),
@@ -544,6 +531,8 @@ def _with_responses(
 ) -> list[RequestRecord]:
     """Return requests with the id of the message that answered each; one that is gone is left out."""
     last = last_response(messages)
+    if not requests or last < 0:
+        return []
     id_by_object = {id(messages[index]): ids[index] for index in range(max(0, last - 2 * len(requests)), last + 1)}
     newest = requests[-1][1]
     id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced it

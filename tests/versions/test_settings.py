@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep.testing import ScriptedModel, call
@@ -69,9 +72,6 @@ async def test_the_effective_settings_of_each_request_are_stored_beside_its_toke
 
 async def test_settings_that_a_capability_changes_are_stored_as_they_were_sent(make: MakeAgent, store: SpyStore):
     """000-15c"""
-    from pydantic_ai.capabilities import AbstractCapability
-    from pydantic_ai.models import ModelRequestContext
-    from pydantic_ai.tools import RunContext
 
     class Cooler(AbstractCapability[object]):
         async def before_model_request(
@@ -84,6 +84,23 @@ async def test_settings_that_a_capability_changes_are_stored_as_they_were_sent(m
 
     [request] = await store.requests(turn.run_id or '')
     assert json.loads(request.model_settings) == {'temperature': 0.25}
+
+
+async def test_a_setting_that_is_not_part_of_what_is_said_makes_no_other_request_of_it(
+    make: MakeAgent, store: SpyStore
+):
+    class Patient(AbstractCapability[Any]):
+        def get_model_settings(self) -> Callable[[RunContext[Any]], ModelSettings]:
+            return lambda ctx: ModelSettings(timeout=float(ctx.run_step))
+
+    root = await make(call('ls'), 'done', capabilities=[Patient()]).create()
+
+    turn = await root.advance('go')
+
+    first, second = await store.requests(turn.run_id or '')
+    assert first.parameters == second.parameters
+    kept = [asset.digest for commit in store.commits for asset in commit.assets]
+    assert kept.count(first.parameters or '') == 1
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic_ai import RunContext, ToolDefinition
+from pydantic_ai import ModelRequestContext, RunContext, Tool, ToolDefinition
 from pydantic_ai.agent import ModelRequestNode
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.messages import ModelRequest, ModelResponse, ToolCallPart
+from pydantic_ai.exceptions import UsageLimitExceeded
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.usage import RequestUsage, UsageLimits
 
-from pydantic_deep import Approve, StateBackend, Subagent
-from pydantic_deep.store import Commit, StoreUnavailableError, VersionFilter
-from pydantic_deep.testing import call
+from pydantic_deep import Approve, DeepAgentDeps, StateBackend, Subagent, create_deep_agent
+from pydantic_deep.store import Commit, Committed, StoreUnavailableError, VersionFilter
+from pydantic_deep.store.memory import MemoryEngine
+from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
-from .conftest import MakeAgent, SpyStore
+from .conftest import CountingEngine, MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 
@@ -177,6 +180,85 @@ async def test_a_hook_that_ends_the_run_before_the_call_loses_no_response(
     messages = await store.messages((await store.version(failed.id)).branch_id, failed.message_count)
     assert requests[0].response_id == messages[1].id
     assert ids_of_responses(store.commits) <= {messages[1].id}
+
+
+async def test_a_hook_that_refuses_an_answer_loses_nothing_from_before_it(make_plain: MakeAgent, store: SpyStore):
+    @dataclass
+    class Refuses(AbstractCapability[Any]):
+        async def after_model_request(
+            self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+        ) -> ModelResponse:
+            if response.text == 'refused':
+                raise ConnectionError('the hook broke')
+            return response
+
+    agent = make_plain(call('send'), 'refused', tools=[send], capabilities=[Refuses()])
+    root = await agent.create()
+
+    with pytest.raises(ConnectionError):
+        await root.advance('go')
+
+    failed = await newest(agent)
+    assert (failed.kind, failed.state) == ('turn', 'failed')
+    assert await asked_for(failed) == ['send']
+    assert [part.part_kind for part in (await failed.messages())[-1].parts] == ['tool-return']
+
+
+async def test_an_answer_that_used_too_much_is_gone_and_what_it_used_is_kept(make_plain: MakeAgent, store: SpyStore):
+    too_long = ModelResponse(parts=[TextPart('much')], usage=RequestUsage(output_tokens=5_000))
+    agent = make_plain(call('send'), too_long, tools=[send])
+    root = await agent.create()
+
+    with pytest.raises(UsageLimitExceeded):
+        await root.advance('go', usage_limits=UsageLimits(output_tokens_limit=1_000))
+
+    failed = await newest(agent)
+    assert failed.state == 'failed'
+    assert await asked_for(failed) == ['send']
+    assert [request.output_tokens for request in await store.requests(failed.run_id or '')][1] == 5_000
+
+
+async def test_a_call_that_ends_while_its_files_are_kept_is_kept_as_ended_after_them():
+    begun, may_end, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def draft(ctx: RunContext[DeepAgentDeps]) -> str:
+        """Draft."""
+        await ctx.deps.backend.write_bytes('/draft.txt', b'half')
+        begun.set()
+        await may_end.wait()
+        return 'drafted'
+
+    @dataclass
+    class Ends(AbstractCapability[Any]):
+        async def after_tool_execute(
+            self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any, result: Any
+        ) -> Any:
+            if call.tool_name == 'send':
+                await begun.wait()
+            return result
+
+    class Slow(SpyStore):
+        async def commit(self, commit: Commit) -> Committed:
+            if 'done send' in told(commit):
+                may_end.set()
+                for _ in range(100):  # until the other call has ended
+                    await asyncio.sleep(0)
+                ended.set()
+            return await super().commit(commit)
+
+    tools = [Tool(draft, metadata={'effect': 'write'}), send]
+    async with Slow(CountingEngine(MemoryEngine.open())) as slow:
+        model = ScriptedModel([call('draft'), call('send')], 'done')
+        agent = VersionedAgent(create_deep_agent(model, tools=tools, capabilities=[Ends()]), slow)
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go')
+        assert ended.is_set()
+        assert [told(commit) for commit in slow.commits][2:] == [
+            ['step interrupted'],
+            ['started send'],
+            ['started draft', 'done send'],
+            ['turn complete', 'done draft'],
+        ]
 
 
 async def test_a_run_that_goes_on_after_a_hook_broke_keeps_what_was_staged(make_plain: MakeAgent, store: SpyStore):
