@@ -28,8 +28,8 @@ from pydantic_ai.models.test import TestModel
 INSTRUCTIONS = 'Paths start at the working directory. Read before you write.'
 
 
-def agent_on_a_dict(*, in_capabilities: bool = False) -> Run:
-    """Return runs of an agent whose two tools read and write a dict.
+def agent_on_a_dict(*, in_capabilities: bool = False) -> Agent[None, str]:
+    """Return an agent whose two tools read and write a dict.
 
     Args:
         in_capabilities: Whether the tools come from a capability, beside another with a tool for a list.
@@ -50,12 +50,17 @@ def agent_on_a_dict(*, in_capabilities: bool = False) -> Run:
         return f'{len(items)} items'
 
     if not in_capabilities:
-        return _runs(Agent(instructions=INSTRUCTIONS, tools=[write_file, read_file], deps_type=NoneType))
+        return Agent(instructions=INSTRUCTIONS, tools=[write_file, read_file], deps_type=NoneType)
     rooms = [
         Capability[None](id='files', tools=[write_file, read_file]),
         Capability[None](id='list', tools=[write_list]),
     ]
-    return _runs(Agent(instructions=INSTRUCTIONS, capabilities=rooms, deps_type=NoneType))
+    return Agent(instructions=INSTRUCTIONS, capabilities=rooms, deps_type=NoneType)
+
+
+def runs_on_a_dict(*, in_capabilities: bool = False) -> Run:
+    """Return runs of that agent."""
+    return _runs(agent_on_a_dict(in_capabilities=in_capabilities))
 
 
 def agent_on_a_directory(root: str) -> Run:
@@ -97,6 +102,12 @@ def _memory(sizes: Sizes) -> Figures:
     return asyncio.run(measure_memory(sizes, write))
 
 
+def _stored_steps(sizes: Sizes) -> Figures:
+    """Return the step of which nothing is kept, for both that are compared with it."""
+    found = measure_steps(runs_on_a_dict(), sizes, key='stored_step_ms')
+    return {**found, 'stored_bare_step_ms': found['stored_step_ms']}
+
+
 def _creation(sizes: Sizes) -> Figures:
     agents: list[Agent[None, str | DeferredToolRequests]] = []
     made = measure_creation(lambda: agents.append(whole_agent()), prefix='whole_')
@@ -107,9 +118,9 @@ if __name__ == '__main__':
     main(
         {
             'create': lambda sizes: measure_creation(lambda: Agent(TestModel())),
-            'step': lambda sizes: measure_steps(agent_on_a_dict(), sizes),
-            'store-step': lambda sizes: measure_steps(agent_on_a_dict(), sizes, key='stored_step_ms'),
-            'history': lambda sizes: measure_history(agent_on_a_dict(), sizes),
+            'step': lambda sizes: measure_steps(runs_on_a_dict(), sizes),
+            'store-step': _stored_steps,
+            'history': lambda sizes: measure_history(runs_on_a_dict(), sizes),
             'search': lambda sizes: measure_search(agent_on_a_directory(sizes.tree)),
             'memory': _memory,
             'whole-step': lambda sizes: measure_steps(whole_runs(), sizes, key='whole_step_ms'),

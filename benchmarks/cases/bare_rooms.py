@@ -6,7 +6,7 @@ above the floor is the price of capabilities that can be taken out and replaced.
 
 from __future__ import annotations
 
-from bare import agent_on_a_dict
+from bare import runs_on_a_dict
 from bare_everything import whole_agent, whole_runs
 from loop import measure_history, measure_steps
 from measure import main
@@ -14,10 +14,10 @@ from measure import main
 if __name__ == '__main__':
     main(
         {
-            'step': lambda sizes: measure_steps(agent_on_a_dict(in_capabilities=True), sizes),
+            'step': lambda sizes: measure_steps(runs_on_a_dict(in_capabilities=True), sizes),
             'whole-step': lambda sizes: measure_steps(
                 whole_runs(whole_agent(in_capabilities=True)), sizes, key='whole_step_ms'
             ),
-            'history': lambda sizes: measure_history(agent_on_a_dict(in_capabilities=True), sizes),
+            'history': lambda sizes: measure_history(runs_on_a_dict(in_capabilities=True), sizes),
         }
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bare import agent_on_a_dict
 from chat import Turn, raw_bytes, size_of, turn
 from loop import NO_LIMIT, Script, play, write_and_read
 from measure import Case, Figures, Sizes, cpu_seconds, measure_cpu_ms, require
@@ -48,15 +49,19 @@ def url_in(directory: str | Path) -> str:
 def stored_steps(sizes: Sizes) -> Figures:
     """Return the CPU time of a tool step of which everything is kept, in SQLite and, if there is one, in PostgreSQL."""
     with tempfile.TemporaryDirectory() as directory:
-        figures = {'stored_step_ms': asyncio.run(_stored_step_ms(url_in(directory), sizes))}
+        figures = {
+            'stored_step_ms': asyncio.run(_stored_step_ms(url_in(directory), sizes)),
+            'stored_bare_step_ms': asyncio.run(_stored_step_ms(url_in(directory), sizes, agent_on_a_dict())),
+        }
     if sizes.postgres:
         figures['stored_step_postgres_ms'] = asyncio.run(_stored_step_ms(sizes.postgres, sizes))
     return figures
 
 
-async def _stored_step_ms(url: str, sizes: Sizes) -> float:
+async def _stored_step_ms(url: str, sizes: Sizes, plain: Agent[Any, str] | None = None) -> float:
+    """Return what a step of an agent costs; of ours with all rooms, if none is given."""
     async with open_store(url) as store:
-        agent = VersionedAgent(create_deep_agent(), store)
+        agent = VersionedAgent(plain or create_deep_agent(), store)
 
         async def run(model: Model, history: Sequence[ModelMessage]) -> object:
             root = await agent.create(backend=StateBackend())
