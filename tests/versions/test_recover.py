@@ -95,14 +95,15 @@ class World:
     def tools(self) -> FunctionToolset[Any]:
         toolset = FunctionToolset[Any]()
 
+        # None of them in a thread, which a crash may find before it has begun.
         @toolset.tool_plain(metadata={'effect': 'read'})
-        def look(key: str) -> str:
+        async def look(key: str) -> str:
             """Look."""
             self.ran.append(f'look {key}')
             return f'seen {key}'
 
         @toolset.tool_plain
-        def send(key: str) -> str:
+        async def send(key: str) -> str:
             """Send."""
             self.ran.append(f'send {key}')
             return f'sent {key}'
