@@ -294,7 +294,7 @@ def unequal_parts(before: Child | None, after: Child | None) -> Iterator[tuple[s
     it, and it is never called for two that are equal.
     """
     if isinstance(before, _nodes.Split) and isinstance(after, _nodes.Split):
-        pairs = [('', old, new) for old, new in zip(before.slots, after.slots, strict=True)]
+        pairs = [('', old, new) for old, new in zip(before.slots, after.slots, strict=True) if old is not new]
     else:
         old_entries, new_entries = _entries_below(before), _entries_below(after)
         gone = ((name, old, None) for name, old in old_entries.items() if name not in new_entries)
@@ -310,8 +310,7 @@ def _entries_below(child: Child | None) -> Mapping[str, Child]:
 
 
 def _is_equal(one: Child | None, two: Child | None) -> bool:
-    if one is two:
-        return True
+    """Return whether two children that are not one object say the same."""
     if one is None or two is None:
         return False
     if isinstance(one, FileVersion) or isinstance(two, FileVersion):
