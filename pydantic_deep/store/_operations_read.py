@@ -133,10 +133,10 @@ def _conditions(filter: VersionFilter, values: list[Value]) -> list[str]:
 
 
 _LINEAGE: Final = (
-    'WITH RECURSIVE line (number, depth) AS (SELECT number, 0 FROM version WHERE number = ?1'
-    f' UNION ALL SELECT e.parent, line.depth + 1 FROM line JOIN edge e ON e.child = line.number AND e.kind = {PARENT}'
+    'WITH RECURSIVE line (number) AS (SELECT number FROM version WHERE number = ?1'
+    f' UNION ALL SELECT e.parent FROM line JOIN edge e ON e.child = line.number AND e.kind = {PARENT}'
     ' WHERE e.parent IS NOT NULL)'
-    f' {_rows.SELECT_NARROW}, line.depth FROM line LEFT JOIN version v ON v.number = line.number'
+    f' {_rows.SELECT_LINE} FROM line LEFT JOIN version v ON v.number = line.number'
 )
 
 
@@ -144,31 +144,34 @@ def lineage(id: str) -> Operation[Lineage]:
     """Read the way from the root to a version."""
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
-    rows.sort(key=itemgetter(-1), reverse=True)
-    if missing := [place for place, row in enumerate(rows) if row[0] is None]:
-        child = rows[missing[-1] + 1]
+    rows.sort(key=itemgetter(0))  # a parent's number is smaller than its child's
+    holes = [place for place, row in enumerate(rows) if row[1] is None]
+    first = rows[holes[-1] + 1 if holes else 0]
+    (found,) = yield Statement('SELECT parent_id FROM version WHERE number = ?1', (first[0],))
+    before = id_from(found[0]) if found[0] else None
+    if holes:
         raise VersionNotFoundError(
-            str(child[2] and id_from(child[2])),
-            f'The version {id_from(child[0])} came from it, and it was not deleted: the store is damaged.',
+            str(before), f'The version {id_from(first[1])} came from it, and it was not deleted: the store is damaged.'
         )
-    found = yield from _with_shared(rows)
-    return Lineage(versions=found, truncated_at=found[0].parent_id)
+    versions = yield from _with_shared(rows, before)
+    return Lineage(versions=versions, truncated_at=before)
 
 
-def _with_shared(rows: list[Row]) -> Operation[tuple[VersionRecord, ...]]:
-    """Read rows of `SELECT_NARROW`, and once what they share."""
-    branches = yield from _by_number('branch', 'conversation_id, id, name', {row[7] for row in rows})
+def _with_shared(rows: list[Row], before: str | None) -> Operation[tuple[VersionRecord, ...]]:
+    """Read rows of `SELECT_LINE`, and once what they share."""
+    branches = yield from _by_number('branch', 'conversation_id, id, name', {row[6] for row in rows})
     configs = yield from _by_number(
-        'config', 'agent_name, name, metadata, model, model_settings, backend', {row[10] for row in rows}
+        'config', 'agent_name, name, metadata, model, model_settings, backend', {row[9] for row in rows}
     )
-    assets = yield from _by_number('asset', 'digest', {row[place] for row in rows for place in (13, 14)})
-    nodes = yield from _by_number('node', 'digest', {row[15] for row in rows})
-    return _rows.versions_from(
+    assets = yield from _by_number('asset', 'digest', {row[place] for row in rows for place in (12, 13)})
+    nodes = yield from _by_number('node', 'digest', {row[14] for row in rows})
+    return _rows.versions_in_line(
         rows,
-        {number: (id_from(row[0]), id_from(row[1]), row[2]) for number, row in branches.items()},
-        configs,
-        {None: (None,)} | {number: (digest_from(row[0]),) for number, row in assets.items()},
-        {None: (None,)} | {number: (digest_from(row[0]),) for number, row in nodes.items()},
+        before,
+        branches={number: (id_from(row[0]), id_from(row[1]), row[2]) for number, row in branches.items()},
+        configs=configs,
+        assets={None: None} | {number: digest_from(row[0]) for number, row in assets.items()},
+        nodes={None: None} | {number: digest_from(row[0]) for number, row in nodes.items()},
     )
 
 

@@ -66,46 +66,73 @@ def version_from(row: Sequence[Any]) -> VersionRecord:
     )
 
 
-SELECT_NARROW: Final = (
-    'SELECT v.id, v.number, v.parent_id, v.cloned_from, v.merged_from, v.kind, v.state, v.branch, v.message_count,'
-    ' v.run_id, v.config, v.usage, v.output, v.pending, v.deps, v.tree, v.created_at'
+SELECT_LINE: Final = (
+    'SELECT line.number, v.id, v.cloned_from, v.merged_from, v.kind, v.state, v.branch, v.message_count, v.run_id,'
+    ' v.config, v.usage, v.output, v.pending, v.deps, v.tree, v.created_at'
 )
-"""A version with the numbers of what many versions share: a lineage has thousands, and few branches and configs."""
+"""A version of a line, with the numbers of what many versions share: there are thousands, and few branches and configs.
 
-Shared = Mapping[object, tuple[Any, ...]]
-"""What rows of `SELECT_NARROW` refer to, by its number; `None` has a place too."""
+Each value of each row costs, so nothing is read twice: a version's parent is the one before it.
+"""
 
 
-def versions_from(
-    rows: Iterable[Sequence[Any]], branches: Shared, configs: Shared, assets: Shared, nodes: Shared
+def versions_in_line(
+    rows: Iterable[Sequence[Any]],
+    before: str | None,
+    *,
+    branches: Mapping[object, Sequence[Any]],
+    configs: Mapping[object, Sequence[Any]],
+    assets: Mapping[object, str | None],
+    nodes: Mapping[object, str | None],
 ) -> tuple[VersionRecord, ...]:
-    """Read rows of `SELECT_NARROW`.
+    """Read rows of `SELECT_LINE`, parents first.
 
     Args:
-        rows: The rows; what they have after its columns does not matter.
-        branches: The ids of the conversation and of the branch, and its name.
-        configs: What `version_from` takes from a config, `backend` last.
-        assets: The digest.
-        nodes: The digest.
+        rows: The rows.
+        before: What the first version came from.
+        branches: By number the ids of the conversation and of the branch, and its name.
+        configs: By number what `version_from` takes from a config, `backend` last.
+        assets: The digests by number, and `None` by `None`.
+        nodes: The same.
     """
     make, unpack, text = VersionRecord._make, _keys.unpack_id, text_from
-    found: list[VersionRecord] = []
+    versions: list[VersionRecord] = []
+    parent = before
     for row in rows:
-        id, number, parent, cloned, merged, kind, state, branch, count, run, config, usage, output, *more = row
-        conversation_id, branch_id, branch_name = branches[branch]
-        agent_name, name, metadata, model, settings, backend = configs[config]
-        found.append(
-            make(
-                (
-                    *(unpack(id), number, parent and unpack(parent), cloned and unpack(cloned)),
-                    *(merged and unpack(merged), kind, state, conversation_id, branch_id, branch_name, count),
-                    *(run and unpack(run), agent_name, name, metadata, model, settings, text(usage)),
-                    *(output and text(output), assets[more[0]][0], assets[more[1]][0], nodes[more[2]][0], backend),
-                    more[3],
-                ),
-            )
+        number, packed, cloned, merged, kind, state, branch, count, run, config, usage, output, *digests, at = row
+        conversation, branch_id, branch_name = branches[branch]
+        agent, name, metadata, model, settings, backend = configs[config]
+        pending, deps, tree = digests
+        id = unpack(packed)
+        values = (
+            id,
+            number,
+            parent,
+            cloned and unpack(cloned),
+            merged and unpack(merged),
+            kind,
+            state,
+            conversation,
+            branch_id,
+            branch_name,
+            count,
+            run and unpack(run),
+            agent,
+            name,
+            metadata,
+            model,
+            settings,
+            text(usage),
+            output and text(output),
+            assets[pending],
+            assets[deps],
+            nodes[tree],
+            backend,
+            at,
         )
-    return tuple(found)
+        versions.append(make(values))
+        parent = id
+    return tuple(versions)
 
 
 SELECT_BRANCH: Final = (
