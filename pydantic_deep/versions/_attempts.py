@@ -149,6 +149,21 @@ async def left_deps(store: Store, attempts: Sequence[RunRecord], response_id: st
     return max(found, default=(0, None))[1]
 
 
+async def last_deps(store: Store, attempts: Sequence[RunRecord]) -> str | None:
+    """Return the digest of the last state of the deps of a run: after a step, or a call since; `None` if it has none.
+
+    An attempt begins with the state that the one before it left.
+    """
+    for attempt in reversed(attempts):
+        newest = await store.versions(VersionFilter(run_id=attempt.id), limit=1)
+        states = [(version.created_at, version.deps) for version in newest]
+        states += [(call.ended_at or 0, deps_of(call.result)) for call in await store.calls([attempt.id])]
+        found = [(at, digest) for at, digest in states if digest is not None]
+        if found:
+            return max(found)[1]
+    return None
+
+
 async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> LeftFiles | None:
     """Return the files that the calls of a response left, those of subagents included; `None` if none changed them.
 

@@ -32,7 +32,8 @@ from pydantic_deep.store import (
     new_id,
 )
 
-from ._attempts import load_attempts
+from ._attempts import attempts_of, last_deps, load_attempts
+from ._deps_state import restore_deps
 from ._messages import encode_message
 from ._recording import Beginning, Recording, now
 from ._replayed import Replayed
@@ -98,7 +99,10 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
             delegations=[_link(caller, conversation_id, base.agent_name)],
         )
     await store.commit(commit)
-    replayed, settled = (None, {}) if before is None else await load_attempts(store, before)
+    replayed, settled = None, {}
+    if before is not None:
+        replayed, settled = await load_attempts(store, before)
+        await restore_deps(store, await last_deps(store, await attempts_of(store, before)), ctx.deps)
     files = None if caller is None else caller.recording.begin.files
     begin = Beginning(
         base=base,

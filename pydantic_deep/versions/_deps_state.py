@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, cast
 
 from pydantic_deep.deps import DeepAgentDeps, offload_of
 from pydantic_deep.store import NewAsset, Store
@@ -84,3 +84,14 @@ async def load_deps(store: Store, digest: str | None, given: object, backend: Ba
         offload = offload_of(given)
     loaded = deps if backend is None else replace(deps, backend=backend)
     return loaded.with_offload(offload)
+
+
+async def restore_deps(store: Store, digest: str | None, deps: object) -> None:
+    """Give deps that are in use the todos and the long results of a state; what else they have may be others' too."""
+    if digest is None or not isinstance(deps, DeepAgentDeps):
+        return
+    loaded = cast(DeepAgentDeps, await load_deps(store, digest, deps, None))
+    deps.todos = loaded.todos
+    kept, offload = offload_of(loaded), offload_of(deps)
+    for path in (await offload.snapshot()).diff(await kept.snapshot()).added:
+        await offload.write_bytes(path, await kept.read_bytes(path))

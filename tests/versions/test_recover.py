@@ -103,6 +103,11 @@ class World:
             return f'seen {key}'
 
         @toolset.tool_plain
+        async def long() -> str:
+            """Return much."""
+            return 'x' * 100_000
+
+        @toolset.tool_plain
         async def send(key: str) -> str:
             """Send."""
             self.ran.append(f'send {key}')
@@ -159,6 +164,10 @@ def ends(tool: str) -> When:
 
 def begins(commit: Commit) -> bool:
     return bool(commit.runs)
+
+
+def keeps_child(commit: Commit) -> bool:
+    return any(version.agent_name == 'child' for version in commit.versions)
 
 
 def nth(when: When, count: int) -> When:
@@ -444,9 +453,6 @@ async def test_changes_to_files_in_memory_that_a_subagent_kept_come_back_with_th
     }
     world = World(url, plan(answers))
 
-    def keeps_child(commit: Commit) -> bool:
-        return any(version.agent_name == 'child' for version in commit.versions)
-
     async with world.process(dies_after=nth(keeps_child, 3)) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
     async with world.process() as agent:
@@ -487,14 +493,10 @@ async def test_todos_that_a_call_wrote_come_back_with_it(url: str, tmp_path: Pat
 
 
 async def test_a_long_result_that_a_call_returned_can_be_read_after_a_crash(url: str) -> None:
-    def long() -> str:
-        """Return much."""
-        return 'x' * 100_000
-
     answers: dict[str, list[Answer]] = {
         'go': [call('long', id='long'), call('read_file', path='/offload/long', offset=0, limit=1), 'end']
     }
-    world = World(url, plan(answers), options={'tools': [long]})
+    world = World(url, plan(answers))
     async with world.process(dies_after=ends('long')) as agent:
         await (await agent.create(backend=StateBackend())).advance('go')
     async with world.process() as agent:
@@ -505,6 +507,42 @@ async def test_a_long_result_that_a_call_returned_can_be_read_after_a_crash(url:
         assert '/offload/long' in str(offloaded.content)
         assert window.outcome == 'success'
         assert 'xxxx' in str(window.content)
+
+
+@pytest.mark.parametrize('dies_again', [False, True])
+@pytest.mark.parametrize('is_kept', [True, False])
+async def test_what_calls_of_a_subagent_left_is_there_when_it_is_told_again(
+    url: str, is_kept: bool, dies_again: bool
+) -> None:
+    """Its todos, and its long results, are those of its last step or of a call since then."""
+    todos = [{'content': 'walk', 'status': 'pending'}]
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='child', description='do'), 'end'],
+        'do': [
+            [call('write_todos', todos=todos), call('long', id='long')],
+            call('look', key='a'),
+            call('look', key='b'),
+            call('read_file', path='/offload/long', offset=0, limit=1),
+            'did',
+        ],
+    }
+    world = World(url, plan(answers))
+    both_end = nth(lambda commit: ends('write_todos')(commit) or ends('long')(commit), 2)
+    async with world.process(dies_after=nth(keeps_child, 3) if is_kept else both_end) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    if dies_again:
+        async with world.process(dies_after=keeps_child) as agent:
+            assert await agent.recover() == []
+    async with world.process() as agent:
+        for _ in range(2):
+            await agent.gc(grace_seconds=0)
+        (version,) = await agent.recover()
+        *_, thread = await version.subagents()
+        child = await agent.load(thread.version_id or '')
+        assert [todo.content for todo in child.todos] == ['walk']
+        assert version.todos == []
+        *_, window = parts_of_returns(await child.messages())
+        assert (window.outcome, 'xxxx' in str(window.content)) == ('success', True)
 
 
 async def test_a_directory_has_the_files_of_the_version_that_a_recovery_ends_with(url: str, tmp_path: Path) -> None:
