@@ -14,12 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import anyio
 from pydantic import TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
+from pydantic_core import to_json
 
 from pydantic_deep.store import (
     Append,
@@ -545,8 +546,7 @@ def _with_responses(
 
 def dump_usage(usage: RunUsage) -> str:
     """Return usage as JSON, without what is 0."""
-    dumped: dict[str, Any] = _usage_adapter().dump_python(usage, mode='json')
-    return json.dumps({key: value for key, value in dumped.items() if value}, separators=(',', ':'))
+    return to_json({key: value for key, value in vars(usage).items() if value}).decode()
 
 
 def load_usage(text: str) -> RunUsage:
