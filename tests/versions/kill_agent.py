@@ -100,13 +100,17 @@ def _turn(place: str) -> list[list[ToolCallPart]]:
         [_task('worker', f'{place}/w1'), _task('worker', f'{place}/w2'), _call('note', key=f'{place}/t2')],
         [_call('publish', key=f'{place}/p'), _write(f'{place}/b')],
         [_edit(f'{place}/a'), _call('note', key=f'{place}/t3')],
-        [_call('write_todos', todos=[{'content': place, 'status': 'pending'}])],
+        [_todos(place)],
     ]
 
 
 def _worker(place: str) -> list[list[ToolCallPart]]:
     middle = _task('helper', f'{place}/h') if place.endswith('w1') else _call('publish', key=f'{place}/p')
-    return [[_call('note', key=f'{place}/j1'), _write(place)], [middle], [_call('note', key=f'{place}/j2')]]
+    return [
+        [_call('note', key=f'{place}/j1'), _write(place), _todos(place)],
+        [middle],
+        [_call('note', key=f'{place}/j2')],
+    ]
 
 
 def _helper(place: str) -> list[list[ToolCallPart]]:
@@ -115,6 +119,10 @@ def _helper(place: str) -> list[list[ToolCallPart]]:
 
 def _call(tool: str, **args: object) -> ToolCallPart:
     return ToolCallPart(tool, args)
+
+
+def _todos(place: str) -> ToolCallPart:
+    return _call('write_todos', todos=[{'content': place, 'status': 'pending'}])
 
 
 def _write(place: str) -> ToolCallPart:
