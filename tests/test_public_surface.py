@@ -897,6 +897,7 @@ def test_every_signature() -> None:
             'VersionedAgent.delete_line': 'head',
             'VersionedAgent.gc': 'grace_seconds=…',
             'VersionedAgent.recover': '',
+            'VersionedAgent.close_crashed': 'version',
             'answer_approvals': 'output, decisions',
             'as_workspace': 'backend',
             'create_deep_agent': 'model=…, instructions=…, output_type=…, deps_type=…, name=…, tools=…, toolsets=…, capabilities=…, subagents=…, skills=…, interrupt_on=…, include_todo=…, include_filesystem=…, include_subagents=…, include_skills=…, summarization=…, model_settings=…',

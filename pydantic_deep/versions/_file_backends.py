@@ -6,17 +6,19 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from pydantic_deep_backends import BackendProtocol, BackendRef, LocalBackend
+from pydantic_deep_backends import BackendProtocol, BackendRef, LocalBackend, SupportsCommands
 
-_DIRECTORY_PROVIDERS = ('local', 'sandbox')
+_SANDBOX = 'sandbox'
+
+_DIRECTORY_PROVIDERS = ('local', _SANDBOX)
 """Backends whose `id` is a directory."""
 
 
 def describe_backend(backend: BackendProtocol) -> str | None:
     """Return what a version keeps of its backend: canonical JSON with `provider` and `id`; `None` if it has no identity.
 
-    For a directory in which commands run without isolation `commands` is true. Other settings, such as the limits of a
-    sandbox, are not kept. For a view, describe the backend that it is a view of.
+    Where commands run without isolation `commands` is true. Other settings, such as the limits of a sandbox, are not
+    kept. For a view, describe the backend that it is a view of.
     """
     ref = backend.ref
     if ref is None:
@@ -25,7 +27,7 @@ def describe_backend(backend: BackendProtocol) -> str | None:
         provider, id = cast('object', getattr(ref, 'provider', None)), cast('object', getattr(ref, 'id', None))
         return _dump({'provider': provider, 'id': id}) if isinstance(provider, str) and isinstance(id, str) else None
     described: dict[str, object] = {'provider': ref.provider, 'id': ref.id}
-    if isinstance(backend, LocalBackend) and backend.allows_commands:
+    if isinstance(backend, SupportsCommands) and ref.provider != _SANDBOX:
         described['commands'] = True
     return _dump(described)
 
@@ -39,6 +41,12 @@ def workspace_key(description: str) -> str:
     described = _load(description)
     provider = described.get('provider')
     return _dump({'provider': 'directory' if provider in _DIRECTORY_PROVIDERS else provider, 'id': described.get('id')})
+
+
+def runs_commands(description: str) -> bool:
+    """Return whether the backend that was described ran commands."""
+    described = _load(description)
+    return described.get('provider') == _SANDBOX or described.get('commands') is True
 
 
 def attach_backend(description: str) -> BackendProtocol | None:
@@ -56,7 +64,7 @@ def attach_backend(description: str) -> BackendProtocol | None:
         return None
     if described.get('provider') == 'local':
         return LocalBackend(id, allow_commands=described.get('commands') is True)
-    if described.get('provider') == 'sandbox':
+    if described.get('provider') == _SANDBOX:
         from pydantic_deep_backends.sandbox import SandboxBackend  # heavy, and most programs have none
 
         return SandboxBackend(id)

@@ -18,6 +18,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 
 from pydantic_deep._pending import DELEGATES
+from pydantic_deep.store import CallRecord
 
 Effect: TypeAlias = Literal['read', 'write', 'external']
 """What a call does: nothing, change the files of the deps, anything at all."""
@@ -111,6 +112,17 @@ def replay_result(text: str) -> object:
         metadata=returned.metadata,
         tools=tools,
     )
+
+
+def told_parts(call: CallRecord) -> list[ModelRequestPart]:
+    """Return what the model will see of a call that has ended; nothing if the ledger does not have it."""
+    if call.result is None:
+        return []
+    try:
+        return parts_of(call.tool_name, call.tool_call_id, replay_result(call.result))
+    except (ToolFailed, ModelRetry) as told:
+        outcome = 'failed' if isinstance(told, ToolFailed) else 'retried'
+        return [ToolReturnPart(call.tool_name, told.message, call.tool_call_id, outcome=outcome)]
 
 
 def result_of(part: ToolReturnPart) -> str:

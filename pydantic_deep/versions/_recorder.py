@@ -74,7 +74,7 @@ from ._ledger import (
 )
 from ._pause import approvals_of
 from ._pause_histories import store_pause
-from ._recording import Recording, now
+from ._recording import Recording, now, used_since
 from ._replayed import Replayed
 from ._requests import clock_us, price_of
 from ._rewritten import earlier_messages
@@ -369,7 +369,7 @@ class Recorder(AbstractCapability[object]):
                 result.usage,
                 kind='turn',
                 state='complete',
-                run_usage=self._used(result.usage),
+                run_usage=used_since(result.usage, self._usage_before),
                 cost=self._spent,
                 output=_encode_output(result.output),
             )
@@ -389,7 +389,7 @@ class Recorder(AbstractCapability[object]):
             result.usage,
             kind='pause',
             state='awaiting_approval',
-            run_usage=self._used(result.usage),
+            run_usage=used_since(result.usage, self._usage_before),
             cost=self._spent,
             pending=await store_pause(self.store, requests),
             approvals=approvals,
@@ -409,7 +409,7 @@ class Recorder(AbstractCapability[object]):
                 self._usage,
                 kind='turn',
                 state=state,
-                run_usage=self._used(self._usage),
+                run_usage=used_since(self._usage, self._usage_before),
                 cost=self._spent,
                 error=error,
             )
@@ -434,18 +434,6 @@ class Recorder(AbstractCapability[object]):
     def _spent(self) -> str | None:
         """US dollars; `None` where no request had a known price."""
         return None if self._cost is None else str(self._cost)
-
-    def _used(self, usage: RunUsage) -> RunUsage:
-        """Return what this run has used of the usage of its conversation."""
-        before = self._usage_before
-        return RunUsage(
-            requests=usage.requests - before.requests,
-            tool_calls=usage.tool_calls - before.tool_calls,
-            input_tokens=usage.input_tokens - before.input_tokens,
-            output_tokens=usage.output_tokens - before.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens - before.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens - before.cache_write_tokens,
-        )
 
 
 async def _preview(

@@ -549,6 +549,18 @@ def dump_usage(usage: RunUsage) -> str:
     return to_json({key: value for key, value in vars(usage).items() if value}).decode()
 
 
+def used_since(usage: RunUsage, before: RunUsage) -> RunUsage:
+    """Return what a run has used of the usage of its conversation."""
+    return RunUsage(
+        requests=usage.requests - before.requests,
+        tool_calls=usage.tool_calls - before.tool_calls,
+        input_tokens=usage.input_tokens - before.input_tokens,
+        output_tokens=usage.output_tokens - before.output_tokens,
+        cache_read_tokens=usage.cache_read_tokens - before.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens - before.cache_write_tokens,
+    )
+
+
 def load_usage(text: str) -> RunUsage:
     """Return usage from its JSON."""
     return _usage_adapter().validate_json(text)

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai import DeferredToolResults
+from pydantic_ai.messages import ModelRequest, ModelResponse
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import answer_approvals
 from pydantic_deep.store import (
@@ -28,8 +30,10 @@ from pydantic_deep.store import (
 
 from ._answers import answers_of
 from ._attempts import attempts_of, left_deps, left_files, settled_calls
+from ._file_backends import workspace_key
+from ._ledger import told_parts
 from ._pause_histories import load_pause
-from ._recording import response_id_of
+from ._recording import Beginning, Recording, load_usage, response_id_of, used_since
 from ._turn import TurnRequest, decode_prompt, load_limits
 
 if TYPE_CHECKING:
@@ -55,6 +59,61 @@ async def recover(agent: Workbench[Any, Any]) -> list[AgentVersion[Any, Any]]:
             if version is not None:
                 versions.append(version)
     return versions
+
+
+async def close_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> VersionRecord:
+    """End what dead processes have begun at a version, and return the version to go on from."""
+    store = agent.store
+    for run in await store.runs(conversation_id=version.conversation_id, states=['running'], limit=_ALL):
+        newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
+        last_id = newest[0].id if newest else run.base_id
+        if last_id == version.id and run.parent_run_id is None and await store.take_over(run.id):
+            await _end_children(store, run.id)
+            if newest:
+                return await _close(agent, run, newest[0])
+            await _end(store, run)
+    return version
+
+
+async def _close(agent: Workbench[Any, Any], run: RunRecord, last: VersionRecord) -> VersionRecord:
+    """Commit the end of a run after its last step, as if it had been stopped: with what is done of its calls."""
+    store = agent.store
+    attempts = await attempts_of(store, run)
+    messages, ids = await agent.history(last)
+    response_id = response_id_of(messages, ids) or ''
+    settled = await settled_calls(store, attempts)
+    known = [settled.get((response_id, call.tool_call_id)) for call in cast('ModelResponse', messages[-1]).tool_calls]
+    parts = [part for call in known if call is not None for part in told_parts(call)]
+    left, deps = await left_files(store, attempts, response_id), await left_deps(store, attempts, response_id)
+    parent_id = await _origin(store, attempts[0])
+    used, before = load_usage(last.usage), RunUsage() if parent_id is None else await _usage_of(store, parent_id)
+    begin = Beginning(
+        base=last._replace(tree=last.tree if left is None else left.tree, deps=deps or last.deps),
+        messages=messages,
+        message_ids=ids,
+        run_record=run,
+        parent_id=parent_id,
+        workspace=await _workspace_of(store, last),
+    )
+    told = [ModelRequest(parts, state='interrupted', run_id=run.id, conversation_id=run.conversation_id)]
+    return await Recording(store=store, begin=begin).end(
+        [*messages, *(told if parts else ())],
+        used,
+        kind='turn',
+        state='interrupted',
+        run_usage=used_since(used, before),
+    )
+
+
+async def _usage_of(store: Store, version_id: str) -> RunUsage:
+    return load_usage((await store.version(version_id)).usage)
+
+
+async def _workspace_of(store: Store, version: VersionRecord) -> str | None:
+    """Return the directory that has the files of a version, if one has."""
+    key = None if version.backend is None else workspace_key(version.backend)
+    held = None if key is None else await store.workspace(key)
+    return key if held is not None and held.version_id == version.id else None
 
 
 async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:

@@ -280,6 +280,16 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """
         return await _recover.recover(self._bench)
 
+    async def close_crashed(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
+        """End the run of a dead process that came as far as this version, where it is, and return its end.
+
+        That is what stopping it would have left: a version that is `interrupted`, with the results, the files and the
+        todos of all calls that are done. No model is asked and no call made, and `recover` does not go on with it.
+        If no such run came as far as this version, it is returned as it is.
+        """
+        record = await _recover.close_crashed(self._bench, version.record)
+        return version if record is version.record else await self._bench.handle(record, version.backend)
+
     def _filter(
         self,
         name: str | None,

@@ -7,6 +7,7 @@ A process dies here by a store that commits nothing from some moment on, and is 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -164,6 +165,10 @@ def ends(tool: str) -> When:
 
 def begins(commit: Commit) -> bool:
     return bool(commit.runs)
+
+
+def keeps(commit: Commit) -> bool:
+    return any(version.kind == 'step' for version in commit.versions)
 
 
 def keeps_child(commit: Commit) -> bool:
@@ -708,3 +713,106 @@ async def test_a_subagent_that_died_before_its_first_answer_begins_anew(url: str
         assert version.output == 'end'
         assert [thread.state for thread in await version.subagents()] == ['interrupted', 'complete']
     assert world.asked == ['go 0', 'do 0', 'go 1']
+
+
+async def tip_of(agent: VersionedAgent[Any, Any]) -> AgentVersion[Any, Any]:
+    """Return the newest version of all, be it a step."""
+    return (await agent.list(steps=True, limit=1))[0]
+
+
+async def test_a_run_that_is_closed_after_a_crash_keeps_what_is_done_and_is_not_recovered(
+    url: str, tmp_path: Path
+) -> None:
+    todos = [{'content': 'walk', 'status': 'pending'}]
+    first = [
+        call('write_todos', todos=todos),
+        call('write_file', path='/a.txt', content='a'),
+        call('edit_file', path='/a.txt', old_string='b', new_string='c'),
+        call('long', id='long'),
+        call('pay', key='c'),
+    ]
+    world = World(url, plan({'go': [first, 'end'], 'more': ['more']}))
+    world.may_pay.clear()
+    ended: set[str] = set()
+
+    def is_all_but_paid(commit: Commit) -> bool:
+        ended.update(each.tool_name for each in commit.calls if each.status != 'started')
+        return len(ended) == 4
+
+    async with world.process(dies_after=is_all_but_paid) as agent:
+        root = await agent.create(backend=LocalBackend(tmp_path))
+        await root.advance('go')
+    async with world.process() as agent:
+        step = await tip_of(agent)
+        closed = await agent.close_crashed(step)
+        assert (closed.kind, closed.state, closed.parent_id, closed.name) == ('turn', 'interrupted', root.id, None)
+        assert await agent.close_crashed(closed) is closed
+        told = {part.tool_name: part.outcome for part in parts_of_returns(await closed.messages())}
+        assert told == {'write_todos': 'success', 'write_file': 'success', 'edit_file': 'retried', 'long': 'success'}
+        assert [todo.content for todo in closed.todos] == ['walk']
+        assert list(await closed.file_tree()) == ['/a.txt']
+        assert closed.usage.requests == 1
+        (run,) = await agent.store.runs(conversation_id=root.conversation_id)
+        assert (run.state, json.loads(run.usage)['requests']) == ('interrupted', 1)
+        assert await agent.recover() == []
+
+        more = await closed.advance('more')
+        paid = next(part for part in parts_of_returns(await more.messages()) if part.tool_name == 'pay')
+        assert 'interrupted' in str(paid.content)
+        assert [each.kind for each in await more.lineage()] == ['root', 'turn', 'turn']
+        await (await agent.load(root.id)).checkout()
+        assert list(tmp_path.iterdir()) == []
+    assert world.asked == ['go 0', 'more 0']
+
+
+async def test_a_run_that_is_closed_before_its_first_answer_leaves_nothing(url: str) -> None:
+    world = World(url, plan({'go': ['end'], 'more': ['more']}))
+    async with world.process(dies_after=begins) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go')
+    async with world.process() as agent:
+        root = await agent.load(root.id)
+        assert await agent.close_crashed(root) is root
+        assert await agent.recover() == []
+        assert (await root.advance('more')).output == 'more'
+
+
+async def test_closing_leaves_the_runs_of_living_processes_and_of_other_versions_alone(url: str) -> None:
+    world = World(url, plan({'go': [call('look', key='a'), 'end'], 'pay': [call('pay', key='b'), 'end']}))
+    async with world.process(dies_after=keeps) as agent:
+        root = await agent.create(backend=StateBackend())
+        await root.advance('go')
+    async with world.process() as agent:
+        root = await agent.load(root.id)
+        assert await agent.close_crashed(root) is root
+        world.may_pay.clear()
+        paying = asyncio.create_task(root.advance('pay'))
+        step = root
+        while not paying.done() and not await is_paying(agent, step):
+            await asyncio.sleep(0)
+            step = await tip_of(agent)
+        assert await agent.close_crashed(step) is step
+        world.may_pay.set()
+        assert (await paying).output == 'end'
+        (recovered,) = await agent.recover()
+        assert recovered.output == 'end'
+
+
+async def is_paying(agent: VersionedAgent[Any, Any], step: AgentVersion[Any, Any]) -> bool:
+    return any(each.tool_name == 'pay' for each in await agent.store.calls([step.run_id or '']))
+
+
+async def test_closing_a_run_ends_those_of_its_subagents(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='child', description='do'), 'end'],
+        'do': [call('send', key='a'), call('look', key='b'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_after=nth(keeps_child, 2)) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (step,) = await agent.list(steps=True, limit=1)
+        closed = await agent.close_crashed(step)
+        assert closed.state == 'interrupted'
+        assert await agent.store.runs(states=['running']) == []
+        assert parts_of_returns(await closed.messages()) == []
