@@ -33,12 +33,13 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep._canonical import canonical_message
 from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, RunState, VersionRecord
-from pydantic_deep_backends import StateBackend, Tree
+from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
 from ._answers import answers_of
 from ._attempts import load_replayed
 from ._changes import Replay, RequestDifference
 from ._deps_state import load_deps
+from ._file_backends import runs_commands
 from ._ledger import replay_result
 from ._pause_histories import load_pause
 from ._recording import load_usage
@@ -133,6 +134,25 @@ class _Replayer(AbstractCapability[object]):
         return replay_result(known.result)
 
 
+class _WithCommands(StateBackend):
+    """Files for an agent that is offered commands: those that ran are told, like all calls."""
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run nothing.
+
+        Raises:
+            BackendUnavailableError: Something else than a tool wants to run a command.
+        """
+        raise BackendUnavailableError(f'A replay runs no commands, and something that is no tool wants {command!r}.')
+
+
 async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
     """Run the turn of a version again, and compare.
 
@@ -170,7 +190,8 @@ async def _run(
     prompt: Prompt | None,
 ) -> AgentRunResult[Any] | None:
     tree = Tree() if base.tree is None else await agent.tree(base.tree)
-    view = StateBackend.of(tree, agent.read_asset)
+    files = _WithCommands if base.backend is not None and runs_commands(base.backend) else StateBackend
+    view = files.of(tree, agent.read_asset)
     deps = await load_deps(agent.store, base.deps, agent.make_deps(), view)
     settings, model = load_settings(base.model_settings)
     options: dict[str, Any] = json.loads(run.options)

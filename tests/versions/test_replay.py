@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import RunContext
 from pydantic_core import to_json
 
-from pydantic_deep import Approve, Subagent, create_deep_agent
+from pydantic_deep import Approve, LocalBackend, Subagent, create_deep_agent
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep_backends import BackendUnavailableError
 
 from .conftest import MakeAgent, SpyStore
 
@@ -83,6 +85,30 @@ async def test_later_turns_streams_and_other_processes_replay_too(make: MakeAgen
     other = make(tools=[add])
     for version in (first, stream.version):
         assert bool(await (await other.load(version.id)).replay())
+
+
+async def test_turns_of_agents_that_run_commands_replay_without_one(make: MakeAgent, tmp_path: Path):
+    backend = LocalBackend(tmp_path, allow_commands=True)
+    steps = (call('execute', command='echo ran >> ran.txt'), 'done')
+    turn = await (await make(*steps).create(backend=backend)).advance('go')
+    again = await (await make(*steps).load(turn.id)).replay()
+    assert again.difference is None
+    assert (tmp_path / 'ran.txt').read_text() == 'ran\n'
+
+
+async def test_a_hook_that_runs_commands_is_told_that_a_replay_runs_none(make: MakeAgent, tmp_path: Path):
+    @dataclass
+    class Runs(AbstractCapability[Any]):
+        async def before_model_request(
+            self, ctx: RunContext[Any], request_context: ModelRequestContext
+        ) -> ModelRequestContext:
+            await ctx.deps.backend.run(['true'])
+            return request_context
+
+    agent = make('done', capabilities=[Runs()])
+    turn = await (await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))).advance('go')
+    with pytest.raises(BackendUnavailableError, match='runs no commands'):
+        await turn.replay()
 
 
 async def test_pauses_and_what_follows_them_replay(make: MakeAgent):
