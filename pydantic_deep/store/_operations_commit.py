@@ -143,7 +143,9 @@ def _find_versions(writing: Writing) -> Operation[None]:
     wanted |= {id for id in others if id is not None} - brought
     rows = yield from select_in('SELECT id, number FROM version WHERE id IN ({})', map(_keys.pack_id, wanted))
     writing.numbers = {id_from(id): integer(number) for id, number in rows}
-    if missing := wanted - writing.numbers.keys():
+    # What a run goes on from may be deleted while it runs: its versions are children of a deleted one then.
+    known = {version.parent_id for version in new.versions if new.fence is not None and version.run_id == new.fence}
+    if missing := wanted - writing.numbers.keys() - known:
         raise VersionNotFoundError(min(missing))
 
 
@@ -180,7 +182,7 @@ def _put_versions(writing: Writing) -> Operation[None]:
     for version in versions:
         for kind, parent in ((PARENT, version.parent_id), (MERGED, version.merged_from)):
             if parent is not None:
-                edges.append((writing.numbers[version.id], kind, writing.numbers[parent]))
+                edges.append((writing.numbers[version.id], kind, writing.numbers.get(parent)))
     yield from insert_many('edge', 'child, kind, parent', edges)
 
 

@@ -74,6 +74,8 @@ def _remove_row(number: int) -> Operation[None]:
         ' AND head_id = (SELECT id FROM version WHERE number = ?1)'
     )
     yield Statement(sql, (number, head) if head is not None else (number,))
+    waits = "status = 'pending' AND version_id = (SELECT id FROM version WHERE number = ?1)"
+    yield Statement(f'DELETE FROM approval WHERE {waits}', (number,))  # nobody can act on an answer any more
     yield Statement('UPDATE edge SET parent = NULL WHERE parent = ?1', (number,))
     yield Statement('DELETE FROM edge WHERE child = ?1', (number,))
     yield Statement('DELETE FROM version WHERE number = ?1', (number,))

@@ -54,7 +54,8 @@ class Store(Protocol):
             RunTakenOverError: The run of the fence is not ours any more.
             VersionConflictError: A head was elsewhere. Everything else of the commit *is* true then.
             BranchExistsError: The name of a branch is taken.
-            VersionNotFoundError: Something refers to a version that is not there.
+            VersionNotFoundError: Something refers to a version that is not there, and is not the run of the fence that
+                goes on from one which was deleted meanwhile.
         """
         ...
 
@@ -218,7 +219,8 @@ class Store(Protocol):
     async def delete(self, id: str) -> None:
         """Delete one version. Its children stay, and their lineage ends where it was.
 
-        With the end of a turn go those of its steps that no other version came from.
+        With the end of a turn go those of its steps that no other version came from, and what it waits for. A run that
+        goes on from it is kept as well.
 
         Raises:
             VersionNotFoundError: There is no such version.

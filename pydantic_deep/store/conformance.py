@@ -371,6 +371,17 @@ class StoreSuite:
         assert (lineage.versions, lineage.truncated_at) == ((leaf,), middle.id)
         assert await dialogue.history(leaf) == [b'1', b'2']
 
+    async def test_a_run_goes_on_though_what_it_came_from_is_deleted(self, dialogue: Dialogue) -> None:
+        root = await dialogue.begin()
+        run = sample_run(dialogue.id, base_id=root.id)
+        await dialogue.store.commit(Commit(runs=[run]))
+        await dialogue.store.delete(root.id)
+        with pytest.raises(VersionNotFoundError, match=root.id):
+            await dialogue.add(root, b'1')
+        leaf = await dialogue.add(root, b'1', commit={'fence': run.id}, run_id=run.id)
+        lineage = await dialogue.store.lineage(leaf.id)
+        assert (lineage.versions, lineage.truncated_at) == ((leaf,), root.id)
+
     async def test_children_are_the_versions_with_this_parent_oldest_first(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         first = await dialogue.add(root, b'1', kind='step')
@@ -936,9 +947,17 @@ class StoreSuite:
         )  # fmt: skip
         assert set((await store.gc(0)).removed.values()) == {0}
         assert await store.conversation(child.id) == child
-        await store.delete(root.id)
-        assert (await store.gc(0)).removed['conversation'] == 2
         assert await store.approvals() == [approval]
+        await store.delete(root.id)
+        assert (await store.gc(0)).removed['conversation'] == 3
+
+    async def test_what_waits_goes_with_its_version_and_what_was_answered_stays(self, dialogue: Dialogue) -> None:
+        root = await dialogue.begin()
+        waits, answered = sample_approval(root), sample_approval(root, status='denied', decided_at=MOMENT)
+        store = dialogue.store
+        await store.commit(Commit(approvals=[waits, answered]))
+        await store.delete(root.id)
+        assert await store.approvals(status=None) == [answered]
 
     # Closing
 

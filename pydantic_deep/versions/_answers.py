@@ -14,6 +14,7 @@ from pydantic_deep.approvals import Decision as Answer
 from pydantic_deep.store import ApprovalRecord, Decision, Store, VersionRecord, new_id
 
 from ._pause_histories import load_pause
+from ._recording import now
 from .errors import NothingAnsweredError
 
 EXPIRED = 'Nobody answered in time.'
@@ -104,9 +105,10 @@ def decode_decision(approval: ApprovalRecord) -> Answer | None:
 
 
 async def fresh_approvals(store: Store, record: VersionRecord, version_id: str) -> list[ApprovalRecord]:
-    """Return approvals for another version that waits for the same."""
+    """Return approvals for another version that waits for the same, as long from now as it did from its own moment."""
     if record.state != 'awaiting_approval':
         return []
+    moment = now()
     return [
         each._replace(
             id=new_id(),
@@ -118,6 +120,8 @@ async def fresh_approvals(store: Store, record: VersionRecord, version_id: str) 
             decided_at=None,
             resumed_by=None,
             superseded_by=None,
+            expires_at=None if each.expires_at is None else moment + each.expires_at - each.created_at,
+            created_at=moment,
         )
         for each in await store.approvals(status=None, version_id=record.id, limit=10_000)
     ]

@@ -154,6 +154,11 @@ class Recorder(AbstractCapability[object]):
             await to_end(self._finish(recording, result))
             error.add_note(f'The run is kept as version {recording.tip.id}.')
             raise
+        except StoreError:
+            raise
+        except Exception as error:
+            await to_end(self._abandon(recording, error, error))
+            raise
         return result
 
     async def after_node_run(
@@ -415,8 +420,15 @@ class Recorder(AbstractCapability[object]):
             )
         except StoreError as unsaved:
             error.add_note(f'What the run did since its last step is not in the store: {unsaved}')
+        except Exception as unsaved:  # noqa: BLE001 - the user's deps: it may be anything, and the first error counts
+            await self._abandon(recording, error, unsaved)
         else:
             error.add_note(f'The run is kept as version {recording.tip.id}.')
+
+    async def _abandon(self, recording: Recording, error: BaseException, unsaved: Exception) -> None:
+        """End a run whose end cannot be written down, so that nobody takes it for one that works."""
+        await recording.abandon(error)
+        error.add_note(f'The run is kept up to version {recording.tip.id}; what came after cannot be kept: {unsaved}')
 
     def _with_returned(self, recording: Recording) -> Sequence[ModelMessage]:
         """Return the messages of a run that is cut off, with what is done of the last response's calls."""

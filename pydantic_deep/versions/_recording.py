@@ -316,7 +316,7 @@ class Recording:
             state='complete' if state == 'complete' else state,
             usage=dump_usage(run_usage),
             cost=cost,
-            error=None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)[:2000]}),
+            error=None if error is None else _dump_error(error),
         )
         begin = self.begin
         async with self._staging:
@@ -338,6 +338,13 @@ class Recording:
                 heads=self._heads(version, draft),
             )
             return await self._commit(replace(draft, version=version, commit=commit))
+
+    async def abandon(self, error: BaseException) -> None:
+        """Commit that the run has failed, and no version: the newest one stays the last."""
+        workspace = self.begin.workspace
+        held = [] if workspace is None else [WorkspaceRecord(workspace, self.tip.id, None)]
+        end = RunEnd(run_id=self.run_id, state='failed', error=_dump_error(error))
+        await self.store.commit(Commit(fence=self.run_id, ends=[end], workspaces=held))
 
     def _heads(self, version: VersionRecord, draft: _Draft) -> list[HeadMove]:
         """Return how the head moves. It stays where a turn ended before it was answered: the prompt can be sent again."""
@@ -542,6 +549,10 @@ def _with_responses(
         for request, response in requests
         if id(response) in id_by_object
     ]
+
+
+def _dump_error(error: BaseException) -> str:
+    return json.dumps({'type': type(error).__name__, 'message': str(error)[:2000]})
 
 
 def dump_usage(usage: RunUsage) -> str:

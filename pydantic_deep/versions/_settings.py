@@ -25,20 +25,29 @@ _SENT = ('messages', 'model', 'tools', 'input', 'contents', 'system', 'instructi
 """What a request consists of on the wires of OpenAI, Anthropic and Google: no setting may replace it."""
 
 
-def dump_settings(settings: Mapping[str, object] | None, model: str | None) -> str:
-    """Return settings as a version keeps them.
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Refuse what no turn can be made with.
 
     Raises:
-        ValidationError: One is no setting of a model, would replace messages, model or tools, or is no JSON.
+        ValidationError: One is no setting of a model, or would replace messages, model or tools.
     """
-    kept = dict(settings or {})
-    for name, value in kept.items():
+    for name, value in settings.items():
         if name not in ModelSettings.__annotations__ and not name.startswith(_PROVIDERS):
             raise ValidationError(
                 name, 'this is no setting of a model. A version keeps those of `pydantic_ai.ModelSettings`.'
             )
         if name == _BODY and isinstance(value, Mapping) and (sent := sorted(set(_SENT) & {str(key) for key in value})):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any mapping
             raise ValidationError(name, f'it would replace {", ".join(sent)}. Settings cannot do that.')
+
+
+def dump_settings(settings: Mapping[str, object] | None, model: str | None) -> str:
+    """Return settings as a version keeps them.
+
+    Raises:
+        ValidationError: As by `check_settings`; or one is no JSON.
+    """
+    kept = dict(settings or {})
+    check_settings(kept)
     try:
         text = to_json(kept).decode()
     except PydanticSerializationError as error:

@@ -38,7 +38,7 @@ from ._outputs import output_adapter
 from ._recording import Recording, now
 from ._requests import RequestLog
 from ._restore import checkout_version
-from ._settings import dump_settings
+from ._settings import check_settings, dump_settings
 from ._stream import TurnStream
 from ._subagents import SubagentThread, load_subagents, runs_of
 from ._turn import OpenTurn, Prompt, TurnRequest, open_turn
@@ -396,6 +396,7 @@ class Workbench(Generic[DepsT, OutputT]):
     ) -> TurnRequest:
         if version.state == 'awaiting_approval':
             raise ApprovalsPendingError(version.id, [pending.id for pending in version.pending])
+        check_settings(model_settings)
         return TurnRequest(
             base=version.record,
             prompt=prompt,

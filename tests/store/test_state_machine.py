@@ -78,6 +78,8 @@ class Model:
     def delete(self, id: str) -> None:
         gone = self.versions.pop(id)
         self.deleted.add(id)
+        waits = {each.id for each in self.approvals.values() if each.version_id == id and each.status == 'pending'}
+        self.approvals = {key: each for key, each in self.approvals.items() if key not in waits}
         parent = self.versions.get(gone.parent_id or '')
         head = parent.id if parent is not None and parent.conversation_id == gone.conversation_id else None
         self.heads.update({each: head for each, at in self.heads.items() if at == id})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep import StateBackend, create_deep_agent
-from pydantic_deep.store import Store, VersionNotFoundError, open_store
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep.store import ApprovalNotFoundError, Store, VersionNotFoundError, open_store
+from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
 pytestmark = pytest.mark.anyio
@@ -70,3 +71,36 @@ async def test_the_steps_above_one_that_something_came_from_stay_too() -> None:
         with pytest.raises(VersionNotFoundError):
             await store.version(third.id)
         assert (await store.version(first.id)).id == first.id
+
+
+async def test_a_turn_is_kept_though_the_version_that_it_came_from_is_deleted_meanwhile(tmp_path: Path) -> None:
+    async with open_store('memory:') as store:
+        bases: list[str] = []
+
+        async def forget() -> str:
+            """Delete."""
+            await store.delete(bases[-1])
+            return 'deleted'
+
+        steps = (call('forget'), call('write_file', path='/a.txt', content='a'), 'done', 'more')
+        agent = VersionedAgent(create_deep_agent(ScriptedModel(*steps), tools=[forget]), store)
+        root = await agent.create(backend=LocalBackend(tmp_path))
+        bases.append(root.id)
+        turn = await root.advance('go')
+        assert (turn.output, list(await turn.file_tree())) == ('done', ['/a.txt'])
+        lineage = await turn.lineage()
+        assert ([version.id for version in lineage], lineage.truncated_at) == ([turn.id], root.id)
+        assert await store.runs(states=['running']) == []
+        await store.gc(0)
+        assert (await turn.advance('more')).output == 'more'
+
+
+async def test_nobody_is_asked_any_more_about_a_pause_that_is_deleted() -> None:
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel(call('ls'), 'done'), interrupt_on={'ls': True}), store)
+        paused = await (await agent.create()).advance('go')
+        (waiting,) = await store.approvals()
+        await store.delete(paused.id)
+        assert await store.approvals() == []
+        with pytest.raises(ApprovalNotFoundError):
+            await store.approval(waiting.id)

@@ -10,19 +10,22 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_ai import RunContext
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Committed, Store, StoreError, StoreUnavailableError, VersionFilter
 from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.store._open import open_engine, open_store
 from pydantic_deep.store._store import SqlStore
-from pydantic_deep.testing import ScriptedModel, Step
+from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
 pytestmark = pytest.mark.anyio
@@ -235,3 +238,37 @@ async def test_a_clock_that_goes_back_changes_no_order(url: str, monkeypatch: py
         ends = [call.ended_at or 0 for call in calls]
         assert len(set(ends)) == 2, 'moments of a turn tell the order of what it did, whatever the clock says'
         assert (await _read_all(second))[1] == {'/a.txt': b'new', '/b.txt': b'b'}
+
+
+@dataclass
+class Noted(DeepAgentDeps):
+    notes: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+@pytest.mark.parametrize('steps', [1, 0])
+async def test_a_run_whose_deps_no_store_can_hold_fails_and_locks_nothing(tmp_path: Path, steps: int) -> None:
+    """It fails at its next step, or, where there is none, at its end."""
+
+    def spoil(ctx: RunContext[Noted]) -> str:
+        """Spoil."""
+        ctx.deps.notes['it'] = object()
+        return 'spoiled'
+
+    def spoil_at_the_end(ctx: RunContext[Noted], output: str) -> str:
+        spoil(ctx)
+        return output
+
+    script = (call('spoil'), call('ls'), 'done')[2 - 2 * steps :]
+    agent = create_deep_agent(ScriptedModel(*script, 'again'), deps_type=Noted, tools=[spoil])
+    if not steps:
+        agent.output_validator(spoil_at_the_end)
+    async with open_store('memory:') as store:
+        versions = VersionedAgent(agent, store, make_deps=Noted)
+        root = await versions.create(backend=LocalBackend(tmp_path))
+        with pytest.raises(DeepAgentError, match="'notes'") as caught:
+            await root.advance('go')
+        assert any('The run is kept up to version' in note for note in caught.value.__notes__)
+        (run,) = await store.runs()
+        assert run.state == 'failed'
+        await root.checkout()
+        assert await versions.recover() == []

@@ -293,6 +293,20 @@ async def test_what_nobody_answers_in_time_is_denied(make: MakeAgent, inbox: App
     assert await outcomes(done) == {'call-1': 'denied'}
 
 
+async def test_a_clone_of_what_has_expired_waits_as_long_once_more(make: MakeAgent, store: SpyStore):
+    paused = await pause(make, write('/a.txt'), 'done', approval_timeout_seconds=0.000001)
+    inbox = ApprovalInbox(store)
+    assert [item.version_id for item in await inbox.list(status='expired')] == [paused.id]
+    late = paused.record._replace(id=paused.id)
+    [old] = await store.approvals(status=None, version_id=late.id)
+    clone = await paused.clone()
+    [new] = await store.approvals(status=None, version_id=clone.id)
+    assert old.expires_at is not None
+    assert new.expires_at is not None
+    assert new.expires_at - new.created_at == old.expires_at - old.created_at
+    assert new.created_at > old.created_at
+
+
 async def test_another_process_resumes_with_nothing_but_the_store(tmp_path: Path):
     url = f'sqlite:///{tmp_path}/agents.db'
     work = tmp_path / 'work'

@@ -125,6 +125,11 @@ async def test_settings_cannot_set_messages_model_or_tools(make: MakeAgent, sett
     root = await agent.create()
     with pytest.raises(ValidationError, match=f'^{name}: '):
         await root.with_metadata(model_settings=settings)
+    if name != 'model':  # which `advance` takes for the model
+        with pytest.raises(ValidationError, match=f'^{name}: '):
+            await root.advance('go', **settings)
+        with pytest.raises(ValidationError, match=f'^{name}: '):
+            root.advance_stream('go', **settings)
 
 
 async def test_settings_that_json_cannot_hold_are_refused(make: MakeAgent):
