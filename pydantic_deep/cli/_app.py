@@ -44,6 +44,7 @@ from ._options import (
     SkillsOption,
     Start,
     StoreOption,
+    choice_of,
     failing,
     presenting,
     read_task,
@@ -211,6 +212,7 @@ def _chat(
         typer.Option(
             '--approvals',
             metavar='MODE',
+            parser=choice_of(ChatApprovalMode),
             help='Calls that need an approval: `ask` at the terminal, `deny`, or `allow`. Where nobody can be asked, '
             '`ask` denies.',
         ),

@@ -10,8 +10,11 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue, TypeAdapter
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
 
 from ._events import Approval, ApprovalAnswerEvent, ApprovalPreview, DecisionKind
+from ._names import shown_id
 
 GATED_TOOLS = ('write_file', 'edit_file', 'execute')
 """What asks: the tools that change something."""
@@ -36,6 +39,10 @@ _KINDS: Mapping[type[Decision], DecisionKind] = {
 }
 
 _JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+
+class NotWaitingError(DeepAgentError):
+    """A version waits for nothing, or somebody was faster, or nobody can be asked."""
 
 
 class ApprovalMode(StrEnum):
@@ -104,9 +111,39 @@ def approval_of(pending: PendingApproval) -> Approval:
     )
 
 
-def describe_answer(id: str, answer: Answer) -> ApprovalAnswerEvent:
-    """Return the event of an answer."""
+def describe_answer(id: str, answer: Answer, *, faster: str | None = None) -> ApprovalAnswerEvent:
+    """Return the event of an answer.
+
+    Args:
+        id: The id of the call.
+        answer: The answer.
+        faster: Who had given it elsewhere.
+    """
     decision = answer.decision
     reason = decision.reason if isinstance(decision, Deny) else None
     args = dict(decision.args) if isinstance(decision, Edit) else None
-    return ApprovalAnswerEvent(id=id, decision=_KINDS[type(decision)], by=answer.by, reason=reason, args=args)
+    return ApprovalAnswerEvent(
+        id=id, decision=_KINDS[type(decision)], by=answer.by, reason=reason, args=args, faster=faster
+    )
+
+
+async def refuse_answered(store: Store, version_id: str, approvals: Sequence[ApprovalRecord]) -> None:
+    """Refuse to answer a version once more with whose answers a run has gone on.
+
+    Args:
+        store: Where it is.
+        version_id: The version.
+        approvals: Its approvals, all of them.
+
+    Raises:
+        NotWaitingError: One has; says which version it has come to.
+    """
+    done = next((each for each in approvals if each.resumed_by is not None), None)
+    if done is None:
+        return
+    by = f' by {done.decided_by}' if done.decided_by else ''
+    made = await store.versions(VersionFilter(run_id=done.resumed_by), limit=1)
+    how = f'pydantic-deep show {shown_id(made[0].id)}' if made else 'pydantic-deep log --steps'
+    raise NotWaitingError(
+        f'The version {shown_id(version_id)} was answered{by}, and a run has gone on with it. See how far: {how}'
+    )

@@ -19,6 +19,17 @@ from ._printable import visible
 
 _ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    'string': str,
+    'integer': int,
+    'number': (int, float),
+    'boolean': bool,
+    'array': list,
+    'object': dict,
+    'null': type(None),
+}
+"""The types of JSON schema."""
+
 
 class UnreadableArgumentsError(DeepAgentError, ValueError):
     """What a person wrote are no arguments."""
@@ -48,6 +59,34 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
         return _ARGS.validate_python(value, strict=True)
     except ValidationError as error:
         raise UnreadableArgumentsError('These are no arguments. Write a line `name: value` for each.') from error
+
+
+def find_misfit(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
+    """Return what of arguments does not fit the JSON schema of a tool, in a sentence; `None` if nothing is seen.
+
+    Only names, what is required and plain types are looked at: the tool checks the rest when it runs.
+    """
+    properties: Mapping[str, Mapping[str, Any]] = schema.get('properties', {})
+    unknown = [name for name in args if name not in properties]
+    if unknown and schema.get('additionalProperties') is False:
+        return f'There is no argument {unknown[0]!r}. Known: {", ".join(properties)}.'
+    missing = [name for name in schema.get('required', ()) if name not in args]
+    if missing:
+        return f'The argument {missing[0]!r} is missing. Give all of them, also those that stay as they are.'
+    for name, value in args.items():
+        wanted = properties.get(name, {}).get('type')
+        if isinstance(wanted, str) and wanted in _TYPES and not _is_of(value, wanted):
+            return f'The argument {name!r} is {json.dumps(value)}, and {wanted} is wanted.'
+    return None
+
+
+def _is_of(value: JsonValue, wanted: str) -> bool:
+    """Return whether a value is of a type of JSON schema."""
+    if isinstance(value, bool):
+        return wanted == 'boolean'
+    if isinstance(value, float) and wanted == 'integer':
+        return value.is_integer()
+    return isinstance(value, _TYPES[wanted])
 
 
 def _entry(name: str, value: JsonValue) -> str:

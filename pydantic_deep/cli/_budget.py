@@ -66,19 +66,37 @@ class TurnBudget(AbstractCapability[object]):
         Raises:
             BudgetExceededError: Nothing is.
         """
-        before = used if self._before is None else self._before
-        tokens = used.total_tokens - before.total_tokens
-        cost = (used.cost or _ZERO) - (before.cost or _ZERO)
+        tokens, cost = self._used('tokens', used), self._used('cost', used)
         if tokens >= self.tokens:
-            raise BudgetExceededError(scope='run', measure='tokens', limit=Decimal(self.tokens), used=Decimal(tokens))
+            raise BudgetExceededError(scope='run', measure='tokens', limit=Decimal(self.tokens), used=tokens)
         if self.cost is not None and cost >= self.cost:
             raise BudgetExceededError(scope='run', measure='cost', limit=self.cost, used=cost)
-        return Budget(tokens=self.tokens - tokens, cost=None if self.cost is None else self.cost - cost)
+        return Budget(tokens=self.tokens - int(tokens), cost=None if self.cost is None else self.cost - cost)
+
+    def use(self, measure: BudgetMeasure, used: RunUsage) -> Use:
+        """Return the use of the budget of the turn.
+
+        Args:
+            measure: Which limit is meant.
+            used: What the conversation has used.
+        """
+        return Use(measure=measure, limit=self._limit(measure), used=self._used(measure, used))
 
     def whole(self, measure: Measure, limit: Decimal, used: Decimal) -> Use:
         """Return the use of the budget of the turn, where a run tells that of its own."""
-        whole = Decimal(self.tokens) if measure == 'tokens' else (self.cost or limit)
-        return Use(measure='cost' if measure == 'cost' else 'tokens', limit=whole, used=whole - limit + used)
+        known: BudgetMeasure = 'cost' if measure == 'cost' else 'tokens'
+        whole = self._limit(known) or limit
+        return Use(measure=known, limit=whole, used=whole - limit + used)
+
+    def _limit(self, measure: BudgetMeasure) -> Decimal:
+        return Decimal(self.tokens) if measure == 'tokens' else (self.cost or _ZERO)
+
+    def _used(self, measure: BudgetMeasure, used: RunUsage) -> Decimal:
+        """Return what the turn has used when its conversation has used so much."""
+        before = used if self._before is None else self._before
+        if measure == 'tokens':
+            return Decimal(used.total_tokens - before.total_tokens)
+        return (used.cost or _ZERO) - (before.cost or _ZERO)
 
 
 def event_of(

@@ -9,13 +9,14 @@ from typing import Annotated
 import anyio
 import typer
 
-from pydantic_deep.store import VersionFilter, VersionRecord
+from pydantic_deep.store import BranchExistsError, VersionFilter, VersionRecord
 from pydantic_deep.versions import MergeConflictError, UnversionedChangesError
 from pydantic_deep.versions._file_backends import workspace_key
 from pydantic_deep_backends import LocalBackend
 
 from ._approvals import ApprovalMode
 from ._ask import Asker
+from ._conversation import Conversation
 from ._failures import EXIT_CODES
 from ._history_app import EXIT_CODE_HELP, VERSION_HELP
 from ._log import count_files, summarize
@@ -24,6 +25,7 @@ from ._names import HEAD, UnknownVersionError, shown_id
 from ._options import (
     APPROVALS_HELP,
     RUN_EXIT_CODE_HELP,
+    WRONG_USAGE,
     ApprovalsOption,
     BudgetOption,
     CostOption,
@@ -86,7 +88,8 @@ def _rewind(
     _say_checked_out(done)
     if done.left:
         ids = ', '.join(shown_id(id) for id in done.left[:5]) + (', …' if len(done.left) > 5 else '')
-        typer.echo(f'{_count(len(done.left), "version")} after it stay in the store: {ids}')
+        stay = '1 version after it stays' if len(done.left) == 1 else f'{len(done.left)} versions after it stay'
+        typer.echo(f'{stay} in the store: {ids}')
 
 
 @changes_app.command('checkout', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
@@ -131,11 +134,13 @@ def _merge(
 ) -> None:
     """Make a version with the files of both: what each changed since they parted. The directory stays as it is.
 
-    Where both changed the same, nothing is made and the exit code is 1.
+    Where A has all of B already, nothing is made. Where both changed the same, nothing is made and the exit code is 1.
     """
 
     async def work(reader: Reader) -> Merged:
         one, other = [await reader.versions.load((await reader.names.find(name)).id) for name in (ours, theirs)]
+        if await reader.came_from(one.record, other.record):
+            return Merged(version=None, conflicts=[])
         try:
             merged = await one.merge(other)
         except MergeConflictError as error:
@@ -152,13 +157,15 @@ def _merge(
         brought = count_files(merged.version.files_changed) or 'no file'
         typer.echo(f'version {short} has the files of both: {brought} brought in.')
         typer.echo(f'To put the files into the directory: pydantic-deep checkout {short}')
+    elif not merged.conflicts:
+        typer.echo('Already up to date.')
     else:
         for conflict in merged.conflicts:
             typer.echo(printable(f'conflict {conflict.path}: {conflict.kind}'), err=True)
         typer.echo(
             'Both changed the same. Change one side with another turn, then merge again. Nothing was made.', err=True
         )
-    raise typer.Exit(0 if merged.version is not None else 1)
+    raise typer.Exit(1 if merged.conflicts else 0)
 
 
 @changes_app.command('branch', epilog=f'{VERSION_HELP}\n\n{APPROVALS_HELP}\n\n{RUN_EXIT_CODE_HELP}')
@@ -199,6 +206,7 @@ def _branch(
 
         async def work() -> int:
             async with start.open(worker, settings) as conversation:
+                await _refuse_if_taken(conversation, name, base)
                 turn = await presenting(json=json)(
                     worker,
                     partial(run_turn, conversation, text, branch=name),
@@ -207,6 +215,13 @@ def _branch(
             return EXIT_CODES[turn.result.status]
 
         raise typer.Exit(anyio.run(work))
+
+
+async def _refuse_if_taken(conversation: Conversation, name: str, base: str) -> None:
+    """Refuse the name of a branch that the conversation of a version has already."""
+    conversation_id = (await conversation.names.find(base)).conversation_id
+    if name in {branch.name for branch in await conversation.store.branches(conversation_id)}:
+        raise fail(str(BranchExistsError(name)), WRONG_USAGE)
 
 
 async def _check_out(reader: Reader, record: VersionRecord, *, force: bool) -> VersionRow | None:
@@ -247,7 +262,3 @@ def _say_checked_out(done: CheckedOut) -> None:
         typer.echo('It has no files; those of the directory are as they were.')
     if done.kept is not None:
         typer.echo(f'What was edited in the directory is kept as version {shown_id(done.kept.id)}')
-
-
-def _count(number: int, noun: str) -> str:
-    return f'1 {noun}' if number == 1 else f'{number} {noun}s'

@@ -26,22 +26,24 @@ from ._failures import EXIT_CODES
 from ._options import print_lines
 from ._present import DecideOn, decide_by, show_progress
 from ._printable import printable
-from ._progress import Progress
+from ._progress import Progress, print_cut
 from ._render import NOT_ALL_FILES, render_file, render_skills, render_todos
 from ._run import run_turn
 from ._store import shown_store
 from ._surroundings import Surroundings
 
 HELP = """\
-/help    these lines
-/todos   the plan
-/files   the files that changed since the chat began
-/skills  the skills
-/context what the conversation takes of the model's window, and for what
-/NAME    takes the skill of that name along with the next prompt, or with the one on this line
-/new     forget the conversation, the plan and what is always allowed; files stay as they are
-/quit    leave, as Ctrl-D does
-Ctrl-C stops the agent. Everything else that you type is for the agent."""
+/help     these lines
+/todos    the plan
+/files    the files that changed since the chat began
+/skills   the skills
+/context  what the conversation takes of the model's window, and for what
+/NAME     takes the skill NAME along with the next prompt or the one beside it
+/new      forget all but the files: conversation, plan, what is always allowed
+/quit     leave, as Ctrl-D does
+Ctrl-C stops the agent. Another line that begins with / is refused, and all else
+that you type is for the agent."""
+"""What is told of the commands: lines of 80 characters at most, so that no terminal folds them."""
 
 Ask: TypeAlias = Callable[[], Awaitable[str]]
 """Returns what the person says next; raises `EOFError` when there is nothing more."""
@@ -151,7 +153,7 @@ class Chat:
             self._say(Text(printable(str(error)), 'yellow'))
         else:
             for line in render_skills(catalog):
-                self._console.print(line, no_wrap=self._console.is_terminal, overflow='ellipsis')
+                print_cut(self._console, line)
 
     async def _load(self, command: str) -> None:
         """Take a skill along with the next prompt, or with the one that follows its name."""
@@ -169,7 +171,7 @@ class Chat:
                 self._say(Text(f'The next prompt goes with the skill {name}.'))
 
     def _say(self, text: Text) -> None:
-        self._console.print(text)
+        print_lines(self._console, [text])
 
 
 async def _read_line() -> str:

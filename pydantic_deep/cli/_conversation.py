@@ -24,6 +24,7 @@ from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFiles
 from ._events import FileChange
 from ._measure import is_small
 from ._names import DIRECTORY, Names, shown_id
+from ._turns import Turns, is_waiting
 from ._worker import Output, Settings, Worker
 
 Version = AgentVersion[DeepAgentDeps, Output]
@@ -72,16 +73,13 @@ class Conversation:
 
         Raises:
             UnknownVersionError: The name means none.
-            WaitingVersionError: It waits for a person.
+            WaitingVersionError: It waits for a person, or did until another version went on from it.
         """
         record, head = await self.names.find(name), await self.names.find_head()
         if record.state == 'awaiting_approval':
-            shown = shown_id(record.id)
-            raise WaitingVersionError(
-                f'The version {shown} waits for an approval. Answer it with `pydantic-deep resume {shown}`, or go on '
-                f'before it with `--from {shown}~`.'
-            )
-        self.tip = await self.versions.load(record.id, backend=self.worker.backend)
+            raise WaitingVersionError(await _describe_waiting(self.store, record))
+        loaded = await self.versions.load(record.id, backend=self.worker.backend)
+        self.tip = await self.versions.close_crashed(loaded)  # the person goes on, and nobody else is to
         self.is_in_directory = head is not None and head.id == record.id
         self.worker.deps.todos = self.tip.todos
 
@@ -179,6 +177,30 @@ class Conversation:
             return
         if await self.store.claim_workspace(workspace, new_id(), held.version_id):
             await self.store.commit(Commit(workspaces=[WorkspaceRecord(workspace, version.id, None)]))
+
+
+async def _describe_waiting(store: Store, record: VersionRecord) -> str:
+    """Return why no turn begins from a version that waits or has waited, and what to do instead."""
+    shown = shown_id(record.id)
+    before = f'go on before it with `--from {shown}~`'
+    if await is_waiting(store, record):
+        return f'The version {shown} waits for an approval. Answer it with `pydantic-deep resume {shown}`, or {before}.'
+    newest = await Turns(store=store).went_on(record)
+    name = shown_id(newest.id)
+    if newest.state != 'awaiting_approval':
+        return (
+            f'The version {shown} was answered, and {name} went on from it. Go on from that with `--from {name}`, or '
+            f'{before}.'
+        )
+    if await is_waiting(store, newest):
+        return (
+            f'The version {shown} was answered, and {name} went on from it, which waits for an approval. Answer that '
+            f'with `pydantic-deep resume {name}`, or {before}.'
+        )
+    return (
+        f'The version {shown} was answered, and what goes on from it has no version yet. Wait for the run that works '
+        f'on it, or {before}.'
+    )
 
 
 def open_conversation(worker: Worker, settings: Settings, store: Store, *, is_kept: bool = True) -> Conversation:

@@ -149,11 +149,16 @@ class ApprovalEvent:
     type: Literal['approval'] = 'approval'
     approval: Approval
     """The call."""
+    has_changed: bool = False
+    """Whether it was answered already and waits again, because a file is not as it was shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalAnswerEvent:
-    """A call that waited was answered. The answers to all calls come together, when the last one is given."""
+    """A call that waited was answered. The answers to all calls come together, when the last one is given.
+
+    Where somebody else was faster, that answer comes after the one that was given here, and counts.
+    """
 
     type: Literal['approval_answer'] = 'approval_answer'
     id: str
@@ -166,6 +171,8 @@ class ApprovalAnswerEvent:
     """What the model is told of a call that was denied."""
     args: dict[str, JsonValue] | None = None
     """The arguments that a person gave in place of the model's."""
+    faster: str | None = None
+    """Who had answered it elsewhere before; `None` for an answer that was given here."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,11 @@ from pydantic_ai.exceptions import (
 )
 
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.retries import CutAnswerError
 from pydantic_deep_backends import BackendUnavailableError
 
 from ._amounts import Use, render_amount
-from ._events import BudgetEvent, BudgetMeasure, Status
+from ._events import BudgetMeasure, Status
 from ._printable import first_line
 
 EXIT_CODES: dict[Status, int] = {'done': 0, 'failed': 1, 'no_model': 3, 'limit': 4, 'paused': 5, 'interrupted': 130}
@@ -53,6 +54,12 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
             return 'no_model', f'The provider refuses the key for {error.model_name!r}: {said}'
         case ModelNotFoundError():
             return 'no_model', f'The provider has no model {error.model_name!r}: {said}'
+        case CutAnswerError():
+            return (
+                'failed',
+                f'The answer of {error.model_name!r} was cut: its stream ended without a finish reason. Try again. A '
+                'server that never sends one cannot be used here: its whole answers look like cut ones.',
+            )
         case ModelConnectionError():
             return (
                 'failed',
@@ -62,6 +69,14 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
             return 'failed', f'{error.model_name!r} did not answer: {said}'
         case _:
             return 'failed', said
+
+
+def describe_stopped_question(version: str) -> str:
+    """Return what a person is told who stopped a turn at a question, and what to do."""
+    return (
+        f'Interrupted. What was done stays done. The version {version} waits on: answer with `pydantic-deep resume '
+        f'{version}`, or go on in a chat with another prompt.'
+    )
 
 
 def describe_pause(count: int, version: str) -> str:
@@ -85,12 +100,17 @@ def describe_used_up(use: Use, *, is_kept: bool, waiting: str | None) -> str:
     return f'{happened} Raise it: pydantic-deep resume {waiting} {OPTIONS[use.measure]} …'
 
 
-def describe_last_answer(event: BudgetEvent, *, is_kept: bool) -> str:
-    """Return what a person is told of a turn whose answer is the last that fitted into the budget, and what to do."""
-    limit, used = render_amount(event.measure, event.limit or 0), render_amount(event.measure, event.used or 0)
+def describe_last_answer(use: Use, *, is_kept: bool) -> str:
+    """Return what a person is told of a turn whose answer is the last that fitted into the budget, and what to do.
+
+    Args:
+        use: What was used, that answer included.
+        is_kept: Whether a version has what was done.
+    """
+    limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
     return (
-        f'The budget of {limit} for a turn ended: {used} were used before this answer, and the task may not be done. '
-        f'{_go_on(event.measure, is_kept=is_kept)}'
+        f'The budget of {limit} for a turn ended: {used} used with this answer, and the task may not be done. '
+        f'{_go_on(use.measure, is_kept=is_kept)}'
     )
 
 

@@ -39,8 +39,8 @@ from ._table import Table, render_table, value_of, values_of
 from ._worker import open_worker
 
 VERSION_HELP = (
-    'Versions: HEAD is the one whose files the directory has, HEAD~2 the one two before it. Of an id its end is enough, '
-    'as `log` shows it, or its beginning.'
+    'Versions: HEAD is the one whose files the directory has, HEAD~2 the one two turns before it. Of an id its end is '
+    'enough, as `log` shows it, or its beginning; a branch is its newest version.'
 )
 
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage.'
@@ -66,20 +66,19 @@ def _log(
 ) -> None:
     """Show the versions of the directory as a graph, newest first."""
 
-    async def work(reader: Reader) -> list[VersionRow]:
+    async def work(reader: Reader) -> tuple[list[VersionRow], dict[str, str]]:
         if version is not None:
             record = await reader.names.find(version)
             records = (await reader.store.lineage(record.id)).versions[::-1][:limit]
-            return await reader.rows(records)
-        return await reader.rows(
-            await reader.page(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
-        )
+            return await reader.rows(records), {}
+        page = await reader.page(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
+        return await reader.rows(page), {} if steps else await reader.begins(page)
 
-    rows = read(context, directory, store, work)
+    rows, begins = read(context, directory, store, work)
     if json:
         print_document(rows)
     elif rows:
-        print_log(Console(), rows)
+        print_log(Console(), rows, begins)
     else:
         typer.echo('There is no version of this directory. --all shows those of others.', err=True)
 
@@ -131,7 +130,7 @@ def _diff(
     context: typer.Context,
     before: Annotated[str, typer.Argument(metavar='[A]', help='A version.')] = HEAD,
     after: Annotated[
-        str | None, typer.Argument(metavar='[B]', help='Another; without it, A is compared with its parent.')
+        str | None, typer.Argument(metavar='[B]', help='Another; without it, the whole turn of A is shown.')
     ] = None,
     directory: HereOption = Path(),
     store: StoreOption = None,

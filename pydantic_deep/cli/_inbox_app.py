@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json as json_format
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,16 +16,17 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep.approvals import ApprovalError, Approve, Decision, Deny, Edit, Respond
-from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store
+from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store, VersionRecord
 from pydantic_deep.versions import ApprovalInbox, InboxItem
-from pydantic_deep.versions._frozen import thaw
 
+from ._approvals import approval_of
+from ._arguments import find_misfit
 from ._ask import DENIED
-from ._events import Approval, ApprovalPreview
+from ._events import Approval
 from ._history_app import EXIT_CODE_HELP
 from ._log import describe_age
-from ._names import shown_id
-from ._options import WRONG_USAGE, DocumentOption, StoreOption, fail, print_document, read
+from ._names import DIRECTORY, shown_id
+from ._options import WRONG_USAGE, DocumentOption, StoreOption, choice_of, fail, print_document, print_lines, read
 from ._printable import printable
 from ._question import Question
 from ._reader import Reader
@@ -58,7 +61,10 @@ class Status(StrEnum):
 def _list(
     context: typer.Context,
     status: Annotated[
-        Status, typer.Option('--status', metavar='STATUS', help='What became of them; `all` for any.')
+        Status,
+        typer.Option(
+            '--status', metavar='STATUS', parser=choice_of(Status), help='What became of them; `all` for any.'
+        ),
     ] = Status.pending,
     agent: Annotated[str | None, typer.Option('--agent', metavar='NAME', help='Only those of one agent.')] = None,
     limit: Annotated[int, typer.Option('--limit', '-n', min=1, metavar='N', help='At most how many.')] = 100,
@@ -70,13 +76,15 @@ def _list(
     async def work(reader: Reader) -> list[ApprovalRow]:
         wanted = None if status is Status.all else status.value
         inbox = ApprovalInbox(reader.store)
-        return [_row(item) for item in await inbox.list(status=wanted, agent_name=agent, limit=limit)]
+        return await _rows(reader, await inbox.list(status=wanted, agent_name=agent, limit=limit))
 
     rows = read(context, Path(), store, work)
     if json:
         print_document(rows)
     elif rows:
-        for row in rows:
+        for number, row in enumerate(rows):
+            if number:
+                typer.echo()
             _print_row(Console(), row)
     else:
         typer.echo('Nothing waits.' if status is Status.pending else 'There is none.', err=True)
@@ -107,12 +115,15 @@ def _answer(
 
     async def work(reader: Reader) -> tuple[ApprovalRow, int]:
         try:
+            found = await reader.store.approval(await _find(reader.store, id))
+            if isinstance(decision, Edit):
+                await _check_edit(reader.store, found, decision)
             item = await ApprovalInbox(reader.store).answer(
-                await _find(reader.store, id), decision, by=by or surroundings.person, reason=deny
+                found.id, decision, by=by or surroundings.person, reason=deny
             )
         except (ApprovalError, ApprovalNotFoundError) as error:
             raise fail(str(error), WRONG_USAGE) from None
-        return _row(item), len(await reader.store.approvals(version_id=item.version_id))
+        return (await _rows(reader, [item]))[0], len(await reader.store.approvals(version_id=item.version_id))
 
     row, left = read(context, Path(), store, work)
     if json:
@@ -159,22 +170,53 @@ async def _find(store: Store, text: str) -> str:
     return found[0] if len(found) == 1 else text
 
 
-def _row(item: InboxItem) -> ApprovalRow:
-    preview = item.preview
+async def _check_edit(store: Store, approval: ApprovalRecord, decision: Edit) -> None:
+    """Refuse other arguments that the tool would refuse, before they are the answer, as far as the store knows the tool.
+
+    What tools a subagent has is not looked up.
+    """
+    run_id = (await store.version(approval.version_id)).run_id
+    requests = [] if run_id is None or approval.path != '[]' else await store.requests(run_id)
+    for digest in [request.parameters for request in requests[-1:] if request.parameters is not None]:
+        said = json_format.loads((await store.asset(digest)).data)
+        schemas = [tool['parameters'] for tool in said['tools'] if tool['name'] == approval.tool_name]
+        misfits = [found for schema in schemas if (found := find_misfit(decision.args, schema))]
+        if misfits:
+            raise typer.BadParameter(f'{approval.tool_name} does not take this. {misfits[0]}', param_hint="'--edit'")
+
+
+async def _rows(reader: Reader, items: Sequence[InboxItem]) -> list[ApprovalRow]:
+    versions = {id: await reader.versions.load(id) for id in {item.version_id for item in items}}
+    rows: list[ApprovalRow] = []
+    for item in items:
+        version = versions[item.version_id]
+        approvals = {call.id: approval_of(call) for call in version.pending}
+        rows.append(_row(item, approvals[item.pending_id], _backend_of(version.record)))
+    return rows
+
+
+def _backend_of(record: VersionRecord) -> str | None:
+    """Return where the files of a version are."""
+    directory: object = json_format.loads(record.metadata).get(DIRECTORY)
+    if isinstance(directory, str):
+        return directory
+    described = json_format.loads(record.backend or '{}')
+    id: str | None = described.get('id')
+    return id if id is None or id.startswith('/') else f'{described["provider"]}:{id}'
+
+
+def _row(item: InboxItem, approval: Approval, backend: str | None) -> ApprovalRow:
+    decision = item.decision
     return ApprovalRow(
         id=item.id,
         version_id=item.version_id,
         agent_name=item.agent_name,
+        backend=backend,
         status=item.status,
-        approval=Approval(
-            id=item.pending_id,
-            path=list(item.path),
-            tool=item.tool,
-            args=cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()}),
-            preview=None if preview is None else ApprovalPreview(kind=preview.kind, text=preview.text),
-        ),
+        approval=approval,
         decided_by=item.decided_by,
-        reason=item.reason,
+        reason=item.reason or (decision.reason if isinstance(decision, Deny) else None),
+        args=dict(decision.args) if isinstance(decision, Edit) else None,
         created_at=item.created_at.isoformat(timespec='milliseconds'),
         decided_at=_iso(item.decided_at),
         expires_at=_iso(item.expires_at),
@@ -194,6 +236,11 @@ def _print_row(console: Console, row: ApprovalRow) -> None:
         (f'  version {shown_id(row.version_id)} of {printable(row.agent_name)}', 'dim'),
     )
     question = Question(approval=row.approval, number=1, count=1)
-    console.print(head, soft_wrap=not console.is_terminal)
+    print_lines(console, [head, *([] if row.backend is None else [Text(f'in {printable(row.backend)}', 'dim')])])
     console.print(question.title)
     console.print(question, end='')
+    if row.args is not None:
+        console.print(Text('edited to', 'bold'))
+        console.print(Question(approval=replace(row.approval, args=row.args, preview=None), number=1, count=1), end='')
+    elif row.reason:
+        print_lines(console, [Text.assemble(('because ', 'bold'), printable(row.reason))])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.cells import cell_len
@@ -30,26 +30,31 @@ _STATES = {'interrupted': ('interrupted', 'yellow'), 'failed': ('failed', 'red')
 _UNITS = ((86_400, 'd'), (3_600, 'h'), (60, 'm'))
 
 
-def print_log(console: Console, rows: Sequence[VersionRow], *, now: datetime | None = None) -> None:
-    """Print versions, newest first; on a terminal each on one line."""
+def print_log(
+    console: Console, rows: Sequence[VersionRow], begins: Mapping[str, str], *, now: datetime | None = None
+) -> None:
+    """Print versions, newest first, each on one line; on a terminal it is cut to the width.
+
+    Args:
+        console: Where.
+        rows: The versions.
+        begins: The steps that stand for their turns, each with the version that its turn began from.
+        now: When; the time of day unless a test says otherwise.
+    """
     moment = now or datetime.now(UTC)
-    parents = parents_of(rows)
+    parents = parents_of(rows, begins)
     nodes = [Node(id=row.id, parents=above, mark=_MARKS[row.kind]) for row, above in zip(rows, parents, strict=True)]
     row_by_id = {row.id: row for row in rows}
     tips = set(_tips(rows))
     for line in draw(nodes):
         if line.id is None:
-            console.print(Text(line.graph, 'dim'))
+            _print_line(console, Text(line.graph, 'dim'))
             continue
-        row = row_by_id[line.id]
+        row, is_alone = row_by_id[line.id], line.id in begins
         head = Text.assemble((f'{line.graph} ', 'dim'), (shown_id(row.id, row_by_id), 'yellow'), _refs(row, tips))
-        head.append_text(_about(row, moment))
-        console.print(
-            _fitted(head, row, console.width if console.is_terminal else None),
-            no_wrap=console.is_terminal,
-            overflow='ellipsis',
-            soft_wrap=not console.is_terminal,
-        )
+        head.append_text(_about(row, moment, is_alone=is_alone))
+        prompt = Text(f'  {summarize(row, is_alone=is_alone)}', '' if row.prompt else 'dim italic')
+        _print_line(console, _fitted(head, prompt, row, console.width if console.is_terminal else None))
 
 
 def describe_age(created_at: str, now: datetime) -> str:
@@ -58,18 +63,18 @@ def describe_age(created_at: str, now: datetime) -> str:
     return next((f'{seconds // size}{unit}' for size, unit in _UNITS if seconds >= size), 'now')
 
 
-def summarize(row: VersionRow) -> str:
-    """Return what a version is about, in a line."""
+def summarize(row: VersionRow, *, is_alone: bool = False) -> str:
+    """Return what a version is about, in a line: of a step what it calls, unless it stands for its turn."""
+    if row.calls and not is_alone:
+        return first_line(f'calls {", ".join(row.calls)}', PROMPT_CHARS)
     if row.prompt is not None:
         return first_line(row.prompt, PROMPT_CHARS)
-    if row.calls:
-        return first_line(f'calls {", ".join(row.calls)}', PROMPT_CHARS)
-    if row.kind in ('turn', 'pause'):
-        return 'went on after answers'
-    if row.kind == 'edit' and row.state == 'interrupted':
+    if row.kind == 'edit' and row.state == 'interrupted' and not row.files_changed:
         return 'went on without answers'
     kinds = {
         'root': 'a conversation begins',
+        'turn': 'went on without a prompt',
+        'pause': 'went on without a prompt',
         'edit': 'edited without the agent' if row.files_changed else 'other settings',
         'merge': f'with {shown_id(row.merged_from or "")}',
     }
@@ -102,9 +107,9 @@ def _refs(row: VersionRow, tips: set[str]) -> Text:
     return Text.assemble(' (', Text(', ').join(Text(*name) for name in names), ')')
 
 
-def _about(row: VersionRow, now: datetime) -> Text:
+def _about(row: VersionRow, now: datetime, *, is_alone: bool) -> Text:
     text = Text()
-    if row.kind not in ('turn', 'step'):
+    if is_alone or row.kind not in ('turn', 'step'):
         text.append(f' {row.kind}', 'magenta')
     if row.is_waiting:
         text.append(' waits', 'bold yellow')
@@ -114,9 +119,17 @@ def _about(row: VersionRow, now: datetime) -> Text:
     return text.append(f' {describe_age(row.created_at, now)}', 'dim')
 
 
-def _fitted(head: Text, row: VersionRow, width: int | None) -> Text:
+def _print_line(console: Console, line: Text) -> None:
+    """Print a line as one: cut to a terminal, and as long as it is where another program reads it."""
+    if console.is_terminal:
+        console.print(line, no_wrap=True, overflow='ellipsis')
+    else:
+        console.print(line, soft_wrap=True)
+
+
+def _fitted(head: Text, prompt: Text, row: VersionRow, width: int | None) -> Text:
     """Return the line with as much of the prompt as leaves room for what stands after it."""
-    prompt, files = Text(f'  {summarize(row)}', '' if row.prompt else 'dim italic'), count_files(row.files_changed)
+    files = count_files(row.files_changed)
     if width is not None:
         room = width - head.cell_len - (cell_len(files) + 2 if files else 0)
         prompt.truncate(max(room, MIN_PROMPT_COLUMNS), overflow='ellipsis')

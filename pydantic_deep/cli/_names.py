@@ -1,4 +1,4 @@
-"""What names of versions mean: `HEAD`, `HEAD~2`, and any unambiguous beginning or end of an id.
+"""What names of versions mean: `HEAD`, any unambiguous beginning or end of an id, a branch, each with `~2` or not.
 
 Ids begin with the moment at which they were made, so those of one hour are alike at their beginning. What is shown of
 an id is its end, which is random.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions._file_backends import workspace_key
+
+from ._turns import Turns
 
 HEAD = 'HEAD'
 """The version whose files the directory has; without one, the head of the newest conversation of the directory."""
@@ -27,6 +29,7 @@ DIRECTORY = 'directory'
 _MIN_CHARS = 4
 _PAGE = 1000
 _NAMED = re.compile(r'(?P<name>[^~]+)(?P<above>(~\d*)*)')
+_PIECE_OF_ID = re.compile(r'[0-9a-f-]+')
 
 
 class UnknownVersionError(DeepAgentError, LookupError):
@@ -54,6 +57,10 @@ class Names:
         """What the store calls the directory."""
         return workspace_key(json.dumps({'provider': 'local', 'id': self.directory}))
 
+    @property
+    def _here(self) -> VersionFilter:
+        return VersionFilter(metadata={DIRECTORY: self.directory})
+
     async def find_head(self) -> VersionRecord | None:
         """Return the version that `HEAD` names; `None` if nothing was ever kept of this directory."""
         held = await self.store.workspace(self.workspace)
@@ -62,7 +69,7 @@ class Names:
                 return await self.store.version(held.version_id)
             except VersionNotFoundError:
                 pass  # it was deleted
-        newest = await self.store.versions(VersionFilter(metadata={DIRECTORY: self.directory}), limit=1)
+        newest = await self.store.versions(self._here, limit=1)
         if not newest:
             return None
         conversation = await self.store.conversation(newest[0].conversation_id)
@@ -77,11 +84,13 @@ class Names:
         """
         match = _NAMED.fullmatch(name)
         if match is None:
-            raise UnknownVersionError(f'{name!r} names no version. Write HEAD, HEAD~2, or an id that `log` shows.')
+            raise UnknownVersionError(
+                f'{name!r} names no version. Write HEAD, HEAD~2, or an id or a branch that `log` shows.'
+            )
         record = await self._find_one(match['name'])
         for step in re.findall(r'~(\d*)', match['above']):
             for _ in range(int(step or 1)):
-                record = await self._parent(record, name)
+                record = await self._before(record, name)
         return record
 
     async def _find_one(self, name: str) -> VersionRecord:
@@ -103,17 +112,42 @@ class Names:
         try:
             return await self.store.version(name.lower())
         except VersionNotFoundError as error:
-            raise UnknownVersionError(str(error)) from None
+            called = await self._on_branch(name) or await self._called(name)
+            if called is not None:
+                return called
+            is_id = _PIECE_OF_ID.fullmatch(name.lower()) is not None
+            sentence = (
+                str(error) if is_id else f'There is no version {name!r}. `pydantic-deep log` shows ids and branches.'
+            )
+            raise UnknownVersionError(sentence) from None
 
     async def _ending(self, text: str) -> list[VersionRecord]:
         """Return the versions whose ids end so: those of this directory if there is one, else of the whole store."""
-        if len(text) < _MIN_CHARS or len(text) >= 36:
+        if not _MIN_CHARS <= len(text) < 36 or _PIECE_OF_ID.fullmatch(text) is None:
             return []
-        for scope in (VersionFilter(metadata={DIRECTORY: self.directory}), VersionFilter()):
+        for scope in (self._here, VersionFilter()):
             found = [each async for each in self.walk(scope) if each.id.endswith(text)]
             if found:
                 return found
         return []
+
+    async def _on_branch(self, name: str) -> VersionRecord | None:
+        """Return the newest version of a branch: of the conversation of `HEAD` if that has it, else of the directory."""
+        head = await self.find_head()
+        scopes = [self._here] if head is None else [VersionFilter(conversation_id=head.conversation_id), self._here]
+        for scope in scopes:
+            async for each in self.walk(scope):
+                if each.branch == name:
+                    return each
+        return None
+
+    async def _called(self, name: str) -> VersionRecord | None:
+        """Return the newest version that was given a name: of this directory if there is one, else of the whole store."""
+        for scope in (self._here, VersionFilter()):
+            found = await self.store.versions(replace(scope, exact_name=name), limit=1)
+            if found:
+                return found[0]
+        return None
 
     async def walk(self, wanted: VersionFilter) -> AsyncGenerator[VersionRecord]:
         """Yield versions, newest first."""
@@ -123,7 +157,13 @@ class Names:
                 yield each
             before = page[-1].number
 
-    async def _parent(self, record: VersionRecord, name: str) -> VersionRecord:
-        if record.parent_id is None:
-            raise UnknownVersionError(f'{name!r} names no version: {shown_id(record.id)} is where it all begins.')
-        return await self.store.version(record.parent_id)
+    async def _before(self, record: VersionRecord, name: str) -> VersionRecord:
+        """Return the version before the turn of another."""
+        line = await Turns(store=self.store).line(record)
+        first = line.versions[0]
+        if line.begin is not None:
+            return line.begin
+        reason = 'is where it all begins' if first.parent_id is None else 'came from a version that was deleted'
+        raise UnknownVersionError(
+            f'{name!r} names no version: {shown_id(first.id)} {reason}. `pydantic-deep log` shows what there is.'
+        )

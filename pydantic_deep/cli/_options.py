@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeVar, cast
 
@@ -19,7 +20,7 @@ from pydantic_deep.budgets import Budget
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendUnavailableError
 
-from ._approvals import ApprovalMode
+from ._approvals import ApprovalMode, NotWaitingError
 from ._conversation import Conversation, ForeignVersionError, WaitingVersionError, open_conversation
 from ._events import ResultEvent, Usage, render_json
 from ._failures import EXIT_CODES
@@ -28,13 +29,14 @@ from ._names import HEAD, Names, UnknownVersionError
 from ._present import present_to_person, present_to_program
 from ._printable import printable
 from ._reader import Reader, open_reader
-from ._resume import NotWaitingError, Present
+from ._resume import Present
 from ._shapes import dump
 from ._store import NO_STORE, UnusableStoreError, choose_store, open_kept
 from ._surroundings import Surroundings
 from ._worker import Settings, Worker, check_worker
 
 T = TypeVar('T')
+ChoiceT = TypeVar('ChoiceT', bound=StrEnum)
 
 RUN_EXIT_CODE_HELP = (
     'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model (none named, unknown, or its key or '
@@ -80,6 +82,19 @@ BudgetOption = Annotated[
 ]
 
 
+def choice_of(kind: type[ChoiceT]) -> Callable[[str], ChoiceT]:
+    """Return what reads one of a few words; typer's own way says `Value error` before what is wrong."""
+
+    def parse(text: str) -> ChoiceT:
+        try:
+            return kind(text)
+        except ValueError:
+            known = ', '.join(member.value for member in kind)
+            raise typer.BadParameter(f'{str(text)!r} is none of {known}.') from None
+
+    return parse
+
+
 def _parse_dollars(text: str) -> Decimal:
     try:
         return cast('Decimal', Budget(cost=text).cost)
@@ -112,6 +127,7 @@ ApprovalsOption = Annotated[
     typer.Option(
         '--approvals',
         metavar='MODE',
+        parser=choice_of(ApprovalMode),
         help='Calls that need an approval: `ask` at the terminal, `deny`, `pause` to answer them later, or `allow`. '
         'Scripts that change files need `allow`: where nobody can be asked, `ask` denies.',
     ),
@@ -160,6 +176,9 @@ class Start:
             raise typer.BadParameter('--continue is --from HEAD. Choose one of both.')
         if self.no_store and self.store is not None:
             raise typer.BadParameter('--no-store keeps nothing. Choose one of --store and --no-store.')
+        if self.no_store and (self.continues or self.base is not None):
+            option = '--continue' if self.continues else '--from'
+            raise typer.BadParameter(f'--no-store has nothing to go on from. Choose one of {option} and --no-store.')
 
     @asynccontextmanager
     async def open(self, worker: Worker, settings: Settings) -> AsyncGenerator[Conversation]:

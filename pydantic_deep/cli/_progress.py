@@ -35,7 +35,9 @@ from ._printable import printable
 from ._render import (
     render_budget,
     render_call,
+    render_changed,
     render_error,
+    render_faster,
     render_result,
     render_retried,
     render_summarized,
@@ -130,10 +132,11 @@ class Progress:
                 self._todos = event.todos
                 if not self._is_live:
                     self._line(render_todos(event.todos))
-            case ApprovalAnswerEvent(args=dict() as args):
-                if event.id in self._calls:
-                    self._calls[event.id] = replace(self._calls[event.id], args=args)  # what will run
-            case FileEvent() | ApprovalEvent() | ApprovalAnswerEvent():
+            case ApprovalAnswerEvent():
+                self._answer(event)
+            case ApprovalEvent(has_changed=True):
+                self._line(render_changed(event.approval))
+            case FileEvent() | ApprovalEvent():
                 pass  # in the line of the tool, and at the end; who was asked has seen the question
             case UsageEvent():
                 self._usage = event.usage
@@ -161,6 +164,14 @@ class Progress:
             self._said = self._said.removesuffix(event.void_text.rsplit('\n', 1)[-1] if is_shown else event.void_text)
         self._line(render_retried(event, is_shown=is_shown))
 
+    def _answer(self, event: ApprovalAnswerEvent) -> None:
+        """Show an answer that is not the one that was given here, and take the arguments that will run."""
+        call = self._calls.get(event.id)
+        if event.faster is not None:
+            self._line(render_faster(event, None if call is None else call.tool))
+        if call is not None and event.args is not None:
+            self._calls[event.id] = replace(call, args=event.args)
+
     def _finish_saying(self) -> None:
         if self._said.strip():
             self._line(Text(printable(self._said.strip('\n')), '' if self._keeps_answer else 'italic'))
@@ -178,7 +189,8 @@ class Progress:
         error = render_error(result)
         if error is not None:
             # A terminal folds it itself, so that a command in it can be copied.
-            self._console.print(error, soft_wrap=result.status == 'paused' or not self._console.is_terminal)
+            has_command = result.status in ('paused', 'interrupted')
+            self._console.print(error, soft_wrap=has_command or not self._console.is_terminal)
 
     def _open_task(self, call: ToolCallEvent) -> None:
         """Show a task before the first call of the subagent that does it."""
@@ -204,12 +216,18 @@ class Progress:
         self._console.print(text, soft_wrap=not self._console.is_terminal)
 
     def _cut_line(self, text: Text) -> None:
-        """Print a line that a terminal shows as one line, however narrow it is."""
-        is_terminal = self._console.is_terminal
-        self._console.print(text, soft_wrap=not is_terminal, no_wrap=is_terminal, overflow='ellipsis')
+        print_cut(self._console, text)
 
     def _block(self) -> Group:
         """Return what is going on now: unfinished words, running calls, the plan, what was used."""
         saying = [Text(printable(self._said.rsplit('\n', 1)[-1]))] if self._said else []
         plan = [render_todos(self._todos)] if self._todos else []
         return Group(*saying, *self._running(), *plan, render_usage(self._usage, self._clock() - self._started))
+
+
+def print_cut(console: Console, text: Text) -> None:
+    """Print a line that a terminal shows as one line, however narrow it is, and any other reader whole."""
+    if console.is_terminal:
+        console.print(text, no_wrap=True, overflow='ellipsis')
+    else:
+        console.print(text, soft_wrap=True)  # alone: what is said of wrapping beside it counts before it

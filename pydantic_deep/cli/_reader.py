@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -13,22 +13,22 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
+    ModelResponse,
     ToolCallPart,
     ToolReturnPart,
 )
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionNotFoundError, VersionRecord
+from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
-from pydantic_deep.versions._rewritten import earlier_records
 from pydantic_deep_backends import Tree
 
 from ._approvals import GATED_TOOLS, approval_of
 from ._events import Usage
 from ._names import DIRECTORY, Names
-from ._prompts import text_of_json
 from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails, VersionRow
+from ._turns import TurnLine, Turns, is_waiting
 
 VISIBLE: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""
@@ -46,8 +46,11 @@ class Reader:
 
     names: Names
     versions: VersionedAgent[DeepAgentDeps, Any]
-    _records: dict[str, VersionRecord | None] = field(default_factory=dict[str, 'VersionRecord | None'])
+    _turns: Turns = field(init=False)
     _trees: dict[str, Tree] = field(default_factory=dict[str, Tree])
+
+    def __post_init__(self) -> None:
+        self._turns = Turns(store=self.store)
 
     @property
     def store(self) -> Store:
@@ -62,24 +65,32 @@ class Reader:
         Args:
             conversation_id: Those of one conversation.
             everything: Those of all directories; else those of this one.
-            steps: Also those in the middle of turns.
+            steps: Also those in the middle of turns. Without, only those where a turn was left are among them: that of
+                `HEAD`, and those that others came from.
             limit: At most how many.
         """
         kinds = None if steps else VISIBLE
         if conversation_id is not None:
-            return await self.store.versions(VersionFilter(conversation_id=conversation_id, kinds=kinds), limit=limit)
-        if everything:
-            return await self.store.versions(VersionFilter(kinds=kinds), limit=limit)
-        here = VersionFilter(metadata={DIRECTORY: self.names.directory}, kinds=kinds)
-        found = await self.store.versions(here, limit=limit)
-        head = None if found else await self.names.find_head()
-        if head is None:
-            return found
-        return await self.store.versions(VersionFilter(conversation_id=head.conversation_id, kinds=kinds), limit=limit)
+            wanted = VersionFilter(conversation_id=conversation_id)
+        else:
+            wanted = VersionFilter() if everything else VersionFilter(metadata={DIRECTORY: self.names.directory})
+        found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
+        head = await self.names.find_head()
+        if not found and head is not None and conversation_id is None:
+            wanted = VersionFilter(conversation_id=head.conversation_id)
+            found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
+        return found if steps else await self._with_left_steps(found, head, limit)
+
+    async def begins(self, records: Sequence[VersionRecord]) -> dict[str, str]:
+        """Return, for steps without those before them, the version that the turn of each began from."""
+        shown = {record.id for record in records}
+        alone = [record for record in records if record.kind == 'step' and record.parent_id not in shown]
+        begins = {record.id: (await self._turns.line(record)).begin for record in alone}
+        return {id: begin.id for id, begin in begins.items() if begin is not None}
 
     async def rows(self, records: Sequence[VersionRecord]) -> list[VersionRow]:
         """Return versions as they are printed."""
-        self._records |= {record.id: record for record in records}
+        self._turns.remember(records)
         head = await self.names.find_head()
         return [await self._row(record, None if head is None else head.id) for record in records]
 
@@ -88,26 +99,28 @@ class Reader:
         return (await self.rows([record]))[0]
 
     async def details(self, record: VersionRecord) -> VersionDetails:
-        """Return what happened in the turn of a version."""
-        version = await self.versions.load(record.id)
-        parent = await self._begin(record)
-        begin = 0 if parent is None else min(parent.message_count, record.message_count)
-        run = None if record.run_id is None else await self.store.run(record.run_id)
-        error: dict[str, str] = {} if run is None or run.error is None else json.loads(run.error)
-        before = version if parent is None else await self.versions.load(parent.id)
+        """Return what happened in the turn of a version, up to it."""
+        version, line = await self.versions.load(record.id), await self._turns.line(record)
+        begin = 0 if line.begin is None else min(line.begin.message_count, record.message_count)
+        before = version if line.begin is None else await self.versions.load(line.begin.id)
+        messages = await version.messages(start=begin)
+        row = await self.row(record)
+        parts = [await self.versions.load(id) for id in {each.run_id: each.id for each in line.versions}.values()]
+        steps = {step.id: None for part in parts for step in await part.steps()}
+        subagents = {each.conversation_id: _subagent(each) for part in parts for each in await part.subagents()}
         return VersionDetails(
-            version=await self.row(record),
+            version=row,
             metadata=json.loads(record.metadata),
-            steps=[step.id for step in await version.steps()],
-            calls=calls_of(await version.messages(start=begin)),
-            output=_text_of(record.output),
-            error=f'{error["type"]}: {error["message"]}' if error else None,
+            steps=list(steps),
+            calls=calls_of(messages),
+            output=_left_text(record, messages) if record.output is None else _text_of(record.output),
+            error=await self._error(record),
             usage=usage_of(version.usage),
-            requests=[] if record.run_id is None else await self._requests(record.run_id),
-            files=[] if parent is None else files_of(await before.diff(version)),
+            requests=await self._requests(line),
+            files=[] if line.begin is None else files_of(await before.diff(version)),
             todos=version.todos,
-            subagents=[_subagent(thread) for thread in await version.subagents()],
-            pending=[approval_of(call) for call in version.pending],
+            subagents=list(subagents.values()),
+            pending=[approval_of(call) for call in version.pending] if row.is_waiting else [],
         )
 
     async def difference(self, before: VersionRecord, after: VersionRecord) -> Difference:
@@ -139,16 +152,44 @@ class Reader:
             for call in await self.store.calls([record.run_id])
         )
 
+    async def came_from(self, record: VersionRecord, other: VersionRecord) -> bool:
+        """Return whether a version has all of another: it came from it, by merges too, or is it."""
+        seen: dict[str, VersionRecord] = {}
+        waiting = [record.id]
+        while waiting:
+            for each in (await self.store.lineage(waiting.pop())).versions:
+                if each.id not in seen and each.merged_from is not None:
+                    waiting.append(each.merged_from)
+                seen[each.id] = each
+        ends = {each.run_id: each.number for each in seen.values()}
+        is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
+        return other.id in seen or is_step_of_them
+
+    async def _with_left_steps(
+        self, found: Sequence[VersionRecord], head: VersionRecord | None, limit: int
+    ) -> list[VersionRecord]:
+        """Return versions, and the steps where their turns were left, newest first."""
+        self._turns.remember(found)
+        conversations = {each.conversation_id for each in found}
+        others = [head, *[await self._turns.parent(each) for each in found]]
+        left = [
+            each
+            for each in others
+            if each is not None and each.kind == 'step' and each.conversation_id in conversations
+        ]
+        shown = {each.id: each for each in [*found, *left]}
+        return sorted(shown.values(), key=lambda each: each.number, reverse=True)[:limit]
+
     async def _row(self, record: VersionRecord, head_id: str | None) -> VersionRow:
-        parent = await self._parent(record)
-        has_turn = record.kind in ('turn', 'pause')
+        parent = await self._turns.parent(record)
+        has_turn = record.kind in ('turn', 'pause', 'step')
         return VersionRow(
             id=record.id,
             parent_id=record.parent_id,
             merged_from=record.merged_from,
             kind=record.kind,
             state=record.state,
-            is_waiting=record.state == 'awaiting_approval' and await is_waiting(self.store, record),
+            is_waiting=await is_waiting(self.store, record),
             conversation_id=record.conversation_id,
             branch=record.branch,
             run_id=record.run_id,
@@ -157,53 +198,16 @@ class Reader:
             model=record.model,
             created_at=moment(record.created_at),
             message_count=record.message_count,
-            prompt=await self._prompt(record, parent) if has_turn else None,
+            prompt=await self._turns.prompt(record) if has_turn else None,
             calls=await self._last_calls(record) if record.kind == 'step' else [],
             files_changed=await self._files_changed(record, parent),
             is_head=record.id == head_id,
         )
 
-    async def _parent(self, record: VersionRecord) -> VersionRecord | None:
-        """Return the parent, unless there is none or it was deleted."""
-        id = record.parent_id
-        if id is None:
-            return None
-        if id not in self._records:
-            try:
-                self._records[id] = await self.store.version(id)
-            except VersionNotFoundError:
-                self._records[id] = None
-        return self._records[id]
-
-    async def _begin(self, record: VersionRecord) -> VersionRecord | None:
-        """Return the version from which the turn began: of one that was resumed, that before the pause."""
-        parent = await self._parent(record)
-        while parent is not None and parent.state == 'awaiting_approval':
-            parent = await self._parent(parent)
-        return parent
-
-    async def _prompt(self, record: VersionRecord, parent: VersionRecord | None) -> str | None:
-        """Return what began the turn: it stands where the messages of the parent end, give or take a repaired one.
-
-        Where a summary was made in the turn, it stands after that, or among what it replaced.
-        """
-        begin = 0 if parent is None else max(0, parent.message_count - 2)
-        found = _prompt_in(await self._bodies(record, begin, min(begin + 6, record.message_count)), record.run_id)
-        if found is None and parent is not None and record.branch_id != parent.branch_id:
-            found = _prompt_in(await self._bodies(record, 0, record.message_count), record.run_id)
-        if found is None and parent is not None and record.branch_id != parent.branch_id:
-            earlier = await earlier_records(self.store, record)
-            found = _prompt_in([json.loads(each.body) for each in earlier], record.run_id)
-        return found
-
     async def _last_calls(self, record: VersionRecord) -> list[str]:
-        found = await self._bodies(record, record.message_count - 1, record.message_count)
+        found = await self._turns.bodies(record, record.message_count - 1, record.message_count)
         parts = [part for message in found for part in cast('list[dict[str, Any]]', message.get('parts', []))]
         return [str(part['tool_name']) for part in parts if part.get('part_kind') == 'tool-call']
-
-    async def _bodies(self, record: VersionRecord, start: int, stop: int) -> list[dict[str, Any]]:
-        found = await self.store.messages(record.branch_id, stop, start=start)
-        return [json.loads(each.body) for each in found]
 
     async def _files_changed(self, record: VersionRecord, parent: VersionRecord | None) -> int | None:
         if record.tree is None:
@@ -218,10 +222,14 @@ class Reader:
             self._trees[digest] = Tree.from_nodes(digest, await self.store.nodes(digest))
         return self._trees[digest]
 
-    async def _requests(self, run_id: str) -> list[RequestRow]:
+    async def _requests(self, line: TurnLine) -> list[RequestRow]:
+        """Return the requests of a turn, as far as its last version."""
+        end = line.versions[-1]
+        run_ids = {each.run_id: None for each in line.versions if each.run_id is not None}
+        found = [request for run_id in run_ids for request in await self.store.requests(run_id)]
         return [
             RequestRow(
-                number=request.number,
+                number=number,
                 model=request.model,
                 settings=json.loads(request.model_settings),
                 input_tokens=request.input_tokens,
@@ -229,27 +237,32 @@ class Reader:
                 cost=request.cost,
                 seconds=round(request.duration_us / 1e6, 3),
             )
-            for request in await self.store.requests(run_id)
+            for number, request in enumerate(found, start=1)
+            if request.started_at <= end.created_at
         ]
 
+    async def _error(self, record: VersionRecord) -> str | None:
+        """Return why a run failed; one that a person stopped has not."""
+        run = None if record.run_id is None else await self.store.run(record.run_id)
+        if run is None or run.state != 'failed' or run.error is None:
+            return None
+        error: dict[str, str] = json.loads(run.error)
+        return f'{error["type"]}: {error["message"]}'
 
-async def is_waiting(store: Store, record: VersionRecord) -> bool:
-    """Return whether nothing has gone on with the answers to what a version waits for."""
-    approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
-    return any(each.resumed_by is None and each.status != 'superseded' for each in approvals)
 
-
-def parents_of(rows: Sequence[VersionRow]) -> list[list[str]]:
+def parents_of(rows: Sequence[VersionRow], begins: Mapping[str, str]) -> list[list[str]]:
     """Return the parents of versions as far as they are among these; a turn comes after its last step here.
 
     Args:
         rows: Newest first.
+        begins: What comes before steps whose parents are not among these.
     """
     shown = {row.id for row in rows}
     last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
     found: list[list[str]] = []
     for row in rows:
-        first = last_steps.get(row.run_id, row.parent_id) if row.kind in ('turn', 'pause') else row.parent_id
+        above = begins.get(row.id, row.parent_id)
+        first = last_steps.get(row.run_id, above) if row.kind in ('turn', 'pause') else above
         found.append([id for id in (first, row.merged_from) if id is not None and id in shown])
     return found
 
@@ -315,17 +328,15 @@ def _dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
     return ModelMessagesTypeAdapter.dump_python(list(messages), mode='json')
 
 
-def _text_of(output: str | None) -> str | None:
+def _text_of(output: str) -> str:
     """Return an answer: text as it is, all else as JSON."""
-    value: object = None if output is None else json.loads(output)
+    value: object = json.loads(output)
     return value if isinstance(value, str) else output
 
 
-def _prompt_in(messages: Sequence[Mapping[str, Any]], run_id: str | None) -> str | None:
-    """Return the first prompt of a run in messages as they are stored; `None` if it is not among them."""
-    for message in messages:
-        if message.get('kind') == 'request' and message.get('run_id') == run_id:
-            for part in cast('list[dict[str, Any]]', message.get('parts', [])):
-                if part.get('part_kind') == 'user-prompt':
-                    return text_of_json(part.get('content'))
-    return None
+def _left_text(record: VersionRecord, messages: Sequence[ModelMessage]) -> str | None:
+    """Return what had come of an answer when a turn was stopped or failed; `None` if nothing."""
+    last = messages[-1] if messages else None
+    if record.state not in ('interrupted', 'failed') or not isinstance(last, ModelResponse) or last.tool_calls:
+        return None
+    return last.text

@@ -16,7 +16,10 @@ from pydantic_deep.todos import Todo, TodoStatus
 
 from ._amounts import render_amount
 from ._events import (
+    Approval,
+    ApprovalAnswerEvent,
     BudgetEvent,
+    DecisionKind,
     FileChange,
     Outcome,
     ResultEvent,
@@ -27,7 +30,7 @@ from ._events import (
     Usage,
 )
 from ._names import shown_id
-from ._printable import first_line, printable
+from ._printable import first_line, printable, visible
 
 TOLD_APART_CHARS = 200
 """How much of an argument or a result is shown at most; the terminal cuts it to its own width."""
@@ -46,6 +49,14 @@ _MARKS: Mapping[Outcome, tuple[str, str]] = {
     'retried': ('↻', 'yellow'),
 }
 """The mark of each outcome, and its colour."""
+
+_ANSWERED: Mapping[DecisionKind, str] = {
+    'approve': 'approved',
+    'edit': 'edited',
+    'deny': 'denied',
+    'respond': 'answered',
+}
+"""What somebody has done to a call."""
 
 NOT_ALL_FILES = 'Commands may have changed more files: the directory is too large to look through after each of them.'
 """What is said where the list of files has holes."""
@@ -82,8 +93,26 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
         text.append(f' {about}')
     if result:
         failed = result.outcome != 'success'
-        text.append(f'  {summarize_result(result.text)}', style=style if failed else 'dim')
+        about = first_line(result.text, TOLD_APART_CHARS) if failed else summarize_result(result.text)
+        text.append(f'  {about}', style=style if failed else 'dim')
     return text
+
+
+def render_changed(approval: Approval) -> Text:
+    """Return in a line why a call is asked about again."""
+    return Text(f'Asked again: a file has changed since this call of {visible(approval.tool)} was answered.', 'yellow')
+
+
+def render_faster(event: ApprovalAnswerEvent, tool: str | None) -> Text:
+    """Return in a line that somebody else has answered a call before.
+
+    Args:
+        event: The answer.
+        tool: The tool that is called, if that is known.
+    """
+    call = 'a call' if tool is None else f'the call of {printable(tool)}'
+    who = printable(event.faster or '')
+    return Text(f'{who} was faster and has {_ANSWERED[event.decision]} {call}: the first answer counts.', 'yellow')
 
 
 def render_summarized(event: SummarizedEvent) -> Text:

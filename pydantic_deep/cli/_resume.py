@@ -9,27 +9,21 @@ from functools import partial
 from typing import TypeAlias
 
 from pydantic_deep.approvals import PendingApproval
-from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter, VersionRecord
 
-from ._approvals import Answer, ApprovalMode, Decide
+from ._approvals import Answer, ApprovalMode, Decide, NotWaitingError, refuse_answered
 from ._ask import Asker, Stage
 from ._conversation import open_conversation, settings_of
 from ._failures import EXIT_CODES
 from ._names import DIRECTORY, Names, shown_id
 from ._present import DecideOn, decide_by
-from ._prompts import last_prompt
-from ._reader import is_waiting
 from ._run import Turn, resume_turn
 from ._surroundings import Surroundings
+from ._turns import Turns, is_waiting
 from ._worker import check_worker, open_worker
 
 Present: TypeAlias = Callable[..., Awaitable[Turn]]
 """`present_to_person` or `present_to_program`."""
-
-
-class NotWaitingError(DeepAgentError):
-    """A version waits for nothing, or somebody was faster, or nobody can be asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,35 +57,34 @@ class Resumption:
             BackendError: Commands cannot be isolated, or the directory is gone.
         """
         approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
-        self._check(record, approvals, surroundings)
+        await self._check(record, store, approvals, surroundings)
         chosen = {'model': self.model, 'max_tokens': self.max_tokens, 'max_cost': self.max_cost}
         settings = settings_of(record).model_copy(update={name: value for name, value in chosen.items() if value})
         worker = open_worker(surroundings, settings, approvals=self.approvals)
         await check_worker(worker)
         conversation = open_conversation(worker, settings, store)
-        waiting = await conversation.go_on_with(record)
-        task = last_prompt(await waiting.messages())
+        await conversation.go_on_with(record)
+        task = await Turns(store=store).prompt(record) or ''
         turn = await present(
             worker,
             partial(resume_turn, conversation, task),
             decide_on=self._decide_on(surroundings, is_asked=_is_asked(approvals)),
         )
-        if turn.result.status not in ('done', 'paused'):
+        if turn.result.status not in ('done', 'paused') and not turn.says_how:
             if turn.has_answered:
                 notify('What was answered may have run. Go on from there with: pydantic-deep run --continue')
             else:
                 notify(f'Nothing was answered. {shown_id(record.id)} waits on.')
         return EXIT_CODES[turn.result.status]
 
-    def _check(self, record: VersionRecord, approvals: Sequence[ApprovalRecord], surroundings: Surroundings) -> None:
+    async def _check(
+        self, record: VersionRecord, store: Store, approvals: Sequence[ApprovalRecord], surroundings: Surroundings
+    ) -> None:
         """Refuse to begin where nothing can be answered."""
         name = shown_id(record.id)
         if record.state != 'awaiting_approval':
             raise NotWaitingError(f'The version {name} waits for nothing: it is {record.state}.')
-        done = next((each for each in approvals if each.resumed_by is not None), None)
-        if done is not None:
-            by = f' by {done.decided_by}' if done.decided_by else ''
-            raise NotWaitingError(f'The version {name} was answered{by}, and a run has gone on with it.')
+        await refuse_answered(store, record.id, approvals)
         if _is_asked(approvals) and self.approvals in (ApprovalMode.ask, ApprovalMode.pause):
             with surroundings.open_terminal() as terminal:
                 if terminal is None:

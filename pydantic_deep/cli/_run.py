@@ -24,12 +24,14 @@ from pydantic_ai import (
 )
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep.approvals import Decision
 from pydantic_deep.budgets import BudgetExceededError
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.subagents import SubagentEvent
-from pydantic_deep.versions import TurnStream
+from pydantic_deep.versions import ApprovalInbox, TurnStream
 
-from ._approvals import Answer, Decide, approval_of, describe_answer
+from ._approvals import Answer, Decide, NotWaitingError, approval_of, describe_answer, refuse_answered
 from ._conversation import Conversation, Version
 from ._events import (
     Approval,
@@ -48,7 +50,14 @@ from ._events import (
     Usage,
     UsageEvent,
 )
-from ._failures import FORESEEN, describe_failure, describe_last_answer, describe_pause, describe_used_up
+from ._failures import (
+    FORESEEN,
+    describe_failure,
+    describe_last_answer,
+    describe_pause,
+    describe_stopped_question,
+    describe_used_up,
+)
 from ._names import shown_id
 from ._news import news_of
 from ._worker import Output
@@ -75,6 +84,8 @@ class Turn:
     """The last event."""
     has_answered: bool
     """Whether calls that waited were answered, so that they may have run."""
+    says_how: bool
+    """Whether the last event says how to go on with a version that waits, or waited until somebody else answered it."""
 
 
 async def run_turn(
@@ -127,7 +138,7 @@ class _Running:
         self._said = ''
         self._last_answer: BudgetEvent | None = None
         self._pending: list[Approval] = []
-        self._has_answered = False
+        self._answered: set[str] = set()
 
     async def run(self, task: str, *, branch: str | None = None, waiting: Version | None = None) -> Turn:
         worker = self._worker
@@ -141,7 +152,9 @@ class _Running:
             # A defect: readers of the events get their last one, then the traceback comes.
             await self._end(caught)
             raise
-        return Turn(result=await self._end(error), has_answered=self._has_answered)
+        result = await self._end(error)
+        says_how = bool(self._pending) or isinstance(error, NotWaitingError)
+        return Turn(result=result, has_answered=bool(self._answered), says_how=says_how)
 
     async def _work(self, task: str, branch: str | None, version: Version | None) -> None:
         """Run the agent until it answers, or until nobody answers it."""
@@ -170,15 +183,35 @@ class _Running:
             if answers is None:
                 return
             by = self._worker.person if any(each.by == 'person' for each in answers.values()) else 'option'
-            version = await self._run(
-                version.resume_stream(
-                    {id: each.decision for id, each in answers.items()},
-                    by=by,
-                    deps=self._worker.deps,
-                    cancellation_token=self._stop,
-                )
-            )
+            version = await self._resume(version, {id: each.decision for id, each in answers.items()}, by)
         self._output = version.output if isinstance(version.output, str) else None
+
+    async def _resume(self, version: Version, decisions: Mapping[str, Decision], by: str) -> Version:
+        """Go on with a version; where somebody else has answered a call meanwhile, that answer counts."""
+        while True:
+            stream = version.resume_stream(decisions, by=by, deps=self._worker.deps, cancellation_token=self._stop)
+            try:
+                return await self._run(stream)
+            except ApprovalAnsweredError:
+                taken = await self._taken(version, decisions)
+                if not taken:
+                    raise
+                decisions = {id: decision for id, decision in decisions.items() if id not in taken}
+
+    async def _taken(self, version: Version, decisions: Mapping[str, Decision]) -> set[str]:
+        """Report what somebody else has answered of calls that are decided here, and return their ids.
+
+        Raises:
+            NotWaitingError: A run has gone on with it.
+        """
+        store = self._conversation.store
+        approvals = await store.approvals(status=None, version_id=version.id, limit=10_000)
+        await refuse_answered(store, version.id, approvals)
+        items = [await ApprovalInbox(store).get(each.id) for each in approvals if each.pending_id in decisions]
+        found = {item.pending_id: (item.decision, item.decided_by) for item in items if item.decision is not None}
+        for id, (decision, by) in found.items():
+            self._show(describe_answer(id, Answer(decision=decision, by='person'), faster=by or 'somebody'))
+        return set(found)
 
     async def _run(self, stream: TurnStream[DeepAgentDeps, Output]) -> Version:
         """Run the agent once, and return the version then."""
@@ -208,7 +241,7 @@ class _Running:
         pending = [call for call in version.pending if call.id in open_ids]
         self._pending = [approval_of(call) for call in pending]
         for approval in self._pending:
-            self._show(ApprovalEvent(approval=approval))
+            self._show(ApprovalEvent(approval=approval, has_changed=approval.id in self._answered))
         answers: Mapping[str, Answer] | None = await self._watcher.decide(pending) if pending else {}
         if answers is None:
             return None
@@ -217,7 +250,7 @@ class _Running:
         for id, answer in answers.items():
             self._show(describe_answer(id, answer))
         self._pending = []
-        self._has_answered = True
+        self._answered |= {call.id for call in version.pending}
         return dict(answers)
 
     async def _end(self, error: Exception | None) -> ResultEvent:
@@ -229,10 +262,13 @@ class _Running:
             if isinstance(error, BudgetExceededError):
                 use = worker.budget.whole(error.measure, error.limit, error.used)
                 sentence = describe_used_up(use, is_kept=version is not None, waiting=self._waiting_version())
+            elif status == 'interrupted' and self._pending and version is not None:
+                sentence = describe_stopped_question(shown_id(version.id))
         elif self._pending:
             status, sentence = 'paused', describe_pause(len(self._pending), self._shown_version())
-        elif self._last_answer is not None:
-            status, sentence = 'limit', describe_last_answer(self._last_answer, is_kept=version is not None)
+        elif self._last_answer is not None and self._version is not None:
+            use = worker.budget.use(self._last_answer.measure, self._version.usage)
+            status, sentence = 'limit', describe_last_answer(use, is_kept=version is not None)
         result = ResultEvent(
             status=status,
             output=self._output,

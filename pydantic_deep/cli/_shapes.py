@@ -48,7 +48,7 @@ class VersionRow:
     message_count: int
     """How many messages its history has."""
     prompt: str | None
-    """What the person said; `null` where nobody said anything."""
+    """What the person said that began the turn; `null` where nobody said anything."""
     calls: list[str]
     """The tools that the model called last; of steps only."""
     files_changed: int | None
@@ -177,18 +177,18 @@ class SubagentRow:
 
 @dataclass(frozen=True, kw_only=True)
 class VersionDetails:
-    """A version, and what happened in its turn: what `show` prints."""
+    """A version, and what happened in its turn up to it, over all pauses: what `show` prints."""
 
     version: VersionRow
     """The version."""
     metadata: dict[str, JsonValue]
     """What was kept with it."""
     steps: list[str]
-    """The ids of the versions in the middle of its turn."""
+    """The ids of the steps of the turn, in their order."""
     calls: list[CallRow]
     """The tool calls of the turn, in their order."""
     output: str | None
-    """The answer."""
+    """The answer; of a turn that was stopped or failed, as much of it as had come."""
     error: str | None
     """Why the run failed."""
     usage: Usage
@@ -196,13 +196,13 @@ class VersionDetails:
     requests: list[RequestRow]
     """The requests of the turn."""
     files: list[FileRow]
-    """The files that differ from those of the parent."""
+    """The files that differ from those that the turn began with."""
     todos: list[Todo]
     """The plan."""
     subagents: list[SubagentRow]
     """Whom it delegated to."""
     pending: list[Approval]
-    """The calls that wait for a person."""
+    """The calls that wait for a person; none once a run has gone on with the answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,6 +239,8 @@ class ApprovalRow:
     """The version that waits."""
     agent_name: str
     """The agent."""
+    backend: str | None
+    """Where its files are: a directory, or `PROVIDER:ID` of another backend; `null` where no version has them."""
     status: Literal['pending', 'approved', 'edited', 'denied', 'responded', 'expired', 'superseded']
     """What became of it."""
     approval: Approval
@@ -246,7 +248,9 @@ class ApprovalRow:
     decided_by: str | None
     """Who answered."""
     reason: str | None
-    """Why it was answered so."""
+    """Why it was answered so; of a call that was denied, at least what the model is told."""
+    args: dict[str, JsonValue] | None
+    """The arguments that a person gave in place of the model's."""
     created_at: str
     """Since when it waits: ISO 8601, UTC."""
     decided_at: str | None

@@ -17,7 +17,7 @@ from ._names import HEAD, shown_id
 from ._printable import first_line, printable
 from ._prompts import text_of_json
 from ._render import render_call, render_todos
-from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails
+from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails, VersionRow
 
 MESSAGE_CHARS = 200
 """How much of a message stands in a list of them."""
@@ -28,13 +28,14 @@ _FILE_MARKS = {'added': ('+', 'green'), 'removed': ('-', 'red'), 'changed': ('~'
 def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
     """Yield what happened in the turn of a version: each a line, or a few."""
     row = details.version
-    names = f' ({HEAD}, {row.branch})' if row.is_head else f' ({row.branch})'
-    yield Text.assemble(('version ', 'bold'), (row.id, 'yellow'), (printable(names), 'green'))
-    yield _field('made', f'{row.kind}, {"waits" if row.is_waiting else row.state}, {row.created_at}')
+    head = f' ({HEAD})' if row.is_head else ''
+    yield Text.assemble(('version ', 'bold'), (row.id, 'yellow'), (head, 'bold cyan'))
+    yield _field('made', f'{row.kind}, {_state(row)}, {row.created_at}')
     if row.parent_id is not None:
         merged = '' if row.merged_from is None else f' and {row.merged_from}'
         yield _field('from', f'{row.parent_id}{merged}')
-    yield _field('conversation', f'{row.conversation_id}, {row.message_count} messages')
+    yield _field('conversation', f'{row.conversation_id}, {_count(row.message_count, "message")}')
+    yield _field('branch', row.branch)
     yield _field('agent', row.agent_name if row.model is None else f'{row.agent_name}, {row.model}')
     if row.prompt is not None:
         yield from _section('Prompt', printable(row.prompt))
@@ -45,7 +46,8 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
         yield _title('Subagents')
         yield render_subagents(details.subagents)
     if details.output is not None:
-        yield from _section('Answer', printable(details.output))
+        is_whole = row.state not in ('interrupted', 'failed')
+        yield from _section('Answer' if is_whole else 'Answer, as far as it came', printable(details.output))
     if details.error is not None:
         yield from _section('Error', printable(details.error), 'red')
     if details.pending:
@@ -165,10 +167,18 @@ def _request(request: RequestRow) -> Text:
 
 
 def _used(usage: Usage) -> str:
-    return (
-        f'{usage.requests} requests, {usage.tool_calls} tool calls, {usage.input_tokens} tokens in, '
-        f'{usage.output_tokens} out'
-    )
+    requests, calls = _count(usage.requests, 'request'), _count(usage.tool_calls, 'tool call')
+    return f'{requests}, {calls}, {usage.input_tokens} tokens in, {usage.output_tokens} out'
+
+
+def _count(number: int, noun: str) -> str:
+    return f'1 {noun}' if number == 1 else f'{number} {noun}s'
+
+
+def _state(row: VersionRow) -> str:
+    """Return what became of a version: of one that asked, whether it waits still."""
+    answered = 'answered' if row.state == 'awaiting_approval' else row.state
+    return 'waits' if row.is_waiting else answered
 
 
 def _todos(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:

@@ -36,8 +36,18 @@ def values_of(table: Table) -> list[dict[str, JsonValue]]:
 
 def render_table(console: Console, table: Table) -> None:
     """Print a table: folded to a terminal, and as wide as it is where another program reads it."""
-    drawn = RichTable(*(printable(name) for name in table.columns), box=None, pad_edge=False, header_style='bold')
-    for column, values in zip(drawn.columns, zip(*table.rows, strict=True), strict=False):
+    names = [printable(name) for name in table.columns]
+    if table.rows:
+        _draw(console, table, names)
+    else:
+        console.print(Text('  '.join(names), 'bold'), soft_wrap=not console.is_terminal)
+    console.print(Text('1 row' if len(table.rows) == 1 else f'{len(table.rows)} rows', 'dim'), soft_wrap=True)
+
+
+def _draw(console: Console, table: Table, names: Sequence[str]) -> None:
+    """Draw the rows of a table; it has some."""
+    drawn = RichTable(*names, box=None, pad_edge=False, header_style='bold')
+    for column, values in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
         column.overflow = 'fold'
         if {type(value) for value in values if value is not None} in ({int}, {float}, {int, float}):
             column.justify = 'right'
@@ -45,14 +55,13 @@ def render_table(console: Console, table: Table) -> None:
         drawn.add_row(*(_cell(value) for value in row))
     if console.is_terminal:
         console.print(drawn)
-    else:
-        options = console.options.update(max_width=1_000_000)
-        console.width = max(1, Measurement.get(console, options, drawn).maximum)
-        with console.capture() as captured:
-            console.print(drawn)
-        for line in captured.get().splitlines():
-            console.print(Text(line.rstrip()), soft_wrap=True)
-    console.print(Text('1 row' if len(table.rows) == 1 else f'{len(table.rows)} rows', 'dim'))
+        return
+    width = Measurement.get(console, console.options.update(max_width=1_000_000), drawn).maximum
+    wide = Console(width=max(1, width))
+    with wide.capture() as captured:
+        wide.print(drawn)
+    for line in captured.get().splitlines():
+        console.print(Text(line.rstrip()), soft_wrap=True)
 
 
 def _cell(value: object) -> Text:

@@ -132,4 +132,5 @@ class ApprovalAnsweredError(StoreError):
         self.by = by
         self.at = at
         moment = '' if at is None else f' at {datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="seconds")}'
-        super().__init__(f'The approval {id} is {status}{f" by {by}" if by else ""}{moment}. {detail}'.strip())
+        verb = 'was' if moment and status != 'expired' else 'is'
+        super().__init__(f'The approval {id} {verb} {status}{f" by {by}" if by else ""}{moment}. {detail}'.strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from pydantic_deep.errors import DeepAgentError
@@ -107,7 +108,8 @@ class WorkspaceBusyError(DeepAgentError):
 
     def __init__(self, workspace: str) -> None:
         self.workspace = workspace
-        super().__init__(f'A run works in {workspace} now. Wait until it has ended, then check out again.')
+        id = json.loads(workspace)['id']
+        super().__init__(f'A run works in {id} now. Wait until it has ended, then check out again.')
 
 
 class UnversionedBackendError(DeepAgentError, ValueError):

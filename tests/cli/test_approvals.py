@@ -115,12 +115,41 @@ def test_several_calls_are_one_list_and_run_when_all_are_answered(
 
 @pytest.mark.parametrize('key', [KeyboardInterrupt(), EOFError()], ids=['Ctrl-C', 'Ctrl-D'])
 def test_who_stops_at_a_question_has_answered_nothing(
-    invoke: Invoke, make_terminal: MakeTerminal, work: Path, key: BaseException
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path, key: BaseException, steady: Steady
 ) -> None:
     result = invoke('run', 'Go', model=ScriptedModel([WRITE, EDIT]), terminal=make_terminal('a', key))
     assert (result.exit_code, result.stdout) == (130, '')
     assert not (work / 'new.txt').exists()
+    assert steady(result.stderr).splitlines()[-1] == snapshot(
+        'Interrupted. What was done stays done. The version 01234567 waits on: answer with `pydantic-deep resume 01234567`, or go on in a chat with another prompt.'
+    )
+
+
+def test_what_is_not_kept_does_not_wait_for_who_stops_at_a_question(
+    invoke: Invoke, make_terminal: MakeTerminal
+) -> None:
+    terminal = make_terminal(KeyboardInterrupt())
+    result = invoke('run', 'Go', '--no-store', model=ScriptedModel(WRITE), terminal=terminal)
     assert result.stderr.endswith('Interrupted. What was done stays done.\n')
+
+
+def test_where_a_file_has_changed_since_it_is_said_before_it_is_asked_again(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path
+) -> None:
+    terminal = make_terminal('y', 'y')
+
+    async def ask_and_change(prompt: str, *, default: str = '', multiline: bool = False) -> str:
+        if len(terminal.typed) == 2:
+            (work / 'poem.txt').write_text('violet\nrose\n')
+        return terminal.typed.pop(0)
+
+    terminal.ask = ask_and_change
+    again = call('write_file', path='/poem.txt', content='oak\n')
+    model = ScriptedModel(call('read_file', path='/poem.txt'), again, told)
+    result = invoke('run', 'Go', model=model, terminal=terminal)
+    assert terminal.shown.count('? write_file') == 2
+    assert result.stderr.count('a file has changed since') == 1
+    assert 'Asked again: a file has changed since this call of write_file was answered.\n' in result.stderr
 
 
 def test_always_holds_for_the_tool_and_for_no_other(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
@@ -265,6 +294,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
 """,
                     },
                 },
+                'has_changed': False,
             },
             {
                 'type': 'approval',
@@ -285,6 +315,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
 """,
                     },
                 },
+                'has_changed': False,
             },
             {
                 'type': 'approval_answer',
@@ -293,6 +324,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                 'by': 'person',
                 'reason': None,
                 'args': {'path': '/b', 'content': 'x'},
+                'faster': None,
             },
             {
                 'type': 'approval_answer',
@@ -301,6 +333,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                 'by': 'person',
                 'reason': 'A person denied this call: No.',
                 'args': None,
+                'faster': None,
             },
             {
                 'type': 'tool_result',
@@ -367,6 +400,7 @@ def test_deny_denies_and_says_by_whom(invoke: Invoke, work: Path) -> None:
             'by': 'option',
             'reason': 'Nobody lets this call run: approvals are switched off. Go on without it.',
             'args': None,
+            'faster': None,
         }
     )
     assert events(result)[-1]['output'] == f'write_file: {answer["reason"]}'
@@ -414,6 +448,14 @@ def test_a_chat_goes_on_after_a_turn_that_was_stopped_at_a_question(
     assert (result.exit_code, result.stdout) == (0, 'Here I am.\n')
     (closed,) = model.requests[1].tool_returns
     assert (closed.tool_name, closed.outcome) == ('write_file', 'interrupted')
+
+
+@pytest.mark.parametrize('command', ['run', 'chat'])
+def test_a_mode_that_is_none_is_refused_in_our_own_words(invoke: Invoke, command: str) -> None:
+    task = ['Go'] if command == 'run' else []
+    result = invoke(command, *task, '--approvals=never', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert "Invalid value for '--approvals': 'never' is none of ask, deny," in result.stderr
 
 
 @pytest.mark.parametrize('mode', ['pause', 'perhaps'])

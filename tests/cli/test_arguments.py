@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 from pydantic import JsonValue
 
-from pydantic_deep.cli._arguments import UnreadableArgumentsError, parse_arguments, render_arguments
+from pydantic_deep.cli._arguments import UnreadableArgumentsError, find_misfit, parse_arguments, render_arguments
 
 TEXTS = (
     st.text()
@@ -97,3 +97,41 @@ def test_what_is_no_arguments_is_said(text: str, problem: str) -> None:
     with pytest.raises(UnreadableArgumentsError) as caught:
         parse_arguments(text)
     assert str(caught.value).startswith(problem)
+
+
+SCHEMA = {
+    'properties': {
+        'path': {'type': 'string'},
+        'limit': {'type': 'integer'},
+        'part': {'type': 'number'},
+        'is_all': {'type': 'boolean'},
+        'names': {'type': 'array', 'items': {'type': 'string'}},
+        'glob': {'anyOf': [{'type': 'string'}, {'type': 'null'}]},
+        'odd': {'type': 'tuple'},
+        'either': {'type': ['string', 'null']},
+    },
+    'required': ['path'],
+    'additionalProperties': False,
+}
+
+
+@pytest.mark.parametrize(
+    ('args', 'misfit'),
+    [
+        ({'path': '/a', 'limit': 3, 'part': 0.5, 'is_all': True, 'names': [1], 'glob': 3, 'odd': 3, 'either': 3}, None),
+        ({'path': '/a', 'limit': 3.0, 'part': 1}, None),
+        ({'pth': '/a'}, "There is no argument 'pth'. Known: path, limit, part, is_all, names, glob, odd, either."),
+        ({}, "The argument 'path' is missing. Give all of them, also those that stay as they are."),
+        ({'path': 3}, "The argument 'path' is 3, and string is wanted."),
+        ({'path': None}, "The argument 'path' is null, and string is wanted."),
+        ({'path': '/a', 'limit': True}, "The argument 'limit' is true, and integer is wanted."),
+        ({'path': '/a', 'limit': 0.5}, "The argument 'limit' is 0.5, and integer is wanted."),
+        ({'path': '/a', 'is_all': 1}, "The argument 'is_all' is 1, and boolean is wanted."),
+    ],
+)
+def test_what_does_not_fit_a_tool_is_found(args: dict[str, JsonValue], misfit: str | None) -> None:
+    assert find_misfit(args, SCHEMA) == misfit
+
+
+def test_a_schema_that_says_little_takes_anything() -> None:
+    assert find_misfit({'a': 1}, {}) is None

@@ -43,7 +43,7 @@ def test_rewind_brings_back_the_files_and_the_conversation(invoke: Invoke, two_t
     result = invoke('rewind', 'HEAD~')
     first, second = two_turns[1][-8:], two_turns[2][-8:]
     assert (result.exit_code, result.stderr) == (0, '')
-    assert result.stdout == f'HEAD is {first}: Fix\n1 version after it stay in the store: {second}\n'
+    assert result.stdout == f'HEAD is {first}: Fix\n1 version after it stays in the store: {second}\n'
     assert sorted(path.name for path in work.iterdir()) == ['poem.txt']
     model = ScriptedModel('Again.')
     invoke('run', 'Again', '--continue', model=model)
@@ -158,9 +158,11 @@ def test_a_branch_from_head_works_in_the_directory(invoke: Invoke, two_turns: li
 
 
 def test_the_name_of_a_branch_is_used_once(invoke: Invoke, two_turns: list[str]) -> None:
-    result = invoke('branch', 'main', 'Else', model=ScriptedModel('Else.'))
-    assert result.exit_code == 1
-    assert result.stderr.endswith("The conversation has a branch 'main' already. Choose another name.\n")
+    model = ScriptedModel()
+    result = invoke('branch', 'main', 'Else', model=model)
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert result.stderr == "The conversation has a branch 'main' already. Choose another name.\n"
+    assert ids(invoke) == two_turns
 
 
 def test_merge_has_the_files_of_both(invoke: Invoke, two_turns: list[str], work: Path) -> None:
@@ -192,8 +194,21 @@ def test_a_merge_of_what_both_changed_makes_nothing(invoke: Invoke, two_turns: l
     found = invoke('merge', 'HEAD', side, '--json')
     assert (found.exit_code, json.loads(found.stdout)['version']) == (1, None)
     assert [each['path'] for each in json.loads(found.stdout)['conflicts']] == ['/new.txt']
-    good = document(invoke('merge', 'HEAD', 'HEAD~', '--json'))
-    assert good['version']['kind'] == 'merge'
+
+
+def test_a_merge_with_what_it_has_already_makes_nothing(invoke: Invoke, two_turns: list[str]) -> None:
+    write = call('write_file', path='/other.txt', content='1\n')
+    invoke('branch', 'side', 'Else', '--from', 'HEAD~', ALLOW, model=ScriptedModel(write, 'Else.'))
+    invoke('checkout', document(invoke('merge', 'HEAD', 'side', '--json'))['version']['id'])
+    steps = [row['id'] for row in document(invoke('log', '--steps', '--json')) if row['kind'] == 'step']
+    before = ids(invoke)
+    for other in ('HEAD', two_turns[0], 'side', *steps):
+        result = invoke('merge', 'HEAD', other)
+        assert (result.exit_code, result.stdout, result.stderr) == (0, 'Already up to date.\n', '')
+    assert document(invoke('merge', 'HEAD', 'HEAD', '--json')) == {'version': None, 'conflicts': []}
+    assert ids(invoke) == before
+    forward = document(invoke('merge', 'HEAD~2', 'side', '--json'))
+    assert forward['version']['kind'] == 'merge'
 
 
 def test_versions_of_two_conversations_have_nothing_to_merge(invoke: Invoke, two_turns: list[str]) -> None:

@@ -18,7 +18,7 @@ from typer.testing import Result
 
 from pydantic_deep.cli._approvals import ApprovalMode
 from pydantic_deep.cli._ask import Asker
-from pydantic_deep.cli._chat import Chat, open_history
+from pydantic_deep.cli._chat import HELP, Chat, open_history
 from pydantic_deep.cli._conversation import Conversation
 from pydantic_deep.cli._present import decide_by
 from pydantic_deep.cli._surroundings import Surroundings
@@ -62,7 +62,8 @@ def test_files_lists_what_changed_since_the_chat_began(invoke: Invoke) -> None:
 
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
     result = invoke('chat', model=ScriptedModel(), stdin='/help\n/hepl\x1b\n')
-    assert '/todos   the plan' in result.stderr
+    assert '/todos    the plan\n' in result.stderr
+    assert max(map(len, HELP.splitlines())) <= 80
     assert 'There is no command /hepl\\x1b. /help lists them, /skills the skills.' in result.stderr
 
 

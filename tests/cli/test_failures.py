@@ -14,6 +14,7 @@ from pydantic_ai.exceptions import (
 )
 
 from pydantic_deep.cli._failures import EXIT_CODES, describe_failure
+from pydantic_deep.retries import CutAnswerError
 
 REFUSED = ModelHTTPError.for_category(
     ModelAuthenticationError,
@@ -52,6 +53,12 @@ MISSPELT = ModelHTTPError.for_category(
             ModelConnectionError('m', 'Connection error.'),
             1,
             "'m' cannot be reached: Connection error. Check the network, and the base URL if you set one.",
+        ),
+        (
+            CutAnswerError('m', 'openai'),
+            1,
+            "The answer of 'm' was cut: its stream ended without a finish reason. Try again. A server that never sends "
+            'one cannot be used here: its whole answers look like cut ones.',
         ),
         (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\\x1b[31m nothing.'),
     ],

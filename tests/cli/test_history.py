@@ -128,11 +128,18 @@ def test_on_a_terminal_each_version_is_one_line_and_what_changed_stays_in_sight(
 ) -> None:
     rows = [VersionRow(**row) for row in document(invoke('log', '--json'))]
     screen = Console(file=StringIO(), width=40, force_terminal=True, color_system=None)
-    print_log(screen, [row for row in rows if row.kind == 'turn'])
+    print_log(screen, [row for row in rows if row.kind == 'turn'], {})
     assert isinstance(screen.file, StringIO)
     lines = screen.file.getvalue().splitlines()
     assert [len(line) <= 40 for line in lines] == [True] * len(lines)
     assert lines[1].endswith('…  1 file')
+
+
+def test_in_a_pipe_each_version_is_one_line_and_nothing_is_cut_out(invoke: Invoke) -> None:
+    words = 'https://example.com/a/very/long/address/that/does/not/fit/in/eighty/columns/of/a/terminal and then more'
+    invoke('run', words, model=ScriptedModel('Done.'))
+    lines = invoke('log').stdout.splitlines()
+    assert (len(lines), lines[0].endswith(f'now  {words}')) == (2, True)
 
 
 @pytest.mark.parametrize(('seconds', 'age'), [(0, 'now'), (59, 'now'), (61, '1m'), (7_300, '2h'), (200_000, '2d')])
@@ -143,7 +150,8 @@ def test_ages_are_in_one_unit(seconds: int, age: str) -> None:
 
 def test_show_tells_a_turn(invoke: Invoke, history: list[str]) -> None:
     text = invoke('show', history[2][-8:]).stdout
-    assert text.startswith(f'version {history[2]} (side)\n')
+    assert text.startswith(f'version {history[2]}\n')
+    assert '\nbranch       side\n' in text
     assert 'Write \\x1b[31mnew' in text
     assert text[text.index('\nCalls') : text.index(' so far')] == snapshot("""\
 
@@ -191,7 +199,7 @@ def test_a_version_whose_parent_was_deleted_is_a_beginning(invoke: Invoke, histo
 
 def test_show_is_of_head_and_tells_what_waits(invoke: Invoke, history: list[str]) -> None:
     text = invoke('show').stdout
-    assert text.startswith(f'version {history[4]} (HEAD, main)\nmade         pause, waits, ')
+    assert text.startswith(f'version {history[4]} (HEAD)\nmade         pause, waits, ')
     assert '\nWaits for\n· edit_file /poem.txt\n' in text
 
 
@@ -210,8 +218,7 @@ def test_show_tells_the_whole_of_a_turn_that_was_resumed(invoke: Invoke, history
     invoke('resume', '--approvals=deny', model=ScriptedModel('Well then.'))
     details = document(invoke('show', '--json'))
     assert [(each['tool'], each['outcome']) for each in details['calls']] == [('edit_file', 'denied')]
-    assert (details['output'], details['version']['prompt']) == ('Well then.', None)
-    assert 'went on after answers' in invoke('log').stdout
+    assert (details['output'], details['version']['prompt']) == ('Well then.', 'Wait')
 
 
 def test_show_tells_why_a_turn_failed(invoke: Invoke) -> None:
@@ -352,6 +359,18 @@ def test_on_a_terminal_long_cells_are_folded() -> None:
     lines = screen.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 20
     assert sum(line.count('x') for line in lines) == 40
+
+
+def test_the_number_of_rows_is_on_one_line_whatever_the_width_of_the_table(invoke: Invoke, history: list[str]) -> None:
+    assert invoke('sql', 'SELECT 1 AS a').stdout == 'a\n1\n1 row\n'
+    assert invoke('sql', 'SELECT 1 AS a, 2 AS b WHERE false').stdout == 'a  b\n0 rows\n'
+
+
+def test_on_a_terminal_no_rows_have_all_the_names_of_their_columns() -> None:
+    screen = Console(file=StringIO(), width=20, force_terminal=True, color_system=None)
+    render_table(screen, Table(columns=('number', 'parent_number', 'conversation'), rows=()))
+    assert isinstance(screen.file, StringIO)
+    assert screen.file.getvalue().split() == ['number', 'parent_number', 'conversation', '0', 'rows']
 
 
 def test_a_query_that_fails_is_said(invoke: Invoke, history: list[str]) -> None:

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio.to_thread import run_sync
 from inline_snapshot import snapshot
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
+from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import VersionedAgent
 
 Invoke = Callable[..., Result]
 
@@ -38,26 +42,29 @@ def waiting(invoke: Invoke) -> list[str]:
     return [row['id'] for row in document(invoke('approvals', 'list', '--json'))]
 
 
-def test_a_list_shows_all_that_a_call_would_do(invoke: Invoke, waiting: list[str]) -> None:
+def test_a_list_shows_all_that_a_call_would_do(invoke: Invoke, waiting: list[str], work: Path) -> None:
     text = invoke('approvals', 'list').stdout
     for number, id in enumerate(waiting):
         text = text.replace(id[-8:], f'approval{number}')
     version = document(invoke('log', '--json'))[0]['id'][-8:]
-    assert text.replace(version, 'theversion') == snapshot("""\
+    assert text.replace(version, 'theversion').replace(str(work), '/work') == snapshot("""\
 approval0 pending now  version theversion of command-line
+in /work
 ? write_file
+  path: /new.txt
   content: \n\
   │ new
-  path: /new.txt
   │ --- /dev/null
   │ +++ b/new.txt
   │ @@ -0,0 +1 @@
   │ +new
+
 approval1 pending now  version theversion of command-line
+in /work
 ? edit_file
-  new_string: lily\\x1b
-  old_string: violet
   path: /poem.txt
+  old_string: violet
+  new_string: lily\\x1b
   │ --- a/poem.txt
   │ +++ b/poem.txt
   │ @@ -1,2 +1,2 @@
@@ -112,11 +119,83 @@ def test_other_arguments_and_an_answer_in_the_place_of_the_tool(invoke: Invoke, 
     assert (work / 'b.txt').read_text() == 'b'
 
 
+def test_a_list_shows_what_was_answered(invoke: Invoke, waiting: list[str], work: Path) -> None:
+    edit = '{"path": "/b.txt", "content": "b\\nc\\n"}'
+    invoke('approvals', 'answer', waiting[0], '--edit', edit, '--by', 'anna')
+    invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
+    rows = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert [(row['backend'], row['args'], row['reason']) for row in rows] == [
+        (str(work), {'path': '/b.txt', 'content': 'b\nc\n'}, None),
+        (str(work), None, 'Keep violet.'),
+    ]
+    text = invoke('approvals', 'list', '--status', 'all').stdout
+    first, second = text.split('\n\n')
+    assert first[first.index('edited to') :] == snapshot("""\
+edited to
+  path: /b.txt
+  content: \n\
+  │ b
+  │ c\
+""")
+    assert second.splitlines()[-1] == 'because Keep violet.'
+
+
+def test_why_a_call_was_denied_at_the_question_is_in_the_list(
+    invoke: Invoke, make_terminal: Callable[..., Any]
+) -> None:
+    invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', 'Not now.'))
+    (row,) = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert row['reason'] == 'A person denied this call: Not now.'
+
+
+@pytest.mark.parametrize(
+    ('edit', 'sentence'),
+    [
+        ('{"path": 3, "content": "b"}', "The argument 'path' is 3, and string is wanted."),
+        ('{"pth": "/b", "content": "b"}', "There is no argument 'pth'. Known: content, path."),
+        ('{"path": "/b"}', "The argument 'content' is missing."),
+    ],
+)
+def test_arguments_that_the_tool_does_not_take_are_no_answer(
+    invoke: Invoke, waiting: list[str], edit: str, sentence: str
+) -> None:
+    result = invoke('approvals', 'answer', waiting[0], '--edit', edit)
+    assert result.exit_code == 2
+    assert f'write_file does not take this. {sentence}' in ' '.join(result.stderr.replace('│', '').split())
+    assert invoke('approvals', 'answer', waiting[0], '--approve').exit_code == 0
+
+
+def test_what_a_subagent_would_take_is_left_to_its_tool(invoke: Invoke) -> None:
+    task = call('task', subagent='general-purpose', description='Write')
+    invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(task, WRITE))
+    (row,) = document(invoke('approvals', 'list', '--json'))
+    assert row['approval']['path'] == ['general-purpose']
+    assert invoke('approvals', 'answer', row['id'], '--edit', '{"pth": 3}').exit_code == 0
+
+
+@pytest.mark.anyio
+async def test_a_list_says_where_the_files_of_a_program_are(invoke: Invoke, tmp_path: Path, work: Path) -> None:
+    url = f'sqlite:///{tmp_path}/program.db'
+    agent = create_deep_agent(ScriptedModel(WRITE, WRITE), interrupt_on={'write_file': True})
+    async with open_store(url) as store:
+        for backend in (LocalBackend(work), StateBackend()):
+            await (await VersionedAgent(agent, store).create(backend=backend)).advance('Go')
+    result = await run_sync(lambda: invoke('approvals', 'list', '--json', '--store', url))
+    directory, memory = (row['backend'] for row in document(result))
+    assert (directory, memory.partition(':')[0]) == (str(work), 'state')
+
+
+def test_a_status_that_is_none_is_refused(invoke: Invoke, waiting: list[str]) -> None:
+    result = invoke('approvals', 'list', '--status', 'lost')
+    assert result.exit_code == 2
+    assert "'lost' is none of pending, approved, edited," in result.stderr
+
+
 def test_a_second_answer_is_told_who_was_first(invoke: Invoke, waiting: list[str]) -> None:
     invoke('approvals', 'answer', waiting[0], '--approve', '--by', 'anna')
     result = invoke('approvals', 'answer', waiting[0], '--deny', 'No.')
     assert (result.exit_code, result.stdout) == (1, '')
-    assert f'The approval {waiting[0]} is approved by anna at ' in result.stderr
+    assert f'The approval {waiting[0]} was approved by anna at ' in result.stderr
     listed = invoke('approvals', 'list', '--status', 'approved').stdout
     assert listed.startswith(f'{waiting[0][-8:]} approved by anna now')
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import CancellationToken, UserPromptPart
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest
+from pydantic_ai import CancellationToken
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RunUsage
 from typer.testing import Result
@@ -20,7 +20,7 @@ from pydantic_deep.cli._approvals import ApprovalMode, Decide, allow_all, pause_
 from pydantic_deep.cli._conversation import Conversation, count_lines
 from pydantic_deep.cli._measure import is_small
 from pydantic_deep.cli._names import DIRECTORY, Names, UnknownVersionError, shown_id
-from pydantic_deep.cli._prompts import last_prompt, text_of_json
+from pydantic_deep.cli._prompts import text_of_json
 from pydantic_deep.cli._run import Turn, Watcher, run_turn
 from pydantic_deep.cli._store import default_store, shown_store
 from pydantic_deep.cli._surroundings import Surroundings
@@ -123,6 +123,8 @@ def test_a_chat_without_a_store_goes_on_turn_by_turn(invoke: Invoke) -> None:
     [
         (('--continue', '--from', 'HEAD'), '--continue is --from HEAD. Choose one of both.'),
         (('--no-store', '--store', 'memory:'), 'Choose one of --store and --no-store.'),
+        (('--no-store', '-c'), '--no-store has nothing to go on from. Choose one of --continue and --no-store.'),
+        (('--no-store', '--from', 'HEAD'), 'Choose one of --from and --no-store.'),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(
@@ -290,7 +292,8 @@ async def test_names_mean_versions(store: Store, work: Path) -> None:
     [
         ('~2', "'~2' names no version. Write HEAD"),
         ('HEAD~2', "'HEAD~2' names no version: "),
-        ('abc', "There is no version 'abc'."),
+        ('abc', "There is no version 'abc'. It was deleted"),
+        ('side', "There is no version 'side'. `pydantic-deep log` shows ids and branches."),
         ('ffffffffffff', "There is no version 'ffffffffffff'."),
         ('', "'' names no version."),
     ],
@@ -339,6 +342,44 @@ def test_an_id_is_shown_by_its_end_as_far_as_it_takes() -> None:
     assert shown_id('x-12345678', ['y-12345678']) == 'x-12345678'
 
 
+async def test_a_branch_is_its_newest_version(store: Store, work: Path) -> None:
+    agent = VersionedAgent(create_deep_agent(ScriptedModel(*['Done.'] * 6)), store)
+    names = Names(store=store, directory=str(work))
+    options: dict[str, Any] = {'metadata': {DIRECTORY: str(work)}, 'backend': LocalBackend(work)}
+    old = await (await agent.create(**options)).advance('Go', branch='old')
+    root = await agent.create(**options)
+    main = await root.advance('Go')
+    side = await root.advance('Go', branch='Side')
+    assert [(await names.find(name)).id for name in ('main', 'Side', 'Side~', 'old')] == [
+        main.id,
+        side.id,
+        root.id,
+        old.id,
+    ]
+    hidden = await main.advance('Go', branch=side.id[-8:])
+    assert (await names.find(hidden.branch)).id == side.id
+    with pytest.raises(UnknownVersionError, match="no version 'side'"):
+        await names.find('side')
+
+
+async def test_a_name_that_versions_were_given_is_the_newest_of_them(store: Store, work: Path, tmp_path: Path) -> None:
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.', 'Done.')), store)
+    elsewhere = Names(store=store, directory=str(tmp_path))
+    here = Names(store=store, directory=str(work))
+    first = await agent.create(name='café', metadata={DIRECTORY: str(work)})
+    second = await agent.create(name='café')
+    assert [(await names.find('café')).id for names in (here, elsewhere)] == [first.id, second.id]
+    named = await first.with_metadata(name='good')
+    assert [(await names.find('good')).id for names in (here, elsewhere)] == [named.id] * 2
+
+
+async def test_what_came_from_a_version_that_was_deleted_has_none_before_it(store: Store, work: Path) -> None:
+    ids = await make_versions(store, work, 2)
+    await store.delete(ids[1])
+    with pytest.raises(UnknownVersionError, match='came from a version that was deleted'):
+        await Names(store=store, directory=str(work)).find('HEAD~')
+
+
 # Versions of other programs
 
 
@@ -378,11 +419,8 @@ async def test_only_a_program_goes_on_with_what_waits_in_it(invoke: Invoke, work
 
 
 def test_prompts_with_media_say_so() -> None:
-    parts = ['Look at', BinaryContent(data=b'x', media_type='image/png')]
-    messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(content=parts)])]
-    assert last_prompt(messages) == 'Look at\n[media]'
     assert text_of_json(['Look at', {'kind': 'binary'}]) == 'Look at\n[media]'
-    assert (text_of_json('Hi'), text_of_json(None), last_prompt([])) == ('Hi', '', '')
+    assert (text_of_json('Hi'), text_of_json(None)) == ('Hi', '')
 
 
 def test_lines_of_what_is_no_text_are_not_counted() -> None:

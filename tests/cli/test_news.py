@@ -18,6 +18,7 @@ from typer.testing import Result
 
 from pydantic_deep.budgets import BudgetExceededError, BudgetUnknownEvent, BudgetWarningEvent
 from pydantic_deep.caching import PrefixBrokenEvent
+from pydantic_deep.cli._amounts import Use
 from pydantic_deep.cli._approvals import allow_all
 from pydantic_deep.cli._budget import TurnBudget
 from pydantic_deep.cli._conversation import Conversation
@@ -159,7 +160,7 @@ async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
     )
     assert (turn.result.status, turn.result.output, turn.result.usage.requests) == ('limit', 'Not done.', 4)
     assert turn.result.error == snapshot(
-        'The budget of 500 tokens for a turn ended: 330 tokens were used before this answer, and the task may not be done. Go on with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
+        'The budget of 500 tokens for a turn ended: 440 tokens used with this answer, and the task may not be done. Go on with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
     )
     assert conversation.tip is not None
     assert (turn.result.version, conversation.tip.state) == (conversation.tip.id, 'complete')
@@ -218,6 +219,8 @@ def test_a_budget_has_left_what_the_turn_has_not_used() -> None:
     assert budget.left(used).limits == {'tokens': 1000, 'cost': Decimal('0.5')}
     budget.begin(RunUsage(input_tokens=4500, cost=Decimal('1.75')))
     assert budget.left(used).limits == {'tokens': 400, 'cost': Decimal('0.25')}
+    assert budget.use('tokens', used) == Use(measure='tokens', limit=Decimal(1000), used=Decimal(600))
+    assert budget.use('cost', used) == Use(measure='cost', limit=Decimal('0.5'), used=Decimal('0.25'))
     budget.begin(RunUsage(input_tokens=4500))
     with pytest.raises(BudgetExceededError) as caught:
         budget.left(used)

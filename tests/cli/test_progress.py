@@ -55,6 +55,29 @@ def show(*events: Event, keeps_answer: bool = False) -> str:
     return stream.getvalue()
 
 
+WRITE = ToolCallEvent(id='2', tool='write_file', args={'path': '/a'})
+
+
+def test_an_answer_of_somebody_who_was_faster_is_told_and_its_arguments_run() -> None:
+    answer = ApprovalAnswerEvent(id='2', decision='edit', by='person', args={'path': '/b'}, faster='ada')
+    done = ToolResultEvent(id='2', tool='write_file', outcome='success', text='Created /b.')
+    assert show(WRITE, answer, done) == snapshot("""\
+ada was faster and has edited the call of write_file: the first answer counts.
+✓ write_file /b  Created /b.
+""")
+    assert show(replace(answer, id='9')) == snapshot('ada was faster and has edited a call: the first answer counts.\n')
+
+
+def test_a_call_that_fails_says_why_in_its_line() -> None:
+    failed = ToolResultEvent(id='2', tool='write_file', outcome='failed', text='It is not valid:\n1 error\npath')
+    assert show(WRITE, failed) == snapshot('✗ write_file /a  It is not valid:\n')
+
+
+def test_what_another_program_reads_is_not_folded() -> None:
+    start = StartEvent(task='Go', directory='/a' * 60, model='given')
+    assert show(start) == f'given in {"/a" * 60}\n'
+
+
 def test_an_answer_to_a_call_that_was_never_announced_is_no_news() -> None:
     answer = ApprovalAnswerEvent(id='9', decision='edit', by='person', args={'path': '/a'})
     assert show(answer, END) == show(END)

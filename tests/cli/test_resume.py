@@ -139,7 +139,8 @@ def test_another_model_can_go_on(invoke: Invoke, paused: str) -> None:
 def test_who_stops_at_a_question_has_answered_nothing(invoke: Invoke, make_terminal: MakeTerminal, paused: str) -> None:
     result = invoke('resume', paused, model=ScriptedModel(), terminal=make_terminal('y', KeyboardInterrupt()))
     assert result.exit_code == 130
-    assert result.stderr.endswith(f'Nothing was answered. {paused[-8:]} waits on.\n')
+    resume = f'answer with `pydantic-deep resume {paused[-8:]}`, or go on in a chat with another prompt.'
+    assert result.stderr.splitlines()[-1].endswith(f'The version {paused[-8:]} waits on: {resume}')
     assert invoke('resume', paused, '--approvals=deny', model=ScriptedModel('No.', 'Done.')).exit_code == 0
 
 
@@ -161,12 +162,31 @@ def test_a_turn_that_fails_after_the_answers_says_what_may_have_run_and_goes_on_
     )
     assert (work / 'new.txt').exists()
     again = invoke('resume', paused, '--approvals=allow', model=ScriptedModel())
+    newest = json.loads(invoke('log', '--steps', '--json').stdout)[0]['id'][-8:]
     assert (again.exit_code, again.stderr) == (
         2,
-        f'The version {paused[-8:]} was answered by option, and a run has gone on with it.\n',
+        f'The version {paused[-8:]} was answered by option, and a run has gone on with it. See how far: '
+        f'pydantic-deep show {newest}\n',
     )
     on = invoke('run', 'Go on', '--continue', model=ScriptedModel('Done.'))
     assert (on.exit_code, on.stdout) == (0, 'Done.\n')
+
+
+def test_a_turn_that_fails_before_anything_is_asked_says_that_it_waits_on(invoke: Invoke, paused: str) -> None:
+    result = invoke('resume', paused, '--approvals=allow', '--max-tokens', '1', model=ScriptedModel())
+    assert result.exit_code == 4
+    assert result.stderr.endswith(f'Nothing was answered. {paused[-8:]} waits on.\n')
+
+
+def test_who_stops_at_a_later_question_is_not_told_that_everything_may_have_run(
+    invoke: Invoke, make_terminal: MakeTerminal, paused: str
+) -> None:
+    model = ScriptedModel('Fixed.', WRITE)
+    result = invoke('resume', paused, model=model, terminal=make_terminal('y', 'y', KeyboardInterrupt()))
+    assert result.exit_code == 130
+    assert 'may have run' not in result.stderr
+    newest = json.loads(invoke('log', '--json').stdout)[0]['id'][-8:]
+    assert f'The version {newest} waits on' in result.stderr
 
 
 def test_a_version_that_waits_is_no_place_to_go_on_from(invoke: Invoke, paused: str) -> None:

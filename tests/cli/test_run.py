@@ -14,12 +14,24 @@ from pydantic_ai import CancellationToken
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from pydantic_deep.approvals import PendingApproval
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
 from pydantic_deep.cli._approvals import Answer, ApprovalMode, Decide, allow_all, pause_all
 from pydantic_deep.cli._conversation import Conversation
-from pydantic_deep.cli._events import EVENTS, Event, ResultEvent, TextEvent, ToolCallEvent, ToolResultEvent, render_json
+from pydantic_deep.cli._events import (
+    EVENTS,
+    ApprovalAnswerEvent,
+    Event,
+    ResultEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    render_json,
+)
+from pydantic_deep.cli._names import shown_id
 from pydantic_deep.cli._run import Show, Turn, Watcher, run_turn
+from pydantic_deep.store import ApprovalAnsweredError, Store
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
+from pydantic_deep.versions import ApprovalInbox
 
 MakeConversation = Callable[..., Conversation]
 
@@ -287,3 +299,96 @@ async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: Make
     assert conversation.tip is not None
     assert (turn.result.status, turn.result.version) == ('paused', conversation.tip.id)
     assert [pending.tool for pending in conversation.tip.pending] == ['write_file']
+
+
+A, B = (call('write_file', path=f'/{name}.txt', content='1\n') for name in 'ab')
+
+
+def faster(store: Store, *decisions: Decision, by: str | None = 'ada') -> Decide:
+    """Allow all calls, the first of which somebody else has answered by then."""
+    left = list(decisions)
+
+    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+        waiting = await store.approvals()
+        for each in waiting[: len(decisions)]:
+            await ApprovalInbox(store).answer(each.id, left.pop(0), by=by)
+        return {pending_call.id: Answer(decision=Approve(), by='person') for pending_call in pending}
+
+    return decide
+
+
+async def test_where_somebody_was_faster_that_answer_counts_and_the_others_as_well(
+    make_conversation: MakeConversation, store: Store, work: Path
+) -> None:
+    conversation = make_conversation(ScriptedModel([A, B], 'Done.'), approvals=ApprovalMode.ask)
+    events: list[Event] = []
+    watcher = watch(events.append, faster(store, Deny('No a.')))
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    assert (turn.result.status, turn.result.output) == ('done', 'Done.')
+    assert [(work / name).exists() for name in ('a.txt', 'b.txt')] == [False, True]
+    answers = [event for event in events if isinstance(event, ApprovalAnswerEvent)]
+    assert [(each.id, each.decision, each.reason, each.faster) for each in answers] == snapshot(
+        [
+            ('call-1', 'approve', None, None),
+            ('call-2', 'approve', None, None),
+            ('call-1', 'deny', 'No a.', 'ada'),
+        ]
+    )
+
+
+@pytest.mark.parametrize('by', ['ada', None])
+async def test_where_somebody_has_answered_all_the_turn_goes_on_with_that(
+    make_conversation: MakeConversation, store: Store, work: Path, by: str | None
+) -> None:
+    conversation = make_conversation(ScriptedModel(A, 'Done.'), approvals=ApprovalMode.ask)
+    events: list[Event] = []
+    edit = Edit({'path': '/c.txt', 'content': 'c'})
+    turn = await run_turn(
+        conversation, 'Go', stop=CancellationToken(), watcher=watch(events.append, faster(store, edit, by=by))
+    )
+    assert turn.result.status == 'done'
+    assert ((work / 'a.txt').exists(), (work / 'c.txt').read_text()) == (False, 'c')
+    last = [event for event in events if isinstance(event, ApprovalAnswerEvent)][-1]
+    assert (last.args, last.faster) == ({'path': '/c.txt', 'content': 'c'}, by or 'somebody')
+
+
+@pytest.mark.parametrize('goes_on', [True, False])
+async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
+    make_conversation: MakeConversation, store: Store, goes_on: bool
+) -> None:
+    conversation = make_conversation(ScriptedModel(A, 'Done by another.'), approvals=ApprovalMode.ask)
+    tips: list[str] = []
+
+    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+        assert conversation.tip is not None
+        tips.append(conversation.tip.id)
+        decisions: dict[str, Decision] = {each.id: Approve() for each in pending}
+        if goes_on:
+            other = await conversation.tip.resume(decisions, by='ada')
+            tips.append(other.id)
+        else:
+            for each in await store.approvals():
+                await ApprovalInbox(store).answer(each.id, Approve(), by='ada')
+            await store.claim_approvals(conversation.tip.id, 'a-run')
+        return {id: Answer(decision=decision, by='person') for id, decision in decisions.items()}
+
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watch(lambda event: None, decide))
+    assert (turn.result.status, turn.says_how) == ('failed', True)
+    look = f'show {shown_id(tips[1])}' if goes_on else 'log --steps'
+    assert turn.result.error == (
+        f'The version {shown_id(tips[0])} was answered by ada, and a run has gone on with it. See how far: '
+        f'pydantic-deep {look}'
+    )
+
+
+async def test_an_answer_that_nobody_else_has_given_is_no_reason_to_try_again(
+    make_conversation: MakeConversation, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = make_conversation(ScriptedModel(A), approvals=ApprovalMode.ask)
+
+    async def decide(decisions: object) -> None:
+        raise ApprovalAnsweredError('1', 'not open any more', None, None)
+
+    monkeypatch.setattr(store, 'decide', decide)  # a store that refuses what is open: no other way leads here
+    _, turn = await run(conversation)
+    assert (turn.result.status, turn.result.error) == ('failed', 'The approval 1 is not open any more.')

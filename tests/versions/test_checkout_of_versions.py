@@ -79,8 +79,9 @@ async def test_a_directory_in_which_a_run_works_is_left_alone(tmp_path: Path) ->
     async with open_store('memory:') as store:
         v0, _, v2 = await _three(_agent(store), tmp_path)
         assert await store.claim_workspace(_workspace_key(tmp_path), 'some run', v2.id)
-        with pytest.raises(WorkspaceBusyError):
+        with pytest.raises(WorkspaceBusyError, match=f'^A run works in {tmp_path} now. Wait') as caught:
             await v0.checkout()
+        assert caught.value.workspace == _workspace_key(tmp_path)
 
 
 async def test_files_that_go_nowhere_say_so() -> None:

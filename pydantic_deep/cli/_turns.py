@@ -1,0 +1,125 @@
+"""Which versions make one turn: a turn that a person was asked about has one for each pause, and for each step.
+
+For a person it is one step all the same: `~` goes before all of it, and `show` and `diff` tell of all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
+from pydantic_deep.versions._rewritten import earlier_records
+from pydantic_deep.versions._subagents import runs_of
+
+from ._prompts import text_of_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnLine:
+    """A turn, as far as one of its versions."""
+
+    begin: VersionRecord | None
+    """The version that the turn began from; `None` for the beginning of a conversation, and where it was deleted."""
+    versions: Sequence[VersionRecord]
+    """The versions on the way from there, oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """Reads which versions of a store make one turn."""
+
+    store: Store
+    _records: dict[str, VersionRecord | None] = field(default_factory=dict[str, 'VersionRecord | None'])
+    _prompts: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
+
+    def remember(self, records: Iterable[VersionRecord]) -> None:
+        """Keep versions at hand that were read already."""
+        self._records.update({record.id: record for record in records})
+
+    async def parent(self, record: VersionRecord) -> VersionRecord | None:
+        """Return the parent, unless there is none or it was deleted."""
+        id = record.parent_id
+        if id is None:
+            return None
+        if id not in self._records:
+            try:
+                self._records[id] = await self.store.version(id)
+            except VersionNotFoundError:
+                self._records[id] = None
+        return self._records[id]
+
+    async def line(self, record: VersionRecord) -> TurnLine:
+        """Return the turn that a version is part of, up to it."""
+        versions, parent = [record], await self.parent(record)
+        while parent is not None and await self._is_within(parent, versions[-1]):
+            versions.append(parent)
+            parent = await self.parent(parent)
+        return TurnLine(begin=parent, versions=versions[::-1])
+
+    async def prompt(self, record: VersionRecord) -> str | None:
+        """Return what began the turn of a version: what its first run was given; `None` where nobody said anything.
+
+        What later runs of a turn were told, such as that a person changed the arguments of a call, nobody has said.
+        """
+        line = await self.line(record)
+        first = line.versions[0]
+        if first.id not in self._prompts:
+            self._prompts[first.id] = await self._read_prompt(first, line.begin)
+        return self._prompts[first.id]
+
+    async def went_on(self, record: VersionRecord) -> VersionRecord:
+        """Return the newest version that has gone on with the answers to another; that one if none has."""
+        while record.state == 'awaiting_approval' and (children := await self.store.children(record.id)):
+            child = children[-1]
+            made = await self.store.versions(VersionFilter(run_id=child.run_id), limit=1) if child.run_id else [child]
+            record = made[0]
+        return record
+
+    async def bodies(self, record: VersionRecord, start: int, stop: int) -> list[dict[str, Any]]:
+        """Return messages of a version as they are stored."""
+        found = await self.store.messages(record.branch_id, stop, start=start)
+        return [json.loads(each.body) for each in found]
+
+    async def _is_within(self, version: VersionRecord, later: VersionRecord) -> bool:
+        """Return whether the turn of a version goes on with a child of it."""
+        if version.state == 'awaiting_approval':
+            return True
+        if version.kind != 'step':
+            return False
+        return version.run_id == later.run_id or version.run_id in await runs_of(self.store, later)
+
+    async def _read_prompt(self, first: VersionRecord, begin: VersionRecord | None) -> str | None:
+        """Return what a run was given: it stands where the messages of its base end, give or take a repaired one.
+
+        Where a summary was made in the turn, it stands after that, or among what it replaced.
+        """
+        runs = await runs_of(self.store, first)
+        start = 0 if begin is None else max(0, begin.message_count - 2)
+        found = _prompt_in(await self.bodies(first, start, min(start + 6, first.message_count)), runs)
+        if found is None and begin is not None and first.branch_id != begin.branch_id:
+            found = _prompt_in(await self.bodies(first, 0, first.message_count), runs)
+        if found is None and begin is not None and first.branch_id != begin.branch_id:
+            earlier = await earlier_records(self.store, first)
+            found = _prompt_in([json.loads(each.body) for each in earlier], runs)
+        return found
+
+
+async def is_waiting(store: Store, record: VersionRecord) -> bool:
+    """Return whether a version waits for a person, and nothing has gone on with the answers."""
+    if record.state != 'awaiting_approval':
+        return False
+    approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
+    return any(each.resumed_by is None and each.status != 'superseded' for each in approvals)
+
+
+def _prompt_in(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]) -> str | None:
+    """Return the first prompt of runs in messages as they are stored; `None` if it is not among them."""
+    for message in messages:
+        if message.get('kind') == 'request' and message.get('run_id') in run_ids:
+            for part in cast('list[dict[str, Any]]', message.get('parts', [])):
+                if part.get('part_kind') == 'user-prompt':
+                    return text_of_json(part.get('content'))
+    return None

@@ -1,0 +1,53 @@
+"""What a process that died leaves to the next command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic_ai.messages import ToolReturnPart
+from typer.testing import Result
+
+from pydantic_deep.testing import ScriptedModel
+
+Invoke = Callable[..., Result]
+
+DYING = """
+import os, sys
+from typer.testing import CliRunner
+from pydantic_deep.cli._app import app
+from pydantic_deep.cli._surroundings import Surroundings
+from pydantic_deep.testing import ScriptedModel, call
+
+def then(messages, info):
+    if len(messages) > 1:
+        os._exit(9)
+    return call('write_file', path='/new.txt', content='new')
+
+environment = {'XDG_STATE_HOME': sys.argv[1], 'HOME': sys.argv[2], 'PYDANTIC_DEEP_MODEL': 'given'}
+surroundings = Surroundings(models={'given': ScriptedModel(then=then)}, environment=environment)
+CliRunner().invoke(app, ['run', 'Go', '--approvals=allow'], obj=surroundings)
+"""
+
+
+def test_the_next_turn_knows_what_was_done_before_a_crash(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    died = subprocess.run([sys.executable, '-c', DYING, tmp_path / 'state', tmp_path / 'home'], cwd=work, check=False)
+    assert died.returncode == 9
+    model = ScriptedModel('Fine.')
+    result = invoke('run', 'More', '--continue', '--json', model=model)
+    assert result.exit_code == 0, result.stderr
+    told = [part for message in model.requests[-1].messages for part in message.parts]
+    (written,) = (part for part in told if isinstance(part, ToolReturnPart))
+    assert str(written.content).startswith('Created /new.txt')
+    assert (work / 'new.txt').read_text() == 'new'
+    rows = json.loads(invoke('log', '--json').stdout)
+    assert [(row['kind'], row['state']) for row in rows] == [
+        ('turn', 'complete'),
+        ('turn', 'interrupted'),
+        ('root', 'complete'),
+    ]
+    running = invoke('sql', "SELECT count(*) AS n FROM runs WHERE state = 'running'", '--json')
+    assert json.loads(running.stdout) == [{'n': 0}]
