@@ -6,12 +6,13 @@ subagent inherits a recorder of its own; the link to the call that started it is
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from opentelemetry import trace
 from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition
@@ -112,6 +113,10 @@ class Recorder(AbstractCapability[object]):
         default_factory=dict[str, 'list[ModelRequestPart]'], init=False, repr=False
     )
     """What calls of the last response have returned, by their ids."""
+    _under_way: list[tuple[asyncio.Task[object], asyncio.Event]] = field(
+        default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False, repr=False
+    )
+    """The calls that run now: the task of each, and what is set when it has ended."""
     _usage_before: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _cost: Decimal | None = field(default=None, init=False, repr=False)
@@ -332,6 +337,8 @@ class Recorder(AbstractCapability[object]):
         else:
             await recording.start_call(entry)
         token = _CALLER.set(caller)
+        under_way = cast('asyncio.Task[object]', asyncio.current_task()), asyncio.Event()
+        self._under_way.append(under_way)
         try:
             result = await handler(args)
         except (ApprovalRequired, CallDeferred):
@@ -348,6 +355,8 @@ class Recorder(AbstractCapability[object]):
             await self._end(recording, entry._replace(status='failed', error=type(error).__name__))
             raise
         finally:
+            self._under_way.remove(under_way)
+            under_way[1].set()
             _CALLER.reset(token)
         self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
         is_told = is_told_by_message(result)
@@ -408,6 +417,7 @@ class Recorder(AbstractCapability[object]):
             recording.lose_name()
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         state: VersionState = 'interrupted' if is_stopped else 'failed'
+        await self._stop_calls()
         try:
             await recording.end(
                 self._with_returned(recording),
@@ -424,6 +434,14 @@ class Recorder(AbstractCapability[object]):
             await self._abandon(recording, error, unsaved)
         else:
             error.add_note(f'The run is kept as version {recording.tip.id}.')
+
+    async def _stop_calls(self) -> None:
+        """End what still runs: pydantic-ai cancels the calls of a run only after this, and they may write until then."""
+        stopped = [*self._under_way]
+        for task, _ in stopped:
+            task.cancel()
+        for _, ended in stopped:
+            await ended.wait()
 
     async def _abandon(self, recording: Recording, error: BaseException, unsaved: Exception) -> None:
         """End a run whose end cannot be written down, so that nobody takes it for one that works."""

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelRetry, UserError
+from pydantic_ai import ModelRetry, RunContext, UserError
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import UsageLimits
@@ -294,6 +294,30 @@ async def test_a_call_that_was_cut_off_is_answered_interrupted_and_never_run_lat
     assert outcomes == {'quick': 'success', 'slow': 'interrupted'}
     assert runs == ['quick', 'slow']
     assert await later.messages() == await (await agent.load(later.id)).messages()
+
+
+async def test_what_a_call_writes_while_it_is_cancelled_is_in_the_version(make: MakeAgent):
+    """pydantic-ai cancels the calls of a run only after the run has ended for its capabilities."""
+    begun = asyncio.Event()
+
+    async def slow(ctx: RunContext[DeepAgentDeps]) -> str:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await ctx.deps.backend.write_bytes('/last.txt', b'words')
+        return 'never'
+
+    agent = make([call('slow'), call('ls')], 'after', tools=[slow])
+    task = asyncio.create_task((await agent.create(backend=StateBackend())).advance('go'))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    cut = await newest(agent)
+    assert cut.state == 'interrupted'
+    assert await (await cut.files()).read_bytes('/last.txt') == b'words'
 
 
 async def test_a_step_can_be_gone_on_from_and_its_calls_are_not_run(make: MakeAgent):
