@@ -16,13 +16,14 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep.approvals import ApprovalError, Approve, Decision, Deny, Edit, Respond
-from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store, VersionRecord
+from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions import ApprovalInbox, InboxItem
+from pydantic_deep.versions._frozen import thaw
 
 from ._approvals import approval_of
 from ._arguments import find_misfit
 from ._ask import DENIED
-from ._events import Approval
+from ._events import Approval, ApprovalPreview
 from ._history_app import EXIT_CODE_HELP
 from ._log import describe_age
 from ._names import DIRECTORY, shown_id
@@ -186,13 +187,21 @@ async def _check_edit(store: Store, approval: ApprovalRecord, decision: Edit) ->
 
 
 async def _rows(reader: Reader, items: Sequence[InboxItem]) -> list[ApprovalRow]:
-    versions = {id: await reader.versions.load(id) for id in {item.version_id for item in items}}
-    rows: list[ApprovalRow] = []
-    for item in items:
-        version = versions[item.version_id]
-        approvals = {call.id: approval_of(call) for call in version.pending}
-        rows.append(_row(item, approvals[item.pending_id], _backend_of(version.record)))
-    return rows
+    found = [await _version(reader, item) for item in items]
+    return [_row(item, *each) for item, each in zip(items, found, strict=True)]
+
+
+async def _version(reader: Reader, item: InboxItem) -> tuple[Approval, str | None]:
+    """Return a call with its arguments in the order of the model, and where its files are; both as far as is known."""
+    try:
+        version = await reader.versions.load(item.version_id)
+    except VersionNotFoundError:  # what was answered outlives it
+        args = cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()})
+        shown = item.preview
+        preview = None if shown is None else ApprovalPreview(kind=shown.kind, text=shown.text)
+        return Approval(id=item.pending_id, path=list(item.path), tool=item.tool, args=args, preview=preview), None
+    call = next(call for call in version.pending if call.id == item.pending_id)
+    return approval_of(call), _backend_of(version.record)
 
 
 def _backend_of(record: VersionRecord) -> str | None:

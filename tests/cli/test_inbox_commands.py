@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from anyio.to_thread import run_sync
 from inline_snapshot import snapshot
@@ -183,6 +184,20 @@ async def test_a_list_says_where_the_files_of_a_program_are(invoke: Invoke, tmp_
     result = await run_sync(lambda: invoke('approvals', 'list', '--json', '--store', url))
     directory, memory = (row['backend'] for row in document(result))
     assert (directory, memory.partition(':')[0]) == (str(work), 'state')
+
+
+def test_what_was_answered_is_listed_after_its_version_was_deleted(
+    invoke: Invoke, waiting: list[str], tmp_path: Path
+) -> None:
+    async def delete(version_id: str) -> None:
+        async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
+            await store.delete(version_id)
+
+    before = document(invoke('approvals', 'answer', waiting[0], '--deny', 'No.', '--json'))
+    anyio.run(delete, before['version_id'])
+    (row,) = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert (row['id'], row['status'], row['approval']) == (waiting[0], 'denied', before['approval'])
+    assert document(invoke('approvals', 'list', '--json')) == []
 
 
 def test_a_status_that_is_none_is_refused(invoke: Invoke, waiting: list[str]) -> None:
