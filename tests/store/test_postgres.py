@@ -125,6 +125,8 @@ async def test_a_read_is_of_one_state_whatever_is_written_meanwhile(engine: Post
             yield Statement('SELECT pg_advisory_unlock_shared(1)')
             return before, after
 
+        await engine.read(operation)  # such operations have several statements: from now on it begins once
+        write.clear()
         connection = await connect(engine.url)
         await connection.execute('SELECT pg_advisory_lock(1)')
         read = asyncio.create_task(engine.read(operation))
