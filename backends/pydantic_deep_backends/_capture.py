@@ -20,7 +20,7 @@ from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_
 from ._nodes import FileVersion, digest_of
 from ._shown import path_from
 from ._tree import Tree
-from .paths import path_parts
+from .paths import display_path, path_parts
 from .tracking import IGNORE_FILE, DirectoryRules, OmittedFile
 
 MAX_ATTEMPTS = 4
@@ -35,7 +35,7 @@ class Memory:
     readings: dict[str, Reading] = field(default_factory=dict[str, Reading])
     """The last reading of each file."""
     omitted: dict[str, OmittedFile] = field(default_factory=dict[str, OmittedFile])
-    """What was left out, by path."""
+    """What was left out, by path: the one that it really has."""
     rules: dict[Components, DirectoryRules] = field(default_factory=dict[Components, DirectoryRules])
     """The rules of directories that were looked at."""
     clock: Callable[[], int] = time.time_ns
@@ -140,7 +140,8 @@ class Look:
             if rules.leaves_out(parts[-1], is_dir=is_dir):
                 return {}
             if is_dir:
-                return self._scan(directories, parts, rules.below(parts[-1]))
+                is_invalid = self._omit_if_invalid(path, None)
+                return {} if is_invalid else self._scan(directories, parts, rules.below(parts[-1]))
         except OSError as error:
             if error.errno not in GONE:
                 self._omit(path, None)
@@ -209,7 +210,8 @@ class Look:
             if rules.leaves_out(entry.name, is_dir=is_dir):
                 continue
             if is_dir:
-                below.append(((*parts, entry.name), rules.below(entry.name)))
+                if not self._omit_if_invalid(f'{prefix}/{entry.name}', None):
+                    below.append(((*parts, entry.name), rules.below(entry.name)))
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
@@ -222,13 +224,13 @@ class Look:
         self, directory: int, name: str, path: str, status: os.stat_result, found: dict[str, FileVersion]
     ) -> None:
         """Put a file among `found`, or among what is left out."""
+        reading = self._memory.readings.get(path)
+        if reading is None and self._omit_if_invalid(path, status.st_size):
+            return
         if status.st_size > self._max_file_bytes:
             self._omit(path, status.st_size)
             return
         before = self._before.get(path)
-        reading = self._memory.readings.get(path)
-        if reading is None and not is_representable(path):
-            return
         if reading is None or reading.version != before or not reading.still_holds(signature_of(status)):
             try:
                 reading, data = self._read(directory, name)
@@ -265,6 +267,14 @@ class Look:
         version = FileVersion(digest=digest_of(data), size=len(data), mode=mode)
         return Reading(signature_of(status), read_at, version), data, after
 
+    def _omit_if_invalid(self, path: str, size_bytes: int | None) -> bool:
+        """Return whether no tree can have a path; list it then."""
+        if is_representable(path):
+            return False
+        omitted = OmittedFile(path=display_path(path), reason='invalid path', size_bytes=size_bytes)
+        self._memory.omitted[path] = omitted
+        return True
+
     def _omit(self, path: str, size_bytes: int | None) -> None:
         is_large = size_bytes is not None and size_bytes > self._max_file_bytes
         reason = 'too large' if is_large else 'unreadable'
@@ -273,6 +283,8 @@ class Look:
 
 def _scope(path: str) -> str:
     """Return what has to be looked at for a path: all that an `IGNORE_FILE` speaks of."""
+    if not is_representable(path):  # some name on the way hides it, which a look from the top finds
+        return path_from(path_parts(path)[:1])
     parent, _, name = path.rpartition('/')
     return (parent or '/') if name == IGNORE_FILE else path
 

@@ -35,6 +35,9 @@ ERRNO_NOT_REGULAR = errno.EINVAL
 
 _TEMPORARY_NAME = re.compile(r'\.pydantic-deep-[0-9a-f]{32}\.tmp')
 
+_STALE_NANOSECONDS = 86_400_000_000_000
+"""When an unfinished write counts as left over: after a day. One takes seconds, and a patch of thousands minutes."""
+
 _MAX_OPEN_LEVELS = 32
 """How many directories of one tree are open at once; a process has 1,024 descriptors or fewer by default."""
 
@@ -53,6 +56,21 @@ class DirectoryLockedError(Exception):
 def is_temporary(name: str) -> bool:
     """Return whether a name is one of our unfinished writes, which nobody should see."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
+
+
+def remove_leftovers(directory: int, now: int) -> None:
+    """Remove from an open directory what killed processes were writing there: our unfinished writes of over a day.
+
+    A process that was only stopped for that long gets an error from its write then, and the old file is whole.
+
+    Args:
+        directory: An open directory.
+        now: Nanoseconds since 1970.
+    """
+    for entry in list_entries(directory):
+        with suppress(OSError):  # it is gone, or stays: nobody sees it
+            if is_temporary(entry.name) and now - entry.stat(follow_symlinks=False).st_mtime_ns > _STALE_NANOSECONDS:
+                os.unlink(entry.name, dir_fd=directory)
 
 
 def look_at(directory: int, name: str) -> os.stat_result:

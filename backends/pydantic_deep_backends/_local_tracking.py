@@ -97,4 +97,4 @@ class LocalTracker:
         return await self._run_at_root(look_at)
 
     def _omitted(self) -> tuple[OmittedFile, ...]:
-        return tuple(self._memory.omitted[path] for path in sorted(self._memory.omitted))
+        return tuple(sorted(self._memory.omitted.values(), key=lambda file: file.path))

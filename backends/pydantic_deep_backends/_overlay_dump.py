@@ -19,7 +19,7 @@ from typing import Final, TypeAlias, cast
 from ._nodes import FileVersion, digest_of
 from ._overlay_layer import Content, Directory, Entry, Layer, Other, Place, State
 from .errors import InvalidOverlayError
-from .paths import parse_path
+from .paths import is_within, parse_path
 
 JsonValue: TypeAlias = 'list[JsonValue] | dict[str, JsonValue] | str | bool | int | float | None'
 """What JSON can hold; the same as pydantic's."""
@@ -38,15 +38,22 @@ _DIGEST: Final = re.compile('sha256:[0-9a-f]{64}')
 
 def dump_layer(layer: Layer) -> JsonValue:
     """Return all entries and contents of a layer."""
-    contents: dict[str, JsonValue] = {}
+    whole, contents = dump_apart(layer)
+    encoded: JsonValue = {digest: base64.b64encode(data).decode() for digest, data in contents.items()}
+    return {**whole, 'contents': encoded}
+
+
+def dump_apart(layer: Layer) -> tuple[dict[str, JsonValue], dict[str, bytes]]:
+    """Return all entries of a layer, and all contents by their digests."""
+    contents: dict[str, bytes] = {}
     entries: list[JsonValue] = []
     for path, entry in layer.entries():
         for state in (entry.now, entry.was):
-            if isinstance(state, Content) and state.data is not None and state.version.digest not in contents:
-                contents[state.version.digest] = base64.b64encode(state.data).decode()
+            if isinstance(state, Content) and state.data is not None:
+                contents[state.version.digest] = state.data
         states: dict[str, JsonValue] = {'now': _dump_state(entry.now), 'was': _dump_state(entry.was)}
         entries.append({'path': path, **states, 'is_opaque': entry.is_opaque})
-    return {'format': FORMAT, 'entries': entries, 'contents': contents}
+    return {'format': FORMAT, 'entries': entries}, contents
 
 
 def load_into(layer: Layer, value: object) -> None:
@@ -55,13 +62,33 @@ def load_into(layer: Layer, value: object) -> None:
     Raises:
         InvalidOverlayError: It is something else.
     """
+    whole = _check_format(value)
+    _load_entries(layer, whole, _load_contents(_mapping(whole.get('contents'), '`contents`')))
+
+
+def load_apart(layer: Layer, value: object, contents: Mapping[str, bytes]) -> None:
+    """Put what `dump_apart` returned into an empty layer.
+
+    Raises:
+        InvalidOverlayError: It is something else, or contents are missing or have another digest.
+    """
+    whole = _check_format(value)
+    for digest, data in contents.items():
+        _check_digest(digest, data)
+    _load_entries(layer, whole, contents)
+
+
+def _check_format(value: object) -> Mapping[str, object]:
     whole = _mapping(value, 'an overlay')
     if whole.get('format') != FORMAT:
         raise InvalidOverlayError(
             f'The format of the overlay is {whole.get("format")!r}, and this release reads {FORMAT}. '
             'Load it with the release that wrote it.'
         )
-    contents = _load_contents(_mapping(whole.get('contents'), '`contents`'))
+    return whole
+
+
+def _load_entries(layer: Layer, whole: Mapping[str, object], contents: Mapping[str, bytes]) -> None:
     entries = whole.get('entries')
     if not isinstance(entries, list):
         raise InvalidOverlayError(f'`entries` is {_kind(entries)}. It must be a list.')
@@ -72,6 +99,27 @@ def load_into(layer: Layer, value: object) -> None:
         _load_entry(layer, _mapping(item, 'an entry'), contents)
     for path, entry in layer.entries():
         _check_parent(layer, path, entry)
+
+
+def relocate(value: object, old: str, new: str) -> object:
+    """Return a dump for a base whose working directory was `old` and is `new`; paths elsewhere stay as they are."""
+    if old == new or not isinstance(value, dict):
+        return value
+    whole = cast('dict[str, object]', value)
+    items = whole.get('entries')
+    if not isinstance(items, list):
+        return whole
+    return {**whole, 'entries': [_relocate(item, old, new) for item in cast('list[object]', items)]}
+
+
+def _relocate(item: object, old: str, new: str) -> object:
+    if not isinstance(item, dict):
+        return item
+    entry = cast('dict[str, object]', item)
+    path = entry.get('path')
+    if not isinstance(path, str) or not is_within(path, old):
+        return entry
+    return {**entry, 'path': new.rstrip('/') + path[len(old.rstrip('/')) :]}
 
 
 def _dump_state(state: State) -> JsonValue:
@@ -99,10 +147,14 @@ def _load_contents(found: Mapping[str, object]) -> dict[str, bytes]:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError) as error:
             raise InvalidOverlayError(f'The contents {digest!r} are not base64: {error}.') from error
-        if digest_of(data) != digest:
-            raise InvalidOverlayError(f'The contents {digest!r} have another digest. Dump the overlay again.')
+        _check_digest(digest, data)
         contents[digest] = data
     return contents
+
+
+def _check_digest(digest: str, data: bytes) -> None:
+    if digest_of(data) != digest:
+        raise InvalidOverlayError(f'The contents {digest!r} have another digest. Dump the overlay again.')
 
 
 def _load_entry(layer: Layer, item: Mapping[str, object], contents: Mapping[str, bytes]) -> None:

@@ -195,6 +195,11 @@ class Layer:
                 del parent.children[name]
         self.changes += 1
 
+    def take(self, other: Layer) -> None:
+        """Have the entries of another layer instead."""
+        self._root = other._root
+        self.changes += 1
+
     def put(self, path: str, now: Content | Directory | None, was: State) -> None:
         """Change what is at a path; `was` is remembered if the path is touched for the first time."""
         before = self.look(path)

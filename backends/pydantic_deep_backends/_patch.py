@@ -10,13 +10,14 @@ import os
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 from ._confined import Components, OpenRoot, Place
 from ._directories import Directories
-from ._files import is_temporary, list_entries, locked, start_file
+from ._files import is_temporary, list_entries, locked, remove_leftovers, start_file
 from ._index import GONE
 from ._restore import clear_way, prune, restored_mode
 from ._shown import path_from
@@ -201,6 +202,7 @@ def _stage_here(staged: Staged, files: Sequence[NewFile], chunk: Chunk) -> Calla
     is_synced = chunk.is_durable and not chunk.is_synced_whole
 
     def write(place: Place) -> None:
+        remove_leftovers(place.directory, time.time_ns())
         for file in files:
             temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
             staged.name_by_temporary[temporary] = file.name

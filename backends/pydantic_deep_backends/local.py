@@ -350,7 +350,7 @@ class LocalBackend:
 
         What stands in the way of a file is removed, directories that become empty are. The owner's right to execute is
         as in the tree, other permissions stay as they are. Each file changes atomically, the whole does not: an
-        interrupted patch is repeated.
+        interrupted patch is repeated. What killed processes were writing beside them goes, once it is a day old.
 
         Args:
             tree: The files wanted.

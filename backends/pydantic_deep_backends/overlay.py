@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ._overlay_dump import JsonValue, dump_layer, load_into
+from ._overlay_dump import JsonValue, dump_apart, dump_layer, load_apart, load_into, relocate
 from ._overlay_layer import Content, Directory, Entry, Layer, Place, State
 from ._overlay_merge import MergeIntoBase, OverlayMerge, state_of
 from ._overlay_search import glob_overlay, grep_overlay
@@ -21,7 +21,7 @@ from .paths import is_within, parse_path, path_parts, path_problem
 from .protocol import BackendProtocol, BackendRef, FileEntry, FileEntryLike
 from .search import GlobResult, GrepResult
 
-__all__ = ('OverlayBackend', 'OverlayMerge')
+__all__ = ('OverlayBackend', 'OverlayMerge', 'relocate')
 
 
 class OverlayBackend:
@@ -56,7 +56,7 @@ class OverlayBackend:
 
         Args:
             value: What `dump` returned; it may come from anywhere, and is checked.
-            base: The same files as those below the other one.
+            base: The same files as those below the other one; if they are in another directory, `relocate` the value.
 
         Raises:
             InvalidOverlayError: It is not what `dump` writes, or too large.
@@ -101,6 +101,20 @@ class OverlayBackend:
     async def dump(self) -> JsonValue:
         """Return all that the overlay holds, as JSON, so that another process can go on with `load`."""
         return dump_layer(self._layer)
+
+    def dump_apart(self) -> tuple[JsonValue, Mapping[str, bytes]]:
+        """Return what `dump` returns, with contents apart, by digest: for who keeps each of them once."""
+        return dump_apart(self._layer)
+
+    def restore(self, value: object, contents: Mapping[str, bytes]) -> None:
+        """Forget all changes, and have those that `dump_apart` gave.
+
+        Raises:
+            InvalidOverlayError: It is not what `dump_apart` writes, or contents are missing or others; nothing is changed.
+        """
+        layer = Layer()
+        load_apart(layer, value, contents)
+        self._layer.take(layer)
 
     async def working_dir(self) -> str:
         """Return the working directory of the base."""

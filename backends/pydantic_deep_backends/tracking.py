@@ -19,14 +19,14 @@ IGNORE_FILE = '.gitignore'
 
 @dataclass(frozen=True, kw_only=True)
 class OmittedFile:
-    """A file that no version has."""
+    """A file, or a directory with all that is in it, that no version has."""
 
     path: str
-    """Its path in trees."""
-    reason: Literal['too large', 'unreadable']
+    """Its path in trees; one that no backend accepts is as `display_path` shows it."""
+    reason: Literal['too large', 'unreadable', 'invalid path']
     """Files that `.gitignore` names are left out without being listed."""
     size_bytes: int | None
-    """Its size, if it could be told."""
+    """Its size, if it is a file and that could be told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,8 @@ class Captured:
     blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Contents, by digest, of files that were not in the tree before or had others there."""
     omitted: Sequence[OmittedFile] = ()
-    """What is too large, or could not be read, sorted by path: all of it, as far as it has been looked at."""
+    """What is too large, could not be read, or has a path that no backend accepts, sorted by path: all of it, as far as
+    it has been looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ from pydantic_deep_backends import (
     digest_of,
 )
 from pydantic_deep_backends.conformance import BackendSuite
+from pydantic_deep_backends.overlay import relocate
 from pydantic_deep_backends.search import MAX_FILE_BYTES, glob_backend, grep_backend
 
 pytestmark = pytest.mark.anyio
@@ -424,6 +425,52 @@ async def test_another_process_goes_on_where_this_one_was(tmp_path: Path) -> Non
     assert (tmp_path / 'f').read_text() == 'ONE\ntwo\nTHREE\n'
     assert sorted(path.name for path in tmp_path.iterdir()) == ['d', 'empty', 'f']
     assert [path.name for path in (tmp_path / 'd').iterdir()] == ['c']
+
+
+async def test_changes_can_be_kept_with_contents_apart_and_put_back() -> None:
+    base = StateBackend({'/f': 'one\ntwo\nthree\n', '/g': 'g'})
+    overlay = OverlayBackend(base)
+    await overlay.write_bytes('/f', b'ONE\ntwo\nthree\n')
+    await overlay.remove('/g')
+    changes, contents = overlay.dump_apart()
+    assert sorted(contents.values()) == [b'ONE\ntwo\nthree\n', b'g', b'one\ntwo\nthree\n']
+    assert all(digest_of(data) == digest for digest, data in contents.items())
+    again = OverlayBackend(base)
+    await again.write_bytes('/h', b'forgotten')
+    again.restore(json.loads(json.dumps(changes)), contents)
+    assert again.dump_apart() == overlay.dump_apart()
+    await base.write_bytes('/f', b'one\ntwo\nTHREE\n')
+    merged = await again.merge()
+    assert (merged.changed, merged.removed, merged.conflicts) == (('/f',), ('/g',), ())
+    assert await base.read_bytes('/f') == b'ONE\ntwo\nTHREE\n'
+    await overlay.write_bytes('/h', b'stays')
+    with pytest.raises(InvalidOverlayError, match='has no contents for'):
+        overlay.restore(changes, {})
+    with pytest.raises(InvalidOverlayError, match='have another digest'):
+        overlay.restore(changes, dict.fromkeys(contents, b'other'))
+    with pytest.raises(InvalidOverlayError, match='The format'):
+        overlay.restore({'format': 2}, contents)
+    assert await overlay.read_bytes('/h') == b'stays'
+
+
+async def test_a_dump_can_be_loaded_over_the_same_files_in_another_directory(tmp_path: Path) -> None:
+    (tmp_path / 'old').mkdir()
+    (tmp_path / 'new').mkdir()
+    for place in ('old', 'new'):
+        (tmp_path / place / 'f').write_text('one\n')
+    old = LocalBackend(tmp_path / 'old', allow_commands=True)
+    mounted = OverlayBackend(CompositeBackend(old, {'/m': StateBackend()}))
+    await mounted.write_bytes(f'{tmp_path}/old/f', b'two\n')
+    await mounted.write_bytes('/m/g', b'g')
+    value, (was, now) = await mounted.dump(), (str(tmp_path / 'old'), str(tmp_path / 'new'))
+    base = CompositeBackend(LocalBackend(tmp_path / 'new', allow_commands=True), {'/m': StateBackend()})
+    moved = OverlayBackend.load(relocate(value, was, now), base)
+    assert moved.changed_paths == ('/m/g', f'{now}/f')
+    assert (await moved.merge()).conflicts == ()
+    assert (tmp_path / 'new' / 'f').read_text() == 'two\n'
+    assert relocate(value, was, was) is value
+    for broken in cast('list[object]', [{'entries': [1, {'path': 2}]}, {'entries': 1}, [], None]):
+        assert relocate(broken, was, now) == broken
 
 
 def _entry(**changed: object) -> dict[str, object]:

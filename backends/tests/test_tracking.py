@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import stat
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -464,7 +465,6 @@ async def test_special_files_links_and_our_unfinished_writes_are_in_no_tree(
     os.mkfifo(tmp_path / 'fifo')
     (tmp_path / 'link').symlink_to('d1')
     (tmp_path / f'.pydantic-deep-{"0" * 32}.tmp').write_text('x')
-    (tmp_path / 'bad\nname').write_text('x')
     (tmp_path / 'empty').mkdir()
     tracker = track(local)
     captured = await tracker.capture(before)
@@ -473,6 +473,80 @@ async def test_special_files_links_and_our_unfinished_writes_are_in_no_tree(
     await local.remove('/fifo')
     await local.make_dir('/empty/2')
     assert (await tracker.capture(before)).tree == before
+
+
+@pytest.fixture(params=['local', 'sandbox', 'mounted'])
+def odd(request: pytest.FixtureRequest, tmp_path: Path) -> LocalBackend | CompositeBackend:
+    """A directory with names that no backend accepts, and some that only look like it."""
+    for path in ('~$q3.xlsx', '~notes/a/plan.md', '~notes/b', 'C:todo', 'a\\b', 'line\nbreak', 'd/~fine', 'd/C:fine'):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text('precious')
+    (tmp_path / os.fsdecode(b'not-utf8-\xff')).write_text('x' * 1001)
+    backend = SandboxBackend(tmp_path) if request.param == 'sandbox' else LocalBackend(tmp_path)
+    return CompositeBackend(StateBackend(), {'/m': backend}) if request.param == 'mounted' else backend
+
+
+async def test_what_has_a_name_that_no_backend_accepts_is_listed(odd: LocalBackend | CompositeBackend) -> None:
+    assert isinstance(odd, SupportsTracking)
+    above = '/m' if isinstance(odd, CompositeBackend) else ''
+    tracker = track(odd)
+    captured = await tracker.capture(Tree())
+    assert sorted(captured.tree) == [f'{above}/d/C:fine', f'{above}/d/~fine']
+    assert [(each.path.removeprefix(above), each.reason, each.size_bytes) for each in captured.omitted] == [
+        ('/C:todo', 'invalid path', 8),
+        ('/a\\b', 'invalid path', 8),
+        ('/line\\nbreak', 'invalid path', 8),
+        ('/not-utf8-\\udcff', 'invalid path', 1001),
+        ('/~$q3.xlsx', 'invalid path', 8),
+        ('/~notes', 'invalid path', None),
+    ]
+    assert all(each.path.isprintable() for each in captured.omitted)
+    assert (await tracker.capture(captured.tree)).omitted == captured.omitted
+    assert (await tracker.capture(captured.tree, is_full=True)).omitted == captured.omitted
+
+
+async def test_a_write_to_a_name_that_no_tree_can_have_is_listed(tmp_path: Path) -> None:
+    backend = SandboxBackend(tmp_path)
+    tracker = track(backend)
+    before = (await tracker.capture(Tree())).tree
+    await backend.write_bytes('/workspace/~notes/a/plan.md', b'precious')
+    await backend.write_bytes('/workspace/~file', b'precious')
+    (tmp_path / 'd' / 'a\\b').mkdir(parents=True)
+    (tmp_path / 'link').symlink_to('d/a\\b')
+    await backend.write_bytes('/workspace/link/c', b'precious')
+    captured = await tracker.capture(before)
+    assert (captured.tree, captured.omitted) == (
+        before,
+        (
+            OmittedFile(path='/d/a\\b', reason='invalid path', size_bytes=None),
+            OmittedFile(path='/~file', reason='invalid path', size_bytes=8),
+            OmittedFile(path='/~notes', reason='invalid path', size_bytes=None),
+        ),
+    )
+    await backend.remove('/workspace/d')
+    await backend.remove('/workspace/~notes')
+    await backend.remove('/workspace/~file')
+    assert (await tracker.capture(before)).omitted == ()
+
+
+async def test_what_killed_processes_left_behind_is_in_no_tree_and_removed_by_a_patch_after_a_day(
+    local: LocalBackend, tmp_path: Path
+) -> None:
+    now = time.time()
+    seconds_by_name = {'d1/.pydantic-deep-' + f'{n}' * 32 + '.tmp': n * 86_000 for n in range(4)}
+    for name, seconds in seconds_by_name.items():
+        (tmp_path / name).write_text('half')
+        os.utime(tmp_path / name, (now - seconds, now - seconds))
+    directory = tmp_path / 'd1' / f'.pydantic-deep-{"d" * 32}.tmp'
+    directory.mkdir()
+    os.utime(directory, (0, 0))
+    captured = await track(local).capture(Tree())
+    assert (len(captured.tree), captured.omitted) == (50, ())
+    assert all((tmp_path / name).exists() for name in seconds_by_name)
+    file = captured.tree['/d1/1']
+    await local.patch(captured.tree, ['/d1/1'], {file.digest: (tmp_path / 'd1' / '1').read_bytes()})
+    assert [(tmp_path / name).exists() for name in seconds_by_name] == [True, True, False, False]
+    assert directory.is_dir()
 
 
 async def test_a_file_that_vanishes_after_it_was_listed_is_not_there(
