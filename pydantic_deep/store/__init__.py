@@ -32,6 +32,7 @@ from ._types import (
     VersionRecord,
     VersionState,
     WorkspaceRecord,
+    checkout_claim,
 )
 from .errors import (
     ApprovalAnsweredError,
@@ -44,6 +45,7 @@ from .errors import (
     StoreError,
     StoreFormatError,
     StoreUnavailableError,
+    UnfinishedCheckoutError,
     UnknownCommitError,
     VersionConflictError,
     VersionNotFoundError,
@@ -84,6 +86,7 @@ __all__ = (
     'StoreError',
     'StoreFormatError',
     'StoreUnavailableError',
+    'UnfinishedCheckoutError',
     'UnknownCommitError',
     'VersionConflictError',
     'VersionFilter',
@@ -92,6 +95,7 @@ __all__ = (
     'VersionRecord',
     'VersionState',
     'WorkspaceRecord',
+    'checkout_claim',
     'new_id',
     'open_store',
 )

@@ -137,9 +137,8 @@ def _find_versions(writing: Writing) -> Operation[None]:
         referred = {version.parent_id, version.cloned_from, version.merged_from}
         wanted |= {id for id in referred if id is not None and id not in brought}
         brought.add(version.id)
-    others = [run.base_id for run in new.runs] + [workspace.version_id for workspace in new.workspaces]
-    others += [approval.version_id for approval in new.approvals] + [head.version_id for head in new.heads]
-    others += [conversation.head_id for conversation in new.conversations]
+    others = [run.base_id for run in new.runs] + [approval.version_id for approval in new.approvals]
+    others += [head.version_id for head in new.heads] + [conversation.head_id for conversation in new.conversations]
     wanted |= {id for id in others if id is not None} - brought
     rows = yield from select_in('SELECT id, number FROM version WHERE id IN ({})', map(_keys.pack_id, wanted))
     writing.numbers = {id_from(id): integer(number) for id, number in rows}
@@ -262,8 +261,12 @@ def _end_run(end: RunEnd, now: int) -> Operation[None]:
 
 
 def _put_workspaces(writing: Writing) -> Operation[None]:
+    """Note what directories hold, and who works there: nobody any more where a checkout was cut off."""
     rows: list[Row] = [
-        (each.backend, id_or_none(each.version_id), id_or_none(each.run_id), writing.owner if each.run_id else None)
+        (
+            *(each.backend, id_or_none(each.version_id), id_or_none(each.run_id)),
+            writing.owner if each.run_id is not None and not each.checkouts else None,
+        )
         for each in writing.prepared.commit.workspaces
     ]
     yield from insert_many(

@@ -1,8 +1,9 @@
 """The operation of garbage collection: mark what is reached, condemn the rest, remove what stayed condemned.
 
-Roots are versions, runs that are `running`, and approvals that wait. From there: conversations, with the threads that
-were delegated; branches, and how many messages of each; messages; trees; assets. Sets are joined in the database; only
-the nodes of trees are read, since what they refer to stands in them.
+Roots are versions that somebody made, runs that are `running`, and approvals that wait. From there: conversations;
+branches, and how many messages of each; messages; the threads that these delegated to, whose versions lead on in the
+same way; trees; assets. Sets are joined in the database; only the nodes of trees are read, since what they refer to
+stands in them.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -27,40 +28,68 @@ _CONTENTS: Final = {MESSAGE: 'body', NODE: 'data', ASSET: 'data'}
 
 _RUNNING: Final = "SELECT conversation_id FROM run WHERE state = 'running'"
 
+_IS_LIVE: Final = f'EXISTS (SELECT 1 FROM marked m WHERE m.kind = {CONVERSATION} AND m.number = v.conversation)'
+_LIVE_VERSIONS: Final = f'SELECT v.* FROM version v WHERE {_IS_LIVE}'
+_LIVE_RUNS: Final = (
+    'SELECT r.id FROM run r JOIN conversation c ON c.id = r.conversation_id'
+    f' JOIN marked m ON m.kind = {CONVERSATION} AND m.number = c.number'
+)
+
+_DELEGATED: Final = 'SELECT 1 FROM run d WHERE d.parent_run_id IS NOT NULL AND'
 _MARK_CONVERSATIONS: Final = (
-    'INSERT INTO marked (kind, number) WITH RECURSIVE live (id) AS ('
-    'SELECT conversation_id FROM branch WHERE number IN (SELECT branch FROM version)'
-    f" UNION {_RUNNING} UNION SELECT conversation_id FROM approval WHERE status = 'pending'"
-    ' UNION SELECT d.child_conversation_id FROM live JOIN run r ON r.conversation_id = live.id'
-    ' JOIN delegation d ON d.parent_run_id = r.id)'
-    f' SELECT {CONVERSATION}, c.number FROM conversation c JOIN live ON live.id = c.id'
+    f'INSERT INTO marked (kind, number) SELECT {CONVERSATION}, c.number FROM conversation c WHERE c.id IN ({_RUNNING})'
+    " OR c.id IN (SELECT conversation_id FROM approval WHERE status = 'pending')"
+    ' OR EXISTS (SELECT 1 FROM version v WHERE v.conversation = c.number AND ('
+    f'NOT EXISTS ({_DELEGATED} d.conversation_id = c.id) OR v.cloned_from IS NOT NULL'
+    " OR v.config IN (SELECT number FROM config WHERE name IS NOT NULL OR metadata <> '{}')"
+    f' OR (v.run_id IS NOT NULL AND NOT EXISTS ({_DELEGATED} d.id = v.run_id))'
+    " OR (v.run_id IS NULL AND v.kind <> 'root'"
+    f' AND NOT EXISTS ({_DELEGATED} d.conversation_id = c.id AND d.base_id = v.id))))'
+)
+"""Those with anything that is not of the runs of subagents: what they make lives by the message that delegated to them.
+
+A run that goes on from a history which the store does not have begins from an edit.
+"""
+
+_IS_TOLD: Final = (
+    f'EXISTS (SELECT 1 FROM message x JOIN marked m ON m.kind = {MESSAGE} AND m.number = x.number'
+    ' WHERE x.id = delegation.response_id)'
+)
+_MARK_THREADS: Final = (
+    f'INSERT INTO marked (kind, number) SELECT {CONVERSATION}, c.number FROM delegation'
+    f' JOIN conversation c ON c.id = delegation.child_conversation_id WHERE {_IS_TOLD}'
+    f' OR EXISTS (SELECT 1 FROM version v WHERE v.run_id = delegation.parent_run_id AND {_IS_LIVE})'
+    ' ON CONFLICT DO NOTHING RETURNING number'
 )
 _MARK_BRANCHES: Final = (
     'INSERT INTO marked (kind, number) WITH RECURSIVE live (number) AS ('
-    f'SELECT branch FROM version UNION SELECT number FROM branch WHERE conversation_id IN ({_RUNNING})'
+    f'SELECT branch FROM ({_LIVE_VERSIONS}) v UNION SELECT number FROM branch WHERE conversation_id IN ({_RUNNING})'
     ' UNION SELECT CASE side.n WHEN 0 THEN b.parent ELSE b.rewrites END FROM live JOIN branch b ON b.number = live.number'
     ' CROSS JOIN (SELECT 0 AS n UNION ALL SELECT 1) side'
     ' WHERE CASE side.n WHEN 0 THEN b.parent ELSE b.rewrites END IS NOT NULL)'
-    f' SELECT {BRANCH}, number FROM live'
+    f' SELECT {BRANCH}, number FROM live WHERE 1 = 1 ON CONFLICT DO NOTHING'
 )
 _LIVE_BRANCHES: Final = f'branch b JOIN marked m ON m.kind = {BRANCH} AND m.number = b.number'
 _REACH: Final = (
-    'INSERT INTO reach (branch, stop) SELECT number, MAX(stop) FROM ('
-    'SELECT branch AS number, message_count AS stop FROM version'
+    'INSERT INTO reach (branch, done, stop) SELECT number, 0, MAX(stop) FROM ('
+    f'SELECT branch AS number, message_count AS stop FROM ({_LIVE_VERSIONS}) v'
     f' UNION ALL SELECT b.number, b.fork_seq FROM {_LIVE_BRANCHES}'
     f' UNION ALL SELECT b.parent, b.fork_seq FROM {_LIVE_BRANCHES} WHERE b.parent IS NOT NULL'
     f' UNION ALL SELECT b.rewrites, b.rewrites_seq FROM {_LIVE_BRANCHES} WHERE b.rewrites IS NOT NULL'
     f' UNION ALL SELECT number, tip_seq FROM branch WHERE conversation_id IN ({_RUNNING})) reached GROUP BY number'
+    ' ON CONFLICT (branch) DO UPDATE SET done = reach.stop, stop = excluded.stop'
 )
+"""How many messages of each branch are reached; `done` are marked already, when threads have made it more."""
 _MARK_MESSAGES: Final = (
     f'INSERT INTO marked (kind, number) SELECT DISTINCT {MESSAGE}, e.message FROM reach r'
-    ' JOIN entry e ON e.branch = r.branch AND e.seq < r.stop'
+    ' JOIN entry e ON e.branch = r.branch AND e.seq >= r.done AND e.seq < r.stop WHERE 1 = 1 ON CONFLICT DO NOTHING'
 )
 _MARK_ASSETS: Final = (
     'INSERT INTO marked (kind, number) WITH RECURSIVE live (number) AS ('
-    'SELECT pending FROM version WHERE pending IS NOT NULL UNION SELECT deps FROM version WHERE deps IS NOT NULL'
-    ' UNION SELECT parameters FROM request WHERE parameters IS NOT NULL'
-    ' UNION SELECT message_digests FROM request WHERE message_digests IS NOT NULL'
+    f'SELECT pending FROM ({_LIVE_VERSIONS}) v WHERE pending IS NOT NULL'
+    f' UNION SELECT deps FROM ({_LIVE_VERSIONS}) v WHERE deps IS NOT NULL'
+    f' UNION SELECT parameters FROM request WHERE parameters IS NOT NULL AND run_id IN ({_LIVE_RUNS})'
+    f' UNION SELECT message_digests FROM request WHERE message_digests IS NOT NULL AND run_id IN ({_LIVE_RUNS})'
     ' UNION SELECT a.number FROM asset a JOIN named n ON n.digest = a.digest'
     f' UNION SELECT r.asset FROM reference r JOIN marked m ON m.kind = {MESSAGE} AND m.number = r.source'
     f' WHERE r.kind = {MESSAGE}'
@@ -73,11 +102,10 @@ def gc(now: int, grace: int) -> Operation[GarbageReport]:
     """Collect garbage; `grace` is in microseconds."""
     yield Statement('CREATE TEMPORARY TABLE marked (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE doomed (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
-    yield Statement('CREATE TEMPORARY TABLE reach (branch BIGINT PRIMARY KEY, stop BIGINT)')
+    yield Statement('CREATE TEMPORARY TABLE reach (branch BIGINT PRIMARY KEY, done BIGINT, stop BIGINT)')
     yield Statement('CREATE TEMPORARY TABLE named AS SELECT digest FROM asset WHERE 1 = 0')
     yield Statement('CREATE UNIQUE INDEX named_digest ON named (digest)')
-    for sql in (_MARK_CONVERSATIONS, _MARK_BRANCHES, _REACH, _MARK_MESSAGES):
-        yield Statement(sql)
+    yield from _mark_messages()
     yield from _mark_trees()
     yield from _name_unsettled()
     yield Statement(_MARK_ASSETS)
@@ -91,11 +119,21 @@ def gc(now: int, grace: int) -> Operation[GarbageReport]:
     return GarbageReport(removed=removed, condemned=integer(rows[0][0]), freed_bytes=freed_bytes)
 
 
+def _mark_messages() -> Operation[None]:
+    """Mark conversations, branches and messages; once more for each level of threads that these delegated to."""
+    yield Statement(_MARK_CONVERSATIONS)
+    while True:
+        for sql in (_MARK_BRANCHES, _REACH, _MARK_MESSAGES):
+            yield Statement(sql)
+        if not (yield Statement(_MARK_THREADS)):
+            return
+
+
 def _mark_trees() -> Operation[None]:
     """Mark the nodes of all trees, level by level, and name the files in them."""
     rows = yield Statement(
-        'SELECT n.digest FROM node n JOIN (SELECT tree FROM version WHERE tree IS NOT NULL UNION'
-        ' SELECT tree FROM tool_call WHERE tree IS NOT NULL) t ON t.tree = n.number'
+        f'SELECT n.digest FROM node n JOIN (SELECT tree FROM ({_LIVE_VERSIONS}) v WHERE tree IS NOT NULL UNION'
+        f' SELECT tree FROM tool_call WHERE tree IS NOT NULL AND run_id IN ({_LIVE_RUNS})) t ON t.tree = n.number'
     )
     level: set[Value] = {row[0] for row in rows}
     seen: set[Value] = set()
@@ -116,9 +154,8 @@ def _mark_trees() -> Operation[None]:
 
 def _name_unsettled() -> Operation[None]:
     """Name the assets that prompts and results mention which no message has yet."""
-    unsettled = 'SELECT {0} FROM {1} WHERE {0} IS NOT NULL'
-    for column, table in (('prompt', 'run'), ('options', 'run'), ('result', 'tool_call')):
-        rows = yield Statement(unsettled.format(column, table))
+    for column, table, run in (('prompt', 'run', 'id'), ('options', 'run', 'id'), ('result', 'tool_call', 'run_id')):
+        rows = yield Statement(f'SELECT {column} FROM {table} WHERE {column} IS NOT NULL AND {run} IN ({_LIVE_RUNS})')
         yield from _name({digest for row in rows for digest in digests_in(bytes_from(row[0]))})
 
 
@@ -162,6 +199,8 @@ def _doomed(kind: int) -> str:
 
 _DOOMED_IDS: Final = f'SELECT id FROM conversation WHERE number IN ({_doomed(CONVERSATION)})'
 _DOOMED_RUNS: Final = f'SELECT id FROM run WHERE conversation_id IN ({_DOOMED_IDS})'
+_DOOMED_VERSIONS: Final = f'SELECT number FROM version WHERE conversation IN ({_doomed(CONVERSATION)})'
+"""Of threads: those of other conversations keep them."""
 _CUT_BRANCHES: Final = f'SELECT branch FROM entry WHERE message IN ({_doomed(MESSAGE)})'
 
 
@@ -174,7 +213,11 @@ def _removals() -> Iterator[str]:
     """Yield what deletes all that is doomed, and what belongs to it alone."""
     for table in ('request', 'tool_call'):
         yield f'DELETE FROM {table} WHERE run_id IN ({_DOOMED_RUNS})'
-    yield f'DELETE FROM delegation WHERE parent_run_id IN ({_DOOMED_RUNS})'
+    yield f'DELETE FROM delegation WHERE child_conversation_id IN ({_DOOMED_IDS})'
+    yield f'DELETE FROM delegation WHERE parent_run_id IN ({_DOOMED_RUNS}) AND NOT {_IS_TOLD}'
+    yield f'UPDATE edge SET parent = NULL WHERE parent IN ({_DOOMED_VERSIONS})'
+    yield f'DELETE FROM edge WHERE child IN ({_DOOMED_VERSIONS})'
+    yield f'DELETE FROM version WHERE conversation IN ({_doomed(CONVERSATION)})'
     for table in ('approval', 'run'):
         yield f'DELETE FROM {table} WHERE conversation_id IN ({_DOOMED_IDS})'
     yield f'DELETE FROM entry WHERE branch IN ({_doomed(BRANCH)})'

@@ -96,10 +96,11 @@ def _configs(filter: VersionFilter) -> tuple[str, list[Value]]:
     """Return a query for the configs that fit, empty if all do, and its parameters: keys of metadata are bound too."""
     values: list[Value] = []
     where: list[str] = []
-    if filter.name is not None:
-        escaped = filter.name.casefold().replace('\\', '\\\\').replace('%', '\\%').replace('_', '\\_')
-        values.append(f'%{escaped}%')
-        where.append(f"c.folded_name LIKE ?{len(values)} ESCAPE '\\'")
+    if filter.name == '':
+        where.append('c.folded_name IS NOT NULL')
+    elif filter.name is not None:  # not by LIKE: SQLite refuses patterns of more than 50,000 bytes
+        values.append(filter.name.casefold())
+        where.append(f"REPLACE(c.folded_name, ?{len(values)}, '') <> c.folded_name")
     for column, wanted in (('name', filter.exact_name), ('agent_name', filter.agent_name), ('model', filter.model)):
         if wanted is not None:
             values.append(wanted)

@@ -20,8 +20,9 @@ from ._types import (
     RequestRecord,
     RunRecord,
     WorkspaceRecord,
+    claimed_checkouts,
 )
-from .errors import ApprovalAnsweredError, ApprovalNotFoundError
+from .errors import ApprovalAnsweredError, ApprovalNotFoundError, UnfinishedCheckoutError
 
 
 def run(id: str) -> Operation[RunRecord | None]:
@@ -54,9 +55,13 @@ def running() -> Operation[list[RunRecord]]:
 
 
 def take_over(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
-    """Make a run that still belongs to a dead owner that of another."""
+    """Make a run that still belongs to a dead owner that of another, and free the directory that it worked in."""
+    id = _keys.pack_id(run_id)
     sql = "UPDATE run SET owner = ?3 WHERE id = ?1 AND state = 'running' AND owner = ?2 RETURNING id"
-    return bool((yield Statement(sql, (_keys.pack_id(run_id), dead, owner))))
+    if not (yield Statement(sql, (id, dead, owner))):
+        return False
+    yield Statement('UPDATE workspace SET run_id = NULL, owner = NULL WHERE run_id = ?1', (id,))
+    return True
 
 
 def requests(run_id: str) -> Operation[list[RequestRecord]]:
@@ -211,6 +216,8 @@ def claim_workspace(
             return False
         if known.version_id not in (None, version_id):
             return False
+        if known.checkouts and not claimed_checkouts(run_id):
+            raise UnfinishedCheckoutError(backend, known.checkouts[0])
     sql = (
         'INSERT INTO workspace (backend, version_id, run_id, owner) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (backend)'
         ' DO UPDATE SET version_id = excluded.version_id, run_id = excluded.run_id, owner = excluded.owner'

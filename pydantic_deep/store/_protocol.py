@@ -134,7 +134,15 @@ class Store(Protocol):
     async def take_over(self, run_id: str) -> bool:
         """Make an orphan ours, so that nobody else recovers it; return whether we were the one.
 
-        It stays `running` until a commit ends it: should we die before, it is an orphan again.
+        It stays `running` until a commit ends it: should we die before, it is an orphan again. The directory that it
+        worked in is free.
+        """
+        ...
+
+    def give_up(self, run_id: str) -> None:
+        """Take a run of ours, whose end could not be written, for one whose process died, until it is taken over.
+
+        Nothing is written: for others who have the place open the run lives until this store is closed.
         """
         ...
 
@@ -194,9 +202,12 @@ class Store(Protocol):
         ...
 
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
-        """Let one run work in a directory; return whether it may.
+        """Let one run, or what has a `checkout_claim`, work in a directory; return whether it may.
 
-        It may if no living run works in it and the directory has the files of `version_id`, or of no version yet.
+        It may if nothing that lives works in it and the directory has the files of `version_id`, or of no version yet.
+
+        Raises:
+            UnfinishedCheckoutError: A checkout into it was cut off, and `run_id` is not the claim of another one.
         """
         ...
 
@@ -239,6 +250,9 @@ class Store(Protocol):
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
         """Remove what no version reaches, in one transaction.
+
+        The conversation of a subagent is reached by the message that delegated to it, by a version of the run that did,
+        and by versions of its own that somebody made by hand.
 
         Two collections are needed: what the first finds unreached it condemns, and what a later one, at least
         `grace_seconds` after, finds still condemned goes. What a turn in flight stores is safe that way; with 0 the

@@ -126,6 +126,25 @@ class Dialogue:
         committed = await self.store.commit(new)
         return stored(child, committed)
 
+    async def delegate(
+        self, parent: VersionRecord, *, parent_run_id: str | None = None
+    ) -> tuple[VersionRecord, VersionRecord]:
+        """Commit a turn whose message delegates to a thread; return it and the turn of the thread.
+
+        Args:
+            parent: The version that the turn goes on from.
+            parent_run_id: The run that its run belongs to, if it is one of a subagent itself.
+        """
+        thread = Dialogue(self.store)
+        run = sample_run(self.id, base_id=parent.id, state='complete', parent_run_id=parent_run_id)
+        turn = await self.add(parent, thread.id.encode(), commit={'runs': [run]}, run_id=run.id)
+        message = (await self.store.messages(turn.branch_id, turn.message_count))[-1]
+        root = await thread.begin()
+        below = sample_run(thread.id, base_id=root.id, state='complete', parent_run_id=run.id)
+        link = sample_delegation(run.id, thread.id)._replace(response_id=message.id)
+        told = await thread.add(root, b'told', commit={'runs': [below], 'delegations': [link]}, run_id=below.id)
+        return turn, told
+
     async def history(self, version: VersionRecord) -> list[bytes]:
         """Return the bodies of the messages of a version."""
         return [message.body for message in await self.store.messages(version.branch_id, version.message_count)]

@@ -61,6 +61,7 @@ def chunks(values: Iterable[R], size: int = CHUNK) -> Iterator[list[R]]:
         yield rest[start : start + size]
 
 
+@lru_cache(maxsize=256)
 def marks(count: int, first: int = 1) -> str:
     """Return `?1, ?2, …`."""
     return ', '.join(f'?{number}' for number in range(first, first + count))

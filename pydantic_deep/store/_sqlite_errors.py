@@ -10,7 +10,7 @@ from .errors import StoreError, StoreFormatError, StoreUnavailableError
 _ADVICE: Final = {
     sqlite3.SQLITE_BUSY: 'Another process writes for a long time. Try again, or look for one that hangs.',
     sqlite3.SQLITE_LOCKED: 'Another process writes for a long time. Try again, or look for one that hangs.',
-    sqlite3.SQLITE_FULL: 'The disk is full. Make room and open the store again.',
+    sqlite3.SQLITE_FULL: 'The disk is full. Make room; what comes after that is stored again.',
     sqlite3.SQLITE_READONLY: 'The file or its directory cannot be written. Make both writable and open it again.',
     sqlite3.SQLITE_PERM: 'The file or its directory cannot be written. Make both writable and open it again.',
     sqlite3.SQLITE_CANTOPEN: 'Make sure that its directory exists and can be written.',

@@ -70,6 +70,7 @@ class SqlStore:
         self._engine = engine
         self._clock = clock
         self._analytics: Analytics | None = None
+        self._given_up: set[str] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -169,15 +170,30 @@ class SqlStore:
         running = await self._engine.read(on_runs.running)
         owners = {run.owner for run in running if run.owner is not None}
         living = await self._engine.living_owners(sorted(owners))
-        orphans = [run for run in running if run.owner not in living]
+        orphans = [run for run in running if run.owner not in living or self._has_given_up(run.id, run.owner)]
         return _parents_first(orphans)[:limit]
 
     async def take_over(self, run_id: str) -> bool:
         """Make an orphan ours; return whether we were the one."""
         run = await self.run(run_id)
-        if run is None or run.owner is None or await self._engine.living_owners([run.owner]):
+        if run is None or run.owner is None:
             return False
-        return await self._engine.write(partial(on_runs.take_over, run_id, run.owner, self.owner))
+        is_given_up = self._has_given_up(run_id, run.owner)
+        self._given_up.discard(run_id)  # before anything is awaited: of several of ours one takes it
+        if not is_given_up and await self._engine.living_owners([run.owner]):
+            return False
+        try:
+            return await self._engine.write(partial(on_runs.take_over, run_id, run.owner, self.owner))
+        except BaseException:
+            self.give_up(run_id)  # which says nothing of a run that is not ours
+            raise
+
+    def give_up(self, run_id: str) -> None:
+        """Take a run of ours, whose end could not be written, for one whose process died."""
+        self._given_up.add(run_id)
+
+    def _has_given_up(self, run_id: str, owner: str | None) -> bool:
+        return run_id in self._given_up and owner == self.owner
 
     async def requests(self, run_id: str) -> list[RequestRecord]:
         """Return the requests of a run in their order."""
@@ -229,9 +245,10 @@ class SqlStore:
         """Let one run work in a directory; return whether it may."""
         working = await self._read(partial(on_runs.workspace_owner, backend), backend, run_id, version_id)
         dead = None
-        if working is not None and not await self._engine.living_owners([working[1]]):
+        if working is not None and (self._has_given_up(*working) or not await self._engine.living_owners([working[1]])):
             dead = working[0]
-        return await self._engine.write(partial(on_runs.claim_workspace, backend, run_id, version_id, self.owner, dead))
+        claim = partial(on_runs.claim_workspace, backend, run_id, version_id, self.owner, dead)
+        return await self._engine.write(claim)
 
     async def asset(self, digest: str) -> AssetRecord:
         """Return contents."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from ._ids import new_id
 
 VersionKind: TypeAlias = Literal['root', 'step', 'turn', 'pause', 'edit', 'merge']
 """How a version came to be: with its conversation; in the middle of a turn; as the end of one; as the end of one that
@@ -295,6 +297,25 @@ class ApprovalRecord(NamedTuple):
     """When it was asked."""
 
 
+_CHECKOUT: Final = 'checkout:'
+
+
+def checkout_claim(*version_ids: str) -> str:
+    """Return what stands as `run_id` for a checkout, which is no run: another text each time.
+
+    Args:
+        version_ids: The version, and those whose checkouts before it were cut off.
+    """
+    return f'{_CHECKOUT}{",".join(dict.fromkeys(version_ids))}:{new_id()}'
+
+
+def claimed_checkouts(run_id: str | None) -> tuple[str, ...]:
+    """Return the versions of which it is the claim; none if it is a run, or nothing."""
+    if run_id is None or not run_id.startswith(_CHECKOUT):
+        return ()
+    return tuple(run_id.removeprefix(_CHECKOUT).partition(':')[0].split(','))
+
+
 class WorkspaceRecord(NamedTuple):
     """Which version the files of a directory are."""
 
@@ -303,7 +324,12 @@ class WorkspaceRecord(NamedTuple):
     version_id: str | None
     """The version; `None` if it is not known."""
     run_id: str | None
-    """The run that works in it now."""
+    """The run that works in it now; for a checkout what `checkout_claim` returns."""
+
+    @property
+    def checkouts(self) -> tuple[str, ...]:
+        """The version that is put there now, or was to be when that was cut off, and others before it that were."""
+        return claimed_checkouts(self.run_id)
 
 
 @dataclass(frozen=True, kw_only=True)

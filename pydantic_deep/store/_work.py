@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import re
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
 from ._engine import Operation, Row, Value
@@ -20,8 +22,7 @@ _MAX_GROUP: Final = 256
 """At most how many operations share a transaction: others wait for the lock, and the first for the last."""
 
 
-_NAMES: Final = tuple(map(str, range(1, 32_767)))
-"""The names of as many parameters as a statement of SQLite may have by default, 32,766."""
+_PARAMETER: Final = re.compile(r'\?(\d+)')
 
 
 def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
@@ -30,10 +31,11 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
     try:
         while True:
             statement = next(operation) if rows is None else operation.send(rows)
+            sql, placed = _by_position(statement.sql)
             if statement.many is None:
-                rows = connection.execute(statement.sql, _named(statement.parameters)).fetchall()
+                rows = connection.execute(sql, placed(statement.parameters)).fetchall()
             else:
-                connection.executemany(statement.sql, map(_named, statement.many))
+                connection.executemany(sql, map(placed, statement.many))
                 rows = []
     except StopIteration as stop:
         return stop.value
@@ -41,12 +43,15 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
         operation.close()
 
 
-def _named(values: Sequence[Value]) -> dict[str, Value]:
-    """Return parameters by the names that `?1`, `?2`, … have for `sqlite3`.
+@lru_cache(maxsize=256)
+def _by_position(sql: str) -> tuple[str, Callable[[Sequence[Value]], Sequence[Value]]]:
+    """Return a statement with `?` for `?1`, `?2`, …, and what puts its parameters in the order of these.
 
-    It takes them for named ones, and from Python 3.12 on warns of a sequence: 3.14 refuses it.
+    `sqlite3` takes numbered ones for named: it looks each up, and from Python 3.14 on refuses a sequence of them.
     """
-    return dict(zip(_NAMES, values, strict=False))
+    places = [int(number) - 1 for number in _PARAMETER.findall(sql)]
+    in_order = places == list(range(len(places)))
+    return _PARAMETER.sub('?', sql), tuple if in_order else lambda values: [values[place] for place in places]
 
 
 @dataclass(eq=False)

@@ -55,6 +55,7 @@ from ._types import (
     RunEnd,
     VersionFilter,
     WorkspaceRecord,
+    checkout_claim,
 )
 from .errors import (
     ApprovalAnsweredError,
@@ -63,6 +64,7 @@ from .errors import (
     BranchExistsError,
     RunTakenOverError,
     StoreClosedError,
+    UnfinishedCheckoutError,
     VersionConflictError,
     VersionNotFoundError,
 )
@@ -420,6 +422,7 @@ class StoreSuite:
             (VersionFilter(name='Q3'), [turn, root]),
             (VersionFilter(name='über'), [root]),
             (VersionFilter(name=''), [turn, root]),
+            (VersionFilter(name='q3' * 100_000), []),
             (VersionFilter(exact_name='q3'), [turn]),
             (VersionFilter(exact_name='Q3'), []),
             (VersionFilter(agent_name='critic'), [turn]),
@@ -665,12 +668,66 @@ class StoreSuite:
         assert await living.claim_workspace('{}', second.id, root.id) is True
         assert await living.workspace('none') is None
 
+    async def test_a_run_that_was_given_up_is_dead_for_who_gave_it_up(self, open_store: OpenStore) -> None:
+        ours, others = await open_store(), await open_store()
+        given_up, lives, taken_over = sample_run('c'), sample_run('d'), sample_run('e')
+        await ours.commit(Commit(runs=[given_up, lives, taken_over]))
+        for run in (given_up, lives, taken_over):
+            assert await ours.claim_workspace(run.conversation_id, run.id, None) is True
+        ours.give_up(given_up.id)
+        ours.give_up(taken_over.id)
+        assert [run.id for run in await ours.orphans()] == [given_up.id, taken_over.id]
+        assert await others.orphans() == []
+        assert await others.take_over(given_up.id) is False
+        assert await others.claim_workspace('c', 'other', None) is False
+        assert await ours.claim_workspace('d', 'other', None) is False
+        assert await ours.claim_workspace('c', 'other', None) is True
+        taken = await asyncio.gather(*(ours.take_over(run.id) for run in (given_up, taken_over) * 2))
+        assert sorted(taken) == [False, False, True, True]
+        assert await ours.orphans() == []
+        assert await ours.claim_workspace('e', 'other', None) is True
+        await ours.commit(Commit(fence=given_up.id, ends=[RunEnd(run_id=given_up.id, state='interrupted')]))
+        ours.give_up(given_up.id)
+        assert await ours.orphans() == []
+        assert await ours.take_over(given_up.id) is False
+
     async def test_a_directory_is_free_when_the_run_in_it_has_ended(self, store: Store) -> None:
         run = sample_run('c')
         await store.commit(Commit(runs=[run], workspaces=[WorkspaceRecord('{}', None, run.id)]))
         assert await store.claim_workspace('{}', 'other', None) is False
         await store.commit(Commit(ends=[RunEnd(run_id=run.id, state='complete')]))
         assert await store.claim_workspace('{}', 'other', None) is True
+
+    async def test_a_checkout_that_was_cut_off_is_to_be_repeated_before_a_run_works_there(
+        self, open_store: OpenStore
+    ) -> None:
+        dead, living = await open_store(), await open_store()
+        root = await Dialogue(living).begin()
+        claim = checkout_claim(root.id)
+        assert await dead.claim_workspace('{"id":"/work"}', claim, None) is True
+        assert await living.claim_workspace('{"id":"/work"}', new_id(), None) is False
+        await dead.aclose()
+        cut_off = WorkspaceRecord('{"id":"/work"}', None, claim)
+        for _ in range(2):
+            with pytest.raises(UnfinishedCheckoutError, match=f'^The checkout of version {root.id} into /work was cut'):
+                await living.claim_workspace('{"id":"/work"}', new_id(), None)
+            assert await living.workspace('{"id":"/work"}') == cut_off
+            await living.commit(Commit(workspaces=[cut_off]))  # says that nobody works at it, and is no claim
+        assert (cut_off.checkouts, cut_off._replace(run_id='r').checkouts) == ((root.id,), ())
+        assert cut_off._replace(run_id=checkout_claim('c', root.id, 'c')).checkouts == ('c', root.id)
+        assert await living.claim_workspace('{"id":"/work"}', checkout_claim(new_id()), None) is True
+
+    async def test_a_checkout_that_was_given_up_is_in_nobodys_way(self, store: Store) -> None:
+        version = new_id()
+        for place, shown in (('c', 'c'), ('[]', r'\[\]'), ('{}', '{}')):
+            claims = [checkout_claim(version) for _ in range(3)]
+            assert await store.claim_workspace(place, claims[0], None) is True
+            assert await store.claim_workspace(place, claims[1], None) is False
+            store.give_up(claims[0])
+            with pytest.raises(UnfinishedCheckoutError, match=f'version {version} into {shown} was cut off'):
+                await store.claim_workspace(place, new_id(), None)
+            assert await store.claim_workspace(place, claims[1], None) is True
+            assert await store.claim_workspace(place, claims[2], None) is False
 
     async def test_of_many_who_claim_a_directory_one_gets_it(self, open_store: OpenStore) -> None:
         stores = [await open_store() for _ in range(4)]
@@ -932,24 +989,156 @@ class StoreSuite:
             'conversation': 1, 'branch': 1, 'message': 1, 'node': 0, 'asset': 1, 'run': 1,
         }  # fmt: skip
 
-    async def test_gc_keeps_threads_that_were_delegated_and_what_waits(self, dialogue: Dialogue) -> None:
+    async def test_gc_keeps_conversations_that_were_delegated_and_what_waits(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()
         run = sample_run(dialogue.id, state='complete')
+        turn = await dialogue.add(root, b'1', commit={'runs': [run]}, run_id=run.id)
         child = ConversationRecord(new_id(), 'researcher', None, MOMENT)
         inbox = ConversationRecord(new_id(), 'analyst', None, MOMENT)
         approval = sample_approval(root, conversation_id=inbox.id)
         store = dialogue.store
         await store.commit(
             Commit(
-                conversations=[child, inbox], runs=[run], delegations=[sample_delegation(run.id, child.id)],
-                approvals=[approval],
+                conversations=[child, inbox], delegations=[sample_delegation(run.id, child.id)], approvals=[approval]
             )
         )  # fmt: skip
         assert set((await store.gc(0)).removed.values()) == {0}
         assert await store.conversation(child.id) == child
         assert await store.approvals() == [approval]
-        await store.delete(root.id)
+        await store.delete_line(turn.id)
         assert (await store.gc(0)).removed['conversation'] == 3
+
+    async def test_a_thread_goes_with_the_turn_that_delegated_to_it_to_any_depth(self, dialogue: Dialogue) -> None:
+        root = await dialogue.begin()
+        turn, told = await dialogue.delegate(root)
+        store = dialogue.store
+        tools, file, deps, media = [sample_asset(data) for data in (b'tools', b'file', b'deps', b'media')]
+        tree = Tree.of({'/file': FileVersion(digest=file.digest, size=4, mode=0o644)})
+        request = sample_request(told.run_id or '')._replace(parameters=tools.digest)
+        call = sample_call(told.run_id or '', new_id(), 'call_1', tree=tree.digest)
+        await store.commit(
+            Commit(assets=[tools, file, deps, media], nodes=dict(tree.nodes()), requests=[request], calls=[call])
+        )
+        thread = Dialogue(store, told.conversation_id, told.branch_id)
+        again = sample_run(
+            thread.id, state='complete', parent_run_id=turn.run_id, prompt=b'{"media":"%s"}' % media.digest.encode()
+        )
+        paused = await thread.add(told, commit={'runs': [again]}, run_id=again.id, deps=deps.digest)
+        last, deep = await thread.delegate(paused, parent_run_id=turn.run_id)
+        assert set((await store.gc(0)).removed.values()) == {0}
+        await store.delete(turn.id)
+        assert set((await store.gc(3600)).removed.values()) == {0}
+        assert await store.version(deep.id) == deep
+        assert dict((await store.gc(0)).removed) == {
+            'conversation': 2, 'branch': 2, 'message': 4, 'node': 1, 'asset': 4, 'run': 4,
+        }  # fmt: skip
+        assert await store.versions() == [root]
+        assert await store.conversation(told.conversation_id) is None
+        assert await store.delegations(parent_run_id=turn.run_id) == []
+        assert await store.delegations(parent_run_id=last.run_id) == []
+        assert await store.calls([told.run_id or '']) == []
+        assert set((await store.gc(0)).removed.values()) == {0}
+
+    async def test_a_thread_stays_while_a_version_tells_of_it(self, dialogue: Dialogue) -> None:
+        root = await dialogue.begin()
+        turn, told = await dialogue.delegate(root)
+        child = await dialogue.add(turn, b'2')
+        clone = turn._replace(id=new_id(), cloned_from=turn.id)
+        store = dialogue.store
+        await store.commit(Commit(versions=[clone]))
+        message = (await store.messages(turn.branch_id, 1))[0]
+        other = Dialogue(store)
+        append = Append(branch_id=other.branch_id, at=0, messages=[NewMessage(id=message.id, body=None)], fork_id='f')
+        elsewhere = other.version(message_count=1)
+        await other.begin()
+        await store.commit(Commit(append=append, versions=[elsewhere]))
+        fork = BranchRecord(new_id(), other.id, 'fork', told.branch_id, 0, 0, None, None, MOMENT)
+        await store.commit(Commit(branches=[fork], versions=[other.version(branch_id=fork.id)]))
+        for id in (turn.id, child.id, clone.id, root.id, elsewhere.id):
+            assert await store.version(told.id) == told
+            assert await other.history(told) == [b'told']
+            await store.delete(id)
+            for _ in range(2):
+                await store.gc(0)
+        with pytest.raises(VersionNotFoundError):
+            await store.version(told.id)
+        assert await store.delegations(child_conversation_id=told.conversation_id) == []
+
+    async def test_what_goes_with_a_thread_is_deleted_for_what_came_from_it(self, dialogue: Dialogue) -> None:
+        root = await dialogue.begin()
+        leaf = await dialogue.add(root, b'1')
+        turn, told = await dialogue.delegate(leaf)
+        store = dialogue.store
+        thread = Dialogue(store, told.conversation_id, told.branch_id)
+        await thread.add(told, run_id=told.run_id, merged_from=root.id)
+        elsewhere = Dialogue(store)
+        await elsewhere.begin()
+        child = elsewhere.version(parent_id=told.id)
+        await store.commit(Commit(versions=[child]))
+        await store.delete(turn.id)
+        await store.gc(0)
+        assert (await store.lineage(child.id)).truncated_at == told.id
+        assert await store.delete_line(leaf.id) == 2
+
+    async def test_a_thread_that_somebody_went_on_with_stays(self, store: Store) -> None:
+        elsewhere = await Dialogue(store).begin()
+        hands: list[dict[str, object]] = [
+            {'run_id': 'by hand'}, {'run_id': None, 'kind': 'edit'}, {'name': 'kept'}, {'metadata': '{"kept":true}'},
+            {'cloned_from': elsewhere.id},
+        ]  # fmt: skip
+        for by_hand in hands:
+            dialogue = Dialogue(store)
+            turn, told = await dialogue.delegate(await dialogue.begin())
+            thread = Dialogue(store, told.conversation_id, told.branch_id)
+            by_subagent: dict[str, object] = {'run_id': told.run_id}
+            mine = await thread.add(told, b'2', commit=None, **(by_subagent | by_hand))
+            await store.delete_line(turn.id)
+            await store.gc(0)
+            assert await store.version(told.id) == told
+            assert await dialogue.history(mine) == [b'told', b'2']
+            await store.delete(mine.id)
+            await store.gc(0)
+            assert await store.versions() == [elsewhere]
+
+    async def test_a_thread_stays_while_a_run_or_an_approval_needs_it(self, dialogue: Dialogue) -> None:
+        turn, told = await dialogue.delegate(await dialogue.begin())
+        store = dialogue.store
+        above = sample_run(dialogue.id, base_id=turn.id)
+        await store.commit(Commit(runs=[above]))
+        await store.delete_line(turn.id)
+        await store.gc(0)
+        below = sample_run(told.conversation_id, parent_run_id=turn.run_id)
+        await store.commit(Commit(ends=[RunEnd(run_id=above.id, state='failed')], runs=[below]))
+        await store.gc(0)
+        approval = sample_approval(told)
+        await store.commit(Commit(ends=[RunEnd(run_id=below.id, state='failed')], approvals=[approval]))
+        await store.gc(0)
+        assert await store.version(told.id) == told
+        await store.decide([_as_decision(approval.id)])
+        await store.gc(0)
+        assert await store.count() == 0
+
+    async def test_a_thread_that_began_with_a_history_goes_too(self, dialogue: Dialogue) -> None:
+        turn, told = await dialogue.delegate(await dialogue.begin())
+        thread = Dialogue(dialogue.store, told.conversation_id, told.branch_id)
+        root = (await dialogue.store.lineage(told.id)).versions[0]
+        history = await thread.add(root, b'before', kind='edit')
+        run = sample_run(thread.id, base_id=history.id, state='complete', parent_run_id=turn.run_id)
+        await thread.add(history, b'after', commit={'runs': [run]}, run_id=run.id)
+        await dialogue.store.delete_line(turn.id)
+        await dialogue.store.gc(0)
+        assert await dialogue.store.count() == 0
+
+    async def test_a_thread_that_somebody_goes_on_with_in_time_is_pardoned(self, dialogue: Dialogue) -> None:
+        turn, told = await dialogue.delegate(await dialogue.begin())
+        store = dialogue.store
+        await store.delete_line(turn.id)
+        assert (await store.gc(3600)).condemned > 0
+        mine = await Dialogue(store, told.conversation_id, told.branch_id).add(told, b'2')
+        await store.gc(0.000001)
+        assert await store.versions(VersionFilter(conversation_id=told.conversation_id)) == [
+            mine, told, (await store.lineage(told.id)).versions[0],
+        ]  # fmt: skip
 
     async def test_what_waits_goes_with_its_version_and_what_was_answered_stays(self, dialogue: Dialogue) -> None:
         root = await dialogue.begin()

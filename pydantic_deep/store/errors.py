@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from typing import cast
 
 from pydantic_deep.errors import DeepAgentError
 
@@ -102,6 +104,32 @@ class RunTakenOverError(StoreError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(f'The run {run_id} is no longer ours: another process goes on with it. Nothing was committed.')
+
+
+class UnfinishedCheckoutError(StoreError):
+    """A checkout into a directory was cut off, so that its files are those of no version.
+
+    Attributes:
+        backend: The directory, as the store names it.
+        version_id: The version that was to be put there.
+    """
+
+    def __init__(self, backend: str, version_id: str) -> None:
+        self.backend = backend
+        self.version_id = version_id
+        super().__init__(
+            f'The checkout of version {version_id} into {_place(backend)} was cut off, and some of its files may be there. Check '
+            'out that version again, or any other one, before something works there.'
+        )
+
+
+def _place(backend: str) -> str:
+    """Return the directory that a store names by JSON; of what is none, the text."""
+    try:
+        named = cast('object', json.loads(backend))
+    except ValueError:
+        return backend
+    return str(cast('dict[str, object]', named).get('id', backend)) if isinstance(named, dict) else backend
 
 
 class ApprovalNotFoundError(StoreError, LookupError):

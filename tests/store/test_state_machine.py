@@ -65,6 +65,8 @@ class Model:
     heads: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
     runs: dict[str, RunRecord] = field(default_factory=dict[str, RunRecord])
     approvals: dict[str, ApprovalRecord] = field(default_factory=dict[str, ApprovalRecord])
+    threads: dict[str, str] = field(default_factory=dict[str, str])
+    """The conversations of subagents, and the run that delegated to each; its message says the id of the conversation."""
 
     def lineage(self, id: str) -> tuple[list[VersionRecord], str | None]:
         line = [self.versions[id]]
@@ -83,6 +85,29 @@ class Model:
         parent = self.versions.get(gone.parent_id or '')
         head = parent.id if parent is not None and parent.conversation_id == gone.conversation_id else None
         self.heads.update({each: head for each, at in self.heads.items() if at == id})
+
+    def reached(self) -> set[str]:
+        """Return the conversations that a person, a run or an approval needs, and the threads that they tell of."""
+        working = {run.conversation_id for run in self.runs.values() if run.state == 'running'}
+        alive = working | {each.conversation_id for each in self.approvals.values() if each.status == 'pending'}
+        alive |= {each.conversation_id for each in self.versions.values() if not self.is_of_subagent(each)}
+        while True:
+            live = [each for each in self.versions.values() if each.conversation_id in alive]
+            told = [body for each in live for body in self.history(each)]
+            told += [
+                body for each in self.branches.values() if each.conversation_id in working for body in each.messages
+            ]
+            runs = {each.run_id for each in live}
+            more = {id for id, run_id in self.threads.items() if id.encode() in told or run_id in runs} - alive
+            if not more:
+                return alive
+            alive |= more
+
+    def is_of_subagent(self, version: VersionRecord) -> bool:
+        if version.name is not None or version.conversation_id not in self.threads:
+            return False
+        run = self.runs.get(version.run_id or '')
+        return version.kind == 'root' if run is None else run.parent_run_id is not None
 
     def has_children(self, id: str) -> bool:
         return any(id in (each.parent_id, each.merged_from) for each in self.versions.values())
@@ -160,6 +185,29 @@ class StoreMachine(RuleBasedStateMachine):
         self.model.versions[child.id] = child._replace(number=number, branch_id=branch.id, branch=branch.name)
 
     @precondition(lambda self: self.model.versions)
+    @rule(index=_INDEX)
+    def delegate(self, index: int) -> None:
+        parent = self.pick(index)
+        above = self.model.runs.get(parent.run_id or '')
+        dialogue = Dialogue(self.store, parent.conversation_id, parent.branch_id)
+        turn, told = self.run(dialogue.delegate(parent, parent_run_id=None if above is None else above.parent_run_id))
+        root = self.run(self.store.lineage(told.id)).versions[0]
+        self.model.versions |= {each.id: each for each in (turn, root, told)}
+        for version in (turn, told):
+            run = self.run(self.store.run(version.run_id or ''))
+            assert run is not None
+            self.model.runs[run.id] = run
+        told_of = told.conversation_id.encode()
+        history = self.model.history(parent)
+        if turn.branch_id == parent.branch_id:
+            self.model.branches[turn.branch_id].messages.append(told_of)
+        else:
+            self.model.branches[turn.branch_id] = Branch(turn.conversation_id, turn.branch, [*history, told_of])
+        self.model.branches[told.branch_id] = Branch(told.conversation_id, 'main', [b'told'])
+        self.model.heads[told.conversation_id] = root.id
+        self.model.threads[told.conversation_id] = str(turn.run_id)
+
+    @precondition(lambda self: self.model.versions)
     @rule(index=_INDEX, expected=_INDEX)
     def move_head(self, index: int, expected: int) -> None:
         version, thought = self.pick(index), self.pick(expected)
@@ -201,9 +249,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(grace=st.sampled_from([0.0, 0.000001, 3600.0]))
     def gc(self, grace: float) -> None:
         report = self.run(self.store.gc(grace))
-        alive = {each.conversation_id for each in self.model.versions.values()}
-        alive |= {run.conversation_id for run in self.model.runs.values() if run.state == 'running'}
-        alive |= {each.conversation_id for each in self.model.approvals.values() if each.status == 'pending'}
+        alive = self.model.reached()
         found = {each.id for each in self.run(self.store.conversations(limit=10**6))}
         assert alive & self.model.heads.keys() <= found <= self.model.heads.keys()
         if grace == 0:
@@ -216,6 +262,10 @@ class StoreMachine(RuleBasedStateMachine):
         """Drop what went with conversations."""
         for id in conversations:
             del self.model.heads[id]
+            self.model.threads.pop(id, None)
+        gone = {id for id, each in self.model.versions.items() if each.conversation_id in conversations}
+        self.model.deleted |= gone
+        self.model.versions = {id: each for id, each in self.model.versions.items() if id not in gone}
         self.model.runs = {id: run for id, run in self.model.runs.items() if run.conversation_id not in conversations}
         self.model.approvals = {
             id: each for id, each in self.model.approvals.items() if each.conversation_id not in conversations
