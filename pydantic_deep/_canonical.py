@@ -35,6 +35,9 @@ _SAID = {0: {'kind', 'parts'}}
 _UNSENT_SETTINGS = frozenset({'timeout', 'request_timeout', 'extra_headers', 'cache'})
 """Settings that do not shape the answer; headers may hold secrets."""
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(',', ':'))
+"""`json.dumps` would make one for each digest."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class CanonicalRequest:
@@ -111,7 +114,7 @@ def nearest(candidates: Sequence[CanonicalRequest], request: CanonicalRequest) -
 
 def digest(value: JsonValue) -> str:
     """Return the SHA-256 of a JSON value, whatever the order of its keys."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(',', ':')).encode()).hexdigest()
+    return hashlib.sha256(_ENCODER.encode(value).encode()).hexdigest()
 
 
 def chain_digests(messages: Iterable[JsonObject]) -> list[str]:

@@ -37,9 +37,8 @@ def open_span(name: str, attributes: Mapping[str, str | int | None]) -> Generato
         attributes: Ids, names and numbers by the names above; `None` is left out.
     """
     named = {key: value for key, value in attributes.items() if value is not None}
-    with _TRACER.start_as_current_span(
-        name, attributes=named, record_exception=False, set_status_on_exception=False
-    ) as span:
+    started = _TRACER.start_span(name, attributes=named)
+    with trace.use_span(started, end_on_exit=True, record_exception=False, set_status_on_exception=False) as span:
         try:
             yield span
         except BaseException as error:

@@ -176,7 +176,7 @@ class DeepAgentDeps:
     def _dump(self, name: str, adapter: TypeAdapter[object]) -> object:
         try:
             return adapter.dump_python(getattr(self, name), mode='json')
-        except PydanticSerializationError as error:
+        except (PydanticSerializationError, UnicodeDecodeError) as error:  # bytes are written as UTF-8
             raise DeepAgentError(
                 f"JSON cannot hold the field {name!r}: {error}. Mark it `field(metadata={{'live': True}})` to leave it out."
             ) from error

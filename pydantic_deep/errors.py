@@ -31,6 +31,7 @@ DeepAgentError
 │       ├── VersionConflictError    somebody else moved the head first
 │       ├── BranchExistsError       (ValueError) the name of the branch is taken
 │       ├── RunTakenOverError       another process goes on with the run
+│       ├── UnfinishedCheckoutError  a checkout into the directory was cut off
 │       └── QueryError              (ValueError) a query does more than read, or fails
 ├── in `pydantic_deep.versions`
 │   ├── ValidationError          (ValueError) something cannot be kept in a version

@@ -133,6 +133,16 @@ def test_a_field_that_json_cannot_hold_is_named() -> None:
         Connected(connection=object()).to_json()
 
 
+def test_a_field_of_bytes_that_are_no_text_is_named() -> None:
+    @dataclass(kw_only=True)
+    class Signed(DeepAgentDeps):
+        signature: bytes = b''
+
+    assert Signed.from_json(Signed(signature=b'ada').to_json()).signature == b'ada'
+    with pytest.raises(DeepAgentError, match=r"the field 'signature': .*0xff.*'live': True"):
+        Signed(signature=b'\xff').to_json()
+
+
 def test_json_of_another_class_is_refused_by_the_fields() -> None:
     with pytest.raises(DeepAgentError, match='DeepAgentDeps has no tenant'):
         DeepAgentDeps.from_json(TenantDeps(tenant='acme').to_json())

@@ -48,6 +48,9 @@ MAX_TIMEOUT_SECONDS = 3_600.0
 MAX_GREP_LINES = 1_000
 """How many matching lines grep collects; `MAX_RESULT_CHARS` cuts long ones earlier."""
 
+EXIT_CODE_KEY = 'exit_code'
+"""The key in the metadata of the result of a command under which its exit code is, for programs."""
+
 _MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf'})
 
 
@@ -136,7 +139,7 @@ async def grep(
     return render_grep(result, output_mode, max_chars=MAX_RESULT_CHARS)
 
 
-async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float = 120) -> str:
+async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float = 120) -> ToolReturn[str]:
     """Run a shell command in the working directory."""
     if not (isfinite(timeout_seconds) and 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS):
         raise ModelRetry(
@@ -151,7 +154,7 @@ async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float =
         except TimeoutError as error:
             raise ToolFailed(render_timeout(error, timeout_seconds)) from error
         span.set_attribute('process.exit.code', result.exit_code)
-    return render_command(result)
+    return ToolReturn(render_command(result), metadata={EXIT_CODE_KEY: result.exit_code})
 
 
 @cache

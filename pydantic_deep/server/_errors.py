@@ -29,6 +29,7 @@ from pydantic_deep.store import (
     ApprovalNotFoundError,
     StoreClosedError,
     StoreUnavailableError,
+    UnfinishedCheckoutError,
     VersionNotFoundError,
 )
 
@@ -195,6 +196,7 @@ def install_error_forms(app: Starlette) -> None:
     for asked_wrongly in (InvalidCursorError, InvalidQuestionError):
         app.add_exception_handler(asked_wrongly, _on_wrong_question)
     app.add_exception_handler(ApprovalAnsweredError, _on_answered)
+    app.add_exception_handler(UnfinishedCheckoutError, _on_unfinished_checkout)
     app.add_exception_handler(Exception, _on_defect)
 
 
@@ -234,6 +236,11 @@ async def _on_unavailable(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_answered(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, ServerError('conflict', str(error)))
+
+
+async def _on_unfinished_checkout(request: Request, error: Exception) -> JSONResponse:
+    said = 'A checkout into the directory of this agent was cut off. Whoever runs the server has to repeat it.'
+    return _answer(request, ServerError('conflict', said))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:

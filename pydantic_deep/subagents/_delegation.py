@@ -130,7 +130,7 @@ class Delegation:
         self._run = ChildRun(budgets=(Budget(limits=self.plan.limits, usage=usage), *budgets))
         settings, is_streamed = self._parents(state)
         try:
-            deps = self._deps(state)
+            deps = await self._deps(state)
             result = await self._run_child(
                 **run,
                 deps=deps,
@@ -153,13 +153,14 @@ class Delegation:
             raise self._failure(error) from error
         raise ApprovalRequired(metadata=pause)
 
-    def _deps(self, state: PausedChild | None) -> object:
+    async def _deps(self, state: PausedChild | None) -> object:
         """Return the deps of the child, as they were when it paused."""
         deps = clone_deps(self.ctx.deps, self.plan.place.max_depth)
         if state is not None:
             load_todos(deps, state.todos)
         if self.plan.is_fork:
-            self._overlay = fork_files(cast('Any', deps), None if state is None else state.overlay)
+            dumped, there = (None, None) if state is None else (state.overlay, state.working_dir)
+            self._overlay = await fork_files(cast('Any', deps), dumped, there)
         return deps
 
     def _parents(self, state: PausedChild | None) -> tuple[dict[str, Any], bool]:
@@ -226,6 +227,7 @@ class Delegation:
             model_settings=_json_part(settings),
             todos=dump_todos(deps),
             overlay=None if self._overlay is None else await self._overlay.dump(),
+            working_dir=None if self._overlay is None else await self._overlay.working_dir(),
         )
         return DelegationRequest(
             subagent=self.plan.name,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pydantic import JsonValue
 from pydantic_ai import UserError
 
-from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge
+from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge, relocate
 
 from ._deps import HasSubagents
 
@@ -21,10 +21,19 @@ def check_forkable(name: str, deps: object) -> None:
         )
 
 
-def fork_files(deps: HasSubagents, dumped: JsonValue) -> OverlayBackend:
-    """Give the deps of a child a view of their backend, with what an earlier run of the child has changed."""
+async def fork_files(deps: HasSubagents, dumped: JsonValue, working_dir: str | None) -> OverlayBackend:
+    """Give the deps of a child a view of their backend, with what an earlier run of the child has changed.
+
+    Args:
+        deps: The deps.
+        dumped: That; `None` if there was no earlier run.
+        working_dir: The working directory that the backend had then.
+    """
     base = deps.backend
-    overlay = OverlayBackend(base) if dumped is None else OverlayBackend.load(dumped, base)
+    overlay = OverlayBackend(base)
+    if dumped is not None:
+        here = await base.working_dir()
+        overlay = OverlayBackend.load(relocate(dumped, working_dir or here, here), base)
     deps.backend = overlay
     return overlay
 

@@ -60,6 +60,8 @@ class PausedChild(BaseModel):
     """Its todos."""
     overlay: JsonValue = None
     """The files of its fork; `None` if it has none."""
+    working_dir: str | None = None
+    """The working directory of its fork."""
 
     @field_validator('usage')
     @classmethod

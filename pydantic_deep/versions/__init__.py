@@ -2,11 +2,11 @@
 
 from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
+from ._files import UnversionedFilesWarning
 from ._inbox import ApprovalInbox, InboxItem
 from ._recorder import Recorder
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
-from ._turn import UnversionedFilesWarning
 from ._version import AgentVersion, Lineage
 from ._versioned_agent import VersionedAgent
 from .errors import (

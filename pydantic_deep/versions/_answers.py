@@ -11,7 +11,7 @@ from pydantic_ai import DeferredToolRequests, DeferredToolResults
 from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approvals
 from pydantic_deep.approvals import Decision as Answer
-from pydantic_deep.store import ApprovalRecord, Decision, Store, VersionRecord, new_id
+from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, Decision, Store, VersionRecord, new_id
 
 from ._pause_histories import load_pause
 from ._recording import now
@@ -19,6 +19,8 @@ from .errors import NothingAnsweredError
 
 EXPIRED = 'Nobody answered in time.'
 """What the model is told of a call whose approval expired."""
+
+_NOT_ACTED_ON = 'That counts, and no run has acted on it yet: `resume()` without answers goes on with it.'
 
 
 async def decide(
@@ -43,7 +45,12 @@ async def decide(
         encode_decision(approval_by_pending[id], answer, by=by, reason=reason) for id, answer in answers.items()
     ]
     with open_span('answer approvals', {VERSION_ID: record.id, 'pydantic_deep.approvals': len(decisions)}):
-        await store.decide(decisions)
+        try:
+            await store.decide(decisions)
+        except ApprovalAnsweredError as error:
+            if (await store.approval(error.id)).resumed_by is not None:
+                raise
+            raise ApprovalAnsweredError(error.id, error.status, error.by, error.at, _NOT_ACTED_ON) from None
 
 
 async def claim(store: Store, record: VersionRecord, run_id: str) -> DeferredToolResults:

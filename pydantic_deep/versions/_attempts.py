@@ -10,6 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_deep._replaced import is_summary
 from pydantic_deep.store import CallRecord, RunRecord, Store, VersionFilter
 
+from ._deps_state import fork_of
 from ._ledger import deps_of, result_of
 from ._messages import decode_messages
 from ._recording import CallKey
@@ -155,13 +156,39 @@ async def last_deps(store: Store, attempts: Sequence[RunRecord]) -> str | None:
     An attempt begins with the state that the one before it left.
     """
     for attempt in reversed(attempts):
-        newest = await store.versions(VersionFilter(run_id=attempt.id), limit=1)
-        states = [(version.created_at, version.deps) for version in newest]
-        states += [(call.ended_at or 0, deps_of(call.result)) for call in await store.calls([attempt.id])]
-        found = [(at, digest) for at, digest in states if digest is not None]
+        found = await _states(store, attempt)
         if found:
             return max(found)[1]
     return None
+
+
+async def last_fork(store: Store, attempts: Sequence[RunRecord]) -> str | None:
+    """Return the digest of the state of deps that has the files of a run's fork as they were last; `None` if none has.
+
+    Runs below it may have worked in the same fork, and know it better. It is that of the conversation.
+    """
+    for attempt in reversed(attempts):
+        runs = [attempt, *await _runs_below(store, attempt)]
+        for _, digest in sorted([state for run in runs for state in await _states(store, run)], reverse=True):
+            if await fork_of(store, digest) == attempt.conversation_id:
+                return digest
+    return None
+
+
+async def _states(store: Store, run: RunRecord) -> list[tuple[int, str]]:
+    """Return when a run has left which states of its deps: after its last step, and after calls."""
+    newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
+    states = [(version.created_at, version.deps) for version in newest]
+    states += [(call.ended_at or 0, deps_of(call.result)) for call in await store.calls([run.id])]
+    return [(at, digest) for at, digest in states if digest is not None]
+
+
+async def _runs_below(store: Store, run: RunRecord) -> list[RunRecord]:
+    """Return all runs that a run has delegated to, at any depth."""
+    found: list[RunRecord] = []
+    for child in await store.runs(parent_run_id=run.id):
+        found += [child, *await _runs_below(store, child)]
+    return found
 
 
 async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> LeftFiles | None:
@@ -177,23 +204,15 @@ async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: s
         calls = [call for call in await store.calls([attempt.id]) if call.response_id == response_id]
         links = await store.delegations(parent_run_id=attempt.id)
         for link in [link for link in links if link.response_id == response_id]:
-            below = await store.runs(conversation_id=link.child_conversation_id, parent_run_id=attempt.id)
-            calls += await _calls_below(store, below)
+            for run in await store.runs(conversation_id=link.child_conversation_id, parent_run_id=attempt.id):
+                runs = [run, *await _runs_below(store, run)]
+                calls += await store.calls([each.id for each in runs])
         found += [
             LeftFiles(tree=call.tree, at=call.ended_at)
             for call in calls
             if call.tree is not None and call.ended_at is not None
         ]
     return max(found, key=lambda left: left.at, default=None)
-
-
-async def _calls_below(store: Store, runs: Sequence[RunRecord]) -> list[CallRecord]:
-    """Return the calls of runs and of all that they delegated to."""
-    calls: list[CallRecord] = []
-    for run in runs:
-        calls += await store.calls([run.id])
-        calls += await _calls_below(store, await store.runs(parent_run_id=run.id))
-    return calls
 
 
 def _joined(old: RecordedResponse, new: RecordedResponse) -> RecordedResponse:

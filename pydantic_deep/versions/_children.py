@@ -31,9 +31,10 @@ from pydantic_deep.store import (
     VersionRecord,
     new_id,
 )
+from pydantic_deep_backends.overlay import OverlayBackend
 
-from ._attempts import attempts_of, last_deps, load_attempts
-from ._deps_state import restore_deps
+from ._attempts import attempts_of, last_deps, last_fork, load_attempts
+from ._deps_state import restore_deps, restore_fork
 from ._messages import encode_message
 from ._recording import Beginning, Recording, now
 from ._replayed import Replayed
@@ -100,9 +101,14 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         )
     await store.commit(commit)
     replayed, settled = None, {}
+    own_fork = _own_fork(ctx.deps, caller)
     if before is not None:
         replayed, settled = await load_attempts(store, before)
-        await restore_deps(store, await last_deps(store, await attempts_of(store, before)), ctx.deps)
+        attempts = await attempts_of(store, before)
+        await restore_deps(store, await last_deps(store, attempts), ctx.deps)
+        forked = None if own_fork is None else await last_fork(store, attempts)
+        if own_fork is not None and forked is not None:
+            await restore_fork(store, forked, own_fork)
     files = None if caller is None else caller.recording.begin.files
     begin = Beginning(
         base=base,
@@ -111,6 +117,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         run_record=run,
         files=files,
         has_files=files is not None and _has_backend(ctx.deps, files.files.backend),
+        fork=conversation_id if own_fork is not None else _fork_above(ctx.deps, caller),
         settled=settled,
         pause_id=base.id if base.state == 'awaiting_approval' else None,
     )
@@ -120,6 +127,21 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
 def _has_backend(deps: object, backend: object) -> bool:
     """Return whether deps have these files, and not a view of them."""
     return isinstance(deps, DeepAgentDeps) and deps.backend is backend
+
+
+def _own_fork(deps: object, caller: Caller | None) -> OverlayBackend | None:
+    """Return the fork that was made for a subagent."""
+    if caller is None or not isinstance(deps, DeepAgentDeps) or _has_backend(caller.recording.deps, deps.backend):
+        return None
+    return deps.backend if isinstance(deps.backend, OverlayBackend) else None
+
+
+def _fork_above(deps: object, caller: Caller | None) -> str | None:
+    """Return whose fork a subagent works in that has the files of its parent."""
+    shares = (
+        caller is not None and isinstance(deps, DeepAgentDeps) and _has_backend(caller.recording.deps, deps.backend)
+    )
+    return caller.recording.begin.fork if caller is not None and shares else None
 
 
 def _called(caller: Caller) -> str | None:

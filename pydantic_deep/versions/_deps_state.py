@@ -1,20 +1,25 @@
-"""The state of deps in versions: what `to_json` writes, and the large results that are offloaded in them.
+"""The state of deps in versions: what `to_json` writes, the large results that are offloaded in them, and a fork's files.
 
-Each large result is an asset, stored once; a version has the names of all of them.
+Each large result, and all contents of a fork, are assets, stored once; a version has the names of all of them.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from pydantic_deep.deps import DeepAgentDeps, offload_of
 from pydantic_deep.store import NewAsset, Store
 from pydantic_deep_backends import BackendProtocol, FileVersion, StateBackend, Tree, digest_of
+from pydantic_deep_backends.overlay import OverlayBackend, relocate
 
 _OFFLOAD = 'offload'
 """The key of the large results beside the fields of deps: digest and size by path."""
+
+_FORK = 'fork'
+"""The key of the files that a subagent has changed in a fork: whose fork it is, its directory, and what it holds."""
 
 
 @dataclass(kw_only=True)
@@ -23,8 +28,12 @@ class DepsState:
 
     digest: str | None
     """Of the asset with it; `None` before there is one."""
+    fork: str | None = None
+    """Whose fork the files of the deps are, which is gone with the process but for what is kept here; `None` if none."""
     _offloaded: Tree = field(default_factory=Tree)
     """The large results that the store has."""
+    _forked: frozenset[str] = frozenset()
+    """The contents of the fork that the store has."""
 
     async def begin(self, deps: object) -> None:
         """Take note of what deps from `load_deps` have: the store has that."""
@@ -43,9 +52,17 @@ class DepsState:
         ]
         self._offloaded = files
         text = deps.to_json()
+        beside: dict[str, object] = {}
         if files:
-            named = {path: [version.digest, version.size] for path, version in files.items()}
-            text = json.dumps({**json.loads(text), _OFFLOAD: named}, ensure_ascii=False)
+            beside[_OFFLOAD] = {path: [version.digest, version.size] for path, version in files.items()}
+        if self.fork is not None and isinstance(deps.backend, OverlayBackend):
+            working_dir = await deps.backend.working_dir()
+            changes, contents = deps.backend.dump_apart()
+            assets += [NewAsset(digest=digest, data=contents[digest]) for digest in contents.keys() - self._forked]
+            self._forked = frozenset(contents)
+            beside[_FORK] = {'of': self.fork, 'working_dir': working_dir, 'changes': changes}
+        if beside:
+            text = json.dumps({**json.loads(text), **beside}, ensure_ascii=False)
         data = text.encode()
         digest = digest_of(data)
         if digest != self.digest:
@@ -70,6 +87,7 @@ async def load_deps(store: Store, digest: str | None, given: object, backend: Ba
     if digest is not None:
         document = json.loads((await store.asset(digest)).data)
         named = document.pop(_OFFLOAD, {})
+        document.pop(_FORK, None)
         live = {
             each.name: getattr(given, each.name) for each in fields(given) if each.init and each.metadata.get('live')
         }
@@ -95,3 +113,25 @@ async def restore_deps(store: Store, digest: str | None, deps: object) -> None:
     kept, offload = offload_of(loaded), offload_of(deps)
     for path in (await offload.snapshot()).diff(await kept.snapshot()).added:
         await offload.write_bytes(path, await kept.read_bytes(path))
+
+
+async def fork_of(store: Store, digest: str) -> str | None:
+    """Return of whose fork a state of deps has the files; `None` if of none."""
+    document = json.loads((await store.asset(digest)).data)
+    return document[_FORK]['of'] if _FORK in document else None
+
+
+async def restore_fork(store: Store, digest: str, fork: OverlayBackend) -> None:
+    """Let a fork have the files that a state of deps has of one."""
+    kept = json.loads((await store.asset(digest)).data)[_FORK]
+    changes = kept['changes']
+    wanted = {
+        state['digest'] for entry in changes['entries'] for state in (entry['now'], entry['was']) if _is_file(state)
+    }
+    found = await store.assets(wanted)
+    moved = relocate(changes, kept['working_dir'], await fork.working_dir())
+    fork.restore(moved, {digest: asset.data for digest, asset in found.items()})
+
+
+def _is_file(state: Mapping[str, object] | None) -> bool:
+    return state is not None and 'digest' in state

@@ -40,20 +40,7 @@ async def with_messages(
         body, media = encode_message(message)
         assets += media
         news.append(NewMessage(id=new_id(), body=body))
-    child = record._replace(
-        id=new_id(),
-        number=0,
-        parent_id=record.id,
-        cloned_from=None,
-        merged_from=None,
-        kind='edit',
-        state='complete',
-        message_count=len(messages),
-        run_id=None,
-        output=None,
-        pending=None,
-        created_at=now(),
-    )
+    child = edit_of(record)._replace(message_count=len(messages))
     append = Append(
         branch_id=record.branch_id,
         at=common,
@@ -65,3 +52,20 @@ async def with_messages(
     await agent.store.commit(Commit(assets=assets, append=append, versions=[child]))
     agent.keep_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
     return await agent.store.version(child.id)
+
+
+def edit_of(version: VersionRecord) -> VersionRecord:
+    """Return a version that comes after another one without a turn: with all of it, but what it answered or waits for."""
+    return version._replace(
+        id=new_id(),
+        number=0,
+        parent_id=version.id,
+        cloned_from=None,
+        merged_from=None,
+        kind='edit',
+        state='complete',
+        run_id=None,
+        output=None,
+        pending=None,
+        created_at=now(),
+    )

@@ -49,6 +49,20 @@ def runs_commands(description: str) -> bool:
     return described.get('provider') == _SANDBOX or described.get('commands') is True
 
 
+def view_of(description: str | None) -> str | None:
+    """Return the name of the view that a version was made in; `None` for one made in the backend itself."""
+    view = None if description is None else _load(description).get('view')
+    return view if isinstance(view, str) else None
+
+
+def with_view(description: str | None, view: str | None) -> str | None:
+    """Return a description that says in which view of the backend a version was made."""
+    if description is None:
+        return None
+    described = {name: value for name, value in _load(description).items() if name != 'view'}
+    return _dump(described if view is None else {**described, 'view': view})
+
+
 def attach_backend(description: str) -> BackendProtocol | None:
     """Return the backend that was described; `None` if another process cannot have it, as files in memory.
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -26,70 +20,59 @@ from pydantic_deep_backends import (
 )
 from pydantic_deep_backends.errors import MissingBlobError
 
+from ._scratch import Scratch
+
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A backend, and the directories that were made for it."""
+    """A backend, and where the directories are that were made for it."""
 
     backend: BackendProtocol
-    directories: tuple[Path, ...] = ()
+    scratch: Scratch | None = None
 
     async def aclose(self) -> None:
         """Remove the directories."""
-        with anyio.CancelScope(shield=True):
-            for directory in self.directories:
-                await anyio.to_thread.run_sync(partial(shutil.rmtree, directory, ignore_errors=True))
+        if self.scratch is not None:
+            await _remove(self.scratch)
 
 
-async def open_view(
-    backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: str | os.PathLike[str] | None
-) -> View | None:
+async def _remove(scratch: Scratch) -> None:
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(scratch.remove)
+
+
+async def open_view(backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: Scratch) -> View | None:
     """Return a view of a backend with the files of a tree; `None` if there is none for such a backend."""
-    if isinstance(backend, LocalBackend) and isinstance(backend, SupportsCommands):
-        return await _open_directory(backend, tree, read_blob, scratch)
-    if isinstance(backend, LocalBackend | StateBackend):
-        return View(backend=StateBackend.of(tree, read_blob))
-    if isinstance(backend, ReadOnlyBackend):
-        return View(backend=ReadOnlyBackend(StateBackend.of(tree, read_blob)))
-    if isinstance(backend, CompositeBackend):
-        return await _open_composite(backend, tree, read_blob, scratch)
-    return None
-
-
-async def _open_composite(
-    backend: CompositeBackend, tree: Tree, read_blob: ReadBlob, scratch: str | os.PathLike[str] | None
-) -> View | None:
-    parts = {'/': backend.default, **backend.mounts}
-    views: dict[str, View] = {}
-    async with AsyncExitStack() as opened:
-        for share in backend.split(tree):
-            view = await open_view(parts[share.mount], share.tree, read_blob, scratch)
-            if view is None:
-                return None
-            opened.push_async_callback(view.aclose)
-            views[share.mount] = view
-        opened.pop_all()
-    default = views.pop('/')
-    return View(
-        backend=CompositeBackend(default.backend, {path: view.backend for path, view in views.items()}),
-        directories=tuple(directory for view in (default, *views.values()) for directory in view.directories),
-    )
-
-
-async def _open_directory(
-    backend: LocalBackend, tree: Tree, read_blob: ReadBlob, scratch: str | os.PathLike[str] | None
-) -> View:
-    directory = Path(
-        await anyio.to_thread.run_sync(partial(tempfile.mkdtemp, prefix='pydantic-deep-view-', dir=scratch))
-    )
-    there = backend.in_directory(directory)
-    view = View(backend=there, directories=(directory,))
+    viewed = None
     try:
+        viewed = await _viewed(backend, tree, read_blob, scratch)
+    finally:
+        if viewed is None:
+            await _remove(scratch)
+    return None if viewed is None else View(backend=viewed, scratch=scratch)
+
+
+async def _viewed(
+    backend: BackendProtocol, tree: Tree, read_blob: ReadBlob, scratch: Scratch
+) -> BackendProtocol | None:
+    if isinstance(backend, LocalBackend) and isinstance(backend, SupportsCommands):
+        there = backend.in_directory(await anyio.to_thread.run_sync(scratch.make_directory))
         await fill(there, tree, read_blob)
-    except BaseException:
-        await view.aclose()
-        raise
-    return view
+        return there
+    if isinstance(backend, LocalBackend | StateBackend):
+        return StateBackend.of(tree, read_blob)
+    if isinstance(backend, ReadOnlyBackend):
+        return ReadOnlyBackend(StateBackend.of(tree, read_blob))
+    if not isinstance(backend, CompositeBackend):
+        return None
+    parts = {'/': backend.default, **backend.mounts}
+    views: dict[str, BackendProtocol] = {}
+    for share in backend.split(tree):
+        part = await _viewed(parts[share.mount], share.tree, read_blob, scratch)
+        if part is None:
+            return None
+        views[share.mount] = part
+    return CompositeBackend(views.pop('/'), views)
 
 
 async def fill(backend: LocalBackend, tree: Tree, read_blob: ReadBlob) -> None:

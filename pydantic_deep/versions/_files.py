@@ -3,23 +3,37 @@
 The seam between the recorder, which stores trees, and backends, which have files.
 
 What a version has of them: all regular files but those that the `.gitignore` files of the directory name, `.git`, and
-what is larger than `MAX_FILE_BYTES` or cannot be read (`Captured.omitted`). That holds for every backend and also for
-a file that a tool of the run wrote: one that `.gitignore` names is there as long as the files are, and in no version.
+what is larger than `MAX_FILE_BYTES`, cannot be read, or has a path that no backend accepts (`Captured.omitted`). That
+holds for every backend and also for a file that a tool of the run wrote: one that `.gitignore` names is there as long
+as the files are, and in no version.
 Links, special files, empty directories, and permissions but for the owner's right to execute are in no version either.
 """
 
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterable
 from typing import Protocol
 
 from pydantic_deep_backends import BackendProtocol, ReadBlob, Tree
+from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.tracking import Captured, FileTracker, OmittedFile, SupportsTracking
 
 from ._file_rules import GitRules
 from ._file_views import View, open_view
+from ._scratch import Scratch
 
-__all__ = ('MAX_FILE_BYTES', 'Captured', 'OmittedFile', 'RunFiles', 'open_run_files', 'why_unversioned')
+__all__ = (
+    'MAX_FILE_BYTES',
+    'Captured',
+    'OmittedFile',
+    'RunFiles',
+    'UnversionedFilesWarning',
+    'open_run_files',
+    'warn_of_omitted',
+    'why_unversioned',
+)
 
 MAX_FILE_BYTES = 52_428_800
 """The largest file that versions have: above all that people write, and what one commit can hold in memory."""
@@ -31,6 +45,11 @@ class RunFiles(Protocol):
     @property
     def backend(self) -> BackendProtocol:
         """What the deps of the run get."""
+        ...
+
+    @property
+    def view(self) -> str | None:
+        """The name of a view in a directory, by which a later one gets the same paths."""
         ...
 
     async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
@@ -59,6 +78,7 @@ async def open_run_files(
     tree: Tree,
     read_blob: ReadBlob,
     in_place: bool,
+    view: str | None = None,
     scratch: str | os.PathLike[str] | None = None,
     max_file_bytes: int = MAX_FILE_BYTES,
 ) -> RunFiles | None:
@@ -78,6 +98,7 @@ async def open_run_files(
             capture that `is_full`.
         read_blob: Fetches contents of `tree`, as long as the files are open.
         in_place: Whether the run works on the backend itself.
+        view: The name of an earlier view, which this one gets unless somebody has it now: paths stay what they were.
         scratch: Where directories for views are made; the directory of the system for temporary files if `None`.
         max_file_bytes: The largest file that versions have.
 
@@ -87,11 +108,13 @@ async def open_run_files(
     """
     if not isinstance(backend, SupportsTracking):
         return None
-    view = View(backend=backend) if in_place else await open_view(backend, tree, read_blob, scratch)
-    if view is None or not isinstance(view.backend, SupportsTracking):
+    opened = View(backend=backend)
+    if not in_place:
+        opened = await open_view(backend, tree, read_blob, Scratch(scratch, view))
+    if opened is None or not isinstance(opened.backend, SupportsTracking):
         return None
-    tracker = view.backend.track(GitRules(), max_file_bytes=max_file_bytes, tree=tree)
-    return _RunFiles(view, tracker)
+    tracker = opened.backend.track(GitRules(), max_file_bytes=max_file_bytes, tree=tree)
+    return _RunFiles(opened, tracker)
 
 
 def why_unversioned(backend: BackendProtocol) -> str | None:
@@ -104,6 +127,26 @@ def why_unversioned(backend: BackendProtocol) -> str | None:
     )
 
 
+def warn_of_omitted(omitted: Iterable[OmittedFile]) -> None:
+    """Say which files no version has, if there are any: what nobody has named in a `.gitignore` was to be kept."""
+    found = [*omitted]
+    if found:
+        named = ', '.join(f'{_shown(file)} ({file.reason})' for file in found[:10])
+        more = f' and {len(found) - 10} more' if len(found) > 10 else ''
+        text = f'In no version: {named}{more}. Name them in a .gitignore if that is right, else rename or split them.'
+        warnings.warn(text, UnversionedFilesWarning, stacklevel=2)
+
+
+def _shown(file: OmittedFile) -> str:
+    return file.path if file.reason == 'invalid path' else display_path(file.path)
+
+
+class UnversionedFilesWarning(UserWarning):
+    """Files are in no version: a backend cannot tell what was written, or some are too large, unreadable or have a
+    name that a version cannot have.
+    """
+
+
 class _RunFiles:
     def __init__(self, view: View, tracker: FileTracker) -> None:
         self._view = view
@@ -112,6 +155,10 @@ class _RunFiles:
     @property
     def backend(self) -> BackendProtocol:
         return self._view.backend
+
+    @property
+    def view(self) -> str | None:
+        return None if self._view.scratch is None else self._view.scratch.name
 
     async def capture(self, before: Tree, *, is_full: bool = False) -> Captured:
         return await self._tracker.capture(before, is_full=is_full)

@@ -1,11 +1,13 @@
-"""The version that two others make: the conversation of the one, and the files of both."""
+"""The version that two others make: the conversation of the one, and the files and uploads of both."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic_deep.store import Commit, NewAsset, VersionRecord, new_id
-from pydantic_deep_backends import Tree, merge_trees, needed_for_merge
+from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
 from ._answers import fresh_approvals
 from ._recording import now
@@ -32,6 +34,7 @@ async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs
     result = merge_trees(base_tree, our_tree, their_tree, blobs)
     if result.conflicts:
         raise MergeConflictError(result.conflicts)
+    deps = await _deps(agent, base, ours, theirs)
     merged = ours._replace(
         id=new_id(),
         number=0,
@@ -42,19 +45,46 @@ async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs
         state='awaiting_approval' if ours.state == 'awaiting_approval' else 'complete',
         run_id=None,
         output=None,
+        deps=ours.deps if deps is None else deps.digest,
         tree=ours.tree if ours.tree is None and theirs.tree is None else result.tree.digest,
         created_at=now(),
     )
     known = {digest for digest, _ in our_tree.nodes()}
     await agent.store.commit(
         Commit(
-            assets=[NewAsset(digest=digest, data=data) for digest, data in result.blobs.items()],
+            assets=[
+                *(NewAsset(digest=digest, data=data) for digest, data in result.blobs.items()),
+                *(() if deps is None else (deps,)),
+            ],
             nodes=dict(result.tree.nodes(known)),
             versions=[merged],
             approvals=await fresh_approvals(agent.store, ours, merged.id),
         )
     )
     return await agent.store.version(merged.id)
+
+
+async def _deps(
+    agent: Workbench[Any, Any], base: VersionRecord, ours: VersionRecord, theirs: VersionRecord
+) -> NewAsset | None:
+    """Return the deps of `ours` with the uploads of both; `None` if it has these, or one of them cannot have any."""
+    if ours.deps is None or theirs.deps is None:
+        return None
+    digests = [base.deps, ours.deps, theirs.deps]
+    states: list[dict[str, Any]] = [
+        {} if digest is None else json.loads(await agent.read_asset(digest)) for digest in digests
+    ]
+    uploads = _joined(*(state.get('uploads', {}) for state in states))
+    if uploads == states[1].get('uploads', {}):
+        return None
+    data = json.dumps({**states[1], 'uploads': uploads}, ensure_ascii=False).encode()
+    return NewAsset(digest=digest_of(data), data=data, media_type='application/json')
+
+
+def _joined(old: Mapping[str, object], ours: Mapping[str, object], theirs: Mapping[str, object]) -> dict[str, object]:
+    """Return the uploads of two with what each has changed; where both have, it is as in `ours`."""
+    joined = {name: (theirs if ours.get(name) == old.get(name) else ours).get(name) for name in {**ours, **theirs}}
+    return {name: upload for name, upload in joined.items() if upload is not None}
 
 
 async def _common(agent: Workbench[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:

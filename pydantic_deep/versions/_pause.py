@@ -35,7 +35,7 @@ async def approvals_of(
 ) -> tuple[list[ApprovalRecord], dict[str, str]]:
     """Return an approval for each call that waits, and which of those of the pause before wait on as which.
 
-    The approvals have no version yet.
+    The approvals have no version yet. Those that wait on were asked when they were, and end when they were to end.
     """
     approvals = [
         _approval(base, pending, created_at=created_at, expires_at=expires_at)
@@ -43,10 +43,18 @@ async def approvals_of(
     ]
     if pause_id is None:
         return approvals, {}
-    new_by_key = {(new.pending_id, new.arguments_digest): new for new in approvals}
-    waiting = await store.approvals(status='pending', version_id=pause_id, limit=10_000)
-    keys = {old.id: (old.pending_id, old.arguments_digest) for old in waiting}
-    return approvals, {id: new_by_key[key].id for id, key in keys.items() if key in new_by_key}
+    before = await store.approvals(status=None, version_id=pause_id, limit=10_000)
+    waited = {_key(old): old for old in before if old.status in ('pending', 'expired')}  # since the run began
+    supersedes = {waited[_key(new)].id: new.id for new in approvals if _key(new) in waited}
+    return [_as_long(new, waited.get(_key(new))) for new in approvals], supersedes
+
+
+def _key(approval: ApprovalRecord) -> tuple[str, str]:
+    return approval.pending_id, approval.arguments_digest
+
+
+def _as_long(new: ApprovalRecord, old: ApprovalRecord | None) -> ApprovalRecord:
+    return new if old is None else new._replace(created_at=old.created_at, expires_at=old.expires_at)
 
 
 def arguments_digest(tool: str, arguments: str) -> str:

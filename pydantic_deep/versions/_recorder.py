@@ -58,7 +58,6 @@ from pydantic_deep.store import (
     RunTakenOverError,
     Store,
     StoreError,
-    VersionRecord,
     VersionState,
 )
 
@@ -107,6 +106,10 @@ class Recorder(AbstractCapability[object]):
     expires_at: int | None = None
     """When what waits is denied, in microseconds since 1970."""
     _parent: Recording | None = field(default=None, repr=False)
+    _beside: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], repr=False)
+    """The tasks of the runs that have the same parent; the list is its."""
+    _below: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], init=False, repr=False)
+    """The tasks of the runs of subagents."""
     _replayed: Replayed | None = field(default=None, init=False, repr=False)
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
     _returned: dict[str, list[ModelRequestPart]] = field(
@@ -120,6 +123,8 @@ class Recorder(AbstractCapability[object]):
     _usage_before: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _cost: Decimal | None = field(default=None, init=False, repr=False)
+    _is_over: bool = field(default=False, init=False, repr=False)
+    """Whether the store has the end of the run."""
 
     def get_ordering(self) -> CapabilityOrdering:
         """Come before all others."""
@@ -131,26 +136,33 @@ class Recorder(AbstractCapability[object]):
 
     def for_subagent(self) -> Recorder:
         """Return the recorder of a subagent's run."""
-        return Recorder(store=self.store, _parent=self.recording)
+        return Recorder(store=self.store, _parent=self.recording, _beside=self._below)
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
-        """Record the beginning of the run, and its end whatever it is."""
-        if self.recording is None:
-            caller = _CALLER.get()
-            self.recording, self._replayed = await begin_run(
-                self.store, ctx, caller if self._parent is not None else None
-            )
-        recording = self.recording
-        if self._parent is not None:
-            link = {'pydantic_deep.sub_agent_thread_id': recording.tip.conversation_id}
-            trace.get_current_span().set_attributes(link)
-        await recording.begin_with(ctx.deps)
+        """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""
         self._live, self._usage = ctx.messages, ctx.usage
         self._usage_before = RunUsage() + ctx.usage
+        task = cast('asyncio.Task[object]', asyncio.current_task())
+        self._beside.append(task)
         try:
+            return await self._wrap_run(ctx, handler)
+        finally:
+            self._beside.remove(task)
+            if self.recording is not None and not self._is_over:
+                self.store.give_up(self.recording.run_id)
+
+    async def _wrap_run(self, ctx: RunContext[object], handler: WrapRunHandler) -> AgentRunResult[Any]:
+        try:
+            # To its end: who is cancelled while the store commits the beginning has a run to end.
+            recording = self.recording or await to_end(self._begin(ctx))
+            if self._parent is not None:
+                link = {'pydantic_deep.sub_agent_thread_id': recording.tip.conversation_id}
+                trace.get_current_span().set_attributes(link)
+            await recording.begin_with(ctx.deps)
             result = await handler()
         except BaseException as error:
-            await to_end(self._fail(recording, error))
+            if self.recording is not None:
+                await to_end(self._fail(self.recording, error))
             raise
         try:
             await to_end(self._finish(recording, result))
@@ -165,6 +177,11 @@ class Recorder(AbstractCapability[object]):
             await to_end(self._abandon(recording, error, error))
             raise
         return result
+
+    async def _begin(self, ctx: RunContext[object]) -> Recording:
+        caller = None if self._parent is None else _CALLER.get()
+        self.recording, self._replayed = await begin_run(self.store, ctx, caller)
+        return self.recording
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
@@ -312,7 +329,8 @@ class Recorder(AbstractCapability[object]):
     def _known(self, recording: Recording, tool_call_id: str) -> CallRecord | None:
         """Return what a dead process has noted of a call of the last response.
 
-        What it wrote to a view of the files that was its own is gone with it, and is written again.
+        What it wrote to files that no version has is gone with it, and is written again. Of a fork that is only what no
+        call since has kept.
         """
         begin = recording.begin
         told = None if self._replayed is None else self._replayed.last
@@ -320,7 +338,11 @@ class Recorder(AbstractCapability[object]):
             known = told.calls.get(tool_call_id)
         else:
             known = begin.settled.get((recording.response_id, tool_call_id)) if begin.settled else None
-        is_lost = known is not None and known.effect == 'write' and begin.files is not None and not begin.has_files
+        if known is None or known.effect != 'write':
+            return known
+        is_lost = (
+            known.status == 'started' if begin.fork is not None else begin.files is not None and not begin.has_files
+        )
         return None if is_lost else known
 
     async def _execute(
@@ -332,15 +354,35 @@ class Recorder(AbstractCapability[object]):
         is_delegation: bool,
     ) -> Any:
         recording, entry = caller.recording, caller.call
-        if is_delegation:  # the run of a subagent begins with the start of the call
-            await recording.keep_step()
-        else:
-            await recording.start_call(entry)
-        token = _CALLER.set(caller)
         under_way = cast('asyncio.Task[object]', asyncio.current_task()), asyncio.Event()
         self._under_way.append(under_way)
         try:
-            result = await handler(args)
+            if is_delegation:  # the run of a subagent begins with the start of the call
+                await recording.keep_step()
+            else:
+                await recording.start_call(entry)
+            result = await self._run(caller, args, handler)
+        finally:
+            self._under_way.remove(under_way)
+            under_way[1].set()
+        self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
+        is_told = is_told_by_message(result)
+        if is_told:
+            recording.note_told(entry)
+        # What a call that reads returned goes with its message, or nobody knows of it: it is made again.
+        is_needed = entry.effect != 'read' or not is_told
+        kept = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
+        await self._end(recording, entry._replace(status='done', result=kept))
+        return result
+
+    async def _run(
+        self, caller: Caller, args: ValidatedToolArgs, handler: Callable[[ValidatedToolArgs], Awaitable[Any]]
+    ) -> Any:
+        """Run a call that has started, and note how it ends if it returns nothing."""
+        recording, entry = caller.recording, caller.call
+        token = _CALLER.set(caller)
+        try:
+            return await handler(args)
         except (ApprovalRequired, CallDeferred):
             recording.note_call(entry._replace(status='deferred'))
             raise
@@ -355,18 +397,7 @@ class Recorder(AbstractCapability[object]):
             await self._end(recording, entry._replace(status='failed', error=type(error).__name__))
             raise
         finally:
-            self._under_way.remove(under_way)
-            under_way[1].set()
             _CALLER.reset(token)
-        self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
-        is_told = is_told_by_message(result)
-        if is_told:
-            recording.note_told(entry)
-        # What a call that reads returned goes with its message, or nobody knows of it: it is made again.
-        is_needed = entry.effect != 'read' or not is_told
-        kept = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
-        await self._end(recording, entry._replace(status='done', result=kept))
-        return result
 
     async def _end(self, recording: Recording, entry: CallRecord) -> None:
         entry = entry._replace(ended_at=now())
@@ -375,10 +406,10 @@ class Recorder(AbstractCapability[object]):
         else:
             await to_end(recording.end_call(entry))  # it has happened: that must be known
 
-    async def _finish(self, recording: Recording, result: AgentRunResult[Any]) -> VersionRecord:
+    async def _finish(self, recording: Recording, result: AgentRunResult[Any]) -> None:
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None
         if requests is None:
-            return await recording.end(
+            await recording.end(
                 result.all_messages(),
                 result.usage,
                 kind='turn',
@@ -387,6 +418,11 @@ class Recorder(AbstractCapability[object]):
                 cost=self._spent,
                 output=_encode_output(result.output),
             )
+        else:
+            await self._pause(recording, result, requests)
+        self._is_over = True
+
+    async def _pause(self, recording: Recording, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:
         approvals: list[ApprovalRecord] = []
         supersedes: dict[str, str] = {}
         if self._parent is None:  # those of a subagent rise to the top, and are listed there
@@ -398,7 +434,7 @@ class Recorder(AbstractCapability[object]):
                 created_at=now(),
                 expires_at=self.expires_at,
             )
-        return await recording.end(
+        await recording.end(
             result.all_messages(),
             result.usage,
             kind='pause',
@@ -433,6 +469,7 @@ class Recorder(AbstractCapability[object]):
         except Exception as unsaved:  # noqa: BLE001 - the user's deps: it may be anything, and the first error counts
             await self._abandon(recording, error, unsaved)
         else:
+            self._is_over = True
             error.add_note(f'The run is kept as version {recording.tip.id}.')
 
     async def _stop_calls(self) -> None:
@@ -442,10 +479,18 @@ class Recorder(AbstractCapability[object]):
             task.cancel()
         for _, ended in stopped:
             await ended.wait()
+        # A run that is cancelled in the moment in which it begins should be told so. pydantic-ai raises, and leaves the
+        # task that wraps the run waiting for its end for ever (`_run_lifecycle_hooks`: a cancellation between `_run_ready`
+        # and its body).
+        if lost := [*self._below]:
+            for task in lost:
+                task.cancel()
+            await asyncio.wait(lost)
 
     async def _abandon(self, recording: Recording, error: BaseException, unsaved: Exception) -> None:
         """End a run whose end cannot be written down, so that nobody takes it for one that works."""
         await recording.abandon(error)
+        self._is_over = True
         error.add_note(f'The run is kept up to version {recording.tip.id}; what came after cannot be kept: {unsaved}')
 
     def _with_returned(self, recording: Recording) -> Sequence[ModelMessage]:

@@ -85,6 +85,8 @@ class Beginning:
     """Whether the deps have the state of the base, and nothing besides."""
     has_files: bool = True
     """Whether the deps of the run have the files of the turn."""
+    fork: str | None = None
+    """Whose fork the files of the deps are, by the conversation; it is kept with their state. `None` if they are none."""
     parent_id: str | None = None
     """The parent of the version that the run ends with, if it is not the base: that of the first attempt at it."""
     pause_id: str | None = None
@@ -157,7 +159,7 @@ class Recording:
         self._branch_id = begin.base.branch_id
         self._forks = begin.branch_name is not None
         self._has_prompt = begin.run_record.prompt is not None
-        self._deps_state = DepsState(digest=begin.base.deps)
+        self._deps_state = DepsState(digest=begin.base.deps, fork=begin.fork)
 
     @property
     def run_id(self) -> str:
@@ -258,24 +260,30 @@ class Recording:
         return state, await state.dump(self.deps)
 
     async def end_call(self, call: CallRecord) -> None:
-        """Note durably what became of a call, of the deps and of the files."""
-        state, assets = await self._state_of_deps()
-        if call.result is not None and state.digest is not None and state.digest != self._deps_state.digest:
-            call = call._replace(result=with_deps(call.result, state.digest))
+        """Note durably what became of a call, of the deps and of the files, and when they were looked at."""
         files = self.begin.files
         if files is None:
+            call, assets, state = await self._with_deps(call)
+            call = call._replace(ended_at=now())
             await self.store.commit(Commit(fence=self.run_id, calls=[call], assets=assets))
         else:
             async with files.lock:
+                call, assets, state = await self._with_deps(call)
                 new = await files.capture()
-                ended_at = files.moment(now() if call.ended_at is None else call.ended_at)
-                call = call._replace(tree=new.tree, ended_at=ended_at)
+                call = call._replace(tree=new.tree, ended_at=files.moment(now()))
                 commit = Commit(
                     fence=self.run_id, calls=[*new.calls, call], assets=[*assets, *new.assets], nodes=new.nodes
                 )
                 await self.store.commit(commit)
                 files.stored(new)
         self._deps_state = state
+
+    async def _with_deps(self, call: CallRecord) -> tuple[CallRecord, list[NewAsset], DepsState]:
+        """Return a call with the state of the deps, if the store has another one, what it lacks of it, and the state."""
+        state, assets = await self._state_of_deps()
+        if call.result is not None and state.digest is not None and state.digest != self._deps_state.digest:
+            call = call._replace(result=with_deps(call.result, state.digest))
+        return call, assets, state
 
     def note_request(self, request: RequestRecord, response: ModelResponse, assets: Sequence[NewAsset]) -> None:
         """Note a request with the commit of its response."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic_ai import DeferredToolResults
@@ -54,8 +55,9 @@ async def recover(agent: Workbench[Any, Any]) -> list[AgentVersion[Any, Any]]:
         if run.parent_run_id is not None:
             await _end_stray(store, run, run.parent_run_id)
         elif run.agent_name == agent.name and await store.take_over(run.id):
-            await _end_children(store, run.id)  # before anything runs twice: one of them may be alive after all
-            version = await _go_on(agent, run)
+            with _given_up_if_it_fails(store, run.id):
+                await _end_children(store, run.id)  # before anything runs twice: one of them may be alive after all
+                version = await _go_on(agent, run)
             if version is not None:
                 versions.append(version)
     return versions
@@ -68,11 +70,22 @@ async def close_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> V
         newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
         last_id = newest[0].id if newest else run.base_id
         if last_id == version.id and run.parent_run_id is None and await store.take_over(run.id):
-            await _end_children(store, run.id)
-            if newest:
-                return await _close(agent, run, newest[0])
-            await _end(store, run)
+            with _given_up_if_it_fails(store, run.id):
+                await _end_children(store, run.id)
+                if newest:
+                    return await _close(agent, run, newest[0])
+                await _end(store, run)
     return version
+
+
+@contextmanager
+def _given_up_if_it_fails(store: Store, run_id: str) -> Generator[None]:
+    """Leave a run that was taken over to be taken over again, if it is neither gone on with nor ended."""
+    try:
+        yield
+    except BaseException:
+        store.give_up(run_id)
+        raise
 
 
 async def _close(agent: Workbench[Any, Any], run: RunRecord, last: VersionRecord) -> VersionRecord:
@@ -128,6 +141,7 @@ async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any
         await _end(agent.store, run, error)
     except Exception:  # the code of tools and models is the user's; the version says what came of it
         _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
+        agent.store.give_up(run.id)  # it is ours and runs, if the disk was too full for another attempt to begin
     return None
 
 
@@ -149,7 +163,7 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
     return TurnRequest(
         base=base,
         prompt=None if run.prompt is None else decode_prompt(run.prompt),
-        results=None if pause_id is None or newest else await _results(agent, attempts, base, pause_id),
+        results=None if pause_id is None or newest else await _results(agent, attempts, pause_id),
         pause_id=pause_id,
         model=options.get('model'),
         model_settings=cast('ModelSettings', options.get('model_settings') or {}),
@@ -174,30 +188,31 @@ async def _origin(store: Store, first: RunRecord) -> str | None:
 
 
 async def _results(
-    agent: Workbench[Any, Any], attempts: Sequence[RunRecord], base: VersionRecord, pause_id: str
+    agent: Workbench[Any, Any], attempts: Sequence[RunRecord], pause_id: str
 ) -> DeferredToolResults | None:
     """Return the answers that a run acted on, or was to act on."""
     approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
     if not any(each.resumed_by == attempt.id for each in approvals for attempt in attempts):
         approvals = await agent.store.claim_approvals(pause_id, attempts[-1].id)
-    return answer_approvals(
-        await load_pause(agent.store, await agent.read_asset(base.pending or '')), answers_of(approvals)
-    )
+    pending = (await agent.store.version(pause_id)).pending or ''
+    return answer_approvals(await load_pause(agent.store, await agent.read_asset(pending)), answers_of(approvals))
 
 
 async def _end_children(store: Store, run_id: str) -> None:
     """End the runs below a run of a dead process: the run that goes on with it begins them again."""
     running = await store.runs(parent_run_id=run_id, states=['running'], limit=_ALL)
     for child in [child for child in running if await store.take_over(child.id)]:
-        await _end_children(store, child.id)
-        await _end(store, child)
+        with _given_up_if_it_fails(store, child.id):
+            await _end_children(store, child.id)
+            await _end(store, child)
 
 
 async def _end_stray(store: Store, run: RunRecord, parent_id: str) -> None:
     """End a run of a dead process whose parent has ended without it, so that nobody will begin it again."""
     parent = await store.run(parent_id)
     if (parent is None or parent.state != 'running') and await store.take_over(run.id):
-        await _end(store, run)
+        with _given_up_if_it_fails(store, run.id):
+            await _end(store, run)
 
 
 async def _end(store: Store, run: RunRecord, error: Exception | None = None) -> None:

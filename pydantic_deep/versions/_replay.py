@@ -36,7 +36,7 @@ from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, RunState, 
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
 from ._answers import answers_of
-from ._attempts import load_replayed
+from ._attempts import attempts_of, load_replayed
 from ._changes import Replay, RequestDifference
 from ._deps_state import load_deps
 from ._file_backends import runs_commands
@@ -137,14 +137,7 @@ class _Replayer(AbstractCapability[object]):
 class _WithCommands(StateBackend):
     """Files for an agent that is offered commands: those that ran are told, like all calls."""
 
-    async def run(
-        self,
-        command: Command,
-        *,
-        shell: bool = False,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> CommandResult:
+    async def run(self, command: Command, **options: object) -> CommandResult:
         """Run nothing.
 
         Raises:
@@ -171,7 +164,8 @@ async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
     stored, _ = await agent.history(record)
     said = [*(await earlier_messages(agent.store, record) if replayed.summaries else ()), *stored]
     prompt = None if _goes_on(run, base) else _prompt_of(said, run.id)
-    result = await _run(agent, base, run, replayer, history, prompt)
+    files = _WithCommands if record.backend is not None and runs_commands(record.backend) else StateBackend
+    result = await _run(agent, base, run, replayer, history, prompt, files)
     difference = await _difference(agent, replayer, stored, run.state)
     return Replay(
         requests=replayer.number,
@@ -188,9 +182,9 @@ async def _run(
     replayer: _Replayer,
     history: list[ModelMessage],
     prompt: Prompt | None,
+    files: type[StateBackend],
 ) -> AgentRunResult[Any] | None:
     tree = Tree() if base.tree is None else await agent.tree(base.tree)
-    files = _WithCommands if base.backend is not None and runs_commands(base.backend) else StateBackend
     view = files.of(tree, agent.read_asset)
     deps = await load_deps(agent.store, base.deps, agent.make_deps(), view)
     settings, model = load_settings(base.model_settings)
@@ -199,7 +193,7 @@ async def _run(
         return await agent.agent.run(
             prompt,
             message_history=repair_messages(history) if prompt is not None else history,
-            deferred_tool_results=await _results(agent, base, run),
+            deferred_tool_results=await _results(agent, run),
             conversation_id=base.conversation_id,
             model=options.get('model') or model,
             model_settings=merge_model_settings(settings, cast('ModelSettings', options.get('model_settings') or {})),
@@ -212,12 +206,15 @@ async def _run(
         return None
 
 
-async def _results(agent: Workbench[Any, Any], base: VersionRecord, run: RunRecord) -> DeferredToolResults | None:
-    if base.pending is None:
+async def _results(agent: Workbench[Any, Any], run: RunRecord) -> DeferredToolResults | None:
+    pause_id: str | None = json.loads(run.options).get('resumes')
+    if pause_id is None:
         return None
-    approvals = await agent.store.approvals(status=None, version_id=base.id, limit=10_000)
-    answers = answers_of([each for each in approvals if each.resumed_by == run.id])
-    return answer_approvals(await load_pause(agent.store, await agent.read_asset(base.pending)), answers)
+    attempt_ids = {attempt.id for attempt in await attempts_of(agent.store, run)}  # the first one has claimed them
+    approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
+    answers = answers_of([each for each in approvals if each.resumed_by in attempt_ids])
+    pending = (await agent.store.version(pause_id)).pending or ''
+    return answer_approvals(await load_pause(agent.store, await agent.read_asset(pending)), answers)
 
 
 def _goes_on(run: RunRecord, base: VersionRecord) -> bool:

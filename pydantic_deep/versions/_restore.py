@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import anyio
-
-from pydantic_deep.store import Commit, NewAsset, VersionFilter, VersionRecord, WorkspaceRecord, new_id
-from pydantic_deep_backends import BackendProtocol, Tree
+from pydantic_deep.store import (
+    Commit,
+    NewAsset,
+    VersionFilter,
+    VersionRecord,
+    checkout_claim,
+)
+from pydantic_deep_backends import BackendProtocol, MissingBlobError, ReadOnlyError, Tree
 from pydantic_deep_backends.tracking import Captured
 
 from ._checkout import CheckedOut, checkout
+from ._claim import Claim, find_noted
+from ._edited import edit_of
 from ._file_backends import attach_backend, describe_backend, workspace_key
-from ._recording import now
-from .errors import NoFilesError, WorkspaceBusyError
+from .errors import NoFilesError, UnversionedBackendError, UnversionedChangesError, WorkspaceBusyError
 
 if TYPE_CHECKING:
     from ._workbench import Workbench
 
-_CHECKOUT = 'checkout:'
-"""What stands before the id of a version in the claim of a directory that is to get its files."""
+_CHANGED_NOTHING = (UnversionedChangesError, UnversionedBackendError, MissingBlobError, ReadOnlyError)
+"""Why a checkout may have left all files as they were."""
 
 
 async def checkout_version(
@@ -41,41 +47,43 @@ async def checkout_version(
     key = None if described is None else workspace_key(described)
     workspace = None if key is None else await store.workspace(key)
     held_id = None if workspace is None else workspace.version_id
-    claim = f'{_CHECKOUT}{record.id}'
-    if key is not None and not await store.claim_workspace(key, claim, held_id):
-        raise WorkspaceBusyError(key)
-    is_done = False
+    before = () if workspace is None else workspace.checkouts
+    claim = Claim(store=store, workspace=key or '', run_id=checkout_claim(record.id, *before))
+    as_it_was = held_id, workspace.run_id if workspace is not None and before else None
+    holds: tuple[str | None, str | None] = as_it_was
     try:
-        held = await store.version(held_id) if held_id is not None else None
+        if key is not None and not await claim.take(held_id):
+            raise WorkspaceBusyError(key)
+        held = await find_noted(store, held_id)
 
         async def keep(captured: Captured) -> None:
             await _keep(agent, held or record, captured)
 
+        current = None if held is None or held.tree is None else await agent.tree(held.tree)
+        target, known = await agent.tree(record.tree), await _begun(agent, before)
+        holds = held_id, claim.run_id
         done = await checkout(
             backend,
-            current=None if held is None or held.tree is None else await agent.tree(held.tree),
-            target=await agent.tree(record.tree),
+            current=current,
+            target=target,
             read_blob=agent.read_asset,
-            known=await _begun(agent, workspace),
+            known=known,
             is_known=lambda tree: _is_known(agent, record.conversation_id, tree),
             keep=keep if force else None,
         )
-        is_done = True
+        holds = record.id, None
         return done
+    except _CHANGED_NOTHING:
+        holds = as_it_was
+        raise
     finally:
-        if key is not None:
-            with anyio.CancelScope(shield=True):
-                holds = record.id if is_done else held_id
-                await store.commit(Commit(workspaces=[WorkspaceRecord(key, holds, None)]))
+        await claim.let_go(*holds)
 
 
-async def _begun(agent: Workbench[Any, Any], workspace: WorkspaceRecord | None) -> list[Tree]:
-    """Return the files that a checkout was to put there when its process died: some of them may be there already."""
-    claim = None if workspace is None else workspace.run_id
-    if claim is None or not claim.startswith(_CHECKOUT):
-        return []
-    begun = await agent.store.version(claim.removeprefix(_CHECKOUT))
-    return [] if begun.tree is None else [await agent.tree(begun.tree)]
+async def _begun(agent: Workbench[Any, Any], version_ids: Sequence[str]) -> list[Tree]:
+    """Return the files that checkouts were to put there when they were cut off: some of them may be there already."""
+    begun = [await find_noted(agent.store, id) for id in version_ids]
+    return [await agent.tree(version.tree) for version in begun if version is not None and version.tree is not None]
 
 
 async def _is_known(agent: Workbench[Any, Any], conversation_id: str, tree: Tree) -> bool:
@@ -87,20 +95,7 @@ async def _is_known(agent: Workbench[Any, Any], conversation_id: str, tree: Tree
 async def _keep(agent: Workbench[Any, Any], parent: VersionRecord, captured: Captured) -> None:
     """Make a version of files that are in none."""
     known = set[str]() if parent.tree is None else {digest for digest, _ in (await agent.tree(parent.tree)).nodes()}
-    edit = parent._replace(
-        id=new_id(),
-        number=0,
-        parent_id=parent.id,
-        cloned_from=None,
-        merged_from=None,
-        kind='edit',
-        state='complete',
-        run_id=None,
-        pending=None,
-        output=None,
-        tree=captured.tree.digest,
-        created_at=now(),
-    )
+    edit = edit_of(parent)._replace(tree=captured.tree.digest)
     await agent.store.commit(
         Commit(
             assets=[NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items()],

@@ -20,22 +20,31 @@ _PROVIDERS = (
 )  # fmt: skip
 """How the names of settings begin that only one provider knows."""
 
+_HEADERS = 'extra_headers'
 _BODY = 'extra_body'
 _SENT = ('messages', 'model', 'tools', 'input', 'contents', 'system', 'instructions')
 """What a request consists of on the wires of OpenAI, Anthropic and Google: no setting may replace it."""
 
 
 def check_settings(settings: Mapping[str, object]) -> None:
-    """Refuse what no turn can be made with.
+    """Refuse what no turn can be made with, or what a store must not keep: it has the settings of turns too.
 
     Raises:
-        ValidationError: One is no setting of a model, or would replace messages, model or tools.
+        ValidationError: One is no setting of a model, holds keys or NaN, or would replace messages, model or tools.
     """
     for name, value in settings.items():
         if name not in ModelSettings.__annotations__ and not name.startswith(_PROVIDERS):
             raise ValidationError(
                 name, 'this is no setting of a model. A version keeps those of `pydantic_ai.ModelSettings`.'
             )
+        if name == _HEADERS:
+            raise ValidationError(
+                name, 'the store would keep them, with the keys in them. Give them to the provider, or to the agent.'
+            )
+        try:
+            json.dumps(value, allow_nan=False, skipkeys=True, default=repr)
+        except ValueError as error:
+            raise ValidationError(name, f'JSON cannot hold this: {error}.') from None
         if name == _BODY and isinstance(value, Mapping) and (sent := sorted(set(_SENT) & {str(key) for key in value})):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any mapping
             raise ValidationError(name, f'it would replace {", ".join(sent)}. Settings cannot do that.')
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import TypeVar
 
 import anyio
@@ -22,14 +23,13 @@ async def to_end(work: Coroutine[object, object, T]) -> T:
         BaseException: The work failed.
     """
     task = asyncio.ensure_future(work)
-    stopped: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                stopped = error
-    result = task.result()
-    if stopped is not None:
-        raise stopped
-    return result
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):  # one that is cancelled would cancel each wait, at once
+            while not task.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([task])
+        task.result()
+        raise
+    return task.result()

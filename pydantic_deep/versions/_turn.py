@@ -5,12 +5,12 @@ Not here: what is recorded when (`_recorder`), and what users call (`_version`, 
 
 from __future__ import annotations
 
+import asyncio
 import json
-import tempfile
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
 
@@ -34,6 +34,8 @@ from pydantic_deep.store import (
     RunEnd,
     RunRecord,
     Store,
+    StoreError,
+    UnfinishedCheckoutError,
     VersionRecord,
     WorkspaceRecord,
     new_id,
@@ -41,14 +43,17 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, StateBackend, Tree
 
 from ._attempts import LeftFiles
+from ._claim import Claim, find_noted
 from ._deps_state import load_deps
-from ._file_backends import attach_backend, describe_backend, workspace_key
-from ._files import RunFiles, open_run_files, why_unversioned
+from ._edited import edit_of
+from ._file_backends import attach_backend, describe_backend, view_of, with_view, workspace_key
+from ._files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
 from ._recorder import Recorder
 from ._recording import Beginning, CallKey, Recording, load_usage, now
 from ._requests import RequestLog
 from ._run_files import TurnFiles
 from ._settings import load_settings
+from ._to_end import to_end
 
 Prompt = str | Sequence[UserContent]
 """What a user says: text, or text with media."""
@@ -132,10 +137,6 @@ class TurnRequest:
     """Whether the run must be able to wait, whatever the agent says."""
 
 
-class UnversionedFilesWarning(UserWarning):
-    """The files of a backend are in no version, because it cannot tell what was written."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class OpenTurn:
     """A turn that is ready to run."""
@@ -171,6 +172,8 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     opened = await open_files(host, request)
     run: RunRecord | None = None
     try:
+        omitted = () if opened is None else opened.files.omitted
+        warn_of_omitted(omitted)
         if opened is not None:
             base = opened.base
         messages, ids = await host.history(base)
@@ -183,8 +186,8 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         if request.claim_results is not None:
             try:
                 results = await request.claim_results(run.id)
-            except BaseException:
-                await _end_unbegun(host, run)
+            except BaseException as error:
+                await _end_unbegun(host, request, run, error)
                 raise
         begin = Beginning(
             base=base,
@@ -231,24 +234,26 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         )
         try:
             yield turn
-        except BaseException:
+        except BaseException as error:
             if not recording.is_begun:  # such as for a model that is not known: no recorder has seen it
-                await _end_unbegun(host, run)
+                await _end_unbegun(host, request, run, error)
             raise
         host.keep(recording, None if opened is None else opened.files.tree)
+        warn_of_omitted(() if opened is None else [file for file in opened.files.omitted if file not in omitted])
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
                 await opened.files.files.aclose()
-                if run is None and opened.workspace is not None:
-                    await _release(host.store, opened.workspace, opened.base.id)
+                if run is None:
+                    await _undo(host.store, opened, request.base)
 
 
-async def _release(store: Store, workspace: str | None, version_id: str) -> None:
-    """Give a directory back that was claimed for a run which has not begun, if one was."""
-    with anyio.CancelScope(shield=True):
-        held = [WorkspaceRecord(claimed, version_id, None) for claimed in (workspace,) if claimed is not None]
-        await store.commit(Commit(workspaces=held))
+async def _undo(store: Store, opened: OpenFiles, base: VersionRecord) -> None:
+    """Give files back to a version from which no run has begun; what was edited in their directory is that again."""
+    if opened.claim is not None:
+        await opened.claim.let_go(base.id)
+        if opened.base.id != base.id:
+            await store.delete(opened.base.id)
 
 
 def _needs_repair(request: TurnRequest) -> bool:
@@ -257,18 +262,33 @@ def _needs_repair(request: TurnRequest) -> bool:
     return request.prompt is not None and not is_whole
 
 
-async def _end_unbegun(host: Host, run: RunRecord) -> None:
-    """End a run that nothing has come of, so that nobody recovers it."""
+async def _end_unbegun(host: Host, request: TurnRequest, run: RunRecord, error: BaseException) -> None:
+    """End a run that nothing has come of, so that nobody recovers it; if the store cannot take that, it is given up.
+
+    One that goes on with another is given up too if it was only stopped: it is to be gone on with.
+    """
+    if request.attempt_of is not None and not isinstance(error, Exception):
+        host.store.give_up(run.id)
+        return
     with anyio.CancelScope(shield=True):
-        await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+        try:
+            await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+        except StoreError:  # the error that ends the turn is the one to raise
+            host.store.give_up(run.id)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenFiles:
     files: TurnFiles
-    workspace: str | None
+    claim: Claim | None
+    """Of their directory, if they are in it and not in a view."""
     base: VersionRecord
     """The version with the files as they are: the one asked for, or an edit of it."""
+
+    @property
+    def workspace(self) -> str | None:
+        """The directory."""
+        return None if self.claim is None else self.claim.workspace
 
 
 async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
@@ -280,63 +300,94 @@ async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
     if backend is None and base.backend is not None:
         backend = attach_backend(base.backend)
     described = None if backend is None else describe_backend(backend)
-    workspace = None if described is None else workspace_key(described)
-    in_place = workspace is not None and await store.claim_workspace(workspace, request.run_id, base.id)
+    if described is None:
+        return await _open_claimed(host, request, backend, None)
+    claim = Claim(store=store, workspace=workspace_key(described), run_id=request.run_id)
     try:
-        return await _open_claimed(host, request, backend, workspace if in_place else None)
+        held = await _take(claim, request)
+        there = request if held is None else replace(request, base=held)
+        return await _open_claimed(host, there, backend, None if held is None else claim)
     except BaseException:
-        await _release(store, workspace if in_place else None, base.id)
+        await claim.let_go(base.id)
         raise
 
 
+async def _take(claim: Claim, request: TurnRequest) -> VersionRecord | None:
+    """Claim a directory for a run, and return the version that it holds; `None` if the run is to work on a view."""
+    try:
+        if await claim.take(request.base.id):
+            return request.base
+        edit = await _abandoned_edit(claim, request.base)
+        return edit if edit is not None and await claim.take(edit.id) else None
+    except UnfinishedCheckoutError:
+        if request.attempt_of is None:
+            raise
+        return None  # what a dead process did there is in the store, and is gone on with in a view
+
+
+async def _abandoned_edit(claim: Claim, base: VersionRecord) -> VersionRecord | None:
+    """Return the edit of a version that a directory holds for a run which died before it began; `None` if it has none."""
+    held = await claim.store.workspace(claim.workspace)
+    if held is None or held.run_id is None or await claim.store.run(held.run_id) is not None:
+        return None
+    edit = await find_noted(claim.store, held.version_id)
+    return edit if edit is not None and edit.kind == 'edit' and edit.parent_id == base.id else None
+
+
 async def _open_claimed(
-    host: Host, request: TurnRequest, backend: BackendProtocol | None, workspace: str | None
+    host: Host, request: TurnRequest, backend: BackendProtocol | None, claim: Claim | None
 ) -> OpenFiles:
     """Open files in the directory that was claimed, or a view of them where none was."""
     base, store, left = request.base, host.store, request.left
-    in_place = workspace is not None
+    in_place = claim is not None
     tree = await host.tree((base.tree or '') if left is None or in_place else left.tree)
 
     async def read_blob(digest: str) -> bytes:
         return (await store.asset(digest)).data
 
     files = await open_run_files(
-        backend or StateBackend(), tree=tree, read_blob=read_blob, in_place=in_place, scratch=tempfile.gettempdir()
+        backend or StateBackend(), tree=tree, read_blob=read_blob, in_place=in_place, view=view_of(base.backend)
     )
     if files is None:
         raise DeepAgentError(why_unversioned(backend or StateBackend()) or 'The files cannot be versioned.')
+    base = base._replace(backend=with_view(_description(base, backend), files.view))
     turn_files = TurnFiles(
         files=files,
         tree=tree,
         at=0 if left is None else left.at,
         is_volatile=not in_place or isinstance(files.backend, StateBackend),
     )
-    if workspace is None:
-        return OpenFiles(files=turn_files, workspace=None, base=base)
+    if claim is None:
+        return OpenFiles(files=turn_files, claim=None, base=base)
     try:
-        return await _take_edits(store, request, turn_files, workspace)
+        return await _take_edits(replace(request, base=base), turn_files, claim)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await files.aclose()
         raise
 
 
-async def _take_edits(store: Store, request: TurnRequest, files: TurnFiles, workspace: str) -> OpenFiles:
+def _description(base: VersionRecord, backend: BackendProtocol | None) -> str | None:
+    """Return what is kept of the backend of a turn: what it is now, where that has the files of the version's."""
+    described = None if backend is None else describe_backend(backend)
+    if described is None or base.backend is None or workspace_key(described) != workspace_key(base.backend):
+        return base.backend
+    return described
+
+
+async def _take_edits(request: TurnRequest, files: TurnFiles, claim: Claim) -> OpenFiles:
     """Make a version of what was edited in the directory since the version that it holds."""
-    base = request.base
+    base, store = request.base, claim.store
     new = await files.capture(is_full=True)
     if new.tree != base.tree and request.attempt_of is None:
-        edit = base._replace(
-            id=new_id(), number=0, parent_id=base.id, cloned_from=None, merged_from=None, kind='edit', run_id=None,
-            tree=new.tree, created_at=now(),
-        )  # fmt: skip
-        holds = WorkspaceRecord(workspace, edit.id, request.run_id)
+        edit = edit_of(base)._replace(tree=new.tree)
+        holds = WorkspaceRecord(claim.workspace, edit.id, claim.run_id)
         await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit], workspaces=[holds]))
         base = edit
     elif new.tree != base.tree:
         await store.commit(Commit(assets=new.assets, nodes=new.nodes))
     files.stored(new)
-    return OpenFiles(files=files, workspace=workspace, base=base)
+    return OpenFiles(files=files, claim=claim, base=base)
 
 
 async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awaitable[bytes]]) -> RunFiles | None:
@@ -378,11 +429,15 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
         started_at=now(),
         ended_at=None,
     )
-    if request.attempt_of is None:
-        await host.store.commit(Commit(runs=[run]))
-    else:  # one ends as the other begins: whoever dies in between leaves one that can be recovered
+    commit = Commit(runs=[run])
+    if request.attempt_of is not None:  # one ends as the other begins: whoever dies in between leaves one to recover
         ended = RunEnd(run_id=request.attempt_of, state='interrupted')
-        await host.store.commit(Commit(fence=request.attempt_of, runs=[run], ends=[ended]))
+        commit = replace(commit, fence=request.attempt_of, ends=[ended])
+    try:
+        await to_end(host.store.commit(commit))
+    except asyncio.CancelledError as error:
+        await _end_unbegun(host, request, run, error)
+        raise
     return run
 
 

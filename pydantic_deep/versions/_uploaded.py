@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord, WorkspaceRecord, new_id
+from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord, new_id
 from pydantic_deep_backends import BackendProtocol
 
 from ._deps_state import DepsState, load_deps
@@ -30,7 +30,7 @@ async def with_upload(
 ) -> VersionRecord:
     """Store and return a child of a version that has an upload: in its directory as well, if that has its files."""
     if record.state == 'awaiting_approval':
-        approvals = await agent.store.approvals(version_id=record.id, limit=10_000)
+        approvals = await agent.store.approvals(status=None, version_id=record.id, limit=10_000)
         raise ApprovalsPendingError(record.id, [each.pending_id for each in approvals])
     opened = await open_files(agent, TurnRequest(base=record, backend=backend))
     if opened is None:
@@ -75,6 +75,5 @@ async def _keep(
         held = child
         return await store.version(child.id)
     finally:
-        if opened.workspace is not None:
-            with anyio.CancelScope(shield=True):
-                await store.commit(Commit(workspaces=[WorkspaceRecord(opened.workspace, held.id, None)]))
+        if opened.claim is not None:
+            await opened.claim.let_go(held.id)

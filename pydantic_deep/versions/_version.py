@@ -107,7 +107,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     @property
     def agent_name(self) -> str:
-        """The name of the agent."""
+        """The name of the agent that its conversation began with, also if one of another name has gone on with it."""
         return self._record.agent_name
 
     @property
@@ -295,6 +295,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         by: str | None = None,
         reason: str | None = None,
         deps: DepsT | None = None,
+        usage_limits: UsageLimits | None = None,
     ) -> AgentVersion[DepsT, OutputT]:
         """Go on with a turn that waits, with these answers and those that were given before.
 
@@ -305,14 +306,17 @@ class AgentVersion(Generic[DepsT, OutputT]):
             by: Who answers.
             reason: Why.
             deps: The deps of the run instead of fresh ones.
+            usage_limits: What the conversation may use, all of its turns together.
 
         Raises:
             NothingPendingError: The version waits for nothing.
+            NothingAnsweredError: There is no answer, neither here nor in the inbox.
+            VersionNotFoundError: The version was deleted.
             UnknownApprovalError: No pending call has such an id.
             ApprovalAnsweredError: Somebody was faster, or another run acts on the answers already.
             UnansweredApprovalError: A call that cannot wait on has no answer.
         """
-        return await self._bench.resume(self, answers or {}, by=by, reason=reason, deps=deps)
+        return await self._bench.resume(self, answers or {}, by=by, reason=reason, deps=deps, usage_limits=usage_limits)
 
     def resume_stream(
         self,
@@ -370,6 +374,9 @@ class AgentVersion(Generic[DepsT, OutputT]):
         """Return a new version with all that this one has and the same parent: a sibling. (Not what `git clone` does.)
 
         What waits in it waits once more, to be answered otherwise.
+
+        Raises:
+            VersionNotFoundError: This one was deleted.
         """
         return await self._bench.clone(self)
 
@@ -411,7 +418,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return await self._bench.diff(self, other)
 
     async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
-        """Return a child with the files of both: what each changed since they parted.
+        """Return a child with the files and uploads of both: what each changed since they parted.
 
         Text that both changed in different places is joined line by line. The conversation is this one's.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Generic
 
@@ -19,10 +20,13 @@ from pydantic_deep.store import (
     HeadMove,
     NewAsset,
     Store,
+    UnfinishedCheckoutError,
     VersionFilter,
     VersionKind,
+    VersionNotFoundError,
     VersionRecord,
     WorkspaceRecord,
+    checkout_claim,
     new_id,
 )
 from pydantic_deep_backends import BackendProtocol, Tree
@@ -32,6 +36,7 @@ from ._children import MAIN, root_version
 from ._conversation import VersionedConversation
 from ._deps_state import DepsState
 from ._file_backends import describe_backend, workspace_key
+from ._files import warn_of_omitted
 from ._recording import now
 from ._run_files import TurnFiles
 from ._settings import dump_settings
@@ -51,7 +56,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
     of conversations and users at once.
 
     Args:
-        agent: The agent. Its name is that of its versions.
+        agent: The agent. Its name is that of the conversations that it begins, and of all their versions: `list`, `count`
+            and `recover` go by it, also where an agent of another name goes on with one.
         store: Where versions live.
         make_deps: Makes the deps of each run, for their live handles; todos, uploads and files come from the version.
             By default `agent.deps_type()` where that is `DeepAgentDeps` or a subclass, else none.
@@ -116,6 +122,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Raises:
             ValidationError: A setting cannot be kept.
             ValidationError: The metadata are no JSON, or there is a conversation of that id.
+            UnfinishedCheckoutError: A checkout into the directory was cut off.
         """
         if conversation_id is not None and await self.store.conversation(conversation_id) is not None:
             raise ValueError(
@@ -140,10 +147,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         if backend is not None:
             files = await open_files_of(backend, self._bench.read_asset)
             if files is not None:
+                turn_files = TurnFiles(files=files, tree=Tree())
                 try:
-                    new = await TurnFiles(files=files, tree=Tree()).capture(is_full=True)
+                    new = await turn_files.capture(is_full=True)
                 finally:
                     await files.aclose()
+                warn_of_omitted(turn_files.omitted)
                 assets += new.assets
                 nodes = {**dict(Tree().nodes()), **new.nodes}
                 root = root._replace(tree=new.tree, backend=describe_backend(backend))
@@ -322,6 +331,24 @@ async def _workspaces_of(store: Store, root: VersionRecord) -> list[WorkspaceRec
         return []
     key = workspace_key(root.backend)
     held = await store.workspace(key)
-    if not await store.claim_workspace(key, f'create:{root.id}', None if held is None else held.version_id):
-        return []
-    return [WorkspaceRecord(key, root.id, None)]
+    is_free = await _claim(store, key, root.id, None if held is None else held.version_id)
+    return [WorkspaceRecord(key, root.id, None)] if is_free else []
+
+
+async def _claim(store: Store, key: str, root_id: str, held_id: str | None) -> bool:
+    """Claim a directory for a new root; also after a checkout that nobody can repeat, because its version was deleted.
+
+    Raises:
+        UnfinishedCheckoutError: Somebody can.
+    """
+    try:
+        return await store.claim_workspace(key, f'create:{root_id}', held_id)
+    except UnfinishedCheckoutError as error:
+        await _refuse_if_there(store, error)
+    return await store.claim_workspace(key, checkout_claim(root_id), held_id)
+
+
+async def _refuse_if_there(store: Store, cut_off: UnfinishedCheckoutError) -> None:
+    with suppress(VersionNotFoundError):
+        await store.version(cut_off.version_id)
+        raise cut_off

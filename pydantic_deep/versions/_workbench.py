@@ -125,9 +125,10 @@ class Workbench(Generic[DepsT, OutputT]):
         by: str | None,
         reason: str | None,
         deps: DepsT | None,
+        usage_limits: UsageLimits | None,
     ) -> AgentVersion[DepsT, OutputT]:
         """See `AgentVersion.resume`."""
-        return await self.run_turn(await self._resumption(version, answers, by, reason, deps, None))
+        return await self.run_turn(await self._resumption(version, answers, by, reason, deps, usage_limits))
 
     def resume_stream(
         self,
@@ -166,6 +167,7 @@ class Workbench(Generic[DepsT, OutputT]):
         record, requests = version.record, version.deferred_tool_requests
         if requests is None:
             raise NothingPendingError(f'The version {version.id} waits for nothing: it is {version.state}.')
+        await self.store.version(version.id)  # it may have been deleted, and what waited in it with it
         if answers:
             await _answers.decide(self.store, record, requests, answers, by=by, reason=reason)
         return TurnRequest(
@@ -215,7 +217,7 @@ class Workbench(Generic[DepsT, OutputT]):
 
     async def clone(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """See `AgentVersion.clone`."""
-        record = version.record
+        record = await self.store.version(version.id)
         clone = record._replace(id=new_id(), number=0, cloned_from=record.id, created_at=now())
         approvals = await _answers.fresh_approvals(self.store, record, clone.id)
         await self.store.commit(Commit(versions=[clone], approvals=approvals))
@@ -230,7 +232,7 @@ class Workbench(Generic[DepsT, OutputT]):
         model_settings: ModelSettings | None,
     ) -> AgentVersion[DepsT, OutputT]:
         """See `AgentVersion.with_metadata`."""
-        record = version.record
+        record = await self.store.version(version.id)
         child = record._replace(
             id=new_id(),
             number=0,

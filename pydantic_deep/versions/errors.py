@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import Conflict
+from pydantic_deep_backends.paths import display_path
 
 
 class ValidationError(DeepAgentError, ValueError):
@@ -34,7 +35,7 @@ class ApprovalsPendingError(DeepAgentError, ValueError):
         self.pending = tuple(pending)
         super().__init__(
             f'The version {version_id} waits for {len(pending)} approvals ({", ".join(pending)}). '
-            'Answer them with `resume`, or go on from its parent.'
+            'Answer them with `resume` (without answers, if they were given already), or go on from its parent.'
         )
 
 
@@ -131,7 +132,7 @@ class UnversionedChangesError(DeepAgentError):
     def __init__(self, paths: Sequence[str], *, can_be_kept: bool = True) -> None:
         self.paths = tuple(paths)
         self.can_be_kept = can_be_kept
-        named = ', '.join(self.paths[:10])
+        named = ', '.join(map(display_path, self.paths[:10]))
         more = f' and {len(paths) - 10} more' if len(paths) > 10 else ''
         advice = (
             'Pass `force=True` to keep them as a version first.'

@@ -125,10 +125,12 @@ async def test_no_secret_is_in_what_is_told_of_a_record_that_is_not_written(logg
 async def test_no_secret_is_in_records_beside_a_store_or_made_from_it(
     rows: MemoryRepository[AuditRecord], store: SqlStore, logged: Callable[[], str]
 ) -> None:
-    agent = VersionedAgent(Agent[Any, Any](script(), capabilities=[Audit(rows)], tools=[work, fail]), store)
-    root = await agent.create(metadata={'owner': KEY, 'password': MARK})
+    of_turn = ModelSettings(**SETTINGS)
+    of_agent = ModelSettings(extra_headers=of_turn.pop('extra_headers'))  # which no store takes
+    run_by = Agent[Any, Any](script(), model_settings=of_agent, capabilities=[Audit(rows)], tools=[work, fail])
+    root = await VersionedAgent(run_by, store).create(metadata={'owner': KEY, 'password': MARK})
     with pytest.raises(ValueError, match='because of'):
-        await root.advance(ALL, **SETTINGS)
+        await root.advance(ALL, **of_turn)
     (run,) = await store.runs()
 
     records = [*(await rows.list()).items, await audit_of_run(store, run.id)]

@@ -39,6 +39,13 @@ async def test_an_exit_code_is_a_result(tmp_path: Path) -> None:
     assert await played(tmp_path, command='echo out; echo err >&2; exit 3') == ('success', 'out\nerr\n[exit code 3]')
 
 
+@pytest.mark.parametrize('exit_code', [0, 3])
+async def test_a_program_reads_the_exit_code_in_the_metadata(tmp_path: Path, exit_code: int) -> None:
+    model = ScriptedModel(call('execute', command=f'exit {exit_code}'), 'done')
+    await Agent(model, capabilities=[Filesystem()]).run('go', workspace=LocalWorkspaceBackend(tmp_path))
+    assert model.requests[-1].tool_returns[0].metadata == {'exit_code': exit_code}
+
+
 async def test_a_command_that_takes_too_long_fails(tmp_path: Path) -> None:
     outcome, said = await played(tmp_path, command='exec sleep 60', timeout_seconds=0.5)
     assert outcome == 'failed'

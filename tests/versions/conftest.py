@@ -28,6 +28,9 @@ class CountingEngine:
         self.writes: list[str] = []
         self.fails_after: int | None = None
         """How many statements of the next write run before it fails."""
+        self.fails_read: BaseException | None = None
+        """What the first read after the next write raises."""
+        self._has_written = False
 
     @property
     def url(self) -> str:
@@ -38,10 +41,15 @@ class CountingEngine:
         return self._engine.owner
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
+        error = self.fails_read if self._has_written else None
+        if error is not None:
+            self.fails_read = None
+            raise error
         return await self._engine.read(lambda: _noted(operation(), self.reads))
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         stop, self.fails_after = self.fails_after, None
+        self._has_written = self.fails_read is not None
         return await self._engine.write(lambda: _noted(operation(), self.writes, stop))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:

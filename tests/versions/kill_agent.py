@@ -1,7 +1,7 @@
 """The agent that is killed: what each of its turns does is fixed, so what must have happened can be counted.
 
 A turn writes files, edits one, keeps a todo, notes keys in a journal (`note` and, if a person agrees, `publish`: effects that nobody can undo),
-and delegates to two workers at once, one of which delegates in turn. Histories are summarized every few steps. What the
+and delegates to two workers at once, of which one delegates in turn and the other works in a fork. Histories are summarized every few steps. What the
 model says depends on the messages alone: a process that goes on with a run of another hears the same.
 """
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
+from pydantic_ai import RunContext
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -48,13 +49,13 @@ def prompt_of(name: str, turn: int) -> str:
 
 def keys_of(name: str, turn: int) -> list[str]:
     """Return what a turn notes: each key once."""
-    places = ('t1', 't2', 't3', 'p', 'w1/j1', 'w1/j2', 'w1/h/j', 'w2/j1', 'w2/j2', 'w2/p')
+    places = ('t1', 't2', 't3', 'p', 'w1/j1', 'w1/j2', 'w1/h/j', 'w2/j', 'w2/p')
     return [f'{name}/{turn}/{place}' for place in places]
 
 
 def files_of(name: str, turn: int) -> dict[str, bytes]:
     """Return what a turn writes."""
-    content_by_place = {place: f'{name}/{turn}/{place}' for place in ('a', 'b', 'w1', 'w2')}
+    content_by_place = {place: f'{name}/{turn}/{place}' for place in ('a', 'b', 'w1', 'w2', 'f')}
     content_by_place['a'] = content_by_place['a'][::-1]
     return {f'/{turn}/{place}.txt': content.encode() for place, content in content_by_place.items()}
 
@@ -63,7 +64,7 @@ def plan(messages: list[ModelMessage], info: AgentInfo) -> Said:
     """Answer by how often the model has answered since it was last told what to do."""
     said, count = _state_of(messages)
     role, _, place = said.partition(' ')
-    steps = {'turn': _turn, 'worker': _worker, 'helper': _helper}[role](place)
+    steps = {'turn': _turn, 'worker': _worker, 'forker': _forker, 'helper': _helper}[role](place)
     return [_numbered(step, place, count) for step in steps[count]] if count < len(steps) else f'done {place}'
 
 
@@ -97,7 +98,7 @@ def _summarization() -> Summarization:
 def _turn(place: str) -> list[list[ToolCallPart]]:
     return [
         [_write(f'{place}/a'), _call('ls', path='/'), _call('note', key=f'{place}/t1')],
-        [_task('worker', f'{place}/w1'), _task('worker', f'{place}/w2'), _call('note', key=f'{place}/t2')],
+        [_task('worker', f'{place}/w1'), _task('forker', f'{place}/w2'), _call('note', key=f'{place}/t2')],
         [_call('publish', key=f'{place}/p'), _write(f'{place}/b')],
         [_edit(f'{place}/a'), _call('note', key=f'{place}/t3')],
         [_todos(place)],
@@ -105,11 +106,18 @@ def _turn(place: str) -> list[list[ToolCallPart]]:
 
 
 def _worker(place: str) -> list[list[ToolCallPart]]:
-    middle = _task('helper', f'{place}/h') if place.endswith('w1') else _call('publish', key=f'{place}/p')
     return [
         [_call('note', key=f'{place}/j1'), _write(place), _todos(place)],
-        [middle],
+        [_task('helper', f'{place}/h')],
         [_call('note', key=f'{place}/j2')],
+    ]
+
+
+def _forker(place: str) -> list[list[ToolCallPart]]:
+    return [
+        [_call('file', key=f'{place}/f'), _write(place), _todos(place)],
+        [_call('publish', key=f'{place}/p')],
+        [_call('note', key=f'{place}/j')],
     ]
 
 
@@ -170,6 +178,13 @@ class Journal:
         return self._path.read_text().split('\n')[:-1] if self._path.exists() else []
 
 
+async def file(ctx: RunContext[DeepAgentDeps], key: str) -> str:
+    """Write a file, by a tool that does not say what it does."""
+    name, turn, _, place = key.split('/')
+    await ctx.deps.backend.write_bytes(f'/{turn}/{place}.txt', f'{name}/{turn}/{place}'.encode())
+    return f'filed {key}'
+
+
 def make_agent(store: SqlStore, journal: Journal) -> Agent:
     helper = Subagent('helper', 'Helps.', tools=[journal.note], capabilities=[_summarization()])
     worker = Subagent(
@@ -179,11 +194,18 @@ def make_agent(store: SqlStore, journal: Journal) -> Agent:
         subagents=[helper],
         capabilities=[_summarization()],
     )
+    forker = Subagent(
+        'forker',
+        'Works in a fork.',
+        tools=[journal.note, journal.publish, file],
+        isolation='fork',
+        capabilities=[_summarization()],
+    )
     agent = create_deep_agent(
         ScriptedModel(then=plan),
         name='killed',
         tools=[journal.note, journal.publish],
-        subagents=[worker],
+        subagents=[worker, forker],
         interrupt_on={'publish': True},
         capabilities=[_summarization()],
     )

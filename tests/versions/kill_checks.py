@@ -85,7 +85,7 @@ class Checks:
             self._whole_trees[version.tree] = tree
         missing = digests - await self._store.has_assets(digests)
         self._expect(not missing, f'{version.id} lacks {missing}')
-        if version.agent_name == 'worker' and version.state == 'complete' and version.kind == 'turn':
+        if version.agent_name in ('worker', 'forker') and version.state == 'complete' and version.kind == 'turn':
             todos = [f'done {todo.content}' for todo in handle.todos]
             self._expect(todos == [handle.output], f'{version.id} says {handle.output!r}, and its todos {todos}')
         if version.state == 'awaiting_approval':

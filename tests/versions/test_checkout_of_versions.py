@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ import pytest
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
-from pydantic_deep.store import Store, open_store
+from pydantic_deep.store import (
+    Commit,
+    Store,
+    StoreUnavailableError,
+    UnfinishedCheckoutError,
+    checkout_claim,
+    open_store,
+)
+from pydantic_deep.store._samples import sample_run
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import (
     AgentVersion,
@@ -35,7 +44,7 @@ async def _three(agent: VersionedAgent[Any, Any], root: Path) -> list[AgentVersi
 
 
 def _agent(store: Store) -> VersionedAgent[Any, Any]:
-    model = ScriptedModel(_writes('/a.txt', 'one'), 'done', _writes('/b.txt', 'two'), 'done')
+    model = ScriptedModel(_writes('/a.txt', 'one'), 'done', _writes('/b.txt', 'two'), *['done'] * 4)
     return VersionedAgent(create_deep_agent(model), store)
 
 
@@ -48,7 +57,7 @@ async def test_a_checkout_that_died_is_known_to_the_next_one_of_another_version(
         await v0.checkout()
         assert list(root.iterdir()) == []
         key = _workspace_key(root)
-        assert await store.claim_workspace(key, f'checkout:{v2.id}', v0.id)
+        assert await store.claim_workspace(key, checkout_claim(v2.id), v0.id)
         (root / 'b.txt').write_text('two')  # as far as it came before its process died
         v0_id, v1_id = v0.id, v2.parent_id or ''
     async with open_store(url) as store:
@@ -57,6 +66,153 @@ async def test_a_checkout_that_died_is_known_to_the_next_one_of_another_version(
         assert sorted(path.name for path in root.iterdir()) == ['a.txt']
         await (await agent.load(v0_id)).checkout()
         assert list(root.iterdir()) == []
+
+
+async def test_no_turn_takes_what_a_killed_checkout_left_for_edits(tmp_path: Path) -> None:
+    root = tmp_path / 'work'
+    root.mkdir()
+    url = f'sqlite:///{tmp_path}/agents.db'
+    async with open_store(url) as store:
+        v0, v1, v2 = await _three(_agent(store), root)
+        assert await store.claim_workspace(_workspace_key(root), checkout_claim(v0.id), v2.id)
+        (root / 'a.txt').unlink()  # as far as it came before its process died
+        v2_id, v1_id = v2.id, v1.id
+    async with open_store(url) as store:
+        agent = _agent(store)
+        v2 = await agent.load(v2_id)
+        said = f'The checkout of version {v0.id} into {root} was cut off, .* Check out that version again, or any other'
+        with pytest.raises(UnfinishedCheckoutError, match=said) as caught:
+            await v2.advance('three')
+        assert (caught.value.backend, caught.value.version_id) == (_workspace_key(root), v0.id)
+        with pytest.raises(UnfinishedCheckoutError):
+            await agent.create(backend=LocalBackend(root))
+        beside = await (await agent.load(v1_id)).advance('three')  # a view is not concerned
+        assert '/b.txt' not in await beside.file_tree()
+        await v2.checkout()
+        assert sorted(path.name for path in root.iterdir()) == ['a.txt', 'b.txt']
+        assert (await v2.advance('three')).parent_id == v2.id
+
+
+async def test_a_checkout_that_failed_half_way_is_to_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store('memory:') as store:
+        v0, _, v2 = await _three(_agent(store), tmp_path)
+
+        async def full(*_: object, **__: object) -> None:
+            (tmp_path / 'b.txt').unlink()
+            raise OSError(28, 'No space left on device')
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalBackend, 'patch', full)
+            with pytest.raises(OSError, match='No space left'):
+                await v0.checkout()
+        with pytest.raises(UnfinishedCheckoutError):
+            await v2.advance('three')
+        (tmp_path / 'mine.txt').write_text('mine')
+        with pytest.raises(UnversionedChangesError):  # which does not end what was begun
+            await v2.checkout()
+        with pytest.raises(UnfinishedCheckoutError):
+            await v2.advance('three')
+        (tmp_path / 'mine.txt').unlink()
+        await v2.checkout()
+        assert (await v2.advance('three')).parent_id == v2.id
+
+
+async def test_files_of_several_checkouts_that_were_cut_off_are_known(tmp_path: Path) -> None:
+    root = tmp_path / 'work'
+    root.mkdir()
+    url = f'sqlite:///{tmp_path}/agents.db'
+    async with open_store(url) as store:
+        v0, v1, v2 = await _three(_agent(store), root)
+        await v0.checkout()
+        assert await store.claim_workspace(_workspace_key(root), checkout_claim(v2.id), v0.id)
+        (root / 'b.txt').write_text('two')  # as far as the first one came
+        ids = v0.id, v1.id
+    async with open_store(url) as store:
+        held = await store.workspace(_workspace_key(root))
+        assert held is not None
+        assert await store.claim_workspace(_workspace_key(root), checkout_claim(ids[1], *held.checkouts), ids[0])
+    async with open_store(url) as store:
+        agent = _agent(store)
+        await (await agent.load(ids[1])).checkout()
+        assert [path.name for path in root.iterdir()] == ['a.txt']
+
+
+async def test_two_checkouts_of_one_version_do_not_meet(tmp_path: Path) -> None:
+    async with open_store('memory:') as store:
+        v0, _, _ = await _three(_agent(store), tmp_path)
+        done = await asyncio.gather(*(v0.checkout() for _ in range(2)), return_exceptions=True)
+        assert sorted(map(type, done), key=str) == [type(None), WorkspaceBusyError]
+        assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_conversation_begins_where_nobody_can_repeat_a_checkout(tmp_path: Path) -> None:
+    root = tmp_path / 'work'
+    root.mkdir()
+    url = f'sqlite:///{tmp_path}/agents.db'
+    async with open_store(url) as store:
+        v0, v1, v2 = await _three(_agent(store), root)
+        assert await store.claim_workspace(_workspace_key(root), checkout_claim(v0.id), v2.id)
+    async with open_store(url) as store:
+        agent = _agent(store)
+        for version in (v2, v1, v0):
+            await store.delete(version.id)
+        begun = await agent.create(backend=LocalBackend(root))
+        held = await store.workspace(_workspace_key(root))
+        assert held is not None
+        assert (held.version_id, held.run_id) == (begun.id, None)
+
+
+async def test_a_checkout_whose_end_cannot_be_stored_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store('memory:') as store:
+        v0, v1, v2 = await _three(_agent(store), tmp_path)
+
+        async def refuse(commit: Commit) -> None:
+            raise StoreUnavailableError('The disk is full.')
+
+        with monkeypatch.context() as patched:
+            patched.setattr(store, 'commit', refuse)
+            with pytest.raises(StoreUnavailableError):
+                await v0.checkout()
+        with pytest.raises(UnfinishedCheckoutError):
+            await v2.advance('three')
+        await v1.checkout()
+        assert [path.name for path in tmp_path.iterdir()] == ['a.txt']
+        assert (await v1.advance('three')).parent_id == v1.id
+
+
+async def test_a_run_that_died_goes_on_beside_a_checkout_that_was_cut_off(tmp_path: Path) -> None:
+    root = tmp_path / 'work'
+    root.mkdir()
+    url = f'sqlite:///{tmp_path}/agents.db'
+    async with open_store(url) as store:
+        v0, _, v2 = await _three(_agent(store), root)
+        run = sample_run(v2.conversation_id, base_id=v2.id, agent_name=v2.record.agent_name, options='{}')
+        await store.commit(Commit(runs=[run]))
+        assert await store.claim_workspace(_workspace_key(root), checkout_claim(v0.id), v2.id)
+    async with open_store(url) as store:
+        agent = _agent(store)
+        (recovered,) = await agent.recover()
+        assert recovered.parent_id == v2.id
+        held = await store.workspace(_workspace_key(root))
+        assert held is not None
+        assert (held.version_id, held.checkouts) == (v2.id, (v0.id,))
+
+
+async def test_files_of_a_version_that_was_deleted_can_be_kept_and_replaced(tmp_path: Path) -> None:
+    async with open_store('memory:') as store:
+        v0, _, v2 = await _three(_agent(store), tmp_path)
+        await store.delete(v2.id)
+        with pytest.raises(UnversionedChangesError) as caught:
+            await v0.checkout()
+        assert caught.value.paths == ('/a.txt', '/b.txt')
+        await v0.checkout(force=True)
+        assert list(tmp_path.iterdir()) == []
+        (kept,) = [child for child in await v0.children() if child.kind == 'edit']
+        assert sorted(await kept.file_tree()) == ['/a.txt', '/b.txt']
 
 
 async def test_edits_that_no_version_has_are_refused_by_name_and_kept_by_force(tmp_path: Path) -> None:

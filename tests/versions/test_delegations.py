@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any, cast
@@ -9,13 +10,14 @@ from typing import Any, cast
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
 
-from pydantic_deep import DeepAgentDeps, Subagent
-from pydantic_deep.store import Commit
-from pydantic_deep.testing import Answer, call
-from pydantic_deep.versions import SubagentThread, ThreadEvent
+from pydantic_deep import DeepAgentDeps, Subagent, create_deep_agent
+from pydantic_deep.store import Commit, Committed
+from pydantic_deep.store.memory import MemoryEngine
+from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.versions import SubagentThread, ThreadEvent, VersionedAgent
 from pydantic_deep.versions._frozen import thaw
 
-from .conftest import MakeAgent, SpyStore
+from .conftest import CountingEngine, MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 
@@ -75,6 +77,53 @@ async def test_a_delegation_is_stored_in_eleven_steps(make: MakeAgent, store: Sp
     empty = store.commits[2].versions[0]
     assert empty.message_count == 0
     assert turn.output == 'done'
+
+
+class LateStore(SpyStore):
+    """A store whose answer to a commit that links a thread comes when the turn has been cancelled."""
+
+    turn: asyncio.Task[object] | None = None
+
+    async def commit(self, commit: Commit) -> Committed:
+        committed = await super().commit(commit)
+        if commit.delegations and self.turn is not None:
+            self.turn.cancel()
+            for _ in range(100):  # as far as the cancellation goes while nobody else does anything
+                await asyncio.sleep(0)
+        return committed
+
+
+async def test_a_run_that_is_cancelled_while_the_store_commits_its_beginning_has_ended():
+    async with LateStore(CountingEngine(MemoryEngine.open())) as store:
+        script = ScriptedModel(call('task', subagent='researcher', description='look up'), 'never')
+        agent = VersionedAgent(create_deep_agent(script, subagents=[researcher()]), store)
+        root = await agent.create()
+        store.turn = asyncio.create_task(root.advance('go'))
+
+        with pytest.raises(asyncio.CancelledError):
+            await store.turn
+
+        [child, parent] = await store.runs()
+        assert (child.parent_run_id, child.state, parent.state) == (parent.id, 'interrupted', 'interrupted')
+
+
+@pytest.mark.parametrize('steps', range(12))
+async def test_a_turn_that_is_cancelled_as_its_subagent_begins_leaves_no_run(
+    make: MakeAgent, store: SpyStore, steps: int
+):
+    """`steps` of the loop after the beginning is stored: pydantic-ai forgets its task in one of them."""
+    begun = asyncio.Event()
+    store.after = lambda commit: begun.set() if commit.delegations else None
+    root = await make(call('task', subagent='researcher', description='x'), 'found', subagents=[researcher()]).create()
+    turn = asyncio.create_task(root.advance('go'))
+    await begun.wait()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+
+    assert [run.state for run in await store.runs()] == ['interrupted', 'interrupted']
 
 
 async def test_the_link_is_data_of_the_tool_call_event(make: MakeAgent):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep import Approve, DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.store import ApprovalNotFoundError, Store, VersionNotFoundError, open_store
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
@@ -37,6 +37,40 @@ async def test_a_line_goes_with_its_steps_and_leaves_nothing_to_collect() -> Non
         assert report.removed['message'] == 8
         assert report.removed['conversation'] == 1
         assert await store.conversation(root.conversation_id) is None
+
+
+async def test_the_threads_of_subagents_go_with_the_last_version_that_tells_of_them() -> None:
+    task = {'subagent': 'general-purpose', 'description': 'look up'}
+    script = ScriptedModel(
+        call('task', **task), call('task', **task), 'deepest', 'deep', 'one', 'two', 'by hand', call('task', **task), 'x', 'y'
+    )  # fmt: skip
+    async with open_store('memory:') as store:
+        agent: VersionedAgent[Any, Any] = VersionedAgent(
+            create_deep_agent(script), store, make_deps=lambda: DeepAgentDeps(max_depth=2)
+        )
+        root = await agent.create()
+        first = await root.advance('go')
+        clone, second = await first.clone(), await first.advance('go')
+        [thread] = await clone.subagents()
+        [below] = thread.subagents
+        for version in (first, clone):
+            await agent.delete(version)
+            await agent.gc(0)
+            assert len(await agent.thread(thread.conversation_id)) == 4
+            assert len(await agent.thread(below.conversation_id)) == 2
+        mine = await (await agent.load(below.version_id or '')).advance('why?')
+
+        await agent.delete(second)
+        await agent.gc(0)
+        with pytest.raises(LookupError):
+            await agent.thread(thread.conversation_id)
+        assert mine.output == 'by hand'
+        assert len(await agent.thread(below.conversation_id)) == 4
+        assert await agent.events(root.conversation_id) == []
+
+        await agent.delete(mine)
+        await agent.gc(0)
+        assert [version.id for version in await store.versions()] == [root.id]
 
 
 async def test_a_line_ends_where_a_turn_of_another_one_began() -> None:
@@ -93,6 +127,20 @@ async def test_a_turn_is_kept_though_the_version_that_it_came_from_is_deleted_me
         assert await store.runs(states=['running']) == []
         await store.gc(0)
         assert (await turn.advance('more')).output == 'more'
+
+
+async def test_nothing_is_made_of_a_pause_that_was_deleted_and_collected() -> None:
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel(call('ls')), interrupt_on={'ls': True}), store)
+        paused = await (await agent.create()).advance('go')
+        await store.delete(paused.id)
+        await store.gc(0)
+        with pytest.raises(VersionNotFoundError, match=paused.id):
+            await paused.clone()
+        with pytest.raises(VersionNotFoundError, match=paused.id):
+            await paused.with_metadata({'a': 1})
+        with pytest.raises(VersionNotFoundError, match=paused.id):
+            await paused.resume({paused.pending[0].id: Approve()})
 
 
 async def test_nobody_is_asked_any_more_about_a_pause_that_is_deleted() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
-from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
-from pydantic_deep import DeepAgentDeps, DeepAgentError, LocalBackend, StateBackend, Subagent, Todo
+from pydantic_deep import Approve, DeepAgentDeps, DeepAgentError, LocalBackend, StateBackend, Subagent, Todo
 from pydantic_deep.store import StoreError, StoreUnavailableError
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import (
@@ -175,6 +175,47 @@ async def test_a_merge_has_what_each_has_changed(make: MakeAgent):
     assert await again.file_tree() == await merged.file_tree()
 
 
+async def test_a_merge_has_the_uploads_of_both(make: MakeAgent):
+    deps = DeepAgentDeps(backend=StateBackend())
+    for name in ('a.txt', 'b.txt'):
+        await deps.upload(name, b'old')
+    agent = make('Hello.')
+    root = await agent.create(deps=deps)
+    ours = await (await root.upload('ours.txt', 'ö'.encode())).upload('a.txt', b'newer')
+    theirs = await (await root.upload('theirs.txt', b't')).upload('b.txt', b'newest')
+
+    merged = await ours.merge(theirs)
+
+    sizes = {name: upload.size_bytes for name, upload in merged.uploads.items()}
+    assert sizes == {'a.txt': 5, 'b.txt': 6, 'ours.txt': 2, 'theirs.txt': 1}
+    assert sorted(await merged.file_tree()) == [f'/uploads/{name}' for name in sorted(sizes)]
+    assert (await ours.merge(root)).uploads == ours.uploads
+    assert list((await merged.advance('hi')).uploads) == list(merged.uploads)
+
+
+async def test_versions_of_an_agent_without_our_deps_are_merged(make_plain: MakeAgent):
+    root = await make_plain('one', 'two').create()
+    ours, theirs = await root.advance('a'), await root.advance('b')
+
+    merged = await ours.merge(theirs)
+
+    assert (merged.uploads, await merged.messages()) == ({}, await ours.messages())
+
+
+async def test_an_upload_that_one_side_forgot_is_not_in_the_merge(make: MakeAgent):
+    deps = DeepAgentDeps(backend=StateBackend())
+    await deps.upload('a.txt', b'a')
+
+    async def forget(ctx: RunContext[DeepAgentDeps]) -> None:
+        ctx.deps.uploads.clear()
+
+    agent = make(call('forget'), 'done', tools=[forget])
+    root = await agent.create(deps=deps)
+    ours, theirs = await root.upload('b.txt', b'b'), await root.advance('go')
+
+    assert list((await ours.merge(theirs)).uploads) == ['b.txt']
+
+
 async def test_a_conflict_is_listed_and_nothing_is_made(make: MakeAgent, store: SpyStore):
     agent = make(put('/a.txt', 'ours'), 'done', put('/a.txt', 'theirs'), 'done')
     root = await agent.create(backend=StateBackend())
@@ -298,3 +339,51 @@ async def test_a_version_that_is_gone_is_not_gone_on_from(make: MakeAgent, store
         await handle.advance('on')
 
     assert await store.runs(states=['running']) == []
+
+
+async def test_a_view_with_commands_keeps_its_paths_from_turn_to_turn(make: MakeAgent, tmp_path: Path):
+    agent = make(
+        *(put('/tmp/x', 'x'), 'in place'),
+        *(call('execute', command='pwd > where'), 'a branch', call('execute', command='pwd > again'), 'gone on'),
+        call('execute', command='pwd > there'),
+        'in place again',
+    )
+    root = await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))
+    main = await root.advance('in place')
+    branch = await root.advance('a branch')
+    where = (await read(branch, '/where')).strip()
+    assert where != str(tmp_path)
+    assert not Path(where).exists()
+
+    again = await branch.advance('gone on')
+
+    assert (await read(again, '/again')).strip() == where
+    await again.checkout(force=True)
+    assert (await read(await again.advance('in place again'), '/there')).strip() == str(tmp_path)
+    assert main.id in {version.id for version in await root.children()}
+
+
+@pytest.mark.parametrize('isolation', ['shared', 'fork'])
+async def test_a_call_that_waits_in_a_view_with_commands_is_asked_about_once(
+    make: MakeAgent, tmp_path: Path, isolation: Literal['shared', 'fork']
+):
+    def script(messages: list[ModelMessage], info: object) -> Answer:
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        if any(isinstance(part, ToolReturnPart) for part in last.parts):
+            return 'done'
+        is_worker = any('write it' in str(part.content) for part in last.parts if isinstance(part, UserPromptPart))
+        return put('b.txt', 'b') if is_worker else call('task', subagent='worker', description='write it')
+
+    worker = Subagent('worker', 'Writes.', isolation=isolation, interrupt_on={'write_file': True})
+    agent = make(then=script, subagents=[worker], interrupt_on={})
+    paused = await (await agent.create(backend=LocalBackend(tmp_path, allow_commands=True))).advance('go')
+    clone = await paused.clone()
+    await paused.resume({waiting.id: Approve() for waiting in paused.pending})
+
+    done = clone
+    for _ in range(2):  # asked once more in the view, whose paths are others; and not again
+        assert done.state == 'awaiting_approval'
+        done = await done.resume({waiting.id: Approve() for waiting in done.pending})
+
+    assert (done.state, await read(done, '/b.txt')) == ('complete', 'b')

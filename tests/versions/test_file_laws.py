@@ -19,7 +19,7 @@ from pydantic_deep_backends.tracking import Captured, SupportsTracking
 
 MAX_FILE_BYTES = 20
 
-PATHS = ('/a', '/b.log', '/d/a', '/d/b.log', '/d/e/a', '/d', '/build/x', '/m/a', '/m/d/b.log', '/.gitignore', '/d/.gitignore', '/m/.gitignore')  # fmt: skip
+PATHS = ('/a', '/b.log', '/d/a', '/d/b.log', '/d/e/a', '/d', '/build/x', '/m/a', '/m/d/b.log', '/~n', '/~n/a', '/.gitignore', '/d/.gitignore', '/m/.gitignore')  # fmt: skip
 TEXTS = (b'', b'1', b'2', b'x' * 21, b'*.log', b'build/', b'!b.log', b'd/', b'a')
 
 Step = tuple[str, str, bytes, bool]

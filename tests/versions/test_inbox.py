@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai import DeferredToolRequests, UserError
+from pydantic_ai import DeferredToolRequests, UsageLimitExceeded, UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import (
     ApprovalInbox,
@@ -24,7 +25,7 @@ from pydantic_deep import (
 )
 from pydantic_deep._pending import DelegationRequest, dump
 from pydantic_deep.approvals import ApprovalRule, InvalidDecisionError, NothingPendingError, UnknownApprovalError
-from pydantic_deep.store import ApprovalAnsweredError, ApprovalNotFoundError
+from pydantic_deep.store import ApprovalAnsweredError, ApprovalNotFoundError, StoreUnavailableError
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, NothingAnsweredError, VersionedAgent
 from pydantic_deep.versions._pause_histories import load_pause, store_pause
@@ -291,6 +292,60 @@ async def test_what_nobody_answers_in_time_is_denied(make: MakeAgent, inbox: App
         await inbox.answer(item.id, Approve())
     done = await paused.resume()
     assert await outcomes(done) == {'call-1': 'denied'}
+
+
+async def test_what_waits_on_has_the_deadline_that_it_had(make: MakeAgent, inbox: ApprovalInbox):
+    paused = await pause(make, [write('/a.txt'), write('/b.txt')], approval_timeout_seconds=60)
+    _, before = await inbox.list()
+
+    again = await paused.resume({paused.pending[0].id: Approve()})
+
+    [after] = await inbox.list()
+    assert (after.version_id, after.pending_id) == (again.id, before.pending_id)
+    assert (after.created_at, after.expires_at) == (before.created_at, before.expires_at)
+
+
+async def test_what_expires_while_others_are_acted_on_has_expired(make: MakeAgent, inbox: ApprovalInbox, clock: Clock):
+    async def pay() -> str:
+        clock.now += 10**18
+        return 'paid'
+
+    ask = {'pay': True, 'write_file': True}
+    paused = await pause(
+        make, [call('pay'), write('/b.txt')], 'done', tools=[pay], interrupt_on=ask, approval_timeout_seconds=10**9
+    )
+    again = await paused.resume({paused.pending[0].id: Approve()})
+
+    assert [(item.tool, item.version_id) for item in await inbox.list(status='expired')] == [('write_file', again.id)]
+    done = await again.resume()
+    assert await outcomes(done) == {'call-1': 'success', 'call-2': 'denied'}
+    for version in (again, done):
+        assert (await version.replay()).difference is None
+
+
+async def test_an_answer_that_nobody_acted_on_says_how_to_go_on(make: MakeAgent, store: SpyStore):
+    paused = await pause(make, write('/a.txt'), 'done')
+    store.refuse = lambda commit: StoreUnavailableError('The process is dead.') if commit.runs else None
+    with pytest.raises(StoreUnavailableError):
+        await paused.resume({paused.pending[0].id: Approve()}, by='ada')
+    store.refuse = lambda commit: None
+
+    with pytest.raises(ApprovalAnsweredError, match=r'by ada .* `resume\(\)` without answers goes on') as caught:
+        await paused.resume({paused.pending[0].id: Approve()}, by='bob')
+    with pytest.raises(ApprovalsPendingError, match=r'`resume` \(without answers, if they were given already\)'):
+        await paused.advance('go on')
+    with pytest.raises(ApprovalsPendingError, match=paused.pending[0].id):
+        await paused.upload('a.txt', b'')
+
+    assert (caught.value.status, caught.value.by) == ('approved', 'ada')
+    assert (await paused.resume()).output == 'done'
+
+
+async def test_a_turn_that_goes_on_has_the_limits_that_it_is_given(make: MakeAgent):
+    paused = await pause(make, write('/a.txt'), 'done')
+
+    with pytest.raises(UsageLimitExceeded, match='request_limit of 1'):
+        await paused.resume({paused.pending[0].id: Approve()}, usage_limits=UsageLimits(request_limit=1))
 
 
 async def test_a_clone_of_what_has_expired_waits_as_long_once_more(make: MakeAgent, store: SpyStore):

@@ -128,13 +128,23 @@ class World:
             await self.may_pay.wait()
             return 'drafted'
 
+        @toolset.tool
+        async def make(ctx: RunContext[DeepAgentDeps], key: str) -> str:
+            """Write a file, as a tool of somebody does it that says nothing of its effect."""
+            self.ran.append(f'make {key}')
+            await ctx.deps.backend.write_bytes(f'/{key}', key.encode())
+            return f'made {key}'
+
         return toolset
 
     def agent(self, store: SqlStore) -> VersionedAgent[Any, Any]:
         child = Subagent('child', 'Helps.', toolsets=[self.tools()])
         fork = Subagent('fork', 'Helps apart.', toolsets=[self.tools()], isolation='fork')
+        above = Subagent(
+            'above', 'Has others.', toolsets=[self.tools()], isolation='fork', subagents=[child, fork], max_depth=1
+        )
         agent = create_deep_agent(
-            self.model(), toolsets=[self.tools()], subagents=[child, fork], name='agent', **self.options
+            self.model(), toolsets=[self.tools()], subagents=[child, fork, above], name='agent', **self.options
         )
         return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
 
@@ -287,6 +297,18 @@ async def test_answers_are_acted_on_once_when_the_run_with_them_dies_before_it_b
         (version,) = await agent.recover()
         assert version.output == 'end'
         assert await ApprovalInbox(agent.store).list() == []
+    assert world.ran == ['send a']
+
+
+async def test_a_turn_that_went_on_after_answers_and_was_recovered_replays(url: str) -> None:
+    world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
+    async with world.process(dies_after=ends('send')) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        replay = await version.replay()
+        assert (replay.difference, replay.requests, replay.output) == (None, 1, 'end')
     assert world.ran == ['send a']
 
 
@@ -593,6 +615,128 @@ async def test_a_subagent_with_files_of_its_own_writes_them_again(url: str) -> N
         assert version.output == 'end'
         assert sorted(await version.file_tree()) == ['/x.txt']
     assert world.ran == ['send a']
+
+
+FORKS: dict[str, tuple[dict[str, list[Answer]], When, list[str], list[str]]] = {
+    'after a call that says nothing of its effect': (
+        {
+            'go': [call('task', subagent='fork', description='do'), 'end'],
+            'do': [[call('make', key='m'), call('write_file', path='/x', content='x')], call('send', key='a'), 'did'],
+        },
+        ends('send'), ['/m', '/x'], ['make m', 'send a'],
+    ),
+    'after a fork below': (
+        {
+            'go': [call('task', subagent='above', description='do'), 'end'],
+            'do': [
+                call('write_file', path='/x', content='x'),
+                call('task', subagent='fork', description='below'), call('send', key='a'), 'did',
+            ],
+            'below': [call('make', key='m'), 'did'],
+        },
+        ends('send'), ['/m', '/x'], ['make m', 'send a'],
+    ),
+    'in a fork below': (
+        {
+            'go': [call('task', subagent='above', description='do'), 'end'],
+            'do': [call('make', key='n'), call('task', subagent='fork', description='below'), 'did'],
+            'below': [call('make', key='m'), call('send', key='a'), 'did'],
+        },
+        ends('send'), ['/m', '/n'], ['make n', 'make m', 'send a'],
+    ),
+    'in a subagent that shares it': (
+        {
+            'go': [call('task', subagent='above', description='do'), 'end'],
+            'do': [call('task', subagent='child', description='below'), 'did'],
+            'below': [call('make', key='m'), call('send', key='a'), 'did'],
+        },
+        ends('send'), ['/m'], ['make m', 'send a'],
+    ),
+    'before it has done anything': (
+        {
+            'go': [call('task', subagent='fork', description='do'), 'end'],
+            'do': [call('make', key='m'), 'did'],
+        },
+        lambda commit: bool(commit.delegations), ['/m'], ['make m'],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('case', FORKS)
+async def test_a_fork_has_its_files_again_and_nothing_is_done_twice(url: str, case: str) -> None:
+    answers, dies_after, files, ran = FORKS[case]
+    world = World(url, plan(answers))
+    async with world.process(dies_after=dies_after) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process(dies_after=nth(begins, 2)) as agent:  # and dies before the fork has done anything again
+        assert await agent.recover() == []
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert (version.output, sorted(await version.file_tree())) == ('end', files)
+    assert world.ran == ran
+
+
+async def test_what_a_resumed_subagent_wrote_in_the_fork_of_another_is_not_forgotten(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='above', description='do'), 'end'],
+        'do': [call('make', key='n'), call('task', subagent='child', description='below'), 'did'],
+        'below': [call('send', key='a'), call('make', key='m'), call('pay', key='b'), 'did'],
+    }
+    world = World(url, plan(answers), options={'interrupt_on': {'send': True}})
+    async with world.process(dies_after=ends('pay')) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert (version.output, sorted(await version.file_tree())) == ('end', ['/m', '/n'])
+    assert world.ran == ['make n', 'send a', 'make m', 'pay b']
+
+
+@pytest.mark.parametrize('dies', [False, True])
+async def test_a_fork_goes_on_where_its_files_are_in_another_directory(url: str, tmp_path: Path, *, dies: bool) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='fork', description='do'), 'end'],
+        'do': [call('write_file', path='m', content='m'), call('send', key='a'), 'did'],
+    }
+    world = World(url, plan(answers), options={} if dies else {'interrupt_on': {'send': True}})
+    (tmp_path / 'w').mkdir()
+    async with world.process(dies_after=ends('send') if dies else None) as agent:
+        root = await agent.create(backend=LocalBackend(tmp_path / 'w', allow_commands=True))
+        await root.advance('go')
+    async with world.process() as agent:
+        await (await (await agent.load(root.id)).with_metadata({'mine': True})).checkout()
+        if dies:
+            (version,) = await agent.recover()
+        else:
+            about = VersionFilter(kinds=['pause'], conversation_id=root.conversation_id)
+            (waiting,) = await agent.store.versions(about)
+            pause = await agent.load(waiting.id)
+            version = await pause.resume({pause.pending[0].id: Approve()})
+        assert (version.output, sorted(await version.file_tree())) == ('end', ['/m'])
+        assert list((tmp_path / 'w').iterdir()) == [], 'it worked in a view'
+    assert world.ran == ['send a']
+
+
+async def test_what_others_changed_under_a_fork_before_a_crash_is_no_less_a_conflict(url: str, tmp_path: Path) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='fork', description='do'), 'end'],
+        'do': [call('make', key='m'), call('send', key='a'), 'did'],
+    }
+    world = World(url, plan(answers))
+    (tmp_path / 'm').write_text('before')
+
+    def dies(commit: Commit) -> bool:
+        if ends('make')(commit):
+            (tmp_path / 'm').write_text('by hand')
+        return ends('send')(commit)
+
+    async with world.process(dies_after=dies) as agent:
+        await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        (returned,) = [part for part in parts_of_returns(await version.messages()) if part.tool_name == 'task']
+        assert 'Not merged' in str(returned.content)
+    assert (tmp_path / 'm').read_text() == 'by hand'
 
 
 async def test_a_write_in_a_subagent_that_a_person_approved_is_not_asked_about_again(url: str) -> None:

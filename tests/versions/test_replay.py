@@ -15,7 +15,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import RunContext
 from pydantic_core import to_json
 
-from pydantic_deep import Approve, LocalBackend, Subagent, create_deep_agent
+from pydantic_deep import Approve, LocalBackend, StateBackend, Subagent, create_deep_agent
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
@@ -96,6 +96,18 @@ async def test_turns_of_agents_that_run_commands_replay_without_one(make: MakeAg
     assert (tmp_path / 'ran.txt').read_text() == 'ran\n'
 
 
+async def test_a_turn_replays_with_commands_if_it_had_them_whatever_the_conversation_began_with(
+    make: MakeAgent, tmp_path: Path
+):
+    agent = make('one', 'two', 'three')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    one = await root.advance('go')
+    two = await (await agent.load(one.id, backend=LocalBackend(tmp_path, allow_commands=True))).advance('go')
+    three = await (await agent.load(two.id, backend=StateBackend())).advance('go')
+    assert [bool(await turn.replay()) for turn in (one, two)] == [True, True]
+    assert three.record.backend == two.record.backend
+
+
 async def test_a_hook_that_runs_commands_is_told_that_a_replay_runs_none(make: MakeAgent, tmp_path: Path):
     @dataclass
     class Runs(AbstractCapability[Any]):
@@ -124,6 +136,17 @@ async def test_pauses_and_what_follows_them_replay(make: MakeAgent):
     for version in (paused, again, done):
         replay = await version.replay()
         assert replay.difference is None
+
+
+async def test_a_turn_that_went_on_in_a_directory_that_was_edited_meanwhile_replays(make: MakeAgent, tmp_path: Path):
+    agent = make(call('write_file', path='/a', content='1'), 'done', interrupt_on={'write_file': True})
+    paused = await (await agent.create(backend=LocalBackend(tmp_path))).advance('go')
+    (tmp_path / 'notes.txt').write_text('meanwhile')
+    done = await paused.resume({paused.pending[0].id: Approve()})
+
+    replay = await done.replay()
+
+    assert (replay.difference, replay.requests) == (None, 1)
 
 
 async def test_turns_of_subagents_and_their_pauses_replay(make: MakeAgent):

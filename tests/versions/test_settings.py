@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.capabilities import AbstractCapability
@@ -130,6 +132,39 @@ async def test_settings_cannot_set_messages_model_or_tools(make: MakeAgent, sett
             await root.advance('go', **settings)
         with pytest.raises(ValidationError, match=f'^{name}: '):
             root.advance_stream('go', **settings)
+
+
+async def test_headers_are_not_kept(make: MakeAgent, store: SpyStore):
+    headers = {'Authorization': 'Bearer SECRET'}
+    agent = make('done', model_settings={'extra_headers': headers})
+    root = await agent.create()
+    with pytest.raises(ValidationError, match=r'^extra_headers: .* Give them to the provider'):
+        await agent.create(model_settings={'extra_headers': headers})
+    with pytest.raises(ValidationError, match=r'^extra_headers: '):
+        await root.advance('go', extra_headers=headers)
+
+    await root.advance('go')
+
+    assert seen(agent) == [{'extra_headers': headers}]
+    assert 'SECRET' not in str(store.commits)
+
+
+@pytest.mark.parametrize('settings', [{'temperature': math.nan}, {'extra_body': {'a': [math.inf]}}])
+async def test_numbers_that_json_lacks_are_refused(make: MakeAgent, settings: Any):
+    name = next(iter(settings))
+    agent = make()
+    root = await agent.create()
+    with pytest.raises(ValidationError, match=f'^{name}: JSON cannot hold this'):
+        await agent.create(model_settings=settings)
+    with pytest.raises(ValidationError, match=f'^{name}: JSON cannot hold this'):
+        await root.advance('go', **settings)
+
+
+async def test_what_json_cannot_hold_may_be_a_setting_of_one_turn(make: MakeAgent):
+    agent = make('done')
+    timeout = httpx.Timeout(5)
+    await (await agent.create()).advance('go', timeout=timeout)
+    assert seen(agent) == [{'timeout': timeout}]
 
 
 async def test_settings_that_json_cannot_hold_are_refused(make: MakeAgent):

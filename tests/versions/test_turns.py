@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +15,18 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep import DeepAgentDeps, StateBackend, Subagent
-from pydantic_deep.store import BranchExistsError, RunTakenOverError, StoreUnavailableError
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent
+from pydantic_deep.store import (
+    BranchExistsError,
+    Commit,
+    Committed,
+    RunTakenOverError,
+    StoreUnavailableError,
+    WorkspaceRecord,
+)
 from pydantic_deep.testing import Answer, call
 from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent
+from pydantic_deep.versions._file_backends import workspace_key
 
 from .conftest import MakeAgent, SpyStore
 
@@ -435,6 +444,45 @@ async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: Make
     assert note == 'What the run did since its last step is not in the store: The disk is full.'
 
 
+async def test_a_run_whose_end_could_not_be_written_is_recovered_by_the_same_process(
+    make: MakeAgent, store: SpyStore, tmp_path: Path
+):
+    agent = make(call('write_file', path='/a.txt', content='a'), 'done', 'again', 'done', 'other')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
+    with pytest.raises(StoreUnavailableError):
+        await root.advance('go')
+    [orphan] = await store.orphans()
+    store.counting.fails_after = 0
+    with pytest.raises(RuntimeError, match='power cut'):
+        await agent.recover()
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.runs else None
+    assert await agent.recover() == []
+    assert [run.id for run in await store.orphans()] == [orphan.id]
+    store.refuse = lambda commit: None
+
+    [recovered] = await agent.recover()
+
+    assert (recovered.state, recovered.output) == ('complete', 'again')
+    assert await store.orphans() == []
+    held = await store.workspace(workspace_key(recovered.record.backend or ''))
+    assert held is not None
+    assert (held.version_id, held.run_id) == (recovered.id, None)
+
+
+@pytest.mark.parametrize(
+    'step', [RuntimeError('overloaded'), call('ls'), '\ud800'], ids=['failed', 'paused', 'cannot be kept']
+)
+async def test_however_a_run_ends_that_the_store_refuses_it_is_given_up(make: MakeAgent, store: SpyStore, step: Any):
+    root = await make(step, interrupt_on={'ls': True}).create()
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
+
+    with pytest.raises((RuntimeError, StoreUnavailableError)):
+        await root.advance('go')
+
+    assert [run.base_id for run in await store.orphans()] == [root.id]
+
+
 async def test_a_stream_tells_how_far_it_is(make: MakeAgent):
     agent = make(call('ls'), 'one two', make_deps=lambda: DeepAgentDeps(metadata={'u': 1}))
     root = await agent.create(backend=StateBackend({'/a.txt': 'a'}))
@@ -562,3 +610,209 @@ async def test_a_recorder_whose_run_has_not_begun_lets_all_pass(store: SpyStore)
     assert await recorder.wrap_model_request(ctx, request_context=nothing, handler=handler) == 'ran None'
     assert await recorder.after_node_run(ctx, node=nothing, result=nothing) is nothing
     assert store.commits == []
+
+
+def cancelling(
+    task: asyncio.Task[Any], when: Callable[[Commit], bool] = lambda commit: bool(commit.runs)
+) -> Callable[[Commit], None]:
+    """Cancel a task at the moment in which the store has a commit: by default the beginning of a run."""
+
+    def after(commit: Commit) -> None:
+        if when(commit):
+            task.cancel()
+
+    return after
+
+
+async def test_a_turn_that_is_cancelled_as_its_beginning_is_stored_has_ended(
+    make: MakeAgent, store: SpyStore, tmp_path: Path
+):
+    agent = make('done')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    task = asyncio.create_task(root.advance('go'))
+    store.after = cancelling(task)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert [run.state for run in await store.runs(conversation_id=root.conversation_id)] == ['failed']
+    store.after = lambda commit: None
+    await root.advance('go')
+    held = await store.workspace(workspace_key(root.record.backend or ''))
+    assert held is not None
+    assert held.run_id is None
+
+
+async def test_a_recovery_that_is_cancelled_as_it_begins_can_be_made_again(make: MakeAgent, store: SpyStore):
+    agent = make('lost', 'done')
+    root = await agent.create(backend=StateBackend())
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
+    with pytest.raises(StoreUnavailableError):
+        await root.advance('go')
+    store.refuse = lambda commit: None
+    task = asyncio.create_task(agent.recover())
+    store.after = cancelling(task)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    store.after = lambda commit: None
+
+    [recovered] = await agent.recover()
+
+    assert recovered.output == 'done'
+    assert await store.runs(states=['running']) == []
+
+
+async def test_a_run_that_could_neither_begin_nor_end_is_given_up(make: MakeAgent, store: SpyStore):
+    root = await make('done').create()
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
+    with pytest.raises(UserError, match='nobody'):
+        await root.advance('go', model='nobody:knows')
+    assert [run.base_id for run in await store.orphans()] == [root.id]
+
+
+@pytest.mark.parametrize('kind', ['cancelled', 'refused'])
+async def test_a_run_that_was_taken_over_and_not_gone_on_with_is_an_orphan_again(
+    make: MakeAgent, store: SpyStore, kind: str
+):
+    agent = make('lost', 'done')
+    root = await agent.create(backend=StateBackend())
+    full = StoreUnavailableError('The disk is full.')
+    store.refuse = lambda commit: full if commit.ends else None
+    with pytest.raises(StoreUnavailableError):
+        await root.advance('go')
+    [orphan] = await store.orphans()
+    store.counting.fails_read = asyncio.CancelledError() if kind == 'cancelled' else full  # of the children of the run
+    with pytest.raises((asyncio.CancelledError, StoreUnavailableError)):
+        await agent.recover()
+    assert [run.id for run in await store.orphans()] == [orphan.id]
+    with pytest.raises(StoreUnavailableError):
+        await agent.close_crashed(root)
+    assert [run.id for run in await store.orphans()] == [orphan.id]
+    store.refuse = lambda commit: None
+
+    [recovered] = await agent.recover()
+
+    assert recovered.output == 'done'
+
+
+@pytest.mark.parametrize('how', ['advance', 'upload', 'checkout', 'busy'])
+async def test_who_is_cancelled_as_it_claims_a_directory_does_not_keep_it(
+    make: MakeAgent, store: SpyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
+    root = await make('done').create(backend=LocalBackend(tmp_path))
+    (tmp_path / 'mine').write_text('mine')
+    key = workspace_key(root.record.backend or '')
+    claim = store.claim_workspace
+
+    async def cancelling_claim(backend: str, run_id: str, version_id: str | None) -> bool:
+        is_claimed = await claim(backend, run_id, version_id)
+        task.cancel()
+        return is_claimed
+
+    if how == 'busy':
+        assert await claim(key, 'somebody', root.id)
+    with monkeypatch.context() as patched:  # at the moment in which the store has the claim
+        patched.setattr(store, 'claim_workspace', cancelling_claim)
+        calls = {'upload': lambda: root.upload('a', b'a'), 'checkout': root.checkout}
+        task = asyncio.ensure_future(calls.get(how, lambda: root.advance('go'))())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert await store.workspace(key) == WorkspaceRecord(key, root.id, 'somebody' if how == 'busy' else None)
+    assert [version.kind for version in await store.versions()] == ['root']
+
+
+async def test_what_was_edited_before_a_turn_that_was_stopped_is_edited_still(
+    make: MakeAgent, store: SpyStore, tmp_path: Path
+):
+    agent = make('done')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    (tmp_path / 'mine').write_text('mine')
+    task = asyncio.create_task(root.advance('go'))
+    store.after = cancelling(task, lambda commit: bool(commit.versions))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    store.after = lambda commit: None
+
+    turn = await root.advance('go')
+
+    assert [version.kind for version in await turn.lineage()] == ['root', 'edit', 'turn']
+    assert len(await agent.list()) == 3
+    assert '/mine' in await turn.file_tree()
+
+
+async def test_an_edit_whose_turn_died_before_it_began_is_gone_on_from(
+    tmp_path: Path, make: MakeAgent, store: SpyStore
+):
+    agent = make('done', 'done')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    (tmp_path / 'mine').write_text('mine')
+    store.refuse = lambda commit: (
+        StoreUnavailableError('The disk is full.') if commit.runs or not commit.assets else None
+    )
+    with pytest.raises(StoreUnavailableError):
+        await root.advance('go')
+    store.refuse = lambda commit: None
+
+    turn = await root.advance('go')
+
+    assert [version.kind for version in await turn.lineage()] == ['root', 'edit', 'turn']
+    held = await store.workspace(workspace_key(root.record.backend or ''))
+    assert held is not None
+    assert (held.version_id, held.run_id) == (turn.id, None)
+    await store.delete(turn.id)
+    (beside,) = [await root.advance('go')]
+    assert [version.kind for version in await beside.lineage()] == ['root', 'turn'], 'it worked in a view'
+
+
+async def test_a_call_does_not_run_when_its_turn_is_cancelled_as_its_start_is_stored(
+    make: MakeAgent, store: SpyStore, monkeypatch: pytest.MonkeyPatch
+):
+    ran: list[str] = []
+    begun, stored, commit = asyncio.Event(), asyncio.Event(), store.commit
+
+    async def send() -> str:
+        ran.append('sent')
+        return 'sent'
+
+    async def slow(new: Commit) -> Committed:
+        if new.calls:
+            begun.set()
+            await stored.wait()
+        return await commit(new)
+
+    root = await make(call('send'), 'after', tools=[send]).create()
+    monkeypatch.setattr(store, 'commit', slow)  # the moment is too short to be met
+    task = asyncio.create_task(root.advance('go'))
+    await begun.wait()
+    task.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    stored.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert ran == []
+    assert await store.runs(states=['running']) == []
+
+
+async def test_a_recovery_that_is_cancelled_before_it_runs_can_be_made_again(
+    make: MakeAgent, store: SpyStore, monkeypatch: pytest.MonkeyPatch
+):
+    agent = make('lost', 'done')
+    root = await agent.create(backend=StateBackend())
+    store.refuse = lambda commit: StoreUnavailableError('The disk is full.') if commit.ends else None
+    with pytest.raises(StoreUnavailableError):
+        await root.advance('go')
+    store.refuse = lambda commit: None
+    with monkeypatch.context() as patched:  # the moment is too short to be met
+        patched.setattr(agent.agent, 'run', _cancelled)
+        with pytest.raises(asyncio.CancelledError):
+            await agent.recover()
+
+    [recovered] = await agent.recover()
+
+    assert recovered.output == 'done'
+
+
+async def _cancelled(**_: object) -> None:
+    raise asyncio.CancelledError

@@ -1,0 +1,130 @@
+"""Directories for views: one process has one, its name can be had again, and what a dead one left is removed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pytest
+
+from pydantic_deep.versions import _scratch
+from pydantic_deep.versions._file_backends import view_of, with_view
+from pydantic_deep.versions._scratch import Scratch
+
+NAME = 'pydantic-deep-view-abcdefgh'
+
+
+def test_nothing_is_made_before_it_is_needed(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, None)
+    assert scratch.name is None
+    scratch.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_has_directories_that_are_empty_and_ours_alone(tmp_path: Path) -> None:
+    scratch = Scratch(tmp_path, None)
+    one, two = scratch.make_directory(), scratch.make_directory()
+    assert one.parent == two.parent == tmp_path / str(scratch.name)
+    assert (one != two, list(one.iterdir()), one.parent.stat().st_mode & 0o777) == (True, [], 0o700)
+    scratch.remove()
+    scratch.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_name_of_a_place_can_be_had_again_when_it_is_free(tmp_path: Path) -> None:
+    first = Scratch(tmp_path, None)
+    path = first.make_directory()
+    beside = Scratch(tmp_path, first.name)
+    assert beside.make_directory().parent != path.parent
+    first.remove()
+    again = Scratch(tmp_path, path.parent.name)
+    assert again.make_directory() == path
+    again.remove()
+    assert beside.name is not None
+    assert (tmp_path / beside.name).exists()
+    beside.remove()
+
+
+@pytest.mark.parametrize('name', ['../pydantic-deep-view-abcdefgh', '.ssh', '/etc', f'{NAME}/a', f'{NAME}\n', ''])
+def test_a_name_that_is_none_of_ours_is_not_taken(tmp_path: Path, name: str) -> None:
+    scratch = Scratch(tmp_path, name)
+    path = scratch.make_directory()
+    assert path.parent.parent == tmp_path
+    assert path.parent.name != name
+    scratch.remove()
+
+
+def test_what_a_dead_process_left_is_removed_and_what_a_living_one_has_stays(tmp_path: Path) -> None:
+    killed = (
+        'import os, sys\n'
+        'from pydantic_deep.versions._scratch import Scratch\n'
+        f'(Scratch(sys.argv[1], {NAME!r}).make_directory() / "file").write_text("left")\n'
+        'os.kill(os.getpid(), 9)\n'
+    )
+    run([sys.executable, '-c', killed, str(tmp_path)], check=False)
+    living = Scratch(tmp_path, None)
+    assert (tmp_path / NAME / '1' / 'file').exists()
+    living.make_directory()
+    assert [path.name for path in tmp_path.iterdir()] == [living.name]
+    again = Scratch(tmp_path, NAME)
+    assert list(again.make_directory().iterdir()) == []
+    again.remove()
+    living.remove()
+
+
+def test_a_link_or_a_file_of_such_a_name_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / 'elsewhere').mkdir()
+    (tmp_path / 'elsewhere' / 'mine').write_text('mine')
+    (tmp_path / NAME).symlink_to(tmp_path / 'elsewhere')
+    (tmp_path / NAME.replace('a', 'b')).write_text('mine')
+    scratch = Scratch(tmp_path, NAME)
+    assert scratch.make_directory().parent.name != NAME
+    scratch.remove()
+    assert (tmp_path / 'elsewhere' / 'mine').exists()
+    assert (tmp_path / NAME.replace('a', 'b')).exists()
+
+
+def test_a_place_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / NAME).mkdir()
+    me = os.geteuid()
+    with monkeypatch.context() as patched:  # a test has one user
+        patched.setattr(_scratch.os, 'geteuid', lambda: me + 1)
+        _scratch.sweep(tmp_path)
+    assert (tmp_path / NAME).exists()
+
+
+def test_a_place_that_is_swept_as_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, calls = _scratch.lock_directory, list[Path]()
+
+    def swept(path: Path) -> int | None:
+        calls.append(path)
+        if len(calls) < 3:
+            path.rmdir()
+        return lock(path)
+
+    monkeypatch.setattr(_scratch, 'lock_directory', swept)  # the moment is too short to be met
+    scratch = Scratch(tmp_path, NAME)
+    assert scratch.make_directory().parent == calls[2]
+    assert (calls[0].name, len(calls)) == (NAME, 3)
+    scratch.remove()
+
+
+def test_where_nothing_can_be_locked_it_says_so_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        return None
+
+    monkeypatch.setattr(_scratch, 'lock_directory', refuse)  # as on a disk of the network
+    with pytest.raises(OSError, match=r'Directories cannot be locked here\. Set TMPDIR to one on a local disk'):
+        Scratch(tmp_path, NAME).make_directory()
+    assert [path.name for path in tmp_path.iterdir()] in ([], [NAME])
+
+
+def test_the_name_of_a_view_is_kept_with_the_backend() -> None:
+    assert with_view('{"id":"/w","provider":"local"}', NAME) == f'{{"id":"/w","provider":"local","view":"{NAME}"}}'
+    assert with_view(with_view('{"id":"/w"}', NAME), None) == '{"id":"/w"}'
+    assert with_view(None, NAME) is None
+    assert [view_of(text) for text in (None, '{}', '{"view":1}', f'{{"view":"{NAME}"}}')] == [None, None, None, NAME]
