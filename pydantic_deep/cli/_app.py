@@ -57,6 +57,7 @@ from ._serve_app import keys_app, serve_app
 from ._skills import skills_app
 from ._store import choose_store, open_kept
 from ._surroundings import Surroundings
+from ._warned import warned_at_end
 from ._worker import MAX_TOKENS, Settings, open_worker
 
 app = typer.Typer(
@@ -134,7 +135,7 @@ def _run(
     start = Start(surroundings, store, no_store=no_store, continues=continues, base=base)
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a turn can wait only where it is kept. Leave out --no-store.')
-    with failing(json=json):
+    with failing(json=json), warned_at_end():
         settings = Settings(
             directory=str(directory),
             model=choose_model(model, surroundings.environment),
@@ -190,7 +191,7 @@ def _resume(
             notify = partial(typer.echo, err=True)
             return await resumption.run(record, opened, surroundings, presenting(json=json), notify=notify)
 
-    with failing(json=json):
+    with failing(json=json), warned_at_end():
         raise typer.Exit(anyio.run(work))
 
 

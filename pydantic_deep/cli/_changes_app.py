@@ -52,6 +52,7 @@ from ._reader import VISIBLE, Reader
 from ._run import run_turn
 from ._shapes import CheckedOut, MergeConflict, Merged, VersionRow
 from ._surroundings import Surroundings
+from ._warned import warned_at_end
 from ._worker import MAX_TOKENS, Settings, open_worker
 
 changes_app = typer.Typer()
@@ -192,7 +193,7 @@ def _branch(
     surroundings = context.find_object(Surroundings) or Surroundings()
     start = Start(surroundings, store, no_store=False, continues=False, base=base)
     text = read_task(task)
-    with failing(json=json):
+    with failing(json=json), warned_at_end():
         settings = Settings(
             directory=str(directory),
             model=choose_model(model, surroundings.environment),

@@ -31,6 +31,7 @@ from ._render import NOT_ALL_FILES, render_file, render_skills, render_todos
 from ._run import run_turn
 from ._store import shown_store
 from ._surroundings import Surroundings
+from ._warned import warned_at_end
 
 HELP = """\
 /help     these lines
@@ -108,7 +109,8 @@ class Chat:
             await self._conversation.abandon(tip)
         work = partial(run_turn, self._conversation, '\n\n'.join([*self._loaded, task]))
         self._loaded = []
-        turn = await show_progress(progress, work, decide_on=self._decide_on)
+        with warned_at_end():
+            turn = await show_progress(progress, work, decide_on=self._decide_on)
         self._exit_code = EXIT_CODES[turn.result.status]
         if self._prints_answers and turn.result.output is not None:
             print_answer(turn.result.output)

@@ -20,6 +20,7 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, WorkspaceRecord, new_id
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
+from pydantic_deep.versions._files import why_unversioned
 
 from ._events import FileChange
 from ._measure import is_small
@@ -73,14 +74,23 @@ class Conversation:
 
         Raises:
             UnknownVersionError: The name means none.
-            WaitingVersionError: It waits for a person, or did until another version went on from it.
+            WaitingVersionError: It waits for a person, or did until another version went on from it; or it is `HEAD`,
+                and a run that lives is at it.
         """
         record, head = await self.names.find(name), await self.names.find_head()
         if record.state == 'awaiting_approval':
             raise WaitingVersionError(await _describe_waiting(self.store, record))
         loaded = await self.versions.load(record.id, backend=self.worker.backend)
-        self.tip = await self.versions.close_crashed(loaded)  # the person goes on, and nobody else is to
-        self.is_in_directory = head is not None and head.id == record.id
+        tip = await self.versions.close_crashed(loaded)  # the person goes on, and nobody else is to
+        is_head = head is not None and head.id == record.id
+        run = None if tip.run_id is None or tip.kind != 'step' else await self.store.run(tip.run_id)
+        if is_head and run is not None and run.state == 'running':
+            shown = shown_id(tip.id)
+            raise WaitingVersionError(
+                f'Another run works in this directory: {shown} is its last step. Wait until it has ended, or go on '
+                f'before it with `--from {shown}~`.'
+            )
+        self.tip, self.is_in_directory = tip, is_head
         self.worker.deps.todos = self.tip.todos
 
     async def go_on_with(self, record: VersionRecord) -> Version:
@@ -166,7 +176,8 @@ class Conversation:
         if self.is_kept and not await is_small(backend):
             backend.leave_unversioned()
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore', UnversionedFilesWarning)  # the result says it
+            if why_unversioned(backend) is not None:
+                warnings.simplefilter('ignore', UnversionedFilesWarning)  # the result says it
             return await self.versions.create(metadata=self.metadata, backend=backend, deps=self.worker.deps)
 
     async def _hold(self, version: Version) -> None:

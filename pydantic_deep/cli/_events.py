@@ -140,6 +140,8 @@ class ToolResultEvent:
     """How it ended."""
     text: str
     """What the model is told."""
+    exit_code: int | None = None
+    """With which code a command ended; `None` for other tools, and where it did not end by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
+from urllib.parse import unquote
 
 import typer
 from pydantic import JsonValue
+from pydantic_ai import DeferredToolRequests
 from rich.console import Console
 from rich.text import Text
 
+from pydantic_deep._pending import DelegationRequest, parse_request
 from pydantic_deep.approvals import ApprovalError, Approve, Decision, Deny, Edit, Respond
-from pydantic_deep.store import ApprovalNotFoundError, ApprovalRecord, Store, VersionNotFoundError, VersionRecord
+from pydantic_deep.store import (
+    ApprovalNotFoundError,
+    ApprovalRecord,
+    Store,
+    VersionFilter,
+    VersionNotFoundError,
+    VersionRecord,
+)
 from pydantic_deep.versions import ApprovalInbox, InboxItem
 from pydantic_deep.versions._frozen import thaw
 
@@ -118,7 +128,7 @@ def _answer(
         try:
             found = await reader.store.approval(await _find(reader.store, id))
             if isinstance(decision, Edit):
-                await _check_edit(reader.store, found, decision)
+                await _check_edit(reader, found, decision)
             item = await ApprovalInbox(reader.store).answer(
                 found.id, decision, by=by or surroundings.person, reason=deny
             )
@@ -171,19 +181,28 @@ async def _find(store: Store, text: str) -> str:
     return found[0] if len(found) == 1 else text
 
 
-async def _check_edit(store: Store, approval: ApprovalRecord, decision: Edit) -> None:
-    """Refuse other arguments that the tool would refuse, before they are the answer, as far as the store knows the tool.
+async def _check_edit(reader: Reader, approval: ApprovalRecord, decision: Edit) -> None:
+    """Refuse other arguments that the tool would refuse, before they are the answer, as far as the store knows the tool."""
+    version = await reader.versions.load(approval.version_id)
+    asking = [version.record]
+    for conversation_id in way_to(approval, version.deferred_tool_requests):
+        asking = await reader.store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
+    known = [await (await reader.versions.load(record.id)).request_parameters() for record in asking]
+    tools = [tool for said in known if said is not None for tool in cast('list[dict[str, Any]]', said['tools'])]
+    schemas = [tool['parameters'] for tool in tools if tool['name'] == approval.tool_name]
+    misfits = [found for schema in schemas if (found := find_misfit(decision.args, schema))]
+    if misfits:
+        raise typer.BadParameter(f'{approval.tool_name} does not take this. {misfits[0]}', param_hint="'--edit'")
 
-    What tools a subagent has is not looked up.
-    """
-    run_id = (await store.version(approval.version_id)).run_id
-    requests = [] if run_id is None or approval.path != '[]' else await store.requests(run_id)
-    for digest in [request.parameters for request in requests[-1:] if request.parameters is not None]:
-        said = json_format.loads((await store.asset(digest)).data)
-        schemas = [tool['parameters'] for tool in said['tools'] if tool['name'] == approval.tool_name]
-        misfits = [found for schema in schemas if (found := find_misfit(decision.args, schema))]
-        if misfits:
-            raise typer.BadParameter(f'{approval.tool_name} does not take this. {misfits[0]}', param_hint="'--edit'")
+
+def way_to(approval: ApprovalRecord, requests: DeferredToolRequests | None) -> Iterator[str]:
+    """Yield the conversations of the subagents that lead to a call, its own last, as far as the version has them."""
+    for part in approval.pending_id.split('/')[:-1]:
+        request = None if requests is None else parse_request(requests.metadata.get(unquote(part)))
+        if not isinstance(request, DelegationRequest):
+            return
+        yield request.conversation_id
+        requests = request.requests
 
 
 async def _rows(reader: Reader, items: Sequence[InboxItem]) -> list[ApprovalRow]:

@@ -26,6 +26,7 @@ from pydantic_deep_backends import Tree
 
 from ._approvals import GATED_TOOLS, approval_of
 from ._events import Usage
+from ._exit_code import exit_code_of
 from ._names import DIRECTORY, Names
 from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails, VersionRow
 from ._turns import TurnLine, Turns, is_waiting
@@ -310,6 +311,7 @@ def _call(part: ToolCallPart, result: ToolReturnPart | None) -> CallRow:
         args=part.args_as_dict(),
         outcome=None if result is None else result.outcome,
         result=None if result is None else result.model_response_str(wrap_if_error=False),
+        exit_code=None if result is None else exit_code_of(result),
     )
 
 

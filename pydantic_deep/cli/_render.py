@@ -83,7 +83,7 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
         result: How it ended.
         is_named: Whether to say which subagent it is of.
     """
-    mark, style = _MARKS[result.outcome] if result else ('·', 'cyan')
+    mark, style = _MARKS['failed' if result.exit_code else result.outcome] if result else ('·', 'cyan')
     text = Text.assemble('  ' * len(call.path), (mark, style), ' ')
     if is_named and call.path:
         text.append(f'{first_line(call.path[-1], NAME_CHARS)} ', 'magenta')
@@ -92,8 +92,8 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
     if about:
         text.append(f' {about}')
     if result:
-        failed = result.outcome != 'success'
-        about = first_line(result.text, TOLD_APART_CHARS) if failed else summarize_result(result.text)
+        failed = result.outcome != 'success' or bool(result.exit_code)
+        about = _why(result) if failed else summarize_result(result.text)
         text.append(f'  {about}', style=style if failed else 'dim')
     return text
 
@@ -153,6 +153,15 @@ def _news(path: Sequence[str], sentence: str) -> Text:
     """Return a sentence about the run of the agent, or about that of a subagent."""
     whose = ''.join(f'{first_line(name, NAME_CHARS)}: ' for name in path)
     return Text(f'{whose}{first_line(sentence, TOLD_APART_CHARS)}', 'dim')
+
+
+def _why(result: ToolResultEvent) -> str:
+    """Return in a line why a call failed: of a command its exit code, and what it printed last."""
+    if not result.exit_code:
+        return first_line(result.text, TOLD_APART_CHARS)
+    printed = result.text.rpartition('\n')[0].rstrip()  # the last line is the code again
+    last = first_line(printed.rpartition('\n')[2], TOLD_APART_CHARS)
+    return f'exit code {result.exit_code}: {last}' if last else f'exit code {result.exit_code}'
 
 
 def summarize_result(text: str) -> str:

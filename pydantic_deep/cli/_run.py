@@ -27,6 +27,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.approvals import Decision
 from pydantic_deep.budgets import BudgetExceededError
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.subagents import SubagentEvent
 from pydantic_deep.versions import ApprovalInbox, TurnStream
@@ -50,6 +51,7 @@ from ._events import (
     Usage,
     UsageEvent,
 )
+from ._exit_code import exit_code_of
 from ._failures import (
     FORESEEN,
     describe_failure,
@@ -122,6 +124,7 @@ class _Running:
         worker = conversation.worker
         self._conversation = conversation
         self._worker = worker
+        worker.retries.tell = self._take_retry
         self._watcher = watcher
         self._show = watcher.show
         self._stop = stop
@@ -316,15 +319,24 @@ class _Running:
             case AgentRunResultEvent():
                 pass  # the version has it
             case _:
-                self._take_news(event)
+                self._take_news(event, ())
 
     def _say(self, text: str) -> None:
         if text:
             self._said += text
             self._show(TextEvent(text=text))
 
-    def _take_news(self, event: AgentStreamEvent, path: Sequence[str] = ()) -> None:
-        """Report what a room of the agent or of a subagent tells."""
+    def _take_retry(self, event: ModelRetriedEvent, path: Sequence[str]) -> None:
+        """Report a retry before the wait; one that takes words back has to come after them, and the stream has it there."""
+        if not event.is_void:
+            self._report_news(event, path)
+
+    def _take_news(self, event: AgentStreamEvent, path: Sequence[str]) -> None:
+        """Report what a room of the agent or of a subagent tells, but for retries that are reported already."""
+        if not isinstance(event, ModelRetriedEvent) or event.is_void:
+            self._report_news(event, path)
+
+    def _report_news(self, event: AgentStreamEvent, path: Sequence[str]) -> None:
         news = news_of(event, self._worker.budget, said='' if path else self._said, path=path)
         if news is None:
             return
@@ -352,6 +364,7 @@ class _Running:
                         path=list(path),
                         outcome=part.outcome,
                         text=part.model_response_str(wrap_if_error=False),
+                        exit_code=exit_code_of(part),
                     )
                 )
                 self._report_todos()

@@ -119,6 +119,8 @@ class CallRow:
     """How it ended; `null` for one that waits."""
     result: str | None
     """What the model was told; `null` for one that waits."""
+    exit_code: int | None
+    """With which code a command ended; `null` for other tools, and where it did not end by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,14 @@ from ._prompts import text_of_json
 from ._render import render_call, render_todos
 from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails, VersionRow
 
-MESSAGE_CHARS = 200
-"""How much of a message stands in a list of them."""
+LINE_CHARS = 200
+"""How much of what somebody wrote stands where it has one line."""
+
+MESSAGE_LINES = 10
+"""How many lines of each part of a message `diff` shows; of most answers that is all."""
+
+MESSAGE_CHARS = 800
+"""How many characters of them: ten lines of a terminal, where one line is as long as a file."""
 
 _FILE_MARKS = {'added': ('+', 'green'), 'removed': ('-', 'red'), 'changed': ('~', 'yellow')}
 
@@ -53,7 +59,7 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
     if details.pending:
         yield _title('Waits for')
         for approval in details.pending:
-            yield _call(CallRow(id=approval.id, tool=approval.tool, args=approval.args, outcome=None, result=None))
+            yield render_call(ToolCallEvent(id=approval.id, tool=approval.tool, args=approval.args))
     if details.files:
         yield _title('Files')
         yield from (render_file_line(file) for file in details.files)
@@ -68,9 +74,7 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
 
 def render_difference(difference: Difference) -> Iterator[Text]:
     """Yield what is different between two versions."""
-    yield Text.assemble(
-        ('from ', 'bold'), (difference.before, 'yellow'), (' to ', 'bold'), (difference.after, 'yellow')
-    )
+    yield Text.assemble((difference.before, 'yellow'), ' → ', (difference.after, 'yellow'))
     if difference.messages_removed or difference.messages_added:
         yield _title('Messages')
         for sign, style, messages in (
@@ -78,7 +82,7 @@ def render_difference(difference: Difference) -> Iterator[Text]:
             ('+', 'green', difference.messages_added),
         ):
             for message in messages:
-                yield from (Text(f'{sign} {line}', style) for line in describe_message(message))
+                yield from (Text(f'{sign} {line}'.rstrip(), style) for line in describe_message(message))
     if difference.todos_before != difference.todos_after:
         yield _title('Todos')
         yield from _todos(difference.todos_before, '-', 'red')
@@ -115,19 +119,29 @@ def render_subagents(subagents: Sequence[SubagentRow]) -> Tree:
 
 
 def describe_message(message: JsonValue) -> Iterator[str]:
-    """Yield a message, a line for each part of it."""
+    """Yield a message, part by part: each whole if it is short, else how it begins."""
     for part in cast('list[dict[str, Any]]', cast('dict[str, object]', message).get('parts', [])):
         kind = str(part.get('part_kind'))
         content = part.get('args') if kind == 'tool-call' else part.get('content')
         text = text_of_json(content) if kind == 'user-prompt' else content
         shown = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
         name = f' {part["tool_name"]}' if part.get('tool_name') else ''
-        yield first_line(f'{kind}{name}: {shown}', MESSAGE_CHARS)
+        first, *others = _beginning(printable(f'{kind}{name}: {shown.strip()}'))
+        yield first
+        yield from (f'  {line}' for line in others)
+
+
+def _beginning(text: str) -> list[str]:
+    """Return the lines of a text, or the first of them and how much is left out."""
+    kept = '\n'.join(text[:MESSAGE_CHARS].split('\n')[:MESSAGE_LINES])
+    left = text[len(kept) :]
+    more = _count(left.count('\n'), 'more line') if '\n' in left else _count(len(left), 'more character')
+    return [*kept.split('\n'), *([f'… {more}'] if left else [])]
 
 
 def _grow(tree: Tree, subagents: Sequence[SubagentRow]) -> None:
     for each in subagents:
-        intent = first_line(each.intent, MESSAGE_CHARS)
+        intent = first_line(each.intent, LINE_CHARS)
         version = '' if each.version_id is None else f' {shown_id(each.version_id)}'
         line = Text.assemble(
             (printable(each.subagent), 'magenta'), (version, 'yellow'), f' {each.state}', (f'  {intent}', 'dim')
@@ -152,7 +166,9 @@ def _call(call: CallRow) -> Text:
     event = ToolCallEvent(id=call.id, tool=call.tool, args=call.args)
     if call.outcome is None:
         return render_call(event)
-    result = ToolResultEvent(id=call.id, tool=call.tool, outcome=call.outcome, text=call.result or '')
+    result = ToolResultEvent(
+        id=call.id, tool=call.tool, outcome=call.outcome, text=call.result or '', exit_code=call.exit_code
+    )
     return render_call(event, result)
 
 
@@ -183,7 +199,7 @@ def _state(row: VersionRow) -> str:
 
 def _todos(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:
     for todo in todos:
-        yield Text(f'{sign} {first_line(todo.content, MESSAGE_CHARS)} ({todo.status})', style)
+        yield Text(f'{sign} {first_line(todo.content, LINE_CHARS)} ({todo.status})', style)
 
 
 def _lines(diff: str) -> str:

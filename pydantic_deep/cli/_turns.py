@@ -74,6 +74,8 @@ class Turns:
         """Return the newest version that has gone on with the answers to another; that one if none has."""
         while record.state == 'awaiting_approval' and (children := await self.store.children(record.id)):
             child = children[-1]
+            if child.kind == 'edit' and (below := await self.store.children(child.id)):
+                child = below[-1] if await self._is_within(child, below[-1]) else child
             made = await self.store.versions(VersionFilter(run_id=child.run_id), limit=1) if child.run_id else [child]
             record = made[0]
         return record
@@ -87,6 +89,10 @@ class Turns:
         """Return whether the turn of a version goes on with a child of it."""
         if version.state == 'awaiting_approval':
             return True
+        if version.kind == 'edit' and version.parent_id is not None:  # made in the directory while the turn waited
+            answered = await self.store.approvals(status=None, version_id=version.parent_id, limit=10_000)
+            resumed_by = {each.resumed_by for each in answered if each.resumed_by is not None}
+            return bool(resumed_by) and not resumed_by.isdisjoint(await runs_of(self.store, later))
         if version.kind != 'step':
             return False
         return version.run_id == later.run_id or version.run_id in await runs_of(self.store, later)

@@ -19,6 +19,7 @@ from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 from ._approvals import ApprovalMode, interrupt_on
 from ._budget import TurnBudget
 from ._models import open_model
+from ._retries import RetryListener
 from ._surroundings import Surroundings
 from ._watched import WatchedBackend, WatchedSandbox
 
@@ -86,6 +87,8 @@ class Worker:
     """The name of the model, as the person wrote it."""
     budget: TurnBudget
     """What a turn may use."""
+    retries: RetryListener
+    """Hears of requests that are made again."""
     person: str
     """Who answers where a person is asked."""
     clock: Callable[[], float]
@@ -111,13 +114,14 @@ def open_worker(surroundings: Surroundings, settings: Settings, *, approvals: Ap
         backend = WatchedBackend(settings.directory)
     skills = Skills(sources)
     budget = TurnBudget(tokens=settings.max_tokens, cost=settings.max_cost)
+    retries = RetryListener()
     return Worker(
         agent=create_deep_agent(
             opened,
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
-            capabilities=[skills, budget, Retries(sleep=surroundings.sleep, clock=surroundings.clock)],
+            capabilities=[skills, budget, retries, Retries(sleep=surroundings.sleep, clock=surroundings.clock)],
         ),
         backend=backend,
         deps=DeepAgentDeps(backend=backend),
@@ -125,6 +129,7 @@ def open_worker(surroundings: Surroundings, settings: Settings, *, approvals: Ap
         directory=settings.directory,
         model=settings.model,
         budget=budget,
+        retries=retries,
         person=surroundings.person,
         clock=surroundings.clock,
     )

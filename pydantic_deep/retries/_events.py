@@ -6,8 +6,12 @@ from pydantic_ai import CapabilityEvent
 
 
 @dataclass(kw_only=True)
-class ModelRetriedEvent(CapabilityEvent, namespace='retries', name='retried'):
-    """An attempt at a request failed, and another one follows."""
+class ModelRetriedEvent(CapabilityEvent, namespace='retries', name='retried', dispatch='immediate'):
+    """An attempt at a request failed, and another one follows.
+
+    Listeners hear of it before the wait. A stream has it there only if the attempt had told something; else it comes
+    with the first piece of a later attempt, and not at all if there is none.
+    """
 
     attempt: int
     """The number of the attempt that follows; the first of a request was 1."""

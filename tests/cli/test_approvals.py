@@ -342,6 +342,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                 'path': [],
                 'outcome': 'success',
                 'text': 'Created /b: 1 line, 1 byte.',
+                'exit_code': None,
             },
             {
                 'type': 'file',
@@ -359,6 +360,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                 'path': ['general-purpose'],
                 'outcome': 'denied',
                 'text': 'A person denied this call: No.',
+                'exit_code': None,
             },
             {
                 'type': 'tool_result',
@@ -367,6 +369,7 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                 'path': [],
                 'outcome': 'success',
                 'text': 'Fixed.',
+                'exit_code': None,
             },
             {'type': 'text', 'text': 'Done.'},
         ]

@@ -51,3 +51,21 @@ def test_the_next_turn_knows_what_was_done_before_a_crash(invoke: Invoke, work: 
     ]
     running = invoke('sql', "SELECT count(*) AS n FROM runs WHERE state = 'running'", '--json')
     assert json.loads(running.stdout) == [{'n': 0}]
+
+
+LIVING = DYING.replace('os._exit(9)', 'os.write(1, b"answers\\n"); os.read(0, 1)')  # the streams of `sys` are replaced
+
+
+def test_nobody_goes_on_from_the_middle_of_a_turn_that_runs(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    arguments = [sys.executable, '-c', LIVING, str(tmp_path / 'state'), str(tmp_path / 'home')]
+    with subprocess.Popen(arguments, cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as living:
+        assert living.stdin is not None
+        assert living.stdout is not None
+        try:
+            assert living.stdout.readline() == 'answers\n'
+            refused = invoke('run', 'More', '--continue', model=ScriptedModel('Fine.'))
+        finally:
+            living.kill()
+    assert refused.exit_code == 2
+    assert 'Another run works in this directory: ' in refused.stderr
+    assert 'is its last step. Wait until it has ended' in refused.stderr

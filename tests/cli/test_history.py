@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from io import StringIO
@@ -229,13 +231,25 @@ def test_show_tells_why_a_turn_failed(invoke: Invoke) -> None:
     assert ' failed now  Go' in invoke('log').stdout
 
 
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
+def test_the_exit_code_of_a_command_is_kept_and_told_again(invoke: Invoke) -> None:
+    model = ScriptedModel(call('execute', command='echo no; exit 3'), 'Done.')
+    result = invoke('run', 'Go', '--sandbox', '--approvals=allow', model=model)
+    assert '✗ execute echo no; exit 3  exit code 3: no\n' in result.stderr
+    (made,) = document(invoke('show', '--json'))['calls']
+    assert (made['outcome'], made['exit_code']) == ('success', 3)
+    assert '✗ execute echo no; exit 3  exit code 3: no\n' in invoke('show').stdout
+    assert invoke('replay', model=ScriptedModel()).exit_code == 0
+
+
 def test_diff_is_with_the_parent(invoke: Invoke, history: list[str]) -> None:
     result = invoke('diff', history[1])
-    assert result.stdout.startswith(f'from {history[0]} to {history[1]}\n')
+    assert result.stdout.startswith(f'{history[0]} → {history[1]}\n')
     assert result.stdout.partition('\n')[2] == snapshot("""\
 
 Messages
 + user-prompt: Fix the poem
++   please
 + tool-call edit_file: {"path": "/poem.txt", "old_string": "violet", "new_string": "lily"}
 + tool-return edit_file: Replaced 1 match at line 2.
 + text: Fixed.
@@ -247,6 +261,33 @@ Messages
  rose
 -violet
 +lily
+""")
+
+
+def test_diff_shows_short_messages_whole_and_of_long_ones_how_much_is_left_out(invoke: Invoke) -> None:
+    long = '\n'.join(f'line {number}' for number in range(12))
+    model = ScriptedModel(call('write_file', path='/a', content='x' * 1000), f'Good.\n\n{long}')
+    invoke('run', 'Fix the poem,\n  please\x1b\n', '--approvals=allow', model=model)
+    text = invoke('diff').stdout.partition('\n\n+ /a')[0].partition('\n')[2]
+    assert re.sub('x{9,}', lambda found: f'x*{len(found[0])}', text) == snapshot("""\
+
+Messages
++ user-prompt: Fix the poem,
++     please\\x1b
++ tool-call write_file: {"path": "/a", "content": "x*751
++   … 251 more characters
++ tool-return write_file: Created /a: 1 line, 1.0 KB.
++ text: Good.
++
++   line 0
++   line 1
++   line 2
++   line 3
++   line 4
++   line 5
++   line 6
++   line 7
++   … 4 more lines\
 """)
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from anyio.to_thread import run_sync
 from inline_snapshot import snapshot
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
 from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
-from pydantic_deep.store import open_store
+from pydantic_deep.cli._inbox_app import way_to
+from pydantic_deep.store import Store, VersionFilter, open_store
+from pydantic_deep.store._samples import Dialogue, sample_approval
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 
@@ -166,12 +170,41 @@ def test_arguments_that_the_tool_does_not_take_are_no_answer(
     assert invoke('approvals', 'answer', waiting[0], '--approve').exit_code == 0
 
 
-def test_what_a_subagent_would_take_is_left_to_its_tool(invoke: Invoke) -> None:
-    task = call('task', subagent='general-purpose', description='Write')
-    invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(task, WRITE))
+@pytest.fixture
+def waiting_below(invoke: Invoke) -> str:
+    """The id of the approval of a subagent whose `task` call has a slash in its id, after another one was answered."""
+    task = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'Write'}, tool_call_id='a/%b')
+    invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(task, EDIT))
     (row,) = document(invoke('approvals', 'list', '--json'))
-    assert row['approval']['path'] == ['general-purpose']
-    assert invoke('approvals', 'answer', row['id'], '--edit', '{"pth": 3}').exit_code == 0
+    invoke('approvals', 'answer', row['id'], '--approve')
+    invoke('resume', '--approvals=pause', model=ScriptedModel(WRITE))
+    (row,) = document(invoke('approvals', 'list', '--json'))
+    assert (row['approval']['path'], row['approval']['tool']) == (['general-purpose'], 'write_file')
+    return row['id']
+
+
+def test_arguments_that_the_tool_of_a_subagent_does_not_take_are_no_answer(
+    invoke: Invoke, waiting_below: str, work: Path
+) -> None:
+    result = invoke('approvals', 'answer', waiting_below, '--edit', '{"pth": 3}')
+    assert result.exit_code == 2
+    sentence = "write_file does not take this. There is no argument 'pth'. Known: content, path."
+    assert sentence in ' '.join(result.stderr.replace('│', '').split())
+    edit = '{"path": "/b.txt", "content": "b"}'
+    assert invoke('approvals', 'answer', waiting_below, '--edit', edit).exit_code == 0
+    invoke('resume', model=ScriptedModel('Written.', 'Done.'))
+    assert (work / 'b.txt').read_text() == 'b'
+
+
+@pytest.mark.anyio
+async def test_arguments_for_a_subagent_of_which_nothing_is_kept_are_left_to_its_tool(
+    invoke: Invoke, waiting_below: str, tmp_path: Path
+) -> None:
+    async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
+        for record in await store.versions(VersionFilter(agent_name='general-purpose')):
+            await store.delete(record.id)
+    edit = ('approvals', 'answer', waiting_below, '--edit', '{"pth": 3}')
+    assert (await run_sync(partial(invoke, *edit))).exit_code == 0
 
 
 @pytest.mark.anyio
@@ -242,3 +275,9 @@ def test_an_answer_that_is_none_is_refused(
 def test_an_approval_that_is_not_there_is_said(invoke: Invoke, waiting: list[str]) -> None:
     result = invoke('approvals', 'answer', 'ffffffff', '--approve')
     assert (result.exit_code, result.stderr) == (2, "There is no approval 'ffffffff' in this store.\n")
+
+
+def test_the_way_to_a_call_ends_where_a_version_knows_no_more() -> None:
+    approval = sample_approval(Dialogue(cast('Store', None)).version())._replace(pending_id='one/two/three')
+    assert list(way_to(approval, None)) == []
+    assert list(way_to(approval, DeferredToolRequests())) == []

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from importlib.abc import MetaPathFinder
 from io import StringIO
 from pathlib import Path
 
 import pytest
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep.cli import main
 from pydantic_deep.testing import ScriptedModel
@@ -39,6 +42,24 @@ def test_an_interrupt_outside_a_turn_is_130(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr('pydantic_deep.cli._app.app', interrupt)
     assert main(['models']) == 130
+
+
+def test_what_is_in_no_version_is_said_once_and_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / '~notes').write_text('mine')
+
+    def script(messages: list[ModelMessage], info: AgentInfo) -> str:
+        warnings.warn('something else', UserWarning, stacklevel=1)
+        return 'Hi.'
+
+    with pytest.warns(UserWarning, match='something else'):
+        main(['run', 'Hello', '--dir', str(tmp_path), '--model', 'house'], models={'house': ScriptedModel(script)})
+
+    said = capsys.readouterr().err
+    assert said.endswith(
+        'warning: In no version: /~notes (invalid path). Name them in a .gitignore if that is right, else rename or '
+        'split them.\n'
+    )
+    assert said.count('warning:') == 1
 
 
 WITHOUT = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
 from typing import Any
@@ -26,7 +27,7 @@ from pydantic_deep.cli._events import EVENTS, BudgetEvent, Event, RetriedEvent, 
 from pydantic_deep.cli._news import news_of
 from pydantic_deep.cli._run import Turn, Watcher, run_turn
 from pydantic_deep.summarization import SummarizedEvent as Summarized
-from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.testing import FakeClock, ScriptedModel, call
 
 MakeConversation = Callable[..., Conversation]
 Invoke = Callable[..., Result]
@@ -255,10 +256,37 @@ def test_where_nothing_is_kept_nothing_is_said_of_going_on(invoke: Invoke) -> No
     assert result.stderr.endswith('is used up: 110 tokens used. --max-tokens raises it.\n')
 
 
-def test_json_has_the_news_a_retry_without_pieces_as_late_as_the_answer(invoke: Invoke) -> None:
+def test_json_has_a_retry_before_the_answer(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--json', model=ScriptedModel(LOST, 'Done.'))
     lines = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [line['type'] for line in lines] == ['start', 'text', 'retried', 'usage', 'result']
+    assert [line['type'] for line in lines] == ['start', 'retried', 'text', 'usage', 'result']
+
+
+def test_every_retry_is_told_where_no_answer_comes(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(LOST, LOST, LOST))
+    told = re.sub(r'in \d\.\d s', 'in 0.5 s', result.stderr)
+    assert told.startswith(
+        'given in .\nattempt 2 of 3 in 0.5 s: connection lost\nattempt 3 of 3 in 0.5 s: connection lost\n'
+    )
+    assert result.exit_code == 1
+
+
+@pytest.mark.anyio
+async def test_a_retry_is_told_before_the_wait_for_subagents_too(
+    make_conversation: MakeConversation, clock: FakeClock
+) -> None:
+    task = call('task', subagent='general-purpose', description='Look')
+    conversation = make_conversation(ScriptedModel(LOST, task, LOST, 'Seen.', 'Done.'))
+    told: list[tuple[list[str], bool]] = []
+    waited = [0.0]
+
+    def show(event: Event) -> None:
+        if isinstance(event, RetriedEvent):
+            told.append((event.path, clock.monotonic() == sum(waited)))
+            waited.append(event.delay_seconds)
+
+    await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=Watcher(show=show, decide=allow_all))
+    assert told == [([], True), (['general-purpose'], True)]
 
 
 def test_a_turn_that_was_told_to_end_is_replayed_exactly(invoke: Invoke) -> None:

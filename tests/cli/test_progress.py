@@ -73,6 +73,20 @@ def test_a_call_that_fails_says_why_in_its_line() -> None:
     assert show(WRITE, failed) == snapshot('✗ write_file /a  It is not valid:\n')
 
 
+@pytest.mark.parametrize(
+    ('code', 'text', 'line'),
+    [
+        (0, 'boo\nhoo', '✓ execute make  2 lines'),
+        (7, '[exit code 7]', '✗ execute make  exit code 7'),
+        (7, 'boo\nhoo\n\n[exit code 7]', '✗ execute make  exit code 7: hoo'),
+    ],
+)
+def test_a_command_that_fails_says_its_exit_code(code: int, text: str, line: str) -> None:
+    made = ToolCallEvent(id='3', tool='execute', args={'command': 'make'})
+    result = ToolResultEvent(id='3', tool='execute', outcome='success', text=text, exit_code=code)
+    assert show(made, result) == f'{line}\n'
+
+
 def test_what_another_program_reads_is_not_folded() -> None:
     start = StartEvent(task='Go', directory='/a' * 60, model='given')
     assert show(start) == f'given in {"/a" * 60}\n'

@@ -30,6 +30,7 @@ from pydantic_deep.cli._events import (
 from pydantic_deep.cli._names import shown_id
 from pydantic_deep.cli._run import Show, Turn, Watcher, run_turn
 from pydantic_deep.store import ApprovalAnsweredError, Store
+from pydantic_deep.store import Decision as StoreDecision
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
 from pydantic_deep.versions import ApprovalInbox
 
@@ -386,9 +387,10 @@ async def test_an_answer_that_nobody_else_has_given_is_no_reason_to_try_again(
 ) -> None:
     conversation = make_conversation(ScriptedModel(A), approvals=ApprovalMode.ask)
 
-    async def decide(decisions: object) -> None:
-        raise ApprovalAnsweredError('1', 'not open any more', None, None)
+    async def decide(decisions: Sequence[StoreDecision]) -> None:
+        raise ApprovalAnsweredError(decisions[0].approval_id, 'not open any more', None, None)
 
     monkeypatch.setattr(store, 'decide', decide)  # a store that refuses what is open: no other way leads here
     _, turn = await run(conversation)
-    assert (turn.result.status, turn.result.error) == ('failed', 'The approval 1 is not open any more.')
+    assert turn.result.status == 'failed'
+    assert 'is not open any more' in str(turn.result.error)

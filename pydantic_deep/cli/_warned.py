@@ -1,0 +1,39 @@
+"""What Python warns of in a turn is said when that has ended: in between it would be drawn across the progress."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TextIO
+
+from pydantic_deep.versions import UnversionedFilesWarning
+
+
+@contextmanager
+def warned_at_end() -> Generator[None]:
+    """Say which files are in no version at the end, each text once and without a place in the code."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+        found: dict[str, None] = {}
+
+        def keep(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, UnversionedFilesWarning):
+                found[str(message)] = None
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = keep
+        try:
+            yield
+        finally:
+            for text in found:
+                print(f'warning: {text}', file=sys.stderr)  # noqa: T201
