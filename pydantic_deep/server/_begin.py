@@ -18,7 +18,7 @@ from ._auth import Caller
 from ._errors import ServerError
 from ._hub import HubClosedError, Rendering, TooManyRunsError, Turn, VersionBusyError
 from ._ownership import ServedVersion
-from ._projection import load_run
+from ._projection import load_run, working_in
 from ._server_run import ServerRun
 from ._shapes import Answer
 from ._state import ServerState
@@ -123,7 +123,7 @@ async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
     here = state.hub.runs_in(conversation_id)
     if here:
         raise _busy(here[0].id)
-    stored = await state.store.runs(conversation_id=conversation_id, states=['running'], limit=1)
+    stored = await working_in(state.store, conversation_id)
     if stored:
         raise _busy(stored[0].id)
 
@@ -163,7 +163,7 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
 
 async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
     """Refuse where a run of another process goes on from the same version; the hub knows those of this one."""
-    for run in await state.store.runs(conversation_id=version.conversation_id, states=['running']):
+    for run in await working_in(state.store, version.conversation_id):
         if state.hub.get(run.id) is None:
             stored = await load_run(state.store, run.id)
             if stored is not None and stored.base_id == version.id:

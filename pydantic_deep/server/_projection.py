@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep.store import BranchRecord, RunRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.store import BranchRecord, RunRecord, RunState, Store, VersionFilter, VersionRecord
 from pydantic_deep.streaming import ErrorEvent, StartEvent, StreamEvent
 from pydantic_deep.streaming._project import project_messages
 
 from ._state import ServedAgent
 
 _ALL = 1_000_000
-"""As many versions as a run can have: each is a step."""
+"""As many versions as a run can have, each of which is a step, and as many runs as there can be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +29,18 @@ class StoredRun:
     """At least one, oldest first."""
     version: VersionRecord | None
     """The newest version of them; `None` before the first step."""
+    is_given_up: bool = False
+    """Whether its end could not be written, so that it says that it works until a server goes on with it."""
 
     @property
     def last(self) -> RunRecord:
-        """The newest attempt, whose state is that of the run."""
+        """The newest attempt."""
         return self.attempts[-1]
+
+    @property
+    def state(self) -> RunState:
+        """What became of it."""
+        return 'failed' if self.is_given_up else self.last.state
 
     @property
     def base_id(self) -> str | None:
@@ -43,11 +50,14 @@ class StoredRun:
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        return self.last.state != 'running'
+        return self.state != 'running'
 
     @property
     def error(self) -> ErrorEvent | None:
         """Why it failed. What an error said may be of the inside of the application: its type has to do."""
+        if self.is_given_up:
+            message = 'The store did not take the end of the run. A server that is started goes on with it.'
+            return ErrorEvent(kind='run_failed', message=message, status=500)
         if self.last.error is None:
             return None
         if self.last.state == 'interrupted':
@@ -68,11 +78,24 @@ async def load_run(store: Store, id: str) -> StoredRun | None:
         later = {run.attempt_of: run for run in await store.runs(conversation_id=found.conversation_id, limit=_ALL)}
         while (after := later.get(attempts[-1].id)) is not None:
             attempts.append(after)
+    run = StoredRun(id=id, attempts=attempts, version=None, is_given_up=not await _working(store, attempts[-1:]))
     for attempt in reversed(attempts):
         newest = await store.versions(VersionFilter(run_id=attempt.id), limit=1)
         if newest:
-            return StoredRun(id=id, attempts=attempts, version=newest[0])
-    return StoredRun(id=id, attempts=attempts, version=None)
+            return replace(run, version=newest[0])
+    return run
+
+
+async def working_in(store: Store, conversation_id: str) -> list[RunRecord]:
+    """Return the runs that work in a conversation as the store has it."""
+    return await _working(store, await store.runs(conversation_id=conversation_id, states=['running']))
+
+
+async def _working(store: Store, runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return runs without those of ours that say that they work, and whose end this process could not write."""
+    may_be_left = any(run.state == 'running' and run.owner == store.owner for run in runs)
+    left = {run.id for run in await store.orphans(_ALL) if run.owner == store.owner} if may_be_left else set[str]()
+    return [run for run in runs if run.id not in left]
 
 
 async def project_run(agent: ServedAgent, run: StoredRun) -> list[StreamEvent]:
@@ -82,7 +105,7 @@ async def project_run(agent: ServedAgent, run: StoredRun) -> list[StreamEvent]:
     """
     start = StartEvent(id=run.id, model=run.last.agent_name, conversation_id=run.last.conversation_id)
     messages, since = await _messages(agent, run)
-    status = None if run.last.state == 'running' else run.last.state
+    status = None if run.state == 'running' else run.state
     if run.version is None:
         return project_messages(messages, since=since, start=start, status=status, error=run.error)
     version = await agent.load(run.version.id)

@@ -18,7 +18,7 @@ from pydantic_deep.versions._recording import load_usage
 from pydantic_deep_backends import Tree
 
 from ._ownership import OwnConversation, OwnRun, ServedVersion
-from ._projection import StoredRun
+from ._projection import StoredRun, working_in
 from ._server_run import ServerRun
 from ._shapes import (
     ApprovalShape,
@@ -94,8 +94,7 @@ async def conversation_shape(state: ServerState, own: OwnConversation, head: Ser
 async def running_in(state: ServerState, conversation_id: str) -> list[str]:
     """Return the ids of the runs that work in a conversation now, here or in another process, oldest first."""
     here = {run.id for run in state.hub.runs_in(conversation_id)}
-    stored = await state.store.runs(conversation_id=conversation_id, states=['running'])
-    return sorted(here | {run.id for run in stored})
+    return sorted(here | {run.id for run in await working_in(state.store, conversation_id)})
 
 
 async def run_shape(state: ServerState, own: OwnRun) -> RunShape:
@@ -132,7 +131,7 @@ async def _shape_stored(state: ServerState, run: StoredRun, version: ServedVersi
         id=run.id,
         conversation_id=run.last.conversation_id,
         agent=run.last.agent_name,
-        state=run.last.state,
+        state=run.state,
         base_id=run.base_id,
         version_id=None if version is None else version.id,
         output=output_text(version.output if version is not None and run.is_over else None),

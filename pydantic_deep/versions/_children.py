@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pydantic_ai import RunContext
@@ -27,6 +27,7 @@ from pydantic_deep.store import (
     NewMessage,
     RunRecord,
     Store,
+    StoreError,
     VersionFilter,
     VersionRecord,
     new_id,
@@ -36,7 +37,7 @@ from pydantic_deep_backends.overlay import OverlayBackend
 from ._attempts import attempts_of, last_deps, last_fork, load_attempts
 from ._deps_state import restore_deps, restore_fork
 from ._messages import encode_message
-from ._recording import Beginning, Recording, now
+from ._recording import Beginning, CallKey, Recording, now
 from ._replayed import Replayed
 
 MAIN = 'main'
@@ -55,6 +56,8 @@ class Caller:
     """What the other agent is asked to do."""
     recovers: tuple[str, str] | None = None
     """The run and the response of a dead process that made the call before."""
+    refused: list[StoreError] = field(default_factory=list[StoreError])
+    """With what runs within the call have ended because the store did not take what they did."""
 
 
 async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None) -> tuple[Recording, Replayed | None]:
@@ -99,16 +102,13 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
             calls=[] if caller.call.effect == 'read' else [caller.call],
             delegations=[_link(caller, conversation_id, base.agent_name)],
         )
-    await store.commit(commit)
-    replayed, settled = None, {}
     own_fork = _own_fork(ctx.deps, caller)
-    if before is not None:
-        replayed, settled = await load_attempts(store, before)
-        attempts = await attempts_of(store, before)
-        await restore_deps(store, await last_deps(store, attempts), ctx.deps)
-        forked = None if own_fork is None else await last_fork(store, attempts)
-        if own_fork is not None and forked is not None:
-            await restore_fork(store, forked, own_fork)
+    try:
+        await store.commit(commit)
+        replayed, settled = (None, {}) if before is None else await _tell_again(store, before, ctx.deps, own_fork)
+    except BaseException:
+        store.give_up(run.id)  # nobody else knows of it
+        raise
     files = None if caller is None else caller.recording.begin.files
     begin = Beginning(
         base=base,
@@ -122,6 +122,18 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         pause_id=base.id if base.state == 'awaiting_approval' else None,
     )
     return Recording(store=store, begin=begin), replayed
+
+
+async def _tell_again(
+    store: Store, before: RunRecord, deps: object, own_fork: OverlayBackend | None
+) -> tuple[Replayed, dict[CallKey, CallRecord]]:
+    """Give deps what a run of a dead process has left, and return what it was answered and which calls it has begun."""
+    attempts = await attempts_of(store, before)
+    await restore_deps(store, await last_deps(store, attempts), deps)
+    forked = None if own_fork is None else await last_fork(store, attempts)
+    if own_fork is not None and forked is not None:
+        await restore_fork(store, forked, own_fork)
+    return await load_attempts(store, before)
 
 
 def _has_backend(deps: object, backend: object) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import UsageLimits
 from typing_extensions import Unpack
 
 from pydantic_deep.approvals import Decision
@@ -53,7 +54,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
 
     async def advance(
         self, prompt: Prompt, *, deps: DepsT | None = None, model: Model | str | None = None,
-        **settings: Unpack[ModelSettings],
+        usage_limits: UsageLimits | None = None, **settings: Unpack[ModelSettings],
     ) -> AgentVersion[DepsT, OutputT]:  # fmt: skip
         """Run a turn from the head and move it: see `AgentVersion.advance`.
 
@@ -61,11 +62,13 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
         """
         head = await self.head()
-        return await self._move(head, await head.advance(prompt, deps=deps, model=model, **settings))
+        return await self._move(
+            head, await head.advance(prompt, deps=deps, model=model, usage_limits=usage_limits, **settings)
+        )
 
     async def resume(
         self, answers: Mapping[str, Decision] | None = None, *, by: str | None = None, reason: str | None = None,
-        deps: DepsT | None = None,
+        deps: DepsT | None = None, usage_limits: UsageLimits | None = None,
     ) -> AgentVersion[DepsT, OutputT]:  # fmt: skip
         """Go on with what waits at the head and move it: see `AgentVersion.resume`.
 
@@ -73,7 +76,9 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
         """
         head = await self.head()
-        return await self._move(head, await head.resume(answers, by=by, reason=reason, deps=deps))
+        return await self._move(
+            head, await head.resume(answers, by=by, reason=reason, deps=deps, usage_limits=usage_limits)
+        )
 
     async def move_to(self, version: AgentVersion[DepsT, OutputT]) -> None:
         """Point the head at a version of the conversation, back or to another branch. Files stay as they are.

@@ -1,6 +1,7 @@
 """The state of deps in versions: what `to_json` writes, the large results that are offloaded in them, and a fork's files.
 
-Each large result, and all contents of a fork, are assets, stored once; a version has the names of all of them.
+Each large result, and all contents of a fork, are assets, stored once; a version has the names of all of them, of a
+fork by segments of the list of its files.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from pydantic_deep.deps import DeepAgentDeps, offload_of
 from pydantic_deep.store import NewAsset, Store
 from pydantic_deep_backends import BackendProtocol, FileVersion, StateBackend, Tree, digest_of
 from pydantic_deep_backends.overlay import OverlayBackend, relocate
+
+from ._fork_segments import Segment, joined, segments_with
 
 _OFFLOAD = 'offload'
 """The key of the large results beside the fields of deps: digest and size by path."""
@@ -34,6 +37,8 @@ class DepsState:
     """The large results that the store has."""
     _forked: frozenset[str] = frozenset()
     """The contents of the fork that the store has."""
+    _segments: tuple[Segment, ...] = ()
+    """What the fork has changed, as the store has it."""
 
     async def begin(self, deps: object) -> None:
         """Take note of what deps from `load_deps` have: the store has that."""
@@ -58,17 +63,24 @@ class DepsState:
         if self.fork is not None and isinstance(deps.backend, OverlayBackend):
             working_dir = await deps.backend.working_dir()
             changes, contents = deps.backend.dump_apart()
+            segments = segments_with(self._segments, cast('Mapping[str, Any]', changes))
             assets += [NewAsset(digest=digest, data=contents[digest]) for digest in contents.keys() - self._forked]
-            self._forked = frozenset(contents)
-            beside[_FORK] = {'of': self.fork, 'working_dir': working_dir, 'changes': changes}
+            assets += [_json_asset(each.digest, each.data) for each in segments if each not in self._segments]
+            self._forked, self._segments = frozenset(contents), segments
+            digests = [each.digest for each in segments]
+            beside[_FORK] = {'of': self.fork, 'working_dir': working_dir, 'changes': digests}
         if beside:
             text = json.dumps({**json.loads(text), **beside}, ensure_ascii=False)
         data = text.encode()
         digest = digest_of(data)
         if digest != self.digest:
             self.digest = digest
-            assets.append(NewAsset(digest=digest, data=data, media_type='application/json'))
+            assets.append(_json_asset(digest, data))
         return assets
+
+
+def _json_asset(digest: str, data: bytes) -> NewAsset:
+    return NewAsset(digest=digest, data=data, media_type='application/json')
 
 
 async def load_deps(store: Store, digest: str | None, given: object, backend: BackendProtocol | None) -> object:
@@ -124,7 +136,8 @@ async def fork_of(store: Store, digest: str) -> str | None:
 async def restore_fork(store: Store, digest: str, fork: OverlayBackend) -> None:
     """Let a fork have the files that a state of deps has of one."""
     kept = json.loads((await store.asset(digest)).data)[_FORK]
-    changes = kept['changes']
+    segments = await store.assets(kept['changes'])
+    changes = joined([segments[digest].data for digest in kept['changes']])
     wanted = {
         state['digest'] for entry in changes['entries'] for state in (entry['now'], entry['was']) if _is_file(state)
     }

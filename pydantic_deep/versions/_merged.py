@@ -1,7 +1,8 @@
 """Requests that pydantic-ai puts together, and that a store has one by one. Pure.
 
 A run that goes on with a history merges requests in it that follow one another, as after a failed turn, or where a room
-told the model something after the results of tools. They say the same, so the history has not changed.
+told the model something after the results of tools. They say the same, so the history has not changed. Nor has it where
+a call without a result is closed in the request that has the results of others: what closes it comes after them.
 """
 
 from __future__ import annotations
@@ -52,3 +53,13 @@ def merged(message: ModelMessage, known: Sequence[ModelMessage]) -> int:
             # Results come before all else, as providers want them.
             return count if sorted(parts, key=lambda part: not isinstance(part, ToolReturnPart)) == message.parts else 0
     return 0
+
+
+def rest_of(message: ModelMessage, known: Sequence[ModelMessage]) -> ModelRequest | None:
+    """Return what a message says besides the requests that it was put together of; `None` if it was not, or no more."""
+    requests = [each for each in known if isinstance(each, ModelRequest)]
+    if not isinstance(message, ModelRequest) or not requests or len(requests) < len(known):
+        return None
+    said = [part for each in requests for part in each.parts]
+    rest = ModelRequest(parts=[part for part in message.parts if part not in said])
+    return rest if rest.parts and merged(message, [*requests, rest]) > len(requests) else None

@@ -74,7 +74,7 @@ from ._ledger import (
 )
 from ._pause import approvals_of
 from ._pause_histories import store_pause
-from ._recording import Recording, now, used_since
+from ._recording import FAILED, Recording, now, used_since
 from ._replayed import Replayed
 from ._requests import clock_us, price_of
 from ._rewritten import earlier_messages
@@ -106,6 +106,8 @@ class Recorder(AbstractCapability[object]):
     expires_at: int | None = None
     """When what waits is denied, in microseconds since 1970."""
     _parent: Recording | None = field(default=None, repr=False)
+    _caller: Caller | None = field(default=None, init=False, repr=False)
+    """The call of it that the run belongs to."""
     _beside: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], repr=False)
     """The tasks of the runs that have the same parent; the list is its."""
     _below: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], init=False, repr=False)
@@ -123,6 +125,8 @@ class Recorder(AbstractCapability[object]):
     _usage_before: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     _cost: Decimal | None = field(default=None, init=False, repr=False)
+    _refused_below: StoreError | None = field(default=None, init=False, repr=False)
+    """With what the run of a subagent has ended, because the store did not take what it did."""
     _is_over: bool = field(default=False, init=False, repr=False)
     """Whether the store has the end of the run."""
 
@@ -141,11 +145,15 @@ class Recorder(AbstractCapability[object]):
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""
         self._live, self._usage = ctx.messages, ctx.usage
+        self._caller = None if self._parent is None else _CALLER.get()
         self._usage_before = RunUsage() + ctx.usage
         task = cast('asyncio.Task[object]', asyncio.current_task())
         self._beside.append(task)
         try:
             return await self._wrap_run(ctx, handler)
+        except FAILED as error:
+            self._tell_caller(error)
+            raise
         finally:
             self._beside.remove(task)
             if self.recording is not None and not self._is_over:
@@ -160,6 +168,7 @@ class Recorder(AbstractCapability[object]):
                 trace.get_current_span().set_attributes(link)
             await recording.begin_with(ctx.deps)
             result = await handler()
+            await self._stop_lost()
         except BaseException as error:
             if self.recording is not None:
                 await to_end(self._fail(self.recording, error))
@@ -171,7 +180,8 @@ class Recorder(AbstractCapability[object]):
             await to_end(self._finish(recording, result))
             error.add_note(f'The run is kept as version {recording.tip.id}.')
             raise
-        except StoreError:
+        except StoreError as error:
+            recording.refused = error
             raise
         except Exception as error:
             await to_end(self._abandon(recording, error, error))
@@ -179,9 +189,21 @@ class Recorder(AbstractCapability[object]):
         return result
 
     async def _begin(self, ctx: RunContext[object]) -> Recording:
-        caller = None if self._parent is None else _CALLER.get()
-        self.recording, self._replayed = await begin_run(self.store, ctx, caller)
+        self.recording, self._replayed = await begin_run(self.store, ctx, self._caller)
         return self.recording
+
+    def _tell_caller(self, error: StoreError) -> None:
+        """Let the run above end too: its model would be told that the subagent failed, and go on without what it did."""
+        caller = self._caller
+        if caller is not None and (self.recording is None or self._is_left(self.recording, error)):
+            caller.refused.append(error)
+
+    def _is_left(self, recording: Recording, error: BaseException) -> bool:
+        """Return whether the store has refused what this subagent did, or one below: then no run above it is ended.
+
+        What is not merged of its fork would be lost with them. `recover` tells it again to all of them.
+        """
+        return error is self._refused_below or (self._parent is not None and error is recording.refused)
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
@@ -386,18 +408,23 @@ class Recorder(AbstractCapability[object]):
         except (ApprovalRequired, CallDeferred):
             recording.note_call(entry._replace(status='deferred'))
             raise
-        except (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError) as error:
-            recording.note_told(entry)
-            told = failure_of(error)
-            await self._end(
-                recording, entry._replace(status='failed', result=encode_failure(told), error=_cause_of(told))
-            )
-            raise
-        except Exception as error:  # of the user's code: it ends the run, and the ledger says so
-            await self._end(recording, entry._replace(status='failed', error=type(error).__name__))
-            raise
+        except Exception as error:
+            if not caller.refused:
+                await self._end_failed(recording, entry, error)
+                raise
         finally:
             _CALLER.reset(token)
+        self._refused_below = caller.refused[0]
+        raise self._refused_below  # not in the handler: what was raised there has it for its cause
+
+    async def _end_failed(self, recording: Recording, entry: CallRecord, error: Exception) -> None:
+        if isinstance(error, (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError)):
+            recording.note_told(entry)
+            told = failure_of(error)
+            entry = entry._replace(result=encode_failure(told), error=_cause_of(told))
+        else:  # of the user's code: it ends the run, and the ledger says so
+            entry = entry._replace(error=type(error).__name__)
+        await self._end(recording, entry._replace(status='failed'))
 
     async def _end(self, recording: Recording, entry: CallRecord) -> None:
         entry = entry._replace(ended_at=now())
@@ -449,6 +476,11 @@ class Recorder(AbstractCapability[object]):
     async def _fail(self, recording: Recording, error: BaseException) -> None:
         if isinstance(error, RunTakenOverError):
             return
+        if self._is_left(recording, error):
+            await self._stop_calls()
+            if self._parent is None:
+                error.add_note(f'The run is cut off after version {recording.tip.id}: `recover` goes on with it.')
+            return
         if isinstance(error, BranchExistsError):
             recording.lose_name()
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
@@ -479,9 +511,15 @@ class Recorder(AbstractCapability[object]):
             task.cancel()
         for _, ended in stopped:
             await ended.wait()
-        # A run that is cancelled in the moment in which it begins should be told so. pydantic-ai raises, and leaves the
-        # task that wraps the run waiting for its end for ever (`_run_lifecycle_hooks`: a cancellation between `_run_ready`
-        # and its body).
+        await self._stop_lost()
+
+    async def _stop_lost(self) -> None:
+        """End the runs of subagents whose calls are over.
+
+        A run that is cancelled in the moment in which it begins should be told so. pydantic-ai raises, and leaves the
+        task that wraps the run waiting for its end for ever (`_run_lifecycle_hooks`: a cancellation between `_run_ready`
+        and its body).
+        """
         if lost := [*self._below]:
             for task in lost:
                 task.cancel()

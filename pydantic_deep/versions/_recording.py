@@ -28,13 +28,18 @@ from pydantic_deep.store import (
     BranchRecord,
     CallRecord,
     Commit,
+    Committed,
     HeadMove,
     NewAsset,
     NewMessage,
     RequestRecord,
     RunEnd,
     RunRecord,
+    RunTakenOverError,
     Store,
+    StoreClosedError,
+    StoreError,
+    StoreUnavailableError,
     VersionConflictError,
     VersionKind,
     VersionRecord,
@@ -46,11 +51,14 @@ from pydantic_deep_backends import digest_of
 
 from ._deps_state import DepsState
 from ._ledger import with_deps
-from ._merged import common, merged
+from ._merged import common, merged, rest_of
 from ._messages import encode_message
 from ._requests import RequestLog
 from ._run_files import NewFiles, TurnFiles, key_of
 from ._to_end import to_end
+
+FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
+"""What a store says that takes nothing more of a run, for now or for good."""
 
 CallKey = tuple[str, str]
 """A tool call within a run and those that it goes on with: the id of the message that asked for it, and its own."""
@@ -131,6 +139,8 @@ class Recording:
     """The newest version of the run, at first its base."""
     conflict: VersionConflictError | None = field(default=None, init=False)
     """Why the head of the conversation has not come along, where it was to."""
+    refused: StoreError | None = field(default=None, init=False)
+    """What the store said to the last commit that it did not make."""
     _messages: list[ModelMessage] = field(init=False)
     _ids: list[str] = field(init=False)
     _branch_id: str = field(init=False)
@@ -191,7 +201,7 @@ class Recording:
         append, new, ids, assets = self._appended(messages)
         if append is None or not append.messages:
             return
-        committed = await self.store.commit(
+        committed = await self._store(
             Commit(
                 fence=self.run_id,
                 assets=[*assets, *self._request_assets],
@@ -223,7 +233,7 @@ class Recording:
             if call.effect == 'write':
                 self.note_call(call)
         elif not await self.keep_step(call):
-            await self.store.commit(Commit(fence=self.run_id, calls=[call]))
+            await self._store(Commit(fence=self.run_id, calls=[call]))
 
     def can_repeat(self, call: CallRecord) -> bool:
         """Return whether a call that no commit tells of can be made again after a crash.
@@ -265,7 +275,7 @@ class Recording:
         if files is None:
             call, assets, state = await self._with_deps(call)
             call = call._replace(ended_at=now())
-            await self.store.commit(Commit(fence=self.run_id, calls=[call], assets=assets))
+            await self._store(Commit(fence=self.run_id, calls=[call], assets=assets))
         else:
             async with files.lock:
                 call, assets, state = await self._with_deps(call)
@@ -274,7 +284,7 @@ class Recording:
                 commit = Commit(
                     fence=self.run_id, calls=[*new.calls, call], assets=[*assets, *new.assets], nodes=new.nodes
                 )
-                await self.store.commit(commit)
+                await self._store(commit)
                 files.stored(new)
         self._deps_state = state
 
@@ -352,7 +362,7 @@ class Recording:
         workspace = self.begin.workspace
         held = [] if workspace is None else [WorkspaceRecord(workspace, self.tip.id, None)]
         end = RunEnd(run_id=self.run_id, state='failed', error=_dump_error(error))
-        await self.store.commit(Commit(fence=self.run_id, ends=[end], workspaces=held))
+        await self._store(Commit(fence=self.run_id, ends=[end], workspaces=held))
 
     def _heads(self, version: VersionRecord, draft: _Draft) -> list[HeadMove]:
         """Return how the head moves. It stays where a turn ended before it was answered: the prompt can be sent again."""
@@ -464,10 +474,17 @@ class Recording:
             self._branch_id, self._forks = self.tip.branch_id, False
         return self.tip
 
+    async def _store(self, commit: Commit) -> Committed:
+        try:
+            return await self.store.commit(commit)
+        except FAILED as error:
+            self.refused = error
+            raise
+
     async def _made(self, version: VersionRecord, commit: Commit) -> VersionRecord:
         """Commit what makes a version, and return it as the store has it."""
         try:
-            committed = await self.store.commit(commit)
+            committed = await self._store(commit)
         except VersionConflictError as conflict:  # all of the commit is true but the head
             self.conflict = conflict
             return await self.store.version(version.id)
@@ -485,13 +502,16 @@ class Recording:
         """
         known = self._messages
         at, first_new = common(known, messages)
+        said = list(messages[first_new:])
+        if said and (more := rest_of(said[0], known[at:])) is not None:
+            at, said[0] = len(known), more
         stored, ids = list[ModelMessage](), list[str]()
         news: list[NewMessage] = []
         assets: list[NewAsset] = []
         rest = list(zip(self._ids[at:], known[at:], strict=True))
         staged = () if self._staged is None else zip(self._staged.messages, self._staged.ids, strict=True)
         staged_ids = {id(message): staged_id for message, staged_id in staged}
-        for message in messages[first_new:]:
+        for message in said:
             again = _take(message, rest)
             if again:
                 news += (NewMessage(id=known_id, body=None) for known_id, _ in again)

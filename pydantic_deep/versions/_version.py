@@ -424,6 +424,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
         Raises:
             MergeConflictError: Both changed the same; it lists where. Nothing is made.
+            NoCommonVersionError: They come from no common version.
         """
         return await self._bench.merge(self, other)
 
@@ -438,6 +439,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
         Raises:
             UnversionedChangesError: The directory has edits that no version has. Nothing was changed.
+            WorkspaceBusyError: A run works in the directory.
+            NoFilesError: The version has no files, or it is not known where they go.
         """
         await self._bench.checkout(self, force=force, backend=backend)
 

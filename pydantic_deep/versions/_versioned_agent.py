@@ -44,6 +44,7 @@ from ._subagents import ThreadEvent, load_events
 from ._turn import open_files_of
 from ._version import AgentVersion, DepsT, OutputT
 from ._workbench import Workbench, dump_metadata
+from .errors import ValidationError
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""
@@ -125,9 +126,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             UnfinishedCheckoutError: A checkout into the directory was cut off.
         """
         if conversation_id is not None and await self.store.conversation(conversation_id) is not None:
-            raise ValueError(
-                f'There is a conversation {conversation_id!r} already. Leave the id out, or go on with it.'
-            )
+            message = f'There is a conversation {conversation_id!r} already. Leave the id out, or go on with it.'
+            raise ValidationError('conversation_id', message)
         id = conversation_id or new_id()
         branch = BranchRecord(new_id(), id, MAIN, None, 0, 0, None, None, now())
         given = deps if deps is not None else self._bench.make_deps()

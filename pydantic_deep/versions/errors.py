@@ -14,7 +14,7 @@ class ValidationError(DeepAgentError, ValueError):
     """Something cannot be kept in a version.
 
     Attributes:
-        field: What: the name of a setting, or `metadata`.
+        field: What: the name of a setting, `metadata`, or `conversation_id`.
     """
 
     def __init__(self, field: str, message: str) -> None:

@@ -14,6 +14,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import _routes_turns
+from pydantic_deep.server._lifespan import recover
 from pydantic_deep.store import (
     Commit,
     Committed,
@@ -48,9 +49,20 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
     return ['Waiting. ', call('hold')] if 'held' not in str(messages) and 'hold' not in str(messages) else 'Done.'
 
 
+class FullStore(SqlStore):
+    """A store whose disk may have no room for ends."""
+
+    is_full = False
+
+    async def commit(self, commit: Commit) -> Committed:
+        if self.is_full and commit.ends:
+            raise StoreUnavailableError('The disk is full.')
+        return await super().commit(commit)
+
+
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncGenerator[SqlStore]:
-    async with open_store(f'sqlite:///{tmp_path}/a.db') as store:
+async def store(tmp_path: Path) -> AsyncGenerator[FullStore]:
+    async with FullStore(await open_engine(f'sqlite:///{tmp_path}/a.db')) as store:
         yield store
 
 
@@ -274,6 +286,36 @@ async def test_a_run_that_a_dead_process_left_is_recovered_at_start_and_told_und
         assert (ended[0]['state'], ended[0]['attempts']) == ('complete', 2)
         assert (await ada.get(path)).json()['head'] == ended[0]['version_id']
         assert beside.status_code == 200
+
+
+async def test_a_run_whose_end_could_not_be_written_works_no_more_and_is_gone_on_with_by_the_next_server(
+    serve: Serve, store: FullStore, gate: Gate
+):
+    gate.opened.set()
+    async with serve() as served, served.client(await served.key('run')) as ada:
+        path = await begin(ada)
+        head = (await ada.get(path)).json()['head']
+        store.is_full = True
+        lost = (await ada.post(f'{path}/turns?wait=true', json={'prompt': 'go'})).json()
+        store.is_full = False
+        here = await ada.get(path)
+        served.state.hub.forget_logs()
+
+        stored = (await ada.get(f'/api/runs/{lost["id"]}')).json()
+        frames = told(frames_in((await ada.get(f'/api/runs/{lost["id"]}/events')).content))
+        cancelled = await ada.post(f'/api/runs/{lost["id"]}/cancel')
+        beside = await ada.post(f'{path}/turns?wait=true', json={'prompt': 'go', 'from_version': head})
+
+        assert here.json()['running'] == (await ada.get(path)).json()['running'] == []
+        assert (lost['state'], stored['state'], stored['is_here']) == ('failed', 'failed', False)
+        assert stored['error']['message'].startswith('The store did not take the end of the run.')
+        assert (frames[-1][0], frames[-1][1]['status']) == ('end', 'failed')
+        assert (cancelled.status_code, cancelled.json()['state']) == (200, 'failed')
+        assert beside.json()['state'] == 'complete'
+        await recover(served.state)
+        gone_on = (await ada.get(f'/api/runs/{lost["id"]}')).json()
+        assert (gone_on['state'], gone_on['attempts']) == ('complete', 2)
+        assert (await ada.delete(path)).status_code == 204
 
 
 async def test_a_run_that_died_before_its_first_step_is_told_as_what_it_is(

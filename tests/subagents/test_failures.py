@@ -75,8 +75,13 @@ async def test_an_answer_that_is_never_valid(ask: Any, caplog: pytest.LogCapture
     assert told[-1] == 'Its last words: b'
 
 
-async def test_a_child_that_takes_too_long(ask: Any) -> None:
-    told = said(await ask(worker(call('ping'), call('wait'), timeout_seconds=0.5)))
+async def test_a_child_that_takes_too_long(ask: Any, let_time_pass: Callable[[float], None]) -> None:
+    async def dawdle() -> str:
+        let_time_pass(600)
+        return await wait()
+
+    script = ScriptedModel(call('ping'), call('dawdle'))
+    told = said(await ask(Subagent('worker', 'Works.', model=script, tools=[ping, dawdle], timeout_seconds=600)))
     assert told[:3] == ["The subagent 'worker' ran out of time.", 'Its tool calls:', '- ping({}): success']
 
 

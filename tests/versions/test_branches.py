@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from pydantic_ai import UsageLimitExceeded, UsageLimits
 from pydantic_ai.messages import ModelMessage, TextPart, UserPromptPart
 
 from pydantic_deep import Approve
@@ -124,6 +125,17 @@ async def test_a_conversation_waits_and_goes_on(make: MakeAgent):
     done = await talk.resume({paused.pending[0].id: Approve()}, by='ann')
 
     assert (await talk.head(), done.output) == (done, 'done')
+
+
+async def test_turns_of_a_conversation_have_the_limits_that_they_are_given(make: MakeAgent):
+    agent = make(call('write_file', path='/a', content='x'), 'done', interrupt_on={'write_file': True})
+    talk = agent.conversation((await agent.create()).conversation_id)
+    with pytest.raises(UsageLimitExceeded):
+        await talk.advance('go', usage_limits=UsageLimits(request_limit=0))
+    paused = await talk.advance('go', usage_limits=UsageLimits(request_limit=1))
+
+    with pytest.raises(UsageLimitExceeded):
+        await talk.resume({paused.pending[0].id: Approve()}, usage_limits=UsageLimits(request_limit=1))
 
 
 async def test_a_conversation_that_is_not_there_is_named(make: MakeAgent):

@@ -5,10 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability, WrapToolExecuteHandler
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 
 from pydantic_deep import DeepAgentDeps, Subagent, create_deep_agent
 from pydantic_deep.store import Commit, Committed
@@ -124,6 +136,50 @@ async def test_a_turn_that_is_cancelled_as_its_subagent_begins_leaves_no_run(
         await turn
 
     assert [run.state for run in await store.runs()] == ['interrupted', 'interrupted']
+
+
+@dataclass
+class Limited(AbstractCapability[Any]):
+    """Stops a delegation, as a time limit does."""
+
+    timeout: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+
+    async def wrap_tool_execute(
+        self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: Any, args: Any, handler: WrapToolExecuteHandler
+    ) -> Any:
+        with suppress(TimeoutError):
+            async with self.timeout:
+                return await handler(args)
+        return 'out of time'
+
+
+@pytest.mark.parametrize('steps', range(12))
+async def test_a_subagent_that_is_stopped_as_it_begins_works_no_more_when_its_parent_has_ended(
+    make: MakeAgent, store: SpyStore, steps: int
+):
+    begun, limited = asyncio.Event(), Limited()
+    store.after = lambda commit: begun.set() if commit.delegations else None
+
+    async def hold() -> str:
+        await asyncio.Event().wait()
+        return 'never'
+
+    agent = make(
+        call('task', subagent='researcher', description='x'),
+        then=lambda messages, info: 'done' if texts(messages)[0] == 'go' else call('hold'),
+        subagents=[researcher(tools=[hold])],
+        capabilities=[limited],
+    )
+    turn = asyncio.create_task((await agent.create()).advance('go'))
+    await begun.wait()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    limited.timeout.reschedule(0)
+
+    assert (await turn).output == 'done'
+
+    [child, parent] = await store.runs()
+    assert (child.state, parent.state) == ('interrupted', 'complete')
 
 
 async def test_the_link_is_data_of_the_tool_call_event(make: MakeAgent):

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 
+import anyio
 import pytest
+from pydantic_ai import CancellationToken, RunCancelled, Tool
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
     SystemPromptPart,
     TextPart,
+    ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
     repair_messages,
@@ -18,14 +21,16 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import Budget, Budgets, DeepAgentDeps, StateBackend, VersionedAgent, create_deep_agent, open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions._merged import common, merged
+from pydantic_deep.versions._merged import common, merged, rest_of
 
 pytestmark = pytest.mark.anyio
 
 RESULT = ModelRequest(parts=[ToolReturnPart('ls', 'a', 'c')])
 NOTE = ModelRequest(parts=[SystemPromptPart('Budget used.')])
+CALLS = ModelResponse(parts=[ToolCallPart('ls', {}, 'c'), ToolCallPart('stat', {}, 'd')])
 PROMPT = ModelRequest(parts=[UserPromptPart('go on')])
 ANSWER = ModelResponse(parts=[TextPart('yes')])
+CLOSED = ModelRequest(parts=[ToolReturnPart('stat', 'It was interrupted.', 'd', outcome='interrupted')])
 
 
 def put_together(*requests: ModelRequest) -> ModelRequest:
@@ -57,6 +62,54 @@ def test_a_message_that_says_something_else_is_new(message: ModelMessage) -> Non
 def test_histories_that_differ_have_their_beginning_in_common() -> None:
     assert common([PROMPT, ANSWER, NOTE], [PROMPT, ANSWER, PROMPT]) == (2, 2)
     assert common([], [PROMPT]) == (0, 0)
+
+
+@pytest.mark.parametrize('known', [[RESULT], [RESULT, NOTE], [NOTE, RESULT]])
+def test_what_a_message_says_besides_known_ones_is_its_rest(known: list[ModelRequest]) -> None:
+    (message,) = repair_messages([CALLS, *known, CLOSED])[1:]
+    assert rest_of(message, known) == CLOSED
+
+
+@pytest.mark.parametrize(
+    ('message', 'known'),
+    [
+        (RESULT, []),
+        (RESULT, [RESULT]),
+        (ANSWER, [RESULT]),
+        (PROMPT, [RESULT]),
+        (put_together(NOTE, RESULT, CLOSED), [RESULT]),
+        (put_together(RESULT, CLOSED), [RESULT, ANSWER]),
+    ],
+)
+def test_a_message_that_does_not_say_all_that_was_said_and_more_has_no_rest(
+    message: ModelMessage, known: list[ModelMessage]
+) -> None:
+    assert rest_of(message, known) is None
+
+
+async def test_a_turn_after_one_that_was_stopped_between_its_calls_stays_on_its_branch() -> None:
+    token = CancellationToken()
+
+    async def stop() -> None:
+        token.cancel()
+        await anyio.Event().wait()
+
+    async with open_store('memory:') as store:
+        model = ScriptedModel([call('ls'), call('stop')], 'one', 'two')
+        agent = VersionedAgent(create_deep_agent(model, tools=[Tool(stop, sequential=True)]), store)
+        root = await agent.create(backend=StateBackend())
+        stream = root.advance_stream('a', cancellation_token=token)
+        with pytest.raises(RunCancelled):
+            _ = [text async for text in stream]
+        stopped = await agent.load(stream.version_id or '')
+        first = await stopped.advance('b')
+        second = await first.advance('c')
+        assert [each.branch for each in (stopped, first, second)] == ['main'] * 3
+        assert [part.outcome for part in model.requests[1].tool_returns] == ['success', 'interrupted']
+        difference = await stopped.diff(first)
+        assert (len(difference.messages_removed), len(difference.messages_added)) == (0, 3)
+        for version in (first, second):
+            assert (await version.replay()).difference is None
 
 
 async def test_a_turn_after_a_warning_of_a_budget_stays_on_its_branch() -> None:

@@ -24,6 +24,7 @@ from pydantic_ai.usage import UsageLimits
 from pydantic_deep import Approve, DeepAgentDeps, Deny, Edit, LocalBackend, StateBackend, create_deep_agent
 from pydantic_deep.store import (
     ApprovalAnsweredError,
+    CallRecord,
     Commit,
     Committed,
     RunEnd,
@@ -50,13 +51,27 @@ class MortalStore(SqlStore):
     dies_before: When | None = None
     dies_after: When | None = None
     is_dead = False
+    fails_at: When | None = None
+    """Which commits are refused, while the process lives."""
+    unread_after: When | None = None
+    """After which commit calls cannot be read, once."""
+    is_unread = False
+
+    async def calls(self, run_ids: Sequence[str]) -> list[CallRecord]:
+        if self.is_unread:
+            self.is_unread, self.unread_after = False, None
+            raise StoreUnavailableError('The disk failed.')
+        return await super().calls(run_ids)
 
     async def commit(self, commit: Commit) -> Committed:
+        if self.fails_at is not None and self.fails_at(commit):
+            raise StoreUnavailableError('The disk is full.')
         if self.dies_before is not None and self.dies_before(commit):
             self.is_dead = True
         if self.is_dead:
             raise StoreUnavailableError('The process is dead.')
         committed = await super().commit(commit)
+        self.is_unread = self.unread_after is not None and self.unread_after(commit)
         if self.dies_after is not None and self.dies_after(commit):
             self.is_dead = True
             raise StoreUnavailableError('The process is dead.')
@@ -150,11 +165,11 @@ class World:
 
     @asynccontextmanager
     async def process(
-        self, *, dies_before: When | None = None, dies_after: When | None = None
+        self, *, dies_before: When | None = None, dies_after: When | None = None, fails_at: When | None = None
     ) -> AsyncGenerator[VersionedAgent[Any, Any]]:
         """Open the store as one process does, and be dead at the end."""
         async with MortalStore(await open_engine(self.url)) as store:
-            store.dies_before, store.dies_after = dies_before, dies_after
+            store.dies_before, store.dies_after, store.fails_at = dies_before, dies_after, fails_at
             try:
                 yield self.agent(store)
             except StoreUnavailableError:
@@ -674,6 +689,89 @@ async def test_a_fork_has_its_files_again_and_nothing_is_done_twice(url: str, ca
         (version,) = await agent.recover()
         assert (version.output, sorted(await version.file_tree())) == ('end', files)
     assert world.ran == ran
+
+
+REFUSED: dict[str, tuple[When, int]] = {
+    'the beginning of a subagent': (begins, 2),
+    'the beginning of one below it': (begins, 3),
+    'a step': (keeps, 3),
+    'a step of one below it': (keeps, 5),
+    'the end of a call that is made again': (ends('write_file'), 1),
+    'the end of one below it': (lambda commit: bool(commit.ends), 1),
+    'its end': (lambda commit: bool(commit.ends), 2),
+}
+
+
+@pytest.mark.parametrize('case', REFUSED)
+async def test_a_store_that_fails_for_a_moment_within_a_subagent_loses_nothing_of_it(url: str, case: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='above', description='do'), 'end'],
+        'do': [call('make', key='n'), call('task', subagent='fork', description='below'), 'did'],
+        'below': [call('make', key='m'), call('write_file', path='/x', content='x'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(fails_at=nth(*REFUSED[case])) as agent:
+        with pytest.raises(StoreUnavailableError, match='full') as caught:
+            await (await agent.create(backend=StateBackend())).advance('go')
+        (cut_off,) = await agent.store.versions(VersionFilter(agent_name='agent', kinds=['step']))
+        assert caught.value.__notes__ == [f'The run is cut off after version {cut_off.id}: `recover` goes on with it.']
+        (version,) = await agent.recover()
+        assert (version.output, sorted(await version.file_tree())) == ('end', ['/m', '/n', '/x'])
+        assert await agent.store.runs(states=['running']) == []
+    assert world.ran == ['make n', 'make m']
+    assert world.asked.count('go 0') == world.asked.count('do 0') == 1
+
+
+async def test_subagents_beside_one_that_the_store_failed_are_told_again_too(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [
+            [call('task', subagent='fork', description='do'), call('task', subagent='child', description='look')],
+            'end',
+        ],
+        'do': [call('make', key='m'), call('write_file', path='/x', content='x'), 'did'],
+        'look': [call('look', key='a'), call('look', key='b'), 'saw'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(fails_at=nth(ends('write_file'), 1)) as agent:
+        with pytest.raises(StoreUnavailableError):
+            await (await agent.create(backend=StateBackend())).advance('go')
+        (version,) = await agent.recover()
+        assert returns(await version.messages()) == ['did', 'saw']
+        assert sorted(await version.file_tree()) == ['/m', '/x']
+        assert await agent.store.runs(states=['running']) == []
+    assert world.ran.count('make m') == 1
+
+
+async def test_a_store_of_somebody_that_fails_within_a_subagent_is_a_failure_of_the_subagent(url: str) -> None:
+    theirs = StoreUnavailableError('Theirs.')
+
+    def script(said: str, count: int) -> Answer:
+        if said == 'do':
+            raise theirs
+        return [call('task', subagent='child', description='do'), 'end'][count]
+
+    async with World(url, script).process() as agent:
+        version = await (await agent.create(backend=StateBackend())).advance('go')
+        assert version.output == 'end'
+        (part,) = parts_of_returns(await version.messages())
+        assert part.outcome == 'failed'
+
+
+async def test_a_subagent_that_could_not_be_told_again_is_when_the_store_can_be_read(url: str) -> None:
+    answers: dict[str, list[Answer]] = {
+        'go': [call('task', subagent='fork', description='do'), 'end'],
+        'do': [call('make', key='m'), 'did'],
+    }
+    world = World(url, plan(answers))
+    async with world.process(dies_after=ends('make')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        cast('MortalStore', agent.store).unread_after = lambda commit: bool(commit.delegations)
+        assert await agent.recover() == []
+        (version,) = await agent.recover()
+        assert (version.output, sorted(await version.file_tree())) == ('end', ['/m'])
+        assert await agent.store.runs(states=['running']) == []
+    assert world.ran == ['make m']
 
 
 async def test_what_a_resumed_subagent_wrote_in_the_fork_of_another_is_not_forgotten(url: str) -> None:

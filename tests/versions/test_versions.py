@@ -23,7 +23,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions import VersionedAgent
+from pydantic_deep.versions import ValidationError, VersionedAgent
 from pydantic_deep_backends import digest_of
 
 from .conftest import CountingEngine, MakeAgent, SpyStore
@@ -385,8 +385,9 @@ async def test_a_conversation_may_have_an_id_of_yours(make: MakeAgent):
     root = await agent.create(conversation_id='ticket-7')
 
     assert root.conversation_id == 'ticket-7'
-    with pytest.raises(ValueError, match="'ticket-7'"):
+    with pytest.raises(ValidationError, match="'ticket-7'") as caught:
         await agent.create(conversation_id='ticket-7')
+    assert caught.value.field == 'conversation_id'
     assert await agent.count() == 1
 
 
