@@ -12,8 +12,9 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ._confined import Components, OpenRoot, Place
 from ._directories import Directories
@@ -34,6 +35,10 @@ MAX_CHUNK_BYTES = 268_435_456
 MAX_SINGLE_FSYNCS = 128
 """Up to how many files each is made durable by itself; for more all that the machine has not written yet is (sync(2)),
 which takes about as long as some hundred files do."""
+
+
+Naming: TypeAlias = Callable[[Components], AbstractContextManager[None]]
+"""Gives errors of the operating system, which know a name only, the path of what is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +96,7 @@ def chunks_of(tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *
     return chunks
 
 
-def stage(root: OpenRoot, chunk: Chunk) -> list[Staged]:
+def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[Staged]:
     """Write files under other names, and remove what stands in their way; if this fails none is left."""
     staged: list[Staged] = []
     is_done = False
@@ -99,8 +104,9 @@ def stage(root: OpenRoot, chunk: Chunk) -> list[Staged]:
         for directory, files in chunk.files_by_directory.items():
             staged.append(Staged(directory=directory))
             first = (*directory, files[0].name)
-            clear_way(root, first)
-            root.visit(first, _stage_here(staged[-1], files, chunk), follow='none', make_dirs=True)
+            with naming(directory):
+                clear_way(root, first)
+                root.visit(first, _stage_here(staged[-1], files, chunk), follow='none', make_dirs=True)
         if chunk.is_synced_whole:
             os.sync()
         is_done = True
@@ -161,12 +167,13 @@ def by_directory(paths: Iterable[str]) -> Iterator[tuple[Components, list[str]]]
     yield from names_by_directory.items()
 
 
-def find_occupants(root: OpenRoot, paths: Iterable[str]) -> list[Occupant]:
+def find_occupants(root: OpenRoot, paths: Iterable[str], naming: Naming) -> list[Occupant]:
     """Return what `SupportsPatch.occupants` returns."""
     found: dict[str, bool] = {}
     with closing(Directories(root)) as directories:
         for path in paths:
-            _find_on_the_way(directories, path_parts(path), found)
+            with naming(path_parts(path)):
+                _find_on_the_way(directories, path_parts(path), found)
     return [Occupant(path=path, is_file=found[path]) for path in sorted(found)]
 
 

@@ -19,7 +19,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -372,7 +372,7 @@ class LocalBackend:
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return what is at these paths, or above or below them, and is not a directory, sorted by path."""
         checked = [parse_path(path) for path in paths]
-        return await self._run_at_root(lambda root: find_occupants(root, checked))
+        return await self._run_at_root(lambda root: find_occupants(root, checked, self._naming))
 
     def in_directory(self, root: str | os.PathLike[str]) -> LocalBackend:
         """Return a backend of another directory that does what this one does.
@@ -405,7 +405,7 @@ class LocalBackend:
     async def _put_chunk(self, chunk: Chunk) -> None:
         is_synced = chunk.is_durable and not chunk.is_synced_whole
         try:
-            staged = await self._run_at_root(lambda root: stage(root, chunk))
+            staged = await self._run_at_root(lambda root: stage(root, chunk, self._naming))
             try:
                 for each in staged:
                     await self._run_locked(
@@ -596,6 +596,9 @@ class LocalBackend:
     def _virtual(self, parts: Components) -> str:
         """Return the virtual path of names below the directory."""
         return path_from((*self._shown(), *parts))
+
+    def _naming(self, parts: Components) -> AbstractContextManager[None]:
+        return _naming(self._virtual(parts))
 
     def _of_tree(self, path: str) -> str:
         """Return the virtual path of a path in a tree, which begins at the directory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -76,6 +77,19 @@ def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     pydantic_ai.BANNER_ENABLED = False  # it would be drawn across the progress
     for stream in (sys.stdout, sys.stderr):
         _replace_what_cannot_be_encoded(stream)
+    code = 0
+    try:
+        code = _run_command(argv, models)
+        sys.stdout.flush()
+    except OSError as error:
+        if not code and not isinstance(error, BrokenPipeError):
+            typer.echo(f'The output cannot be written: {error.strerror}.', err=True)
+        _drop_output()
+        return code or EXIT_CODES['failed']
+    return code
+
+
+def _run_command(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     code: object = 0
     try:
         app(list(argv), obj=Surroundings(models=models), prog_name='pydantic-deep')
@@ -84,6 +98,13 @@ def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     except KeyboardInterrupt:
         code = EXIT_CODES['interrupted']
     return code if isinstance(code, int) else 0
+
+
+def _drop_output() -> None:
+    """Let what is left to be printed go nowhere: Python writes it once more when it ends, and would fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def _print_version(wanted: bool) -> None:

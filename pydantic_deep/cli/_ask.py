@@ -133,7 +133,7 @@ class _Asking:
                     return Approve()
                 case 'no':
                     reason = ' '.join((await self._terminal.ask('Why? (Enter for no reason) ')).split())
-                    return Deny(f'{DENIED}: {reason}' if reason else f'{DENIED}.')
+                    return denial(reason)
                 case 'edit':
                     edited = await self._edit()
                     if edited is not None:
@@ -180,6 +180,16 @@ class _Asking:
 
     def _say(self, text: Text) -> None:
         self._terminal.console.print(text)
+
+
+def denial(reason: str) -> Deny:
+    """Return that a person denied a call; the reason may be empty."""
+    return Deny(f'{DENIED}: {reason}' if reason else f'{DENIED}.')
+
+
+def reason_of(denied: Deny) -> str | None:
+    """Return the reason that a person gave, or else what the model is told; `None` for a person who gave none."""
+    return None if denied == denial('') else denied.reason.removeprefix(f'{DENIED}: ')
 
 
 async def _or_stop(decision: Awaitable[Decision]) -> Decision:

@@ -234,7 +234,15 @@ async def _check_out(reader: Reader, record: VersionRecord, *, force: bool) -> V
         )
     newest = await reader.store.versions(VersionFilter(kinds=['edit']), limit=1)
     version = await reader.versions.load(record.id)
-    await version.checkout(force=force, backend=LocalBackend(names.directory))
+    try:
+        await version.checkout(force=force, backend=LocalBackend(names.directory))
+    except OSError as error:
+        place = f'{names.directory}{error.filename or ""}'.rstrip('/')
+        raise fail(
+            f'Not all files of the version {shown_id(record.id)} are in the directory: {place}: {error.strerror}. Do '
+            'the same again when that is mended.',
+            1,
+        ) from None
     after = await reader.store.versions(VersionFilter(kinds=['edit']), limit=1)
     return await reader.row(after[0]) if after != newest else None
 

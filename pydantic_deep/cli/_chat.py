@@ -23,6 +23,7 @@ from ._ask import Asker
 from ._context import render_context, report_of
 from ._conversation import Conversation
 from ._failures import EXIT_CODES
+from ._names import shown_id
 from ._options import print_lines
 from ._present import DecideOn, decide_by, show_progress
 from ._printable import printable
@@ -63,7 +64,8 @@ async def chat(conversation: Conversation, surroundings: Surroundings, approvals
     if not sys.stdin.isatty():
         return await Chat(conversation, Console(stderr=True), asker, decide_on, prints_answers=True).talk(_read_line)
     console, worker = Console(), conversation.worker
-    console.print(Text(printable(f'{worker.model} in {worker.directory}'), 'dim'))
+    base = '' if conversation.tip is None else f', from version {shown_id(conversation.tip.id)}'
+    console.print(Text(printable(f'{worker.model} in {worker.directory}{base}'), 'dim'))
     if conversation.is_kept:
         console.print(Text(printable(f'versions in {shown_store(conversation.store.url, surroundings)}'), 'dim'))
     console.print(Text('Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.', 'dim'))

@@ -50,7 +50,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class FileChange:
-    """A file that differs from what it was before the first turn. Lines that only moved do not count."""
+    """A file that differs from what it was before the turn. Lines that only moved do not count."""
 
     path: str
     """The absolute path in the directory, which is `/`."""
@@ -188,7 +188,7 @@ class TodosEvent:
 
 @dataclass(frozen=True, kw_only=True)
 class FileEvent:
-    """A file changed: how it differs now from what it was at the beginning."""
+    """A file changed: how it differs now from what it was before the turn."""
 
     type: Literal['file'] = 'file'
     file: FileChange
@@ -279,7 +279,7 @@ class ResultEvent:
     usage: Usage
     """What the turn has used."""
     files: list[FileChange]
-    """Every file that differs from what it was before the first turn, by path."""
+    """Every file that differs from what it was before the turn, by path."""
     has_all_files: bool = True
     """Whether `files` names all of them; `false` if a command ran in a directory that is too large to be looked through."""
     todos: list[Todo]

@@ -201,6 +201,8 @@ def _sql(
     as_csv: Annotated[bool, typer.Option('--csv', help='Print comma-separated values.')] = False,
 ) -> None:
     """Ask a question about the history of every agent in the store."""
+    if json and as_csv:
+        raise typer.BadParameter('choose one of --json and --csv.')
     text = sys.stdin.read() if query == '-' else query
 
     async def work(reader: Reader) -> Table:

@@ -32,7 +32,7 @@ from pydantic_deep.versions._frozen import thaw
 
 from ._approvals import approval_of
 from ._arguments import find_misfit
-from ._ask import DENIED
+from ._ask import denial, reason_of
 from ._events import Approval, ApprovalPreview
 from ._history_app import EXIT_CODE_HELP
 from ._log import describe_age
@@ -154,7 +154,7 @@ def _decision(*, approve: bool, deny: str | None, edit: str | None, respond: str
     if approve:
         given.append(Approve())
     if deny is not None:
-        given.append(Deny(f'{DENIED}: {deny}' if deny else f'{DENIED}.'))
+        given.append(denial(deny))
     if edit is not None:
         given.append(Edit(_arguments(edit)))
     if respond is not None:
@@ -243,7 +243,7 @@ def _row(item: InboxItem, approval: Approval, backend: str | None) -> ApprovalRo
         status=item.status,
         approval=approval,
         decided_by=item.decided_by,
-        reason=item.reason or (decision.reason if isinstance(decision, Deny) else None),
+        reason=item.reason or (reason_of(decision) if isinstance(decision, Deny) else None),
         args=dict(decision.args) if isinstance(decision, Edit) else None,
         created_at=item.created_at.isoformat(timespec='milliseconds'),
         decided_at=_iso(item.decided_at),

@@ -115,11 +115,7 @@ class Names:
             called = await self._on_branch(name) or await self._called(name)
             if called is not None:
                 return called
-            is_id = _PIECE_OF_ID.fullmatch(name.lower()) is not None
-            sentence = (
-                str(error) if is_id else f'There is no version {name!r}. `pydantic-deep log` shows ids and branches.'
-            )
-            raise UnknownVersionError(sentence) from None
+            raise UnknownVersionError(_describe_unknown(name, error)) from None
 
     async def _ending(self, text: str) -> list[VersionRecord]:
         """Return the versions whose ids end so: those of this directory if there is one, else of the whole store."""
@@ -167,3 +163,15 @@ class Names:
         raise UnknownVersionError(
             f'{name!r} names no version: {shown_id(first.id)} {reason}. `pydantic-deep log` shows what there is.'
         )
+
+
+def _describe_unknown(name: str, error: VersionNotFoundError) -> str:
+    """Return why a name means no version, and what to write."""
+    shows = '`pydantic-deep log` shows ids and branches.'
+    if _PIECE_OF_ID.fullmatch(name.lower()) is None:
+        return f'There is no version {name!r}. {shows}'
+    if len(name) < _MIN_CHARS:
+        return (
+            f'{name!r} is no branch, and too short for an id: write {_MIN_CHARS} characters of its end or more. {shows}'
+        )
+    return f'{error} {shows}'

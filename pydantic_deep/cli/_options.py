@@ -207,6 +207,8 @@ def failing(*, json: bool) -> Generator[None]:
         raise fail(str(error), EXIT_CODES['no_model']) from None
     except WRONGLY_USED as error:
         raise fail(str(error), WRONG_USAGE) from None
+    except BrokenPipeError:  # who read the output has left, and is told nothing
+        raise
     except (DeepAgentError, OSError) as error:
         raise fail(str(error), EXIT_CODES['failed']) from None
 

@@ -102,9 +102,8 @@ class Reader:
     async def details(self, record: VersionRecord) -> VersionDetails:
         """Return what happened in the turn of a version, up to it."""
         version, line = await self.versions.load(record.id), await self._turns.line(record)
-        begin = 0 if line.begin is None else min(line.begin.message_count, record.message_count)
         before = version if line.begin is None else await self.versions.load(line.begin.id)
-        messages = await version.messages(start=begin)
+        messages = await version.messages(start=await self._turns.start(line))
         row = await self.row(record)
         parts = [await self.versions.load(id) for id in {each.run_id: each.id for each in line.versions}.values()]
         steps = {step.id: None for part in parts for step in await part.steps()}

@@ -145,6 +145,7 @@ class _Running:
 
     async def run(self, task: str, *, branch: str | None = None, waiting: Version | None = None) -> Turn:
         worker = self._worker
+        worker.backend.begin_turn()
         self._show(StartEvent(task=task, directory=worker.directory, model=worker.model))
         error: Exception | None = None
         try:
@@ -292,7 +293,7 @@ class _Running:
 
     async def _files(self) -> list[FileChange]:
         if self._is_in_directory or self._base is None or self._version is None:
-            return await self._worker.backend.all_changes()
+            return await self._worker.backend.turn_changes()
         return await self._conversation.changes(self._base, self._version)
 
     def _waiting_version(self) -> str | None:

@@ -250,7 +250,7 @@ class ApprovalRow:
     decided_by: str | None
     """Who answered."""
     reason: str | None
-    """Why it was answered so; of a call that was denied, at least what the model is told."""
+    """Why it was answered so, if somebody said why; of a call that no person denied, what the model is told."""
     args: dict[str, JsonValue] | None
     """The arguments that a person gave in place of the model's."""
     created_at: str

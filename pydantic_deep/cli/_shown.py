@@ -12,6 +12,7 @@ from rich.tree import Tree
 
 from pydantic_deep.todos import Todo
 
+from ._conversation import SETTINGS
 from ._events import ToolCallEvent, ToolResultEvent, Usage
 from ._names import HEAD, shown_id
 from ._printable import first_line, printable
@@ -42,7 +43,7 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
         yield _field('from', f'{row.parent_id}{merged}')
     yield _field('conversation', f'{row.conversation_id}, {_count(row.message_count, "message")}')
     yield _field('branch', row.branch)
-    yield _field('agent', row.agent_name if row.model is None else f'{row.agent_name}, {row.model}')
+    yield _field('agent', row.agent_name if row.model is None else f'{row.agent_name}, {_given_model(details)}')
     if row.prompt is not None:
         yield from _section('Prompt', printable(row.prompt))
     if details.calls:
@@ -147,6 +148,13 @@ def _grow(tree: Tree, subagents: Sequence[SubagentRow]) -> None:
             (printable(each.subagent), 'magenta'), (version, 'yellow'), f' {each.state}', (f'  {intent}', 'dim')
         )
         _grow(tree.add(line), each.subagents)
+
+
+def _given_model(details: VersionDetails) -> str | None:
+    """Return the model as it was named to the command line; of another program, what pydantic-ai says of who answered."""
+    settings = details.metadata.get(SETTINGS)
+    given = settings.get('model') if isinstance(settings, dict) else None
+    return given if isinstance(given, str) else details.version.model
 
 
 def _field(name: str, value: str) -> Text:

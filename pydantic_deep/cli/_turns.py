@@ -59,6 +59,16 @@ class Turns:
             parent = await self.parent(parent)
         return TurnLine(begin=parent, versions=versions[::-1])
 
+    async def start(self, line: TurnLine) -> int:
+        """Return how many messages of the last version of a turn came before it."""
+        begin, last = line.begin, line.versions[-1]
+        if begin is not None and begin.branch_id == last.branch_id:
+            return min(begin.message_count, last.message_count)
+        if line.versions[0].parent_id is None:
+            return 0
+        messages, runs = await self.bodies(last, 0, last.message_count), await self._runs(line)
+        return _place_of(runs, messages)
+
     async def prompt(self, record: VersionRecord) -> str | None:
         """Return what began the turn of a version: what its first run was given; `None` where nobody said anything.
 
@@ -67,7 +77,7 @@ class Turns:
         line = await self.line(record)
         first = line.versions[0]
         if first.id not in self._prompts:
-            self._prompts[first.id] = await self._read_prompt(first, line.begin)
+            self._prompts[first.id] = await self._read_prompt(line)
         return self._prompts[first.id]
 
     async def went_on(self, record: VersionRecord) -> VersionRecord:
@@ -97,17 +107,36 @@ class Turns:
             return False
         return version.run_id == later.run_id or version.run_id in await runs_of(self.store, later)
 
-    async def _read_prompt(self, first: VersionRecord, begin: VersionRecord | None) -> str | None:
+    async def _runs(self, line: TurnLine) -> list[str]:
+        """Return the runs of a turn, oldest first; messages tell of those whose versions were deleted."""
+        runs = [id for version in line.versions for id in await runs_of(self.store, version)]
+        if line.begin is not None:
+            return runs
+        first = line.versions[0]
+        messages = await self.bodies(first, 0, first.message_count)
+        while runs and (before := await self._answered_run(runs, messages)) is not None:
+            runs = [*await runs_of(self.store, first._replace(run_id=before)), *runs]
+        return runs
+
+    async def _answered_run(self, runs: Sequence[str], messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """Return the run that asked what the first of runs has the answers to; `None` if that began a turn."""
+        first = await self.store.run(runs[0])
+        asked = first is not None and json.loads(first.options).get('resumes') is not None
+        before = [message['run_id'] for message in messages[: _place_of(runs, messages)] if message.get('run_id')]
+        return before[-1] if asked and before else None
+
+    async def _read_prompt(self, line: TurnLine) -> str | None:
         """Return what a run was given: it stands where the messages of its base end, give or take a repaired one.
 
         Where a summary was made in the turn, it stands after that, or among what it replaced.
         """
-        runs = await runs_of(self.store, first)
+        first, begin, runs = line.versions[0], line.begin, await self._runs(line)
         start = 0 if begin is None else max(0, begin.message_count - 2)
         found = _prompt_in(await self.bodies(first, start, min(start + 6, first.message_count)), runs)
-        if found is None and begin is not None and first.branch_id != begin.branch_id:
+        is_elsewhere = begin is None or first.branch_id != begin.branch_id
+        if found is None and is_elsewhere:
             found = _prompt_in(await self.bodies(first, 0, first.message_count), runs)
-        if found is None and begin is not None and first.branch_id != begin.branch_id:
+        if found is None and is_elsewhere:
             earlier = await earlier_records(self.store, first)
             found = _prompt_in([json.loads(each.body) for each in earlier], runs)
         return found
@@ -119,6 +148,12 @@ async def is_waiting(store: Store, record: VersionRecord) -> bool:
         return False
     approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
     return any(each.resumed_by is None and each.status != 'superseded' for each in approvals)
+
+
+def _place_of(run_ids: Collection[str], messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return the place of the first message of runs; the end if there is none."""
+    places = (place for place, message in enumerate(messages) if message.get('run_id') in run_ids)
+    return next(places, len(messages))
 
 
 def _prompt_in(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Which files a turn changed, and by how many lines."""
+"""Which files a turn changed, and all turns together, and by how many lines."""
 
 from __future__ import annotations
 
@@ -67,14 +67,22 @@ class WatchedBackend(LocalBackend):
         await super().compare_and_swap(path, data, expected=expected)
         await self._remember(path, before)
 
+    def begin_turn(self) -> None:
+        """Tell from now on how files differ from what they are now, but for `all_changes`."""
+        self._before_turn, self._unreported = {}, set()
+
     async def take_changes(self) -> list[FileChange]:
         """Return the files that changed since the last call, by path."""
-        paths, self._unreported = sorted(self._unreported), set()
-        return [change for path in paths if (change := await self._change(path))]
+        paths, self._unreported = self._unreported, set()
+        return await self._describe({path: self._before_turn[path] for path in paths})
+
+    async def turn_changes(self) -> list[FileChange]:
+        """Return every file that differs from what it was when the turn began, by path."""
+        return await self._describe(self._before_turn)
 
     async def all_changes(self) -> list[FileChange]:
         """Return every file that differs from what it was at the beginning, by path."""
-        return [change for path in sorted(self._before) if (change := await self._change(path))]
+        return await self._describe(self._before)
 
     def leave_unversioned(self) -> None:
         """Let no version have the files."""
@@ -84,6 +92,7 @@ class WatchedBackend(LocalBackend):
 
     def _begin(self) -> None:
         self._before: dict[str, Contents] = {}
+        self._before_turn: dict[str, Contents] = {}
         self._unreported: set[str] = set()
 
     async def _remember(self, path: str, before: Contents) -> None:
@@ -92,10 +101,12 @@ class WatchedBackend(LocalBackend):
 
     def _note(self, canonical: str, before: Contents) -> None:
         self._before.setdefault(canonical, before)
+        self._before_turn.setdefault(canonical, before)
         self._unreported.add(canonical)
 
-    async def _change(self, path: str) -> FileChange | None:
-        return describe_change(path, self._before[path], await self._read(path))
+    async def _describe(self, files: Mapping[str, Contents]) -> list[FileChange]:
+        changes = [describe_change(path, files[path], await self._read(path)) for path in sorted(files)]
+        return [change for change in changes if change is not None]
 
     async def _read(self, path: str) -> Contents:
         try:

@@ -29,6 +29,9 @@ Invoke: TypeAlias = Callable[..., Result]
 MakeWorker: TypeAlias = Callable[..., Worker]
 MakeConversation: TypeAlias = Callable[..., Conversation]
 
+PATIENCE_SECONDS = 120
+"""When a test gives up on a process that does not say what it should. No test needs it to pass."""
+
 
 @pytest.fixture
 def clock() -> FakeClock:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ Steady = Callable[[str], str]
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
 WRITE = call('write_file', path='/new.txt', content='new\n')
 ALLOW = '--approvals=allow'
+NOBODY = 65534
 
 
 def document(result: Result) -> Any:
@@ -70,6 +74,43 @@ def test_rewind_names_the_first_of_many(invoke: Invoke) -> None:
         invoke('run', 'Turn', '-c', model=ScriptedModel('Done.'))
     assert '6 versions after it stay in the store: ' in (shown := invoke('rewind', 'HEAD~6').stdout)
     assert shown.endswith(', …\n')
+
+
+@contextmanager
+def without_rights(directory: Path) -> Generator[None]:
+    """Give a directory and what is in it to somebody without the rights of root, whom no directory refuses; be that."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for each in (directory, *directory.rglob('*')):
+        os.chown(each, NOBODY, NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_what_cannot_be_brought_back_is_named_and_can_be_later(invoke: Invoke) -> None:
+    with tempfile.TemporaryDirectory() as directory:  # those of tests are in one that only their owner may enter
+        poem = Path(directory) / 'work' / 'sub' / 'poem.txt'
+        poem.parent.mkdir(parents=True)
+        poem.write_text('rose\n')
+        here = ('--dir', f'{directory}/work', '--store', f'sqlite:///{directory}/agents.db')
+        model = ScriptedModel(call('write_file', path='/sub/poem.txt', content='lily\n'), 'Wrote.')
+        assert invoke('run', 'Go', ALLOW, *here, model=model).exit_code == 0
+        assert invoke('rewind', 'HEAD', *here).exit_code == 0
+        poem.parent.chmod(0o500)
+        with without_rights(Path(directory)):
+            result = invoke('rewind', 'HEAD~', *here)
+        assert (result.exit_code, result.stdout) == (1, '')
+        assert result.stderr.startswith('Not all files of the version ')
+        assert result.stderr.endswith(
+            f'are in the directory: {poem.parent}: Permission denied. Do the same again when that is mended.\n'
+        )
+        poem.parent.chmod(0o700)
+        assert invoke('rewind', 'HEAD~', *here).exit_code == 0
+        assert poem.read_text() == 'rose\n'
 
 
 def test_checkout_does_not_overwrite_edits_unless_they_are_kept(

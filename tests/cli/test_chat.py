@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -58,6 +59,20 @@ def test_files_lists_what_changed_since_the_chat_began(invoke: Invoke) -> None:
     result = invoke('chat', '--approvals=allow', model=model, stdin='/files\nOne\n/files\n')
     assert result.stderr.startswith('No file has changed.\n')
     assert result.stderr.endswith('created /a.txt +1 -0\n')
+
+
+def test_a_turn_tells_of_its_own_files_only(invoke: Invoke) -> None:
+    once, twice = [call('write_file', path=path, content=text) for path, text in (('/a', 'a\n'), ('/a', 'a\nb\n'))]
+    model = ScriptedModel(once, call('write_file', path='/c', content=''), 'First.', twice, 'Second.', 'Third.')
+    result = invoke('chat', '--approvals=allow', model=model, stdin='One\nTwo\nThree\n/files\n')
+    changed = [line for line in result.stderr.splitlines() if line.startswith(('created', 'changed'))]
+    assert changed == [
+        'created /a +1 -0',
+        'created /c +0 -0',
+        'changed /a +1 -0',
+        'created /a +2 -0',
+        'created /c +0 -0',
+    ]
 
 
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
@@ -193,6 +208,19 @@ def test_who_stops_at_a_question_goes_on_and_nothing_waits(
     assert 'edit interrupted now  went on without answers' in invoke('log').stdout
     waiting = invoke('resume')
     assert waiting.stderr == f'Nothing that ran in {work} waits for an approval.\n'
+
+
+def test_a_conversation_that_went_on_without_answers_stays_on_its_branch(
+    invoke: Invoke, make_terminal: Callable[..., Any]
+) -> None:
+    look, write = call('ls'), call('write_file', path='/a.txt', content='a\n')
+    model = ScriptedModel([look, write], 'Second.', 'Third.')
+    invoke('chat', model=model, stdin='One\nTwo\nThree\n', terminal=make_terminal(KeyboardInterrupt()))
+    rows = json.loads(invoke('log', '--json').stdout)
+    assert [(row['kind'], row['branch']) for row in rows] == [
+        (kind, 'main') for kind in ('turn', 'turn', 'edit', 'pause', 'root')
+    ]
+    assert [part.outcome for part in model.requests[1].tool_returns] == ['success', 'interrupted']
 
 
 def test_it_goes_on_from_an_earlier_one(invoke: Invoke) -> None:

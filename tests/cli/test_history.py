@@ -40,6 +40,16 @@ def document(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
+def delete(tmp_path: Path, id: str) -> None:
+    """Delete a version, as a program does."""
+
+    async def do() -> None:
+        async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
+            await store.delete(id)
+
+    anyio.run(do)
+
+
 @pytest.fixture
 def history(invoke: Invoke) -> list[str]:
     """Ids: the root, a turn that edits, one on a copy that writes, one in the directory, one that waits."""
@@ -151,7 +161,7 @@ def test_ages_are_in_one_unit(seconds: int, age: str) -> None:
 
 
 def test_show_tells_a_turn(invoke: Invoke, history: list[str]) -> None:
-    text = invoke('show', history[2][-8:]).stdout
+    text = re.sub(r'\d+\.\d s', '0.0 s', invoke('show', history[2][-8:]).stdout)
     assert text.startswith(f'version {history[2]}\n')
     assert '\nbranch       side\n' in text
     assert 'Write \\x1b[31mnew' in text
@@ -186,11 +196,7 @@ def test_show_of_a_root_has_neither_parent_nor_prompt(invoke: Invoke, history: l
 
 
 def test_a_version_whose_parent_was_deleted_is_a_beginning(invoke: Invoke, history: list[str], tmp_path: Path) -> None:
-    async def delete() -> None:
-        async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
-            await store.delete(history[0])
-
-    anyio.run(delete)
+    delete(tmp_path, history[0])
     rows = document(invoke('log', '--json'))
     assert [(row['prompt'], row['parent_id'], row['files_changed']) for row in rows[2:]] == [
         ('Write \x1b[31mnew', history[0], 0),
@@ -369,6 +375,12 @@ turn   4  null
     assert invoke('sql', '-', '--csv', stdin=query).stdout.splitlines()[:2] == ['kind,n,nothing', 'pause,1,']
 
 
+def test_sql_answers_in_one_form(invoke: Invoke) -> None:
+    result = invoke('sql', 'SELECT 1', '--json', '--csv')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert 'choose one of --json and --csv.' in result.stderr
+
+
 def test_sql_writes_every_kind_of_value(invoke: Invoke, history: list[str]) -> None:
     query = (
         "SELECT 'a\x1bb' AS text, TIMESTAMP '2026-01-02 03:04:05' AS moment, DATE '2026-01-02' AS day, "
@@ -440,7 +452,7 @@ def test_gc_says_what_it_removed(invoke: Invoke, history: list[str]) -> None:
     assert set(document(invoke('gc', '--json'))) == {'removed', 'condemned', 'freed_bytes'}
 
 
-def test_the_prompt_of_a_turn_is_found_though_it_was_summarized(invoke: Invoke, work: Path) -> None:
+def test_the_prompt_of_a_turn_is_found_though_it_was_summarized(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     (work / 'long.txt').write_text('some words\n' * 1_600)
     used = RequestUsage(input_tokens=30_000, output_tokens=10)
     reads = [call('read_file', path='/long.txt') for _ in range(3)]
@@ -456,3 +468,8 @@ def test_the_prompt_of_a_turn_is_found_though_it_was_summarized(invoke: Invoke, 
     ]
     assert [row['branch'] for row in rows if row['kind'] == 'turn'][-1] == 'main'
     assert rows[0]['branch'].startswith('main.')
+    kept = ['read_file']  # the summary stands for the others
+    assert [each['tool'] for each in document(invoke('show', '--json'))['calls']] == kept
+    delete(tmp_path, rows[0]['parent_id'])
+    details = document(invoke('show', '--json'))
+    assert (details['version']['prompt'], [each['tool'] for each in details['calls']]) == ('In the middle', kept)

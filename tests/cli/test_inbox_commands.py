@@ -150,7 +150,13 @@ def test_why_a_call_was_denied_at_the_question_is_in_the_list(
 ) -> None:
     invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', 'Not now.'))
     (row,) = document(invoke('approvals', 'list', '--status', 'all', '--json'))
-    assert row['reason'] == 'A person denied this call: Not now.'
+    assert row['reason'] == 'Not now.'
+
+
+def test_who_denied_a_call_may_have_said_no_reason(invoke: Invoke, make_terminal: Callable[..., Any]) -> None:
+    invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', ''))
+    assert document(invoke('approvals', 'list', '--status', 'all', '--json'))[0]['reason'] is None
+    assert 'because' not in invoke('approvals', 'list', '--status', 'all').stdout
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,14 @@ async def test_names_mean_versions(store: Store, work: Path) -> None:
     [
         ('~2', "'~2' names no version. Write HEAD"),
         ('HEAD~2', "'HEAD~2' names no version: "),
-        ('abc', "There is no version 'abc'. It was deleted"),
+        (
+            'abc',
+            "'abc' is no branch, and too short for an id: write 4 characters of its end or more. `pydantic-deep log`",
+        ),
+        (
+            'fff1',
+            "There is no version 'fff1'. It was deleted, or belongs to another store. The beginning of an id must",
+        ),
         ('side', "There is no version 'side'. `pydantic-deep log` shows ids and branches."),
         ('ffffffffffff', "There is no version 'ffffffffffff'."),
         ('', "'' names no version."),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Generator
 from importlib.abc import MetaPathFinder
 from io import StringIO
 from pathlib import Path
+from typing import IO, TypeAlias
 
 import pytest
 from pydantic_ai.messages import ModelMessage
@@ -16,6 +19,8 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep.cli import main
 from pydantic_deep.testing import ScriptedModel
+
+Done: TypeAlias = subprocess.CompletedProcess[str]
 
 
 def test_a_program_can_offer_models_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,18 +126,81 @@ def test_a_stream_that_is_no_file_will_do(monkeypatch: pytest.MonkeyPatch) -> No
     assert 'anthropic:claude-opus-5-5' in stream.getvalue()
 
 
-def test_what_a_terminal_cannot_encode_does_not_end_the_program(tmp_path: Path) -> None:
-    code = """
-import sys
+PROGRAM = """
+import os, sys
 from pydantic_deep.cli import main
 from pydantic_deep.testing import ScriptedModel, call
-sys.exit(main(models={'given': ScriptedModel(call('ls', path='/'), 'na\u00efve \u2713')}))
+def answer(messages, info):
+    os.read(0, 1)  # it waits for whoever runs it
+    return 'na\u00efve \u2713'
+sys.exit(main(models={'given': ScriptedModel(call('ls', path='/'), answer)}))
 """
-    done = subprocess.run(
-        [sys.executable, '-c', code, 'run', 'Go', '--dir', str(tmp_path), '--model', 'given'],
-        env={**os.environ, 'PYTHONIOENCODING': 'ascii', 'PYTHONUTF8': '0'},
-        capture_output=True,
+RUN = ('run', 'Go', '--model', 'given')
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Path) -> dict[str, str]:
+    """Variables for the command line, with a store of its own; it runs in the directory."""
+    monkeypatch.chdir(work)
+    return {**os.environ, 'XDG_STATE_HOME': str(tmp_path / 'state'), 'PYTHONUNBUFFERED': ''}
+
+
+def run_program(environment: dict[str, str], *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE) -> Done:
+    return subprocess.run(
+        [sys.executable, '-c', PROGRAM, *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_what_a_terminal_cannot_encode_does_not_end_the_program(environment: dict[str, str]) -> None:
+    done = run_program({**environment, 'PYTHONIOENCODING': 'ascii', 'PYTHONUTF8': '0'}, *RUN)
     assert (done.returncode, done.stdout) == (0, 'na\\xefve \\u2713\n')
     assert '\\u2713 ls /' in done.stderr
+
+
+@pytest.fixture
+def left() -> Generator[IO[bytes]]:
+    """A pipe that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, 'wb') as pipe:
+        yield pipe
+
+
+@pytest.mark.parametrize('command', [('log',), ('sql', 'SELECT 1 AS n', '--csv'), (*RUN, '--json')])
+def test_who_reads_nothing_is_told_nothing(
+    environment: dict[str, str], left: IO[bytes], command: tuple[str, ...]
+) -> None:
+    assert run_program(environment, *RUN).returncode == 0
+    done = run_program(environment, *command, stdout=left)
+    assert (done.returncode, done.stderr) == (1, '')
+
+
+def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(environment: dict[str, str]) -> None:
+    pipe, argv = subprocess.PIPE, [sys.executable, '-c', PROGRAM, *RUN, '--json']
+    with subprocess.Popen(argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert any('"tool_result"' in line for line in running.stdout)
+        running.stdout.close()
+        running.stdin.write('\n')
+        running.stdin.close()
+        assert running.stderr.read() == ''
+    assert running.returncode == 1
+    assert run_program(environment, *RUN, '--continue').returncode == 0
+    rows = json.loads(run_program(environment, 'log', '--json').stdout)
+    assert [row['state'] for row in rows] == ['complete', 'interrupted', 'complete']
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='the device that is full is a thing of Linux')
+def test_output_that_cannot_be_written_is_one_sentence(environment: dict[str, str]) -> None:
+    with Path('/dev/full').open('wb') as full:
+        done = run_program(environment, 'models', stdout=full)
+        assert (done.returncode, done.stderr) == (1, 'The output cannot be written: No space left on device.\n')
+        done = run_program(environment, *RUN, '--json', stdout=full)
+        assert (done.returncode, done.stderr.count('\n')) == (1, 1)

@@ -264,7 +264,7 @@ def test_json_has_a_retry_before_the_answer(invoke: Invoke) -> None:
 
 def test_every_retry_is_told_where_no_answer_comes(invoke: Invoke) -> None:
     result = invoke('run', 'Go', model=ScriptedModel(LOST, LOST, LOST))
-    told = re.sub(r'in \d\.\d s', 'in 0.5 s', result.stderr)
+    told = re.sub(r'in \d+\.\d s', 'in 0.5 s', result.stderr)
     assert told.startswith(
         'given in .\nattempt 2 of 3 in 0.5 s: connection lost\nattempt 3 of 3 in 0.5 s: connection lost\n'
     )

@@ -23,8 +23,7 @@ import pytest
 
 from pydantic_deep.cli._interrupts import SHOW_CURSOR
 
-PATIENCE_SECONDS = 30
-"""When a test gives up on a process that does not say what it should. No test needs it to pass."""
+from .conftest import PATIENCE_SECONDS
 
 HIDE_CURSOR = '\x1b[?25l'
 

@@ -142,6 +142,23 @@ async def test_a_chat_at_a_terminal_says_where_versions_are_if_anywhere(
     assert ('versions in memory:' in capsys.readouterr().out) is is_kept
 
 
+async def test_a_chat_at_a_terminal_says_what_it_goes_on_from(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    base = await make_conversation(ScriptedModel()).begin()
+    conversation = make_conversation(ScriptedModel())
+    await conversation.go_on_from('HEAD')
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('\x04')
+        await chat(conversation, Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    first = ' '.join(capsys.readouterr().out.split()).partition(' versions in ')[0]
+    assert first.endswith(f', from version {base.id[-8:]}')
+
+
 @pytest.mark.parametrize('stream', [StringIO, Screen])
 async def test_ctrl_c_stops_the_turn_and_shows_the_cursor_of_a_terminal(
     monkeypatch: pytest.MonkeyPatch, stream: type[StringIO]

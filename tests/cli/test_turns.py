@@ -18,6 +18,7 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.cli._approvals import allow_all
 from pydantic_deep.cli._conversation import Conversation
 from pydantic_deep.cli._events import Event, TextEvent
+from pydantic_deep.cli._names import Names
 from pydantic_deep.cli._reader import Reader, open_reader
 from pydantic_deep.cli._run import Watcher, run_turn
 from pydantic_deep.cli._shown import render_details
@@ -147,7 +148,7 @@ def test_show_is_of_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
     assert named(text[: text.index('\nSubagents')], asked).splitlines()[4:] == snapshot(
         [
             'branch       main',
-            'agent        command-line, scripted:scripted',
+            'agent        command-line, given',
             '',
             'Prompt',
             'Write both',
@@ -159,7 +160,7 @@ def test_show_is_of_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
             '✓ write_file /b.txt  Created /b.txt: 1 line, 2 bytes.',
         ]
     )
-    assert re.sub(r'\d\.\d s', '0.0 s', text[text.index('\nAnswer') :]) == snapshot("""\
+    assert re.sub(r'\d+\.\d s', '0.0 s', text[text.index('\nAnswer') :]) == snapshot("""\
 
 Answer
 Wrote both.
@@ -184,6 +185,14 @@ Requests
     assert details['steps'] == [id for id in ids_of(invoke, '--steps') if id not in asked]
 
 
+@pytest.mark.anyio
+async def test_show_names_the_model_of_another_program_as_it_answered(store: Store) -> None:
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), name='other'), store)
+    version = await (await agent.create()).advance('Go')
+    reader = Reader(names=Names(store=store, directory='/'), versions=open_reader(store))
+    assert 'agent        other, scripted:scripted' in map(str, render_details(await reader.details(version.record)))
+
+
 def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list[str]) -> None:
     text = invoke('show', asked[1]).stdout
     assert '\nmade         pause, answered, ' in text
@@ -191,6 +200,31 @@ def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list
     details = document(invoke('show', asked[1], '--json'))
     assert (details['pending'], details['version']['is_waiting']) == ([], False)
     assert len(details['requests']) == 3
+
+
+def test_a_turn_is_told_by_its_messages_where_what_it_began_from_was_deleted(
+    invoke: Invoke, make_terminal: MakeTerminal, in_store: InStore
+) -> None:
+    model = ScriptedModel(READ, READ, 'One.', READ, 'Two.', WRITE_A, WRITE_B, 'Three.')
+    invoke('chat', model=model, stdin='One\nTwo\nThree\n', terminal=make_terminal('y', 'y'))
+    ids = ids_of(invoke)
+
+    async def delete(store: Store) -> None:
+        for id in (ids[1], ids[3], ids[4]):  # the first turn, and both pauses of the third
+            await store.delete(id)
+
+    def told(version: str) -> list[str]:
+        details = document(invoke('show', version, '--json'))
+        return [details['version']['prompt'], *(each['tool'] for each in details['calls'])]
+
+    in_store(delete)
+    assert told(ids[2]) == ['Two', 'read_file']
+    assert told(ids[5]) == ['Three', 'write_file', 'write_file']
+    assert named(invoke('log').stdout, ids) == snapshot("""\
+● version5 (HEAD, main) now  Three
+● version2 now  Two
+○ version0 root now  a conversation begins
+""")
 
 
 @pytest.mark.anyio

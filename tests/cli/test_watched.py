@@ -110,6 +110,7 @@ def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.Monk
     if request.param == 'pretended':
         request.getfixturevalue('untried')
         monkeypatch.setattr(SandboxBackend, 'run', run)
+    monkeypatch.setattr(_watched, 'LOOK_SECONDS', 600.0)  # what can be seen in three is a matter of the machine
     return WatchedSandbox(str(work), read_only={})
 
 
