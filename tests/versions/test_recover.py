@@ -686,6 +686,8 @@ async def test_a_fork_has_its_files_again_and_nothing_is_done_twice(url: str, ca
     async with world.process(dies_after=nth(begins, 2)) as agent:  # and dies before the fork has done anything again
         assert await agent.recover() == []
     async with world.process() as agent:
+        for _ in range(2):
+            await agent.gc(grace_seconds=0)
         (version,) = await agent.recover()
         assert (version.output, sorted(await version.file_tree())) == ('end', files)
     assert world.ran == ran
