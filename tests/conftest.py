@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Callable, Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from pydantic_ai import models
 
 models.ALLOW_MODEL_REQUESTS = False
+
+# An example is wrong or right, however long it takes: a machine that is busy elsewhere is no failure.
+settings.register_profile('unhurried', settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile('unhurried')
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return 'asyncio'
+
+
+@pytest.fixture
+def let_time_pass(anyio_backend: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return what lets seconds pass for all that the event loop of a test has promised to end at some time.
+
+    How far something gets in a tenth of a second is a matter of the machine: so a time that is to be over in a test is
+    far away until the test says that it has come. Loops have no other door to their clock.
+    """
+
+    def let_pass(seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        monkeypatch.setattr(loop, 'time', lambda: now() + seconds)
+
+    return let_pass
 
 
 @pytest.fixture(scope='session', autouse=True)

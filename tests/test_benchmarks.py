@@ -166,7 +166,8 @@ def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
 def test_the_case_of_a_server_gives_all_figures_and_loses_nothing(tmp_path: Path) -> None:
     found = run_cases('ours.py', 'server-streams', tmp_path)
     assert found.keys() == SERVER
-    assert all(value > 0 for value in found.values())
+    # Few streams may take less memory than the server has taken, and given back, while it started.
+    assert all(value > 0 or (key, value) == ('server_stream_kib', 0) for key, value in found.items())
 
 
 @pytest.fixture(scope='module')

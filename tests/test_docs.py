@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from opentelemetry.propagate import get_global_textmap, set_global_textmap
 from pydantic_ai import models
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models import Model
@@ -193,7 +194,9 @@ def played_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
     monkeypatch.chdir(tmp_path)
     loop = asyncio.new_event_loop()  # `run_sync` makes one where there is none, and nobody closes it
     asyncio.set_event_loop(loop)
+    propagator = get_global_textmap()
     yield
+    set_global_textmap(propagator)  # a block that configures Logfire lets it warn of traces, in all tests that follow
     asyncio.set_event_loop(None)
     loop.close()
 

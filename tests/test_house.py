@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pydantic_deep import create_deep_agent, open_store
 from pydantic_deep.server import create_api_key, create_app
@@ -48,6 +49,12 @@ def test_every_feature_has_a_page_that_the_readme_links_to(page: str) -> None:
     """004-06: the README and the pages say how each is used."""
     assert f'docs/guides/{page}.md' in (ROOT / 'README.md').read_text()
     assert f'guides/{page}.md' in (ROOT / 'mkdocs.yml').read_text()
+
+
+def test_no_example_is_wrong_because_the_machine_is_busy() -> None:
+    profile = settings.default
+    assert profile is not None
+    assert (profile.deadline, HealthCheck.too_slow in profile.suppress_health_check) == (None, True)
 
 
 def test_one_command_checks_everything_and_runs_what_contributors_run() -> None:

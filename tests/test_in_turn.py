@@ -163,7 +163,7 @@ async def test_what_may_wait_is_asked_side_by_side() -> None:
         WaitsForTheOther(FunctionToolset([mine]), one, two),
         WaitsForTheOther(FunctionToolset([yours]), two, one),
     ]
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         assert (await agent_with(leaf('ours'), *waiting).run('go')).output == 'done'
 
 

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# An example is wrong or right, however long it takes: a machine that is busy elsewhere is no failure.
+settings.register_profile('unhurried', settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile('unhurried')
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return 'asyncio'
+
+
+@pytest.fixture
+def descriptors() -> Callable[[], list[str]]:
+    """List what this process has open, without what garbage still has: other tests of the worker may have left some."""
+
+    def listed() -> list[str]:
+        gc.collect()
+        return sorted(os.listdir('/proc/self/fd'))
+
+    return listed
 
 
 @pytest.fixture

@@ -159,15 +159,17 @@ async def test_output_that_a_stranger_holds_open_is_not_waited_for(
         holder.stdin.write(b'\n')
 
 
-async def test_nothing_stays_open_and_no_zombie_is_left(tmp_path: Path, children: Callable[[], set[str]]) -> None:
+async def test_nothing_stays_open_and_no_zombie_is_left(
+    tmp_path: Path, children: Callable[[], set[str]], descriptors: Callable[[], list[str]]
+) -> None:
     backend = with_commands(tmp_path)
     await backend.run(['true'])
-    before = sorted(os.listdir('/proc/self/fd')), children()
+    before = descriptors(), children()
     for _ in range(3):
         await backend.run('sleep 600 & exit 1', shell=True)
         with pytest.raises(CommandTimeoutError):
             await backend.run(['sleep', '600'], timeout=0.05)
-    assert (sorted(os.listdir('/proc/self/fd')), children()) == before
+    assert (descriptors(), children()) == before
 
 
 async def test_a_command_has_no_descriptor_of_ours(tmp_path: Path) -> None:
@@ -285,11 +287,16 @@ def test_the_watcher_of_nobody_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_descendants_are_those_of_all_generations() -> None:
-    command = ['sh', '-c', 'sh -c "sleep 600 & echo; wait" & cat; kill 0']
+    command = ['sh', '-c', 'sh -c "sleep 600 & echo there; wait" & cat; kill 0']
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as shell:
         assert shell.stdin is not None
         assert shell.stdout is not None
-        shell.stdout.readline()  # the grandchild is there
+        shell.stdin.write(b'here\n')
+        shell.stdin.flush()
+        assert {shell.stdout.readline() for _ in range(2)} == {
+            b'here\n',
+            b'there\n',
+        }  # both children, and the grandchild
         below = supervisor.descendants(shell.pid)
         shell.stdin.close()
     assert len(below) == 3

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,13 +66,14 @@ def test_a_file_that_grows_without_end_is_not_read_without_end(tmp_path: Path, m
 class Readings:
     """A clock of the file system that counts how often it is asked: once for each file that is read."""
 
-    def __init__(self, ahead_nanoseconds: int) -> None:
+    def __init__(self, ahead_nanoseconds: int, now: Callable[[], int] = time.time_ns) -> None:
         self.count = 0
         self._ahead = ahead_nanoseconds
+        self._now = now
 
     def __call__(self) -> int:
         self.count += 1
-        return time.time_ns() + self._ahead
+        return self._now() + self._ahead
 
 
 async def test_files_that_did_not_change_are_not_read_again(backend: LocalBackend, tmp_path: Path) -> None:
@@ -103,7 +105,8 @@ async def test_a_change_that_leaves_size_and_mtime_alone_is_seen(tmp_path: Path)
 
 async def test_a_file_that_changed_shortly_before_it_was_read_is_read_again(tmp_path: Path) -> None:
     (tmp_path / 'f').write_text('old')
-    clock = Readings(ahead_nanoseconds=0)
+    written_at = (tmp_path / 'f').stat().st_ctime_ns
+    clock = Readings(RACY_NANOSECONDS, now=lambda: written_at)
     with ConfinedRoot(path=str(tmp_path)).open() as root:
         SnapshotIndex(clock=clock).scan(root).scan(root)
     assert clock.count == 2

@@ -35,6 +35,7 @@ from pydantic_deep_backends import (
 from pydantic_deep_backends import _bwrap as bwrap
 from pydantic_deep_backends import _promises as promises
 from pydantic_deep_backends._cgroups import find_controllers
+from pydantic_deep_backends._leftovers import prefix_of
 from pydantic_deep_backends.conformance import BackendSuite
 
 pytestmark = [
@@ -262,17 +263,21 @@ def sandboxes_of(root: Path) -> list[str]:
 
 
 async def test_nothing_stays_open_and_nothing_is_left_in_temporary_directories(
-    backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, children: Callable[[], set[str]]
+    backend: SandboxBackend,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    children: Callable[[], set[str]],
+    descriptors: Callable[[], list[str]],
 ) -> None:
     (tmp_path / 'temporary').mkdir()
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path / 'temporary'))
     await backend.run(['true'])
-    before = sorted(os.listdir('/proc/self/fd')), children()
+    before = descriptors(), children()
     for _ in range(3):
         await backend.run('sleep 600 & exit 1', shell=True)
         with pytest.raises(CommandTimeoutError):
             await backend.run(['sleep', '600'], timeout=0.05)
-    assert (sorted(os.listdir('/proc/self/fd')), children()) == before
+    assert (descriptors(), children()) == before
     assert os.listdir(tmp_path / 'temporary') == []
     assert groups() == []
 
@@ -281,7 +286,7 @@ def groups() -> list[Path]:
     """Return the control groups that this process has made."""
     found = find_controllers()
     parents = [parent for parent in (found.processes, found.memory) if parent is not None]
-    return [path for parent in parents for path in parent.glob(f'pydantic-deep-{os.getpid()}-*')]
+    return [path for parent in parents for path in parent.glob(f'{prefix_of("group")}*')]
 
 
 async def test_a_workspace_that_is_removed_meanwhile_is_unavailable(tmp_path: Path) -> None:
@@ -494,17 +499,17 @@ async def test_a_missing_perl_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 async def test_an_error_while_limits_are_set_leaves_nothing_behind(
-    backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: SandboxBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, descriptors: Callable[[], list[str]]
 ) -> None:
     def fail(*details: object, **more: object) -> None:
         raise LookupError('a mistake')
 
     await backend.run(['true'])
-    before = sorted(os.listdir('/proc/self/fd'))
+    before = descriptors()
     monkeypatch.setattr(bwrap, 'make_group', fail)
     with pytest.raises(LookupError, match='a mistake'):
         await backend.run('echo > file', shell=True)
-    assert sorted(os.listdir('/proc/self/fd')) == before
+    assert descriptors() == before
     assert os.listdir(tmp_path) == []
     assert sandboxes_of(tmp_path) == []
 
@@ -613,12 +618,14 @@ async def test_a_process_that_is_killed_leaves_nothing_that_the_next_start_does_
     (tmp_path / 'tmp').mkdir()
     env = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}
     env |= {'PYTHONPATH': os.pathsep.join(sys.path), 'TMPDIR': str(tmp_path / 'tmp')}
+    owners: list[int] = []
     for mode, kind in (('run', 'command'), ('probe', 'probe')):
         with subprocess.Popen(
             [sys.executable, '-c', DOOMED, str(tmp_path / 'root'), mode], env=env, stdout=subprocess.PIPE
         ) as doomed:
             assert doomed.stdout is not None
             assert doomed.stdout.readline() == f'{kind}\n'.encode()
+            owners.append(doomed.pid)
             doomed.kill()
     left = {path.name for path in (tmp_path / 'tmp').iterdir()}
     assert any('-probe-' in name for name in left)
@@ -632,8 +639,9 @@ async def test_a_process_that_is_killed_leaves_nothing_that_the_next_start_does_
     assert list((tmp_path / 'tmp').iterdir()) == []
     found = find_controllers()
     here = Path('/proc/self/ns/pid').stat().st_ino
-    groups = [path for top in (found.processes, found.memory) if top for path in top.glob(f'pydantic-deep-*-{here}-*')]
-    assert [path for path in groups if not Path('/proc', path.name.split('-')[-2]).exists()] == []
+    parents = [parent for parent in (found.processes, found.memory) if parent is not None]
+    names = [f'pydantic-deep-*-{here}-{owner}-*' for owner in owners]  # other tests kill some of their own meanwhile
+    assert [path for parent in parents for name in names for path in parent.glob(name)] == []
 
 
 DOOMED = """

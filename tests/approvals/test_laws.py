@@ -72,9 +72,7 @@ class Forest:
 
 
 @given(tree=CALLS, decisions=st.lists(DECISIONS, min_size=1, max_size=12), rounds=st.integers(0, 3))
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_answers_in_any_order_run_each_call_of_a_tree_once(
     desk: Callable[..., Any],
     tasks: Callable[..., Any],
@@ -110,9 +108,7 @@ OUTCOMES = {Approve: ('success', 'ran'), Edit: ('success', 'ran'), Deny: ('denie
     gates=st.lists(st.booleans(), min_size=1, max_size=5),
     rounds=st.lists(st.lists(DECISIONS, min_size=5, max_size=5), max_size=3),
 )
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_partial_answers_in_any_order_run_each_call_once(
     desk: Callable[..., Any], gates: list[bool], rounds: list[list[Decision | None]]
 ) -> None:

@@ -135,7 +135,7 @@ def _nodes(depth: int) -> st.SearchStrategy[Node]:
 
 
 @given(_nodes(2))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_request_begins_beyond_a_budget_and_everything_is_counted(node: Node) -> None:
     ledgers: list[Ledger] = []
     events: list[Any] = []

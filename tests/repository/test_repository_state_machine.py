@@ -164,7 +164,7 @@ def check_engine(open_one: OpenAt, examples: int) -> None:
             return open_one()
 
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    chosen = settings(max_examples=examples, stateful_step_count=20, deadline=None, suppress_health_check=slow)
+    chosen = settings(max_examples=examples, stateful_step_count=20, suppress_health_check=slow)
     run_state_machine_as_test(Machine, settings=chosen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import anyio
@@ -142,12 +143,15 @@ async def test_it_counts_also_where_no_attempt_has_brought_an_answer(waits: Wait
     assert run.usage.input_tokens == 14
 
 
-async def test_the_timeout_of_a_request_ends_all_its_attempts(waits: Waits) -> None:
+async def test_the_timeout_of_a_request_ends_all_its_attempts(
+    waits: Waits, let_time_pass: Callable[[float], None]
+) -> None:
     async def for_ever(seconds: float) -> None:
         waits.seconds.append(seconds)
+        let_time_pass(600)
         await anyio.sleep_forever()
 
-    settings = ModelSettings(request_timeout=0.01)
+    settings = ModelSettings(request_timeout=600)
     for streamed in (False, True):
         agent, _ = ringing(FaultyModel(lost(), whole(TEXT)), waits.retries(sleep=for_ever))
         async with agent.iter('go', model_settings=settings) as run:

@@ -55,7 +55,7 @@ CUTS = PARTS.map(lambda parts: of_anthropic(cut(*parts)))
 FAILURES = st.lists(st.one_of(ERRORS, CUTS, st.tuples(CUTS, ERRORS)), max_size=6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(failures=FAILURES, parts=PARTS, attempts=st.integers(1, 5), streamed=st.booleans())
 def test_there_is_the_whole_answer_or_the_last_error_after_at_most_so_many_requests(
     failures: list[Step], parts: list[ModelResponsePart], attempts: int, streamed: bool
@@ -89,7 +89,7 @@ def test_there_is_the_whole_answer_or_the_last_error_after_at_most_so_many_reque
     assert model.open_count == 0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(failures=FAILURES, parts=PARTS)
 def test_who_takes_back_what_is_void_has_the_response(failures: list[Step], parts: list[ModelResponsePart]) -> None:
     answer = of_anthropic(whole(*parts, 'end'))

@@ -425,7 +425,7 @@ def running(base: VersionRecord) -> RunRecord:
 
 async def records_of(served: Served, status: str, count: int = 1) -> list[AuditRecord]:
     """Wait until there are so many records with a status, and return them."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while True:
             page = await served.state.audit.list({'status': status})
             if len(page.items) == count:
@@ -457,7 +457,7 @@ async def test_what_was_recovered_is_logged(serve: Serve, caplog: pytest.LogCapt
         root = await served.state.agents['analyst'].create()
         await leave_run(store.url, await store.version(root.id))
         await recover(served.state)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             while not any('Recovered' in line for line in caplog.messages):  # by that of the start, it may be
                 await store.conversation('none')
         [newest] = await served.state.agents['analyst'].list(limit=1)

@@ -258,7 +258,7 @@ async def test_a_stream_ends_with_its_key_and_its_run_goes_on(
     async with (
         serve({'slow': agent}, ServerSettings(keepalive_seconds=0.01)) as served,
         listen(served.app) as url,
-        httpx.AsyncClient(base_url=url) as client,
+        httpx.AsyncClient(base_url=url, timeout=60) as client,
     ):
         mine, lost = [{'authorization': f'Bearer {await served.key()}'} for _ in range(2)]
         made = await client.post('/api/conversations', json={'agent': 'slow'}, headers=mine)

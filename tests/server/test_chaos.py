@@ -143,9 +143,6 @@ KILLS = 3
 POLL_SECONDS = 0.005
 """How often is looked what another process does."""
 
-POLLS = 1000
-"""How often is looked at most for what comes soon."""
-
 
 @dataclass
 class Place:
@@ -295,11 +292,12 @@ async def play_round(directory: Path, seed: int) -> Counter[str]:
         async with anyio.create_task_group() as talking:
             for talk in talks:
                 talking.start_soon(talk.take)
-        for _ in range(POLLS):  # records of dead processes are closed when all that can be recovered has been
-            audit = (await place.request('GET', '/api/audit', params={'limit': 200}))['items']
-            if 'running' not in {record['status'] for record in audit}:
-                break
-            await anyio.sleep(POLL_SECONDS)
+        with anyio.fail_after(120):
+            while True:  # records of dead processes are closed when all that can be recovered has been
+                audit = (await place.request('GET', '/api/audit', params={'limit': 200}))['items']
+                if 'running' not in {record['status'] for record in audit}:
+                    break
+                await anyio.sleep(POLL_SECONDS)
         runs += [await place.request('GET', f'/api/runs/{id}') for talk in talks for id in talk.runs]
         group.cancel_scope.cancel()
 

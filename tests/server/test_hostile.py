@@ -305,7 +305,7 @@ async def place(store: SqlStore) -> AsyncGenerator[Place]:
     async with anyio.create_task_group() as group:
         group.start_soon(partial(serve_until_signal, agents, store, settings, on_start=on_start))
         await started.wait()
-        async with httpx.AsyncClient(base_url=urls[0], headers={'x-api-key': key}) as client:
+        async with httpx.AsyncClient(base_url=urls[0], headers={'x-api-key': key}, timeout=60) as client:
             path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
         yield Place(int(urls[0].rpartition(':')[2]), key, f'{path}/uploads/a.bin')
         os.kill(os.getpid(), signal.SIGTERM)
@@ -376,7 +376,7 @@ async def test_clients_that_never_end_a_request_hold_nobody_else(place: Place) -
     async with AsyncExitStack() as stack:
         for pieces in unfinished * 20:
             await stack.enter_async_context(await place.connect(pieces))
-        async with httpx.AsyncClient(base_url=f'http://127.0.0.1:{place.port}') as client:
+        async with httpx.AsyncClient(base_url=f'http://127.0.0.1:{place.port}', timeout=60) as client:
             answer = await client.put(place.upload, content=b'x', headers={'x-api-key': place.key})
     assert answer.status_code == 201
 

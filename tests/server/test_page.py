@@ -19,6 +19,8 @@ from pydantic_deep.testing import ScriptedModel, call
 
 CHROMIUM = shutil.which('chromium')
 
+expect.set_options(timeout=60_000)  # five seconds, otherwise: a machine that is busy may need more
+
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(CHROMIUM is None, reason='Chromium is missing: see scripts/install-chromium.sh'),
@@ -102,6 +104,7 @@ async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerato
             key = await served.key('run', 'approve') if key is None else key
             scheme = 'dark' if dark else 'light'
             context = await browser.new_context(viewport={'width': width, 'height': height}, color_scheme=scheme)
+            context.set_default_timeout(60_000)
             page = await context.new_page()
             problems: list[str] = []
             page.on('pageerror', lambda error: problems.append(str(error)))

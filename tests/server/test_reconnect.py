@@ -55,7 +55,7 @@ async def live(served: Served, listen: Listen) -> AsyncGenerator[Client]:
     """A client over a socket."""
     async with listen(served.app) as url:
         headers = {'authorization': f'Bearer {await served.key()}'}
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
             yield client
 
 

@@ -52,7 +52,7 @@ async def serving(
             group.start_soon(work)
             await started.wait()
             headers = {'authorization': f'Bearer {await create_api_key(store, name="x", scopes=["run"], owner="ada")}'}
-            async with httpx.AsyncClient(base_url=urls[0], headers=headers) as client:
+            async with httpx.AsyncClient(base_url=urls[0], headers=headers, timeout=60) as client:
                 yield client, lambda number: os.kill(os.getpid(), number)
 
 
@@ -82,7 +82,7 @@ async def test_what_works_may_end_and_its_client_reads_the_end(store: SqlStore) 
 
         async def turn() -> None:
             path = f'/api/conversations/{conversation}/turns'
-            told.append((await client.post(path, json={'prompt': 'Hi'}, timeout=50)).json()['output'])
+            told.append((await client.post(path, json={'prompt': 'Hi'})).json()['output'])
 
         async with anyio.create_task_group() as group:
             group.start_soon(turn)

@@ -353,7 +353,8 @@ async def test_a_run_that_fails_is_an_error_and_no_answer(make_chat: MakeChat) -
 async def test_a_client_that_leaves_changes_nothing(make_chat: MakeChat, live: Live) -> None:
     """The run goes on, and who has the whole answer goes on from it, in another client too."""
     chat = await make_chat()
-    async with httpx.AsyncClient(base_url=live.url, headers={'authorization': f'Bearer {chat.key}'}) as client:
+    headers = {'authorization': f'Bearer {chat.key}'}
+    async with httpx.AsyncClient(base_url=live.url, headers=headers, timeout=60) as client:
         body: dict[str, Any] = {
             'model': 'writer',
             'stream': True,

@@ -70,7 +70,7 @@ async def test_a_client_is_kept_alive_while_nothing_is_told(serve: Any, gate: An
     ):
         key = {'authorization': f'Bearer {await served.key("run")}'}
         async with (
-            httpx.AsyncClient(base_url=url, headers=key) as client,
+            httpx.AsyncClient(base_url=url, headers=key, timeout=60) as client,
             client.stream('POST', '/v1/chat/completions', json=body('slow', 'Go')) as response,
         ):
             text = ''

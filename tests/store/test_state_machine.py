@@ -375,7 +375,7 @@ def check_store(url: Callable[[], str], examples: int = 30, steps: int = 25) -> 
             return url()
 
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    chosen = settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=slow)
+    chosen = settings(max_examples=examples, stateful_step_count=steps, suppress_health_check=slow)
     run_state_machine_as_test(Machine, settings=chosen)
 
 

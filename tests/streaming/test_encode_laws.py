@@ -91,7 +91,7 @@ Make = Callable[[], tuple[AnswerEncoder, Decoder]]
 
 
 @formats
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(events=answers())
 def test_what_is_encoded_and_decoded_is_what_it_was(make: Make, events: list[StreamEvent]) -> None:
     """004-27, 004-28: text, thoughts, calls, usage and the end, through each format."""
@@ -104,7 +104,7 @@ def test_what_is_encoded_and_decoded_is_what_it_was(make: Make, events: list[Str
 
 
 @formats
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(events=answers(), at=st.integers(1, 8))
 def test_an_error_stays_an_error(make: Make, events: list[StreamEvent], at: int) -> None:
     """004-32: nothing that failed ends well on the other side."""

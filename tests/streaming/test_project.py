@@ -127,7 +127,7 @@ def stored(result: AgentRunResult[Any]) -> list[ModelMessage]:
     return ModelMessagesTypeAdapter.validate_json(result.new_messages_json())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(script=st.lists(steps, max_size=4))
 def test_what_is_projected_is_what_was_told_live(script: list[Any]) -> None:
     """The law: a client that comes later is told the same."""

@@ -384,7 +384,7 @@ def doubled_turns(turns: Sequence[Turn]) -> int:
     return sum(before.role == after.role for before, after in pairwise(turns))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(histories([kind for kind in EPISODES if kind != 'late answer']))
 def test_every_safe_cut_leaves_what_every_provider_takes(messages: list[ModelMessage]) -> None:
     async def check() -> None:
@@ -397,7 +397,7 @@ def test_every_safe_cut_leaves_what_every_provider_takes(messages: list[ModelMes
     anyio.run(check)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(histories())
 def test_no_safe_cut_changes_what_is_told_of_the_calls_after_it(messages: list[ModelMessage]) -> None:
     told = exchanges(messages)
@@ -408,7 +408,7 @@ def test_no_safe_cut_changes_what_is_told_of_the_calls_after_it(messages: list[M
         assert [id(each) for each in after if id(each) in kept] == [id(each) for each in told if id(each) in kept], cut
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(histories())
 def test_all_after_a_cut_is_the_same_objects(messages: list[ModelMessage]) -> None:
     for cut in safe_cuts(messages):
@@ -417,7 +417,7 @@ def test_all_after_a_cut_is_the_same_objects(messages: list[ModelMessage]) -> No
         assert len(history) == len(messages) - cut + 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(histories(), st.integers(1, 12), st.booleans())
 def test_a_cut_keeps_what_is_asked_for_wherever_a_safe_place_allows_it(
     messages: list[ModelMessage], kept: int, by_tokens: bool

@@ -161,15 +161,15 @@ async def test_counting_costs_what_is_new(agent_of: Callable[..., Agent[Any, Any
         counted.append(text)
         return len(text) // 4
 
-    model = working(1_000)
+    model = working(200)
     room = Summarization(trigger=Tokens(10_000_000), keep=Tokens(100), counter=counter)
     await agent_of(model, room, text='x').run('go', usage_limits=NO_LIMIT)
     # A prompt; for each step the name and the arguments of a call, and its result; instructions and tools at most twice
     # a request.
-    messages = 1 + 3 * 1_000
+    messages = 1 + 3 * 200
     heads = [text for text in counted if text in ('',) or text.startswith('[{')]
     assert len(counted) - len(heads) <= messages
-    assert len(heads) <= 2 * 1_001
+    assert len(heads) <= 2 * 201
 
 
 async def test_counting_costs_what_is_new_over_summaries_too(agent_of: Callable[..., Agent[Any, Any]]) -> None:

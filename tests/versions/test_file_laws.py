@@ -111,7 +111,7 @@ async def check_view(
     await view.aclose()
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps)
 def test_a_capture_of_a_directory_is_what_a_fresh_look_finds(
     tmp_path_factory: pytest.TempPathFactory, done: list[Step]
@@ -120,13 +120,13 @@ def test_a_capture_of_a_directory_is_what_a_fresh_look_finds(
     anyio.run(check_captures, LocalBackend(directory), directory, done)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps)
 def test_a_capture_of_memory_is_what_a_fresh_look_finds(done: list[Step]) -> None:
     anyio.run(check_captures, StateBackend(), None, done)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(steps)
 def test_a_capture_of_a_composite_is_what_a_fresh_look_finds(
     tmp_path_factory: pytest.TempPathFactory, done: list[Step]
@@ -140,7 +140,7 @@ files = st.dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(files, min_size=1, max_size=5))
 def test_after_a_checkout_a_full_capture_is_the_tree(
     tmp_path_factory: pytest.TempPathFactory, targets: list[dict[str, bytes]]

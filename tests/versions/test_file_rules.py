@@ -56,7 +56,7 @@ PATHS = sorted(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         st.sampled_from(('', '/a', '/a/foo', '/foo')), st.lists(st.sampled_from(PATTERNS), min_size=1, max_size=5)
