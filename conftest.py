@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# No deadlines: a busy machine is slow, not wrong. In the suite the same examples every time, so that a failure is
+# No limits of time: a busy machine is slow, not wrong. In the suite the same examples every time, so that a failure is
 # found where it was made.
-settings.register_profile('suite', derandomize=True, database=None, deadline=None)
-settings.register_profile('soak', max_examples=5000, database=None, deadline=None)
+unhurried = settings(database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile('suite', unhurried, derandomize=True)
+settings.register_profile('soak', unhurried, max_examples=5000)
 settings.load_profile('soak' if 'SOAK_ROUNDS' in os.environ else 'suite')

@@ -6,14 +6,9 @@ import asyncio
 from collections.abc import Callable, Generator
 
 import pytest
-from hypothesis import HealthCheck, settings
 from pydantic_ai import models
 
 models.ALLOW_MODEL_REQUESTS = False
-
-# An example is wrong or right, however long it takes: a machine that is busy elsewhere is no failure.
-settings.register_profile('unhurried', settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile('unhurried')
 
 
 @pytest.fixture

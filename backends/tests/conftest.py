@@ -9,11 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-# An example is wrong or right, however long it takes: a machine that is busy elsewhere is no failure.
-settings.register_profile('unhurried', settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile('unhurried')
 
 
 @pytest.fixture
