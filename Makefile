@@ -1,6 +1,6 @@
 # Every target sets up what it needs: a virtual environment in .venv, made once. Python 3.11 or newer is enough.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types imports docs docs-serve test-newest test-pythons test-js soak bench build clean
+.PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench build clean
 
 # The first Python of a version that will do; set it to choose another: make PYTHON=python3.13 test
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
@@ -18,10 +18,24 @@ $(READY): pyproject.toml backends/pyproject.toml constraints.txt scripts/setup.s
 demo: $(READY)  ## Watch the agent do its main job on real files
 	@$(V)/python examples/demo.py $(ARGS)
 
-test: $(READY)  ## Run the tests, with coverage
-	@bash scripts/test.sh
+test: $(READY)  ## Run the tests, without the slow ones; make test ARGS=tests/todos runs some
+	@bash scripts/test.sh -m "not slow" $(ARGS)
 
-check: lint types imports docs test  ## Everything that must pass
+test-slow: $(READY)  ## Run the slow tests: rounds of kills, floods, Chromium, other servers
+	@bash scripts/test.sh -m slow $(ARGS)
+
+coverage: export COVERAGE = 1
+coverage: $(READY)  ## Run all tests, and require that they cover every line and branch
+	@bash scripts/coverage.sh erase
+	@bash scripts/test.sh -m "not slow"
+	@bash scripts/test.sh -m slow
+	@bash scripts/coverage.sh report
+
+check: lint types imports licences docs coverage  ## Run everything that must pass on one Python
+
+format: $(READY)  ## Format the code, and fix what ruff can fix
+	$(V)/ruff format .
+	$(V)/ruff check --fix .
 
 lint: $(READY)  ## Check style and format
 	$(V)/ruff check .
@@ -33,6 +47,9 @@ types: $(READY)  ## Check types: pyright everywhere, mypy on what users write
 
 imports: $(READY)  ## Check that imports point down
 	$(V)/lint-imports
+
+licences: $(READY)  ## Check that nothing installed at run time is under a copyleft licence
+	$(V)/python scripts/check_licences.py
 
 docs: $(READY)  ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(V)/mkdocs build --strict

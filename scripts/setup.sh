@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a virtual environment with both distributions, editable, and all tools, at the versions of constraints.txt.
-# Uses uv where it is present, venv and pip otherwise.
+# Installs with uv, which it installs where it is missing, and with pip where uv cannot.
 # usage: setup.sh PYTHON DIR CONSTRAINTS
 set -euo pipefail
 python=$1 dir=$2 constraints=$3
@@ -14,10 +14,12 @@ echo "Setting up $dir, once; this takes about a minute …" >&2
 wanted=$(mktemp)
 trap 'rm -f "$wanted"' EXIT
 "$python" scripts/requirements.py > "$wanted"
-if command -v uv >/dev/null; then
-  [ -x "$dir/bin/python" ] || uv venv --quiet --python "$python" "$dir"
-  uv pip install --quiet --python "$dir/bin/python" --constraint "$constraints" -e backends -e '.[all]' -r "$wanted"
-else
-  [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
-  "$dir/bin/python" -m pip install -qq --disable-pip-version-check --constraint "$constraints" -e backends -e '.[all]' -r "$wanted"
+[ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
+install=(--constraint "$constraints" -e backends -e '.[all]' -r "$wanted")
+uv=$(command -v uv || true)
+if [ -z "$uv" ]; then
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check --constraint constraints.txt uv && uv=$dir/bin/uv
 fi
+# What pip is configured to ask, uv may not know: then pip does it, which takes a minute longer.
+{ [ -n "$uv" ] && "$uv" pip install --quiet --python "$dir/bin/python" "${install[@]}"; } ||
+  "$dir/bin/python" -m pip install -qq --disable-pip-version-check "${install[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the suite on the newest release of pydantic-ai, in .venv-newest, without the harness (which pins an older one).
-# Left out: what knows nothing of pydantic-ai (backends, repositories), and the page and generated requests.
+# Left out: the slow tests, and what knows nothing of pydantic-ai (backends, repositories).
 # usage: test-newest.sh PYTHON
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,5 +10,4 @@ grep -vE '^(pydantic-ai|pydantic-graph|anthropic|openai|google-genai|genai-price
 trap 'rm -f "$constraints"' EXIT
 SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"
 .venv-newest/bin/python -c 'import importlib.metadata as m; print("pydantic-ai-slim", m.version("pydantic-ai-slim"))'
-.venv-newest/bin/python -m pytest -q -n auto tests --ignore=tests/repository \
-  --ignore=tests/server/test_page.py --ignore=tests/server/test_schema.py --ignore=tests/server/test_chaos.py
+.venv-newest/bin/python -m pytest -q -n auto --dist worksteal -m "not slow" tests --ignore=tests/repository

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Runs the suite on every other Python that the project promises and that is here, each in an environment of its own.
 # Looks on the PATH and among pyenv's versions; says which were not found.
-# Left out: what only repeats, slowly, what `make test` has shown on one Python of other programs: Iceberg's files,
-# the page in Chromium, generated requests, servers that are killed, the official clients, and the benchmarks.
+# The slow tests run on one Python only: they are about processes, other programs and long rounds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 ours=$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -18,7 +17,5 @@ for version in 3.11 3.12 3.13; do
   fi
   bash scripts/setup.sh "$found" ".venv-$version" constraints.txt
   ".venv-$version/bin/python" --version
-  ".venv-$version/bin/python" -m pytest -q -n auto --ignore=tests/repository/test_iceberg.py \
-    --ignore=tests/server/test_page.py --ignore=tests/server/test_schema.py \
-    --ignore=tests/server/test_chaos.py --ignore=tests/server/test_wire_sdks.py --ignore=tests/test_benchmarks.py
+  ".venv-$version/bin/python" -m pytest -q -n auto --dist worksteal -m "not slow"
 done

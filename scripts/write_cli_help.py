@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +23,9 @@ DOCUMENTS = ROOT / 'pydantic_deep/cli/_shapes.py'
 
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')
+
+VIEWS = (ROOT / 'pydantic_deep/approvals/_view.py', ROOT / 'pydantic_deep/_line_diff.py')
+VIEW_NAMES = ('ApprovalView', 'ArgumentView', 'PreviewView', 'DiffView', 'DiffHunk', 'DiffLine', 'LineKind')
 
 COMMANDS = (
     '',
@@ -42,6 +46,10 @@ COMMANDS = (
     'replay',
     'sql',
     'gc',
+    'store',
+    'store check',
+    'store backup',
+    'store restore',
     'skills',
     'skills new',
     'skills list',
@@ -56,7 +64,7 @@ COMMANDS = (
 )
 
 NAMED = (
-    'Usage|FileChange|ApprovalPreview|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
+    'Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
     'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict|BudgetNews|BudgetMeasure'
 )
 """What has a section of its own, to be linked to."""
@@ -79,7 +87,10 @@ def main(arguments: list[str]) -> int:
         print_help()
         return 0
     old = PAGE.read_text(encoding='utf-8')
-    events = render_events(EVENTS.read_text(encoding='utf-8'), TODOS.read_text(encoding='utf-8'))
+    others = ((TODOS, TODO_NAMES), *((path, VIEW_NAMES) for path in VIEWS))
+    events = render_events(
+        EVENTS.read_text(encoding='utf-8'), [(path.read_text(encoding='utf-8'), names) for path, names in others]
+    )
     documents = render_documents(DOCUMENTS.read_text(encoding='utf-8'))
     new = fill(fill(fill(old, 'help', render_help()), 'events', events), 'documents', documents)
     if arguments == ['--check']:
@@ -119,17 +130,21 @@ def print_help() -> None:
         print('```\n', flush=True)
 
 
-def render_events(events: str, todos: str) -> str:
+def render_events(events: str, others: Sequence[tuple[str, Sequence[str]]]) -> str:
     """Return a section for each event, then for each value in one: its docstring and a table of its fields.
 
     Args:
         events: The module of the events: read and not imported, because only its text has the docstrings of fields.
-        todos: The module of `Todo`, which events hold.
+        others: Other modules, with the names of what events hold of them.
     """
-    nodes = [*ast.parse(events).body, *(node for node in ast.parse(todos).body if name_of(node) in TODO_NAMES)]
-    follow = [*nodes[1:], ast.Pass()]
-    sections = [(node, render_class(node)) for node in nodes if isinstance(node, ast.ClassDef)]
-    choices = [render_choice(node, after) for node, after in zip(nodes, follow, strict=True) if is_choice(node)]
+    pairs = [
+        (node, after)
+        for text, names in ((events, None), *others)
+        for node, after in zip(ast.parse(text).body, [*ast.parse(text).body[1:], ast.Pass()], strict=True)
+        if names is None or name_of(node) in names
+    ]
+    sections = [(node, render_class(node)) for node, _ in pairs if isinstance(node, ast.ClassDef)]
+    choices = [render_choice(node, after) for node, after in pairs if is_choice(node)]
     ordered = sorted(sections, key=lambda section: event_type(section[0]) is None)
     return '\n'.join([*(text for _, text in ordered), *choices])
 
