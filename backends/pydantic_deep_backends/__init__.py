@@ -27,6 +27,7 @@ from .errors import (
     SandboxUnavailableError,
 )
 from .local import LocalBackend
+from .protection import PROTECTED_FILES, ProtectedChange, SupportsProtection
 from .protocol import (
     BackendProtocol,
     BackendRef,
@@ -69,6 +70,7 @@ _MODULE_BY_NAME = {
 """Where the names are that not every program uses. They are imported when they are first asked for."""
 
 __all__ = [
+    'PROTECTED_FILES',
     'BackendError',
     'BackendProtocol',
     'BackendRef',
@@ -95,6 +97,7 @@ __all__ = [
     'OutsideRootError',
     'OverlayBackend',
     'OverlayMerge',
+    'ProtectedChange',
     'ReadBlob',
     'ReadOnlyBackend',
     'ReadOnlyError',
@@ -106,6 +109,7 @@ __all__ = [
     'StateBackend',
     'SupportsCommands',
     'SupportsCompareAndSwap',
+    'SupportsProtection',
     'SupportsSearch',
     'SupportsSnapshots',
     'Tree',

@@ -20,6 +20,7 @@ import errno
 import functools
 import json
 import os
+import re
 import resource
 import select
 import shutil
@@ -31,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, TypeAlias, cast
 
 from ._cgroups import Controllers, make_group
 from ._commands import exit_code_of
@@ -54,6 +55,7 @@ _USER: Final = 1000
 _INIT: Final = r"""
 open(my $variables, '<&=', shift @ARGV) && open(my $report, '>&=', shift @ARGV) && open(my $gate, '<&=', shift @ARGV)
     or die "init: $!\n";
+syswrite $report, '!';
 sysread($gate, my $go, 1) or exit 1;
 close $gate;
 open(STDIN, '<', '/dev/null') or exit 1;
@@ -71,7 +73,7 @@ while ((my $gone = wait) > 0) {
     if ($gone == $child) { syswrite $report, $?; last }
 }
 """
-"""The first process: waits for a byte, and ends if none can come any more; takes its input from a device of the sandbox
+"""The first process: says that it is there, waits for a byte, and ends if none can come any more; takes its input from a device of the sandbox
 (its owner could change that of the host by the descriptor alone), sets the variables, runs the command, buries orphans,
 reports the wait status, and ends."""
 
@@ -158,8 +160,20 @@ class SandboxCommand:
         self.cleanup.close()
 
 
+Mounts: TypeAlias = tuple[tuple[str, bool], ...]
+"""Paths in the workspace that are mounted once more in their place, and whether read-only. What is a mount can be
+neither moved nor removed."""
+
+
+class MovedMountError(SandboxUnavailableError):
+    """A path of the workspace was not what it should be when it was mounted; nothing was run, and trying again helps."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f'{path!r} was moved while the sandbox was made. Run the command again.')
+
+
 def start_in_sandbox(
-    plan: SandboxPlan, root: str, arguments: Iterable[str], variables: Mapping[str, str]
+    plan: SandboxPlan, root: str, arguments: Iterable[str], variables: Mapping[str, str], mounts: Mounts = ()
 ) -> SandboxCommand:
     """Start a command in a new sandbox.
 
@@ -168,8 +182,10 @@ def start_in_sandbox(
         root: The directory that is the workspace.
         arguments: The command.
         variables: All its variables.
+        mounts: What of the workspace is mounted once more.
 
     Raises:
+        MovedMountError: Somebody else moved one of `mounts` meanwhile.
         SandboxUnavailableError: There is no bwrap, or it cannot make the sandbox.
     """
     with ExitStack() as cleanup, ExitStack() as reading, _Passing() as passing:
@@ -179,9 +195,9 @@ def start_in_sandbox(
         with ExitStack() as starting:
             info = passing.pipe_from(starting)
             gate = passing.pipe_to(starting)
-            process = _spawn(plan, root, devices, passing, arguments, variables)
+            process = _spawn(plan, root, devices, passing, arguments, variables, mounts)
             passing.close()
-            first = _admit(plan, process, info, gate, cleanup)
+            first = _admit(plan, process, info, report, gate, cleanup, mounts)
         reading.pop_all()
         return SandboxCommand(process=process, report=report, first=first, cleanup=cleanup.pop_all())
 
@@ -253,6 +269,7 @@ def _spawn(
     passing: _Passing,
     arguments: Iterable[str],
     variables: Mapping[str, str],
+    mounts: Mounts,
 ) -> subprocess.Popen[bytes]:
     report, info, gate = passing.options
     program = render_filter(os.uname().machine, network=plan.network)
@@ -262,7 +279,17 @@ def _spawn(
         *_system(passing.file, network=plan.network),
         *_kernel_files(plan.limits.tmp_bytes, devices),
         *(option for path, host in plan.read_only for option in ('--ro-bind', host, path)),
-        *('--bind', root, WORKSPACE, '--chdir', WORKSPACE, '--remount-ro', '/'),
+        *('--bind', root, WORKSPACE),
+        *(
+            option
+            for path, is_read_only in mounts
+            for option in (
+                '--ro-bind-try' if is_read_only else '--bind-try',
+                f'{root.rstrip("/")}/{path}',
+                f'{WORKSPACE}/{path}',
+            )
+        ),
+        *('--chdir', WORKSPACE, '--remount-ro', '/'),
         *('--seccomp', passing.file(program), '--info-fd', info),
     ]
     block = b'\0'.join(os.fsencode(f'{name}={value}') for name, value in variables.items())
@@ -332,7 +359,15 @@ def _hidden() -> tuple[list[str], list[str]]:
     return [path for path in _HIDDEN_DIRECTORIES if Path(path).is_dir()], sorted({*files})
 
 
-def _admit(plan: SandboxPlan, process: subprocess.Popen[bytes], info: int, gate: BinaryIO, cleanup: ExitStack) -> int:
+def _admit(
+    plan: SandboxPlan,
+    process: subprocess.Popen[bytes],
+    info: int,
+    report: int,
+    gate: BinaryIO,
+    cleanup: ExitStack,
+    mounts: Mounts,
+) -> int:
     """Set the limits of the first process, which waits, and let it go on; return a descriptor of it."""
     first: int | None = None
     try:
@@ -346,6 +381,11 @@ def _admit(plan: SandboxPlan, process: subprocess.Popen[bytes], info: int, gate:
         group = make_group(plan.controllers, processes=plan.limits.processes, memory_bytes=plan.limits.memory_bytes)
         cleanup.callback(group.remove)
         group.add(pid)
+        _wait(report)
+        if os.read(report, 1) != b'!':
+            raise ChildProcessError(errno.ECHILD, 'bwrap ended before it began')
+        if mounts:
+            _check_mounts(Path(f'/proc/{pid}/mountinfo').read_bytes(), mounts)
         gate.write(b'.')
     except BaseException as error:
         gate.close()  # so that nothing is run, however far the first process is
@@ -367,16 +407,52 @@ def _kill(first: int) -> None:
 def _first_process(info: int) -> int:
     """Return the id of the first process, which bwrap tells."""
     text = b''
-    waiting = select.poll()
-    waiting.register(info, select.POLLIN)
     while b'}' not in text:
-        if not waiting.poll(_START_SECONDS * 1000):
-            raise TimeoutError(errno.ETIMEDOUT, f'bwrap did nothing for {_START_SECONDS:g} seconds')
+        _wait(info)
         data = os.read(info, 4096)
         if not data:
             raise ChildProcessError(errno.ECHILD, 'bwrap ended before it began')
         text += data
     return cast('int', json.loads(text)['child-pid'])
+
+
+def _wait(descriptor: int) -> None:
+    """Wait until something can be read."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    if not waiting.poll(_START_SECONDS * 1000):
+        raise TimeoutError(errno.ETIMEDOUT, f'bwrap did nothing for {_START_SECONDS:g} seconds')
+
+
+def _check_mounts(mountinfo: bytes, mounts: Mounts) -> None:
+    """Refuse mounts of the workspace that show something else than they should.
+
+    bwrap finds what it mounts by path. Another command in the same workspace could put a link to a directory of the host
+    in the way in that moment, and what is there would be shown in this sandbox.
+
+    Args:
+        mountinfo: What the kernel says of the mounts in the sandbox (proc_pid_mountinfo(5)).
+        mounts: What was asked for.
+
+    Raises:
+        MovedMountError: There are such.
+    """
+    shown: dict[bytes, tuple[bytes, bytes]] = {}
+    for line in mountinfo.splitlines():
+        _, _, device, root, point, *_ = line.split(b' ')
+        shown[_unescaped(point)] = device, _unescaped(root).rstrip(b'/')
+    for path, _ in mounts:
+        point = os.fsencode(f'{WORKSPACE}/{path}')
+        above = point.rpartition(b'/')[0]
+        while above not in shown:
+            above = above.rpartition(b'/')[0]
+        device, root = shown[above]
+        if shown.get(point) != (device, root + point[len(above) :]):
+            raise MovedMountError(path)
+
+
+def _unescaped(text: bytes) -> bytes:
+    return re.sub(rb'\\([0-7]{3})', lambda found: bytes((int(found[1], 8),)), text)
 
 
 def _unavailable(said: str) -> SandboxUnavailableError:

@@ -10,10 +10,10 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
-from ._confined import Components, OpenRoot
+from ._confined import Components, HardLinkError, OpenRoot
 from ._directories import Directories
 from ._files import is_temporary, list_entries, open_file, read_chunks
 from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
@@ -172,9 +172,11 @@ class Look:
         except OSError:  # there is none, or none that can be read: then `_look_at_file` says so
             return rules
         try:
-            if status.st_size > self._max_file_bytes:
-                return rules
-            return rules.with_ignore_file(b''.join(read_chunks(descriptor)))
+            if status.st_size <= self._max_file_bytes:
+                with suppress(HardLinkError):  # `_look_at_file` says so too
+                    self._root.check_links(status)
+                    return rules.with_ignore_file(b''.join(read_chunks(descriptor)))
+            return rules
         finally:
             os.close(descriptor)
 
@@ -259,6 +261,7 @@ class Look:
         read_at = self._memory.clock()
         descriptor, status = open_file(directory, name)
         try:
+            self._root.check_links(status)
             data = b''.join(read_chunks(descriptor, max(status.st_size + 1, 1)))
             after = signature_of(os.fstat(descriptor))
         finally:
@@ -296,13 +299,7 @@ def _without(tree: Tree, path: str) -> Tree:
 
 def _joined(before: Tree, found: dict[str, FileVersion]) -> Tree:
     """Return the tree of these files, made from `before` if little changed."""
-    gone = [path for path in before if path not in found]
-    new = [path for path, version in found.items() if before.get(path) != version]
-    if (len(gone) + len(new)) * 8 > len(found):
-        return Tree.of(found)
-    tree = before
-    for path in gone:
-        tree = tree.remove(path)
-    for path in new:
-        tree = tree.set(path, found[path])
-    return tree
+    gone = (path for path in before if path not in found)
+    return before.with_changes(
+        dict.fromkeys(gone) | {path: version for path, version in found.items() if before.get(path) != version}
+    )

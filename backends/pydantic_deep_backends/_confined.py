@@ -35,6 +35,10 @@ _MAX_CLIMBS = 400
 """`..` followed in one walk. Each costs a walk from the root, so that links cannot be made to cost minutes."""
 
 
+class HardLinkError(PermissionError):
+    """A file has another name outside of the root."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a walk ended: a name in an open directory. Nothing is known about the name itself."""
@@ -93,6 +97,8 @@ class OpenRoot:
     def __init__(self, descriptor: int, names: Sequence[str]) -> None:
         self.descriptor = descriptor
         """The root; closed by who opened it."""
+        self.check_links: Callable[[os.stat_result], None] = _check_nothing
+        """Raises `PermissionError` for the status of a file that must not be read because of its hard links."""
         self._prefixes = [name.rstrip('/') + '/' for name in names]
 
     def visit(
@@ -128,6 +134,10 @@ class OpenRoot:
                 return walk.run(_canonical, follow='all')
             except (FileNotFoundError, NotADirectoryError):
                 return walk.as_written()
+
+
+def _check_nothing(status: os.stat_result) -> None:
+    """Let every file be read."""
 
 
 def open_directory(directory: int, name: str) -> int:

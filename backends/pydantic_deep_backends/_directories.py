@@ -11,25 +11,33 @@ import stat
 from collections.abc import Callable
 from itertools import takewhile
 
-from ._confined import Components, OpenRoot, Place, open_directory
-from ._files import is_temporary, list_entries, look_at, read_file, read_start
+from ._confined import Components, OpenRoot, Place, make_directory, open_directory
+from ._files import is_temporary, list_entries, locked, look_at, read_file, read_start
 from ._grep import too_large
 from ._results import MAX_FILE_BYTES
 from .paths import path_parts
 
 _MAX_OPEN = 32
-"""How many directories are kept open to start the next from; a process has 1,024 descriptors or fewer by default."""
+"""How many of the directories above the last one are kept open; a process has 1,024 descriptors or fewer by default."""
+
+_MARK_EVERY = 64
+"""Of the directories further up, one in so many is kept open: going back up costs a few calls and not a walk from the
+root. The longest path has 2,048 names, so these are 32 at most."""
 
 
 class Directories:
-    """Opens directories below the root without following any link; a neighbour of the last one opens fast."""
+    """Opens directories below the root without following any link.
+
+    Going through a tree depth first, in whatever order of neighbours, opens no directory more than twice on average,
+    however deep the tree is.
+    """
 
     def __init__(self, root: OpenRoot) -> None:
         self._root = root.descriptor
-        self._chain: list[tuple[str, int]] = []
-        """The directories on the way to the last one, from the root down."""
-        self._beyond: int | None = None
-        """The last directory if the chain is too short for it."""
+        self._path: Components = ()
+        """The last directory."""
+        self._open: list[int | None] = []
+        """The descriptors of the directories on the way to the last one, from the root down; `None` where closed."""
 
     def open(self, path: Components) -> int:
         """Open a directory; the descriptor is good until the next call.
@@ -37,30 +45,56 @@ class Directories:
         Raises:
             OSError: A name on the way is missing, a link, not a directory, or may not be read.
         """
-        self._keep(sum(1 for _ in takewhile(_are_equal, zip(path, (name for name, _ in self._chain), strict=False))))
-        descriptor = self._chain[-1][1] if self._chain else self._root
-        for name in path[len(self._chain) :]:
-            descriptor = open_directory(descriptor, name)
-            if len(self._chain) < _MAX_OPEN:
-                self._chain.append((name, descriptor))
-            else:
-                self._close_beyond()
-                self._beyond = descriptor
-        return descriptor
+        return self._reach(path, open_directory)
+
+    def make(self, path: Components) -> int:
+        """Open a directory, after making what is missing of it; a file or a link on the way is removed.
+
+        Raises:
+            DirectoryLockedError: Something on the way is to be removed, and somebody else holds the lock there.
+            OSError: A directory cannot be made or read.
+        """
+        return self._reach(path, _open_or_make)
 
     def close(self) -> None:
         """Close all that is open."""
-        self._keep(0)
+        self._leave(0)
 
-    def _keep(self, count: int) -> None:
-        self._close_beyond()
-        while len(self._chain) > count:
-            os.close(self._chain.pop()[1])
+    def _reach(self, path: Components, step: Callable[[int, str], int]) -> int:
+        self._leave(_count_shared(path, self._path))
+        level = len(self._open)
+        while level and self._open[level - 1] is None:
+            level -= 1
+        above = self._open[level - 1] if level else None
+        descriptor = self._root if above is None else above
+        for name in path[level:]:
+            descriptor = step(descriptor, name)
+            self._arrive(level, descriptor)
+            level += 1
+        self._path = path
+        return descriptor
 
-    def _close_beyond(self) -> None:
-        if self._beyond is not None:
-            os.close(self._beyond)
-            self._beyond = None
+    def _arrive(self, level: int, descriptor: int) -> None:
+        """Keep a directory open, and close one further up that is too many."""
+        if level < len(self._open):
+            self._open[level] = descriptor
+        else:
+            self._open.append(descriptor)
+        above = level - _MAX_OPEN
+        if above >= 0 and (above + 1) % _MARK_EVERY:
+            self._close(above)
+
+    def _leave(self, level: int) -> None:
+        """Forget the directories below a level."""
+        self._path = self._path[:level]
+        while len(self._open) > level:
+            self._close(len(self._open) - 1)
+            self._open.pop()
+
+    def _close(self, level: int) -> None:
+        descriptor, self._open[level] = self._open[level], None
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 class SearchedTree:
@@ -96,8 +130,8 @@ class SearchedTree:
     def read(self, name: str) -> bytes:
         """Return the contents of a file of the directory scanned last."""
         if name in self._links:
-            return self._root.visit((*self._path, name), _read_to_search)
-        data = read_start(self._descriptor, name, MAX_FILE_BYTES + 1)
+            return self._root.visit((*self._path, name), self._read_to_search)
+        data = read_start(self._descriptor, name, MAX_FILE_BYTES + 1, self._root.check_links)
         if len(data) > MAX_FILE_BYTES:
             raise _too_large(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False).st_size)
         return data
@@ -105,6 +139,12 @@ class SearchedTree:
     def close(self) -> None:
         """Close all that is open."""
         self._directories.close()
+
+    def _read_to_search(self, place: Place) -> bytes:
+        size_bytes = look_at_place(place).st_size
+        if size_bytes > MAX_FILE_BYTES:
+            raise _too_large(size_bytes)
+        return read_file(place.directory, place.name, self._root.check_links)
 
     def _is_file(self, entry: os.DirEntry[str]) -> bool:
         if entry.is_file(follow_symlinks=False):
@@ -124,16 +164,31 @@ def look_at_place(place: Place) -> os.stat_result:
     return look_at(place.directory, place.name)
 
 
-def _read_to_search(place: Place) -> bytes:
-    size_bytes = look_at_place(place).st_size
-    if size_bytes > MAX_FILE_BYTES:
-        raise _too_large(size_bytes)
-    return read_file(place.directory, place.name)
-
-
 def _too_large(size_bytes: int) -> OSError:
     return OSError(errno.EFBIG, too_large(size_bytes))
 
 
+def _count_shared(one: Components, two: Components) -> int:
+    """Return how many names two paths begin with alike; fast for a directory of the last one or of one above it."""
+    if one[:-1] == two[: len(one) - 1]:
+        return len(one) if one == two[: len(one)] else max(len(one) - 1, 0)
+    return sum(1 for _ in takewhile(_are_equal, zip(one, two, strict=False)))
+
+
 def _are_equal(pair: tuple[str, str]) -> bool:
     return pair[0] == pair[1]
+
+
+def _open_or_make(directory: int, name: str) -> int:
+    try:
+        return open_directory(directory, name)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        # Rights and limits of the system: a suite that runs as root cannot take them away.
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):  # pragma: no branch
+            raise  # pragma: no cover
+        with locked(directory):
+            os.unlink(name, dir_fd=directory)
+    make_directory(directory, name)
+    return open_directory(directory, name)

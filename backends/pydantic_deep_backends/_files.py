@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 
 from ._confined import link_found, open_directory
@@ -119,19 +119,21 @@ def check_regular(status: os.stat_result) -> None:
         raise OSError(ERRNO_NOT_REGULAR, f'It is {kind}. Only regular files can be read and written')
 
 
-def read_file(directory: int, name: str) -> bytes:
-    """Return the contents of a regular file. Raises as `open_file`."""
+def read_file(directory: int, name: str, check: Callable[[os.stat_result], None]) -> bytes:
+    """Return the contents of a regular file. Raises as `open_file`, and as `check` for the status of the open file."""
     descriptor, status = open_file(directory, name)
     try:
+        check(status)
         return b''.join(read_chunks(descriptor, max(status.st_size + 1, _READ_SIZE_BYTES)))
     finally:
         os.close(descriptor)
 
 
-def read_start(directory: int, name: str, size_bytes: int) -> bytes:
+def read_start(directory: int, name: str, size_bytes: int, check: Callable[[os.stat_result], None]) -> bytes:
     """Return the first bytes of what a listing called a file, `size_bytes` at most, with as few calls as possible."""
     descriptor = os.open(name, _READ_FLAGS, dir_fd=directory)
     try:
+        check(os.fstat(descriptor))
         chunks: list[bytes] = []
         for chunk in read_chunks(descriptor):
             chunks.append(chunk[:size_bytes])

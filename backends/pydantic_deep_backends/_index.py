@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from ._confined import Components, OpenRoot
+from ._confined import Components, HardLinkError, OpenRoot
 from ._directories import Directories
 from ._files import ERRNO_NOT_REGULAR, is_temporary, list_entries, open_file, read_chunks
 from .errors import InvalidPathError
@@ -63,7 +63,8 @@ class SnapshotIndex:
     def scan(self, root: OpenRoot, checkpoint: Callable[[], None] = lambda: None) -> SnapshotIndex:
         """Return the index of the files now.
 
-        Links, special files, our unfinished writes, and files whose path no backend accepts are left out.
+        Links, hard links to files outside, special files, our unfinished writes, and files whose path no backend accepts
+        are left out.
 
         Args:
             root: The files.
@@ -78,14 +79,14 @@ class SnapshotIndex:
             while waiting:
                 checkpoint()
                 try:
-                    waiting += self._scan_directory(directories, waiting.pop(), readings)
+                    waiting += self._scan_directory(root, directories, waiting.pop(), readings)
                 except OSError as error:
                     if error.errno not in GONE:
                         raise
         return SnapshotIndex(tree=self._tree_of(readings), clock=self.clock, _readings=readings)
 
     def _scan_directory(
-        self, directories: Directories, parts: Components, readings: dict[str, Reading]
+        self, root: OpenRoot, directories: Directories, parts: Components, readings: dict[str, Reading]
     ) -> list[Components]:
         """Put the files of one directory among `readings`; return the directories in it."""
         path = prefix = ''.join(f'/{part}' for part in parts)
@@ -95,27 +96,34 @@ class SnapshotIndex:
             for entry in entries:
                 path = f'{prefix}/{entry.name}'
                 if entry.is_file(follow_symlinks=False) and not is_temporary(entry.name):
-                    self._scan_file(path, descriptor, entry, readings)
-            return [(*parts, entry.name) for entry in entries if entry.is_dir(follow_symlinks=False)]
+                    self._scan_file(root, path, descriptor, entry, readings)
+            below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            # Nothing in a directory that no path leads to can be in a tree; there may be any number of them.
+            return [(*parts, name) for name in below if is_representable(f'{prefix}/{name}')]
         except OSError as error:
             raise OSError(error.errno or errno.EIO, error.strerror, path) from None
 
-    def _scan_file(self, path: str, directory: int, entry: os.DirEntry[str], readings: dict[str, Reading]) -> None:
+    def _scan_file(
+        self, root: OpenRoot, path: str, directory: int, entry: os.DirEntry[str], readings: dict[str, Reading]
+    ) -> None:
         known = self._readings.get(path)
         if known is None and not is_representable(path):
             return
         try:
             if known is None or not known.still_holds(signature_of(entry.stat(follow_symlinks=False))):
-                known = self._read(directory, entry.name)
+                known = self._read(root, directory, entry.name)
             readings[path] = known
+        except HardLinkError:
+            return
         except OSError as error:
             if error.errno not in GONE:
                 raise
 
-    def _read(self, directory: int, name: str) -> Reading:
+    def _read(self, root: OpenRoot, directory: int, name: str) -> Reading:
         read_at = self.clock()
         descriptor, status = open_file(directory, name)
         try:
+            root.check_links(status)
             digest, size = hashlib.sha256(), 0
             for chunk in read_chunks(descriptor):
                 digest.update(chunk)
@@ -129,14 +137,8 @@ class SnapshotIndex:
     def _tree_of(self, readings: Mapping[str, Reading]) -> Tree:
         """Return the tree of the readings, made from the last one if little changed."""
         new = [path for path, reading in readings.items() if self._readings.get(path) is not reading]
-        if len(new) * 8 > len(readings):
-            return Tree.of({path: reading.version for path, reading in readings.items()})
-        tree = self.tree
-        for path in self._readings.keys() - readings.keys():
-            tree = tree.remove(path)
-        for path in new:
-            tree = tree.set(path, readings[path].version)
-        return tree
+        gone = self._readings.keys() - readings.keys()
+        return self.tree.with_changes(dict.fromkeys(gone) | {path: readings[path].version for path in new})
 
 
 def signature_of(status: os.stat_result) -> tuple[int, int, int, int, int]:

@@ -11,16 +11,15 @@ import secrets
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ._confined import Components, OpenRoot, Place
+from ._confined import Components, OpenRoot
 from ._directories import Directories
-from ._files import is_temporary, list_entries, locked, remove_leftovers, start_file
+from ._files import is_temporary, list_entries, locked, remove_entry, remove_leftovers, start_file
 from ._index import GONE
-from ._restore import clear_way, prune, restored_mode
 from ._shown import path_from
 from ._tree import Tree
 from .paths import path_parts
@@ -36,6 +35,8 @@ MAX_SINGLE_FSYNCS = 128
 """Up to how many files each is made durable by itself; for more all that the machine has not written yet is (sync(2)),
 which takes about as long as some hundred files do."""
 
+
+_EXECUTE_BITS = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH
 
 Naming: TypeAlias = Callable[[Components], AbstractContextManager[None]]
 """Gives errors of the operating system, which know a name only, the path of what is done."""
@@ -80,7 +81,7 @@ class Staged:
 
 def chunks_of(tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool) -> list[Chunk]:
     """Return the files of `tree` at `paths`. Raises `KeyError` if contents are missing."""
-    files = [(path_parts(path), tree[path], contents[tree[path].digest]) for path in sorted(paths)]
+    files = [(path_parts(path), tree[path], contents[tree[path].digest]) for path in sorted(paths, key=path_parts)]
     chunks: list[Chunk] = []
     files_by_directory: dict[Components, list[NewFile]] = {}
     count = size_bytes = 0
@@ -97,16 +98,19 @@ def chunks_of(tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *
 
 
 def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[Staged]:
-    """Write files under other names, and remove what stands in their way; if this fails none is left."""
+    """Write files under other names, and remove what stands in their way; if this fails none is left.
+
+    Raises:
+        DirectoryLockedError: Something is to be removed, and somebody else holds the lock there.
+    """
     staged: list[Staged] = []
     is_done = False
     try:
-        for directory, files in chunk.files_by_directory.items():
-            staged.append(Staged(directory=directory))
-            first = (*directory, files[0].name)
-            with naming(directory):
-                clear_way(root, first)
-                root.visit(first, _stage_here(staged[-1], files, chunk), follow='none', make_dirs=True)
+        with closing(Directories(root)) as directories:
+            for directory, files in chunk.files_by_directory.items():
+                staged.append(Staged(directory=directory))
+                with naming(directory):
+                    _stage_here(directories.make(directory), staged[-1], files, chunk)
         if chunk.is_synced_whole:
             os.sync()
         is_done = True
@@ -116,55 +120,110 @@ def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[Staged]:
     return staged
 
 
-def settle(root: OpenRoot, staged: Staged, *, is_durable: bool) -> None:
-    """Let the files of one directory take their names."""
+def settle(root: OpenRoot, waiting: list[Staged], naming: Naming, *, is_durable: bool) -> None:
+    """Let files take their names.
 
-    def rename(place: Place) -> None:
-        with locked(place.directory):
-            for temporary, name in list(staged.name_by_temporary.items()):
-                os.rename(temporary, name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
-                del staged.name_by_temporary[temporary]
-            if is_durable:
-                os.fsync(place.directory)
+    Args:
+        root: Where they are.
+        waiting: What is staged; directories whose files have their names are taken out.
+        naming: Names errors.
+        is_durable: Whether each directory is made durable.
 
-    root.visit((*staged.directory, '-'), rename, follow='none')
+    Raises:
+        DirectoryLockedError: Somebody else holds the lock of a directory. Call again to go on.
+    """
+    with closing(Directories(root)) as directories:
+        while waiting:
+            staged = waiting[0]
+            with naming(staged.directory):
+                _settle_here(directories.open(staged.directory), staged, is_durable=is_durable)
+            del waiting[0]
+
+
+def _settle_here(directory: int, staged: Staged, *, is_durable: bool) -> None:
+    with locked(directory):
+        for temporary, name in list(staged.name_by_temporary.items()):
+            os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            del staged.name_by_temporary[temporary]
+        if is_durable:
+            os.fsync(directory)
 
 
 def discard(root: OpenRoot, staged: Iterable[Staged]) -> None:
     """Remove the files that have not taken their names."""
-
-    def unlink(place: Place) -> None:
-        for temporary in each.name_by_temporary:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=place.directory)
-
-    for each in staged:
-        with suppress(OSError):  # the directory is gone, and they with it; or the failure that led here goes on
-            root.visit((*each.directory, '-'), unlink, follow='none')
+    with closing(Directories(root)) as directories:
+        for each in staged:
+            for temporary in each.name_by_temporary:
+                with suppress(OSError):  # the directory is gone, and they with it; or the failure that led here goes on
+                    os.unlink(temporary, dir_fd=directories.open(each.directory))
 
 
-def take_away_all(root: OpenRoot, directory: Components, names: Sequence[str], tree: Tree) -> None:
-    """Remove files of one directory, and the directories above that are empty then and not in `tree`."""
+def take_away(root: OpenRoot, waiting: list[tuple[Components, list[str]]], naming: Naming) -> None:
+    """Remove files.
 
-    def unlink(place: Place) -> None:
-        with locked(place.directory):
-            for name in names:
-                with suppress(FileNotFoundError, IsADirectoryError):
-                    os.unlink(name, dir_fd=place.directory)
-            os.fsync(place.directory)
+    Args:
+        root: Where they are.
+        waiting: Directories and names in them; those that are done are taken out.
+        naming: Names errors.
 
-    with suppress(FileNotFoundError, NotADirectoryError):
-        root.visit((*directory, names[0]), unlink, follow='none')
-    prune(root, directory, tree)
+    Raises:
+        DirectoryLockedError: Somebody else holds the lock of a directory. Call again to go on.
+    """
+    with closing(Directories(root)) as directories:
+        while waiting:
+            at, names = waiting[0]
+            with naming(at), suppress(FileNotFoundError, NotADirectoryError):
+                _unlink_all(directories.open(at), names)
+            del waiting[0]
 
 
-def by_directory(paths: Iterable[str]) -> Iterator[tuple[Components, list[str]]]:
-    """Yield directories and the names in them."""
+def prune(root: OpenRoot, parents: Iterable[Components], tree: Tree) -> None:
+    """Remove directories and those above them, as far as they are empty and not in `tree`.
+
+    Raises:
+        DirectoryLockedError: Somebody else holds the lock of a directory. Call again to go on.
+    """
+    with closing(Directories(root)) as directories:
+        for parts in sorted(_unwanted(parents, tree), reverse=True):  # what is in a directory comes before it
+            with suppress(OSError):  # not empty, or gone
+                above = directories.open(parts[:-1])
+                with locked(above):
+                    os.rmdir(parts[-1], dir_fd=above)
+
+
+def _unwanted(parents: Iterable[Components], tree: Tree) -> set[Components]:
+    """Return these directories and those above them, as far as they are not in a tree."""
+    wanted: dict[Components, Tree] = {(): tree}
+    unwanted: set[Components] = set()
+    for parts in parents:
+        ahead: list[Components] = []
+        while parts not in wanted and parts not in unwanted:
+            ahead.append(parts)
+            parts = parts[:-1]
+        for below in reversed(ahead):
+            files = wanted[below[:-1]].subtree(f'/{below[-1]}') if below[:-1] in wanted else Tree()
+            if files:
+                wanted[below] = files
+            else:
+                unwanted.add(below)
+    return unwanted
+
+
+def _unlink_all(directory: int, names: Iterable[str]) -> None:
+    with locked(directory):
+        for name in names:
+            with suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(name, dir_fd=directory)
+        os.fsync(directory)
+
+
+def by_directory(paths: Iterable[str]) -> list[tuple[Components, list[str]]]:
+    """Return directories and the names in them, in the order of a walk."""
     names_by_directory: dict[Components, list[str]] = {}
-    for path in sorted(paths):
+    for path in sorted(paths, key=path_parts):
         *directory, name = path_parts(path)
         names_by_directory.setdefault(tuple(directory), []).append(name)
-    yield from names_by_directory.items()
+    return list(names_by_directory.items())
 
 
 def find_occupants(root: OpenRoot, paths: Iterable[str], naming: Naming) -> list[Occupant]:
@@ -205,21 +264,32 @@ def _find_below(directories: Directories, top: Components, found: dict[str, bool
                 found[path_from(below)] = entry.is_file(follow_symlinks=False)
 
 
-def _stage_here(staged: Staged, files: Sequence[NewFile], chunk: Chunk) -> Callable[[Place], None]:
+def _stage_here(directory: int, staged: Staged, files: Sequence[NewFile], chunk: Chunk) -> None:
     is_synced = chunk.is_durable and not chunk.is_synced_whole
+    remove_leftovers(directory, time.time_ns())
+    for file in files:
+        temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
+        staged.name_by_temporary[temporary] = file.name
+        mode = _restored_mode(directory, file.name, is_executable=file.is_executable)
+        new_mode = 0o777 if file.is_executable else 0o666
+        descriptor = start_file(directory, temporary, file.data, mode=mode, new_mode=new_mode)
+        try:
+            if is_synced:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
-    def write(place: Place) -> None:
-        remove_leftovers(place.directory, time.time_ns())
-        for file in files:
-            temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
-            staged.name_by_temporary[temporary] = file.name
-            mode = restored_mode(place.directory, file.name, is_executable=file.is_executable)
-            new_mode = 0o777 if file.is_executable else 0o666
-            descriptor = start_file(place.directory, temporary, file.data, mode=mode, new_mode=new_mode)
-            try:
-                if is_synced:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
-    return write
+def _restored_mode(directory: int, name: str, *, is_executable: bool) -> int | None:
+    """Return the permission bits for a file that is there; what is in its way is removed."""
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        remove_entry(directory, name)
+        return None
+    mode = stat.S_IMODE(status.st_mode)
+    if not is_executable:
+        return mode & ~_EXECUTE_BITS
+    return mode | (mode >> 2) & _EXECUTE_BITS | stat.S_IXUSR

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 MAX_ENTRIES = 1_000_000
 """The most files and directories that one search looks at. Beyond it, the result says that it is partial."""
 
+MAX_SECONDS = 60
+"""The longest that one search goes on to the next file. Beyond it, the result says that it is partial."""
+
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """The largest file that grep reads. A larger one is reported as a problem."""
 

@@ -107,6 +107,8 @@ async def grep_backend(
         while (directory := walk.next_directory()) is not None:
             names, sizes = await lister.take(directory)
             for name, file_path in zip(names, walk.paths_of(names), strict=True):
+                if walk.is_late():
+                    break
                 await reader.add(file_path, sizes[name])
     else:
         await reader.add(path, start.size)

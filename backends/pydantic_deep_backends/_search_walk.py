@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from time import monotonic
 
 from ._glob import Glob
-from ._results import MAX_ENTRIES, GlobResult, SearchProblem, sorted_problems
-from .paths import display_path, path_problem
+from ._results import MAX_ENTRIES, MAX_SECONDS, GlobResult, SearchProblem, sorted_problems
+from .paths import MAX_PATH_BYTES, display_path, path_problem
 
 _UNUSUAL = re.compile(r'[^\x20-\x7d]|\\')
 """What a name must contain so that a path with it may be refused, away from the root."""
@@ -47,15 +48,24 @@ class Walk:
         self._todo = [glob.literal_prefix]
         self._current = ''
         self._is_over = False
+        self._until = monotonic() + MAX_SECONDS
         self.problems: list[SearchProblem] = []
         """What could not be looked at so far, in the order of the walk."""
 
     def next_directory(self) -> str | None:
         """Return the next directory to list, relative to the root (`''` is the root itself), or `None`."""
-        if self._is_over or not self._todo:
+        if self._is_over or not self._todo or self.is_late():
             return None
         self._current = self._todo.pop()
         return self._current
+
+    def is_late(self) -> bool:
+        """Return whether the search has taken too long: then no file is to be read any more, and the problems say so."""
+        if monotonic() <= self._until:
+            return False
+        self._is_over = True
+        self.problem('', f'stopped after {MAX_SECONDS} seconds. Search in a smaller directory.')
+        return True
 
     def take(self, entries: Iterable[tuple[str, bool]]) -> list[str]:
         """Return which files of the current directory to take, by name and sorted; remember where to go on.
@@ -115,7 +125,13 @@ class Walk:
     def _is_doubtful(self, relative: str, name: str) -> bool:
         """Return whether the path may be one that no backend accepts; cheap, and right whenever it says no."""
         at_root = not self._base and relative is name
-        return at_root or len(relative) > _LONG_CHARS or _UNUSUAL.search(name) is not None
+        return at_root or _UNUSUAL.search(name) is not None or self._may_be_long(relative)
+
+    def _may_be_long(self, relative: str) -> bool:
+        length = len(self._base) + len(relative)
+        return length > _LONG_CHARS and (
+            length > MAX_PATH_BYTES or len(self.path_of(relative).encode()) > MAX_PATH_BYTES
+        )
 
     def _is_usable(self, relative: str, is_wanted: bool) -> bool:
         """Return whether the path is one that a backend accepts; report it if it is not and would be wanted."""

@@ -43,7 +43,15 @@ _NEW_NAMESPACES: Final = 0x7E020000
 """All `CLONE_NEW…` that `clone` takes."""
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
-_SOCK_TYPE_MASK, _SOCK_RAW, _SOCK_PACKET = 0xF, 3, 10
+_SOCK_TYPE_MASK = 0xF
+_SOCK_STREAM, _SOCK_DGRAM = 1, 2
+
+_PROTOCOLS: Final = (0, 6, 17)
+"""The default of a type, TCP and UDP, from `linux/in.h`. All other protocols of the internet (MPTCP, UDP-Lite, SCTP,
+DCCP, SMC, L2TP, ICMP) are code of the kernel that commands do not need, and MPTCP alone has had several holes."""
+
+_SOL_TCP, _TCP_ULP = 6, 31
+"""The socket option that puts another protocol, such as TLS in the kernel, on top of TCP. Libraries do without."""
 
 _REQUESTS: Final = (0x5412, 0x541C, 0x5423, 0x40305828, 0x4030582A, 0x40305839)
 """`TIOCSTI` and `TIOCLINUX`, which type into a terminal, `TIOCSETD`, which loads line disciplines, and
@@ -172,13 +180,16 @@ class _Architecture:
     ioctl: int
     socket: int
     socketpair: int
+    setsockopt: int
     has_x32: bool
 
 
 _ARCHITECTURES: Final = {
-    'x86_64': _Architecture(audit=0xC000003E, column=0, clone=56, ioctl=16, socket=41, socketpair=53, has_x32=True),
+    'x86_64': _Architecture(
+        audit=0xC000003E, column=0, clone=56, ioctl=16, socket=41, socketpair=53, setsockopt=54, has_x32=True
+    ),
     'aarch64': _Architecture(
-        audit=0xC00000B7, column=1, clone=220, ioctl=29, socket=198, socketpair=199, has_x32=False
+        audit=0xC00000B7, column=1, clone=220, ioctl=29, socket=198, socketpair=199, setsockopt=208, has_x32=False
     ),
 }
 
@@ -220,13 +231,11 @@ def render_filter(machine: str, *, network: bool) -> bytes:
         _call(chosen.ioctl, 1, [_when(_JUMP_IF_EQUAL, request, _fail(errno.EPERM)) for request in _REQUESTS]),
         _call(chosen.socketpair, 0, [_unless(_JUMP_IF_EQUAL, _AF_UNIX, _fail(errno.EAFNOSUPPORT))]),
         _call(chosen.socket, 0, [_among(families, _fail(errno.EAFNOSUPPORT))]),
+        _call(chosen.socket, 0, [_unless_equal(_AF_UNIX, _internet_sockets())]),
         _call(
-            chosen.socket,
+            chosen.setsockopt,
             1,
-            [
-                _instruction(_AND, _SOCK_TYPE_MASK),
-                *(_when(_JUMP_IF_EQUAL, kind, _fail(errno.EPERM)) for kind in (_SOCK_RAW, _SOCK_PACKET)),
-            ],
+            [_if_equal(_SOL_TCP, _argument(2) + _when(_JUMP_IF_EQUAL, _TCP_ULP, _fail(errno.ENOENT)))],
         ),
         _instruction(_RETURN, _ALLOW),
     ]
@@ -263,7 +272,28 @@ def _among(values: Iterable[int], action: int) -> bytes:
     return b''.join(tests) + _instruction(_RETURN, action)
 
 
+def _internet_sockets() -> bytes:
+    """Return the instructions that end the filter for all internet sockets but those of TCP and UDP."""
+    kind = _argument(1) + _instruction(_AND, _SOCK_TYPE_MASK) + _among((_SOCK_STREAM, _SOCK_DGRAM), _fail(errno.EPERM))
+    return kind + _argument(2) + _among(_PROTOCOLS, _fail(errno.EPROTONOSUPPORT))
+
+
+def _argument(place: int) -> bytes:
+    """Return the instruction that loads an argument of the call."""
+    return _instruction(_LOAD, _ARGUMENTS[place])
+
+
+def _if_equal(value: int, body: bytes) -> bytes:
+    """Return instructions that run only if what is loaded is the value."""
+    return _instruction(_JUMP_IF_EQUAL, value, if_false=len(body) // 8) + body
+
+
+def _unless_equal(value: int, body: bytes) -> bytes:
+    """Return instructions that run only if what is loaded is not the value."""
+    return _instruction(_JUMP_IF_EQUAL, value, if_true=len(body) // 8) + body
+
+
 def _call(number: int, argument: int, checks: Iterable[bytes]) -> bytes:
     """Return the instructions that look at an argument of one call, and have the number loaded again after that."""
-    body = _instruction(_LOAD, _ARGUMENTS[argument]) + b''.join(checks) + _instruction(_LOAD, _NUMBER)
+    body = _argument(argument) + b''.join(checks) + _instruction(_LOAD, _NUMBER)
     return _instruction(_JUMP_IF_EQUAL, number, if_false=len(body) // 8) + body

@@ -98,20 +98,23 @@ class StateTracker:
 
     async def _without_left_out(self, now: Tree) -> Tree:
         kept = now
-        waiting: list[tuple[str, ...]] = [()]
+        left_out: dict[str, None] = {}
+        waiting: list[tuple[tuple[str, ...], Tree, DirectoryRules]] = [((), now, self._root_rules)]
         while waiting:
-            parts = waiting.pop()
-            rules = await self._rules_of(now, parts)
-            for name, child in now.entries(path_from(parts)).items():
+            parts, tree, rules = waiting.pop()
+            rules = self._rules[parts] = await self._with_ignore_file(rules, tree, path_from(parts))
+            for name, child in tree.entries().items():
                 path = path_from((*parts, name))
-                is_dir = isinstance(child, Tree)
-                if rules is None or rules.leaves_out(name, is_dir=is_dir):
-                    kept = kept.graft(path, Tree()) if is_dir else kept.remove(path)
+                if rules.leaves_out(name, is_dir=isinstance(child, Tree)):
+                    if isinstance(child, Tree):
+                        kept = kept.graft(path, Tree())
+                    else:
+                        left_out[path] = None
                 elif isinstance(child, Tree):
-                    waiting.append((*parts, name))
+                    waiting.append(((*parts, name), child, rules.below(name)))
                 elif not self._fits(path, child):
-                    kept = kept.remove(path)
-        return kept
+                    left_out[path] = None
+        return kept.with_changes(left_out)
 
     def _fits(self, path: str, version: FileVersion) -> bool:
         if version.size <= self._max_file_bytes:
@@ -121,21 +124,20 @@ class StateTracker:
 
     async def _rules_of(self, now: Tree, parts: tuple[str, ...]) -> DirectoryRules | None:
         """Return the rules of a directory; `None` if it is left out itself."""
-        rules = self._root_rules
-        for length in range(len(parts) + 1):
-            at = parts[:length]
-            known = self._rules.get(at)
-            if known is None:
-                if at:
-                    if rules.leaves_out(at[-1], is_dir=True):
-                        return None
-                    rules = rules.below(at[-1])
-                known = self._rules[at] = await self._with_ignore_file(rules, now, path_from((*at, IGNORE_FILE)))
-            rules = known
+        length = len(parts)
+        while length and parts[:length] not in self._rules:
+            length -= 1
+        rules = self._rules[parts[:length]]
+        for end in range(length, len(parts)):
+            if rules.leaves_out(parts[end], is_dir=True):
+                return None
+            path = path_from(parts[: end + 1])
+            rules = await self._with_ignore_file(rules.below(parts[end]), now.subtree(path), path)
+            self._rules[parts[: end + 1]] = rules
         return rules
 
-    async def _with_ignore_file(self, rules: DirectoryRules, now: Tree, path: str) -> DirectoryRules:
-        version = now.get(path)
+    async def _with_ignore_file(self, rules: DirectoryRules, directory: Tree, path: str) -> DirectoryRules:
+        version = directory.get(f'/{IGNORE_FILE}')
         if version is None or version.size > self._max_file_bytes:
             return rules
-        return rules.with_ignore_file(await self._read(path, version))
+        return rules.with_ignore_file(await self._read(f'{path.rstrip("/")}/{IGNORE_FILE}', version))

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 from . import _node_encoding, _nodes
 from ._nodes import Child, FileVersion, Node
 from .errors import InvalidPathError
+
+T = TypeVar('T')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +195,7 @@ class Tree:
         """
         parts = _parts_of(path)
         if self.is_dir(path):
-            raise IsADirectoryError(f'{path!r} is a directory in this tree. Remove the files below it first.')
+            raise _is_a_directory(path)
         return self._with(parts, version, path)
 
     def remove(self, path: str) -> Tree:
@@ -217,6 +220,46 @@ class Tree:
         if not tree and not self.is_dir(path):
             return self
         return self._with(_parts_of(path), tree._root if tree else None, path)
+
+    def with_changes(self, changes: Mapping[str, FileVersion | None]) -> Tree:
+        """Return the tree with many files set or removed at once; each directory above them is made anew once.
+
+        Args:
+            changes: The new version by path; `None` removes the file, if there is one.
+
+        Raises:
+            InvalidPathError: A path is not absolute or has an empty, `.` or `..` component.
+            IsADirectoryError: A file is set where files stay below its path.
+            NotADirectoryError: A file is set below one that stays, or that is set too.
+        """
+        directories: dict[tuple[str, ...], dict[str, Child | None]] = {(): {}}
+        for path, version in changes.items():
+            *parents, name = _parts_of(path)
+            _make_directories(directories, tuple(parents))
+            directories[tuple(parents)][name] = version
+        before: dict[tuple[str, ...], Node] = {(): self._root}
+        for parts in sorted(directories.keys() - {()}, key=len):
+            child = _nodes.find(before[parts[:-1]], parts[-1])
+            if isinstance(child, FileVersion):
+                directories[parts[:-1]].setdefault(parts[-1], child)  # it stays, unless it is among the changes
+            before[parts] = _nodes.EMPTY if child is None or isinstance(child, FileVersion) else child
+        emptied: dict[tuple[str, ...], set[str]] = {}
+        for parts in sorted(directories, key=len, reverse=True):
+            try:
+                node = _with_entries(before[parts], directories[parts], emptied.get(parts, ()))
+            except IsADirectoryError as error:
+                raise _is_a_directory('/' + '/'.join((*parts, *error.args))) from None
+            if not parts:
+                return Tree._from(node)
+            *above, name = parts
+            replaced = directories[tuple(above)].setdefault(name, node)
+            if not isinstance(replaced, FileVersion):
+                directories[tuple(above)][name] = node
+            elif node.entry_count:
+                raise _not_a_directory('/' + '/'.join(parts))
+            else:
+                emptied.setdefault(tuple(above), set()).add(name)
+        raise AssertionError('The root is always among the directories.')  # pragma: no cover - it is
 
     def diff(self, other: Tree) -> TreeDiff:
         """Return what changed from this tree to `other`; directories that are equal are not entered."""
@@ -333,10 +376,42 @@ def _parts_of(path: str) -> list[str]:
     return parts
 
 
-def _make_directories(directories: dict[tuple[str, ...], dict[str, Child]], parents: tuple[str, ...]) -> None:
+def _with_entries(node: Node, changes: Mapping[str, Child | None], emptied: Container[str]) -> Node:
+    """Return a directory with its entries changed.
+
+    Args:
+        node: The directory.
+        changes: By name: a file, a directory, which goes if it is empty, or `None` to remove a file.
+        emptied: The names of directories that a file may replace.
+
+    Raises:
+        IsADirectoryError: A file is to replace another directory; the name is the argument.
+    """
+    changed: dict[str, Child | None] = {}
+    for name, child in changes.items():
+        is_directory = not isinstance(_nodes.find(node, name), FileVersion | None)
+        if isinstance(child, FileVersion):
+            if is_directory and name not in emptied:
+                raise IsADirectoryError(name)
+            changed[name] = child
+        elif child is not None or not is_directory:
+            changed[name] = child if child is not None and child.entry_count else None
+    if len(changed) * 8 <= node.entry_count:
+        for name, child in changed.items():
+            node = _nodes.with_entry(node, name, child)
+        return node
+    entries = dict(_nodes.entries_of(node)) | changed
+    return _nodes.directory_of({name: child for name, child in entries.items() if child is not None})
+
+
+def _make_directories(directories: dict[tuple[str, ...], dict[str, T]], parents: tuple[str, ...]) -> None:
     while parents not in directories:
         directories[parents] = {}
         parents = parents[:-1]
+
+
+def _is_a_directory(path: str) -> IsADirectoryError:
+    return IsADirectoryError(f'{path!r} is a directory in this tree. Remove the files below it first.')
 
 
 def _not_a_directory(path: str) -> NotADirectoryError:

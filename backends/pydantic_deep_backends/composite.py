@@ -10,6 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots
@@ -18,6 +19,7 @@ from ._mounts import MountTable, Part
 from ._tree import Tree
 from .local import has_fixed_place, place_of
 from .paths import parse_path
+from .protection import SupportsProtection, protected_patterns_of
 from .protocol import (
     BackendProtocol,
     BackendRef,
@@ -67,6 +69,8 @@ class CompositeBackend:
         # Members that are there only sometimes are set on the instance: `isinstance` looks for them by name.
         if isinstance(default, SupportsCommands):
             vars(self).update(run=default.run)
+            if isinstance(default, SupportsProtection):
+                vars(self).update(protected_files=partial(self._protected_files, default))
         if all(isinstance(part.backend, SupportsCompareAndSwap) for part in self._table.parts):
             vars(self).update(compare_and_swap=self._compare_and_swap)
         captured = [(p, p.backend) for p in self._table.parts if isinstance(p.backend, SupportsSnapshots)]
@@ -91,6 +95,16 @@ class CompositeBackend:
     def mounts(self) -> Mapping[str, BackendProtocol]:
         """The mounted backends by mount point."""
         return {part.prefix: part.backend for part in self._table.mounted}
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """The patterns of protected files: those of all parts together."""
+        return tuple(dict.fromkeys(each for part in self._table.parts for each in protected_patterns_of(part.backend)))
+
+    async def _protected_files(self, default: SupportsProtection) -> Mapping[str, str]:
+        """Return the state of each protected file of the default, in which commands run, by its path in trees."""
+        root = place_of(default).rstrip('/')
+        return {f'{root}{path}': state for path, state in (await default.protected_files()).items()}
 
     def split(self, tree: Tree) -> Sequence[Share]:
         """Return what a tree has of each part, the default first.

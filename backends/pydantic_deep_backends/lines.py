@@ -1,12 +1,25 @@
-"""Which lines two texts share: what a merge joins by, and what a diff leaves out. Pure, and bounded in time."""
+"""Which lines two texts share: what a merge joins by, and what a diff leaves out. Pure, and bounded in time.
+
+`difflib` alone needs time that grows with the square of the number of lines: 20 seconds for 20,000 lines of which every
+other one changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ._merge_lines import LineMatcher
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Final, TypeAlias
 
 __all__ = ('shared_lines',)
+
+_MAX_PAIRS: Final = 1_000_000
+"""How many pairs of lines one comparison of two texts looks at, apart from lines that are unique in both: a fraction
+of a second. Stretches beyond count as changed altogether, which can make a conflict and never a wrong line."""
+
+_Block: TypeAlias = tuple[int, int, int]
+"""`(start in one, start in two, count)` of a run of equal lines."""
 
 
 def shared_lines(one: Sequence[bytes], two: Sequence[bytes]) -> list[tuple[int, int, int]]:
@@ -21,5 +34,67 @@ def shared_lines(one: Sequence[bytes], two: Sequence[bytes]) -> list[tuple[int, 
     #> [(0, 0, 1), (2, 2, 1)]
     ```
     """
-    *blocks, _ = LineMatcher(None, one, two).get_matching_blocks()
-    return blocks
+    return [block for block in _LineMatcher(one, two).blocks() if block[2]]
+
+
+class _LineMatcher:
+    """Finds the lines that two texts share, in bounded time.
+
+    Lines that are unique in both texts and in the same order come first (the patience diff of Bram Cohen); between
+    two of them, lines in common at both ends, and then what `difflib` finds.
+    """
+
+    def __init__(self, one: Sequence[bytes], two: Sequence[bytes]) -> None:
+        self._one = one
+        self._two = two
+        self._pairs_left = _MAX_PAIRS
+
+    def blocks(self) -> Iterator[_Block]:
+        at_one = at_two = 0
+        for i, j in _unique_in_both(self._one, self._two):
+            yield from self._between(at_one, i, at_two, j)
+            yield i, j, 1
+            at_one, at_two = i + 1, j + 1
+        yield from self._between(at_one, len(self._one), at_two, len(self._two))
+
+    def _between(self, low_one: int, high_one: int, low_two: int, high_two: int) -> Iterator[_Block]:
+        one, two = self._one[low_one:high_one], self._two[low_two:high_two]
+        shorter = min(len(one), len(two))
+        head = next((i for i in range(shorter) if one[i] != two[i]), shorter)
+        tail = next((i for i in range(shorter - head) if one[-1 - i] != two[-1 - i]), shorter - head)
+        yield low_one, low_two, head
+        one, two = one[head : len(one) - tail], two[head : len(two) - tail]
+        if len(one) * len(two) <= self._pairs_left:
+            self._pairs_left -= len(one) * len(two)
+            for i, j, count in SequenceMatcher(None, one, two, autojunk=False).get_matching_blocks():
+                yield low_one + head + i, low_two + head + j, count
+        yield high_one - tail, high_two - tail, tail
+
+
+def _unique_in_both(one: Sequence[bytes], two: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Return where lines are that each text has once, as many as are in the same order in both."""
+    count_in_one, count_in_two = Counter(one), Counter(two)
+    place_in_two = {line: j for j, line in enumerate(two) if count_in_two[line] == 1}
+    shared = [(i, place_in_two[line]) for i, line in enumerate(one) if count_in_one[line] == 1 and line in place_in_two]
+    return _longest_rising(shared)
+
+
+def _longest_rising(places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the longest part of `places` in which the second numbers rise; the first ones do already."""
+    lowest_ends: list[int] = []
+    """The lowest second number with which a rising part of each length ends."""
+    last_of: list[int] = []
+    """The index of the place with that number."""
+    before: list[int] = []
+    """The index of the place before each place, in the rising part that it ends."""
+    for index, (_, j) in enumerate(places):
+        length = bisect_left(lowest_ends, j)
+        before.append(last_of[length - 1] if length else -1)
+        lowest_ends[length : length + 1] = [j]
+        last_of[length : length + 1] = [index]
+    rising: list[tuple[int, int]] = []
+    index = last_of[-1] if last_of else -1
+    while index >= 0:
+        rising.append(places[index])
+        index = before[index]
+    return rising[::-1]

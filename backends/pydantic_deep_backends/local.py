@@ -18,8 +18,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,19 +41,22 @@ from ._files import (
     replace_file,
     writable_mode,
 )
+from ._hard_links import HardLinks
 from ._index import Reading, SnapshotIndex
 from ._local_commands import check_commands_possible, run_locally
 from ._local_tracking import LocalTracker
 from ._notes import Notebook
-from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, settle, stage, take_away_all
-from ._restore import clear_way, put_file, take_away
+from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, prune, settle, stage, take_away
+from ._protected_patterns import compiled
+from ._protected_scan import ProtectedIndex, ProtectedScan
 from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
 from .errors import BackendError, FileChangedError
 from .paths import parse_path, path_parts
+from .protection import PROTECTED_FILES, check_patterns
 from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
 from .search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
-from .snapshots import FileVersion, Tree, TreeDiff, digest_of
+from .snapshots import Tree, TreeDiff, digest_of
 from .tracking import DirectoryRules, Occupant
 
 T = TypeVar('T')
@@ -66,8 +71,8 @@ class LocalBackend:
     The directory must exist; it is looked up at the first use and kept by its real path. Nothing stays open between
     two operations. A directory that is removed and made again is the same backend.
 
-    Symbolic links are followed inside the directory, absolute ones too if they point into it. Snapshots leave out
-    links, special files, empty directories, and names that cannot be asked for (control characters, not UTF-8);
+    Symbolic links are followed inside the directory, absolute ones too if they point into it. A file that has another
+    name outside, by a hard link, is not read. Snapshots leave out links, such files, special files, empty directories, and names that cannot be asked for (control characters, not UTF-8);
     `restore` leaves those alone, unless they stand where a file must go.
 
     With `allow_commands` there is also `run`, and **nothing is isolated**: a command has all the rights of this
@@ -79,8 +84,13 @@ class LocalBackend:
     Args:
         root: The directory; a relative one is relative to the working directory of the process now.
         allow_commands: Whether there is `run`. Linux only.
+        protected: The files that are protected, as in `PROTECTED_FILES`; `()` for none. The operations of this object
+            write them like others: who asks a person before that are the tools of an agent.
+        allow_hard_links: Whether files are read that have another name outside of the directory, as installers that
+            share one store of packages leave them.
 
     Raises:
+        ValueError: A pattern in `protected` is malformed.
         BackendUnavailableError: By every operation, if the directory does not exist; at once, if commands are asked
             for and the system is not Linux.
         TimeoutError: By every change, if somebody else keeps the directory of the file locked for 30 seconds.
@@ -89,8 +99,19 @@ class LocalBackend:
     _aliases: tuple[str, ...] = ()
     """Names that the directory has for commands and nobody else."""
 
-    def __init__(self, root: str | os.PathLike[str], *, allow_commands: bool = False) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        allow_commands: bool = False,
+        protected: Sequence[str] = PROTECTED_FILES,
+        allow_hard_links: bool = False,
+    ) -> None:
+        self._allow_hard_links = allow_hard_links
         self._given = str(Path(root).absolute())
+        self._protected = check_patterns(protected)
+        self._protected_index = ProtectedIndex()
+        self._protected_lock = threading.Lock()
         self._confined: ConfinedRoot | None = None
         self._index = SnapshotIndex()
         self._notebook = Notebook()
@@ -110,6 +131,11 @@ class LocalBackend:
         return self._allow_commands
 
     @property
+    def protected(self) -> tuple[str, ...]:
+        """The patterns of protected files."""
+        return self._protected
+
+    @property
     def ref(self) -> BackendRef:
         """The real path of the directory: equal for all backends of one directory, whatever links led to it."""
         return BackendRef(provider='local', id=self._root().path)
@@ -127,7 +153,7 @@ class LocalBackend:
             OutsideRootError: A link leads outside.
             OSError: What is there is not a regular file, cannot be read, or is larger than 1 GiB.
         """
-        return await self._run(path, lambda root, parts: root.visit(parts, _read))
+        return await self._run(path, lambda root, parts: root.visit(parts, partial(_read, root)))
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Replace or create a file, atomically; parents are made, links are written through, the mode is kept.
@@ -158,9 +184,9 @@ class LocalBackend:
             OSError: As for `write_bytes`.
         """
 
-        def swap(place: Place) -> None:
+        def swap(root: OpenRoot, place: Place) -> None:
             with locked(place.directory):
-                actual = _digest_or_none(place)
+                actual = _digest_or_none(root, place)
                 if actual != expected:
                     raise FileChangedError(path, expected=expected, actual=actual)
                 with self._noting(place):
@@ -168,7 +194,9 @@ class LocalBackend:
 
         gone = () if expected is None else FileNotFoundError
         try:
-            await self._run_locked(path, lambda root, parts: root.visit(parts, swap, make_dirs=expected is None))
+            await self._run_locked(
+                path, lambda root, parts: root.visit(parts, partial(swap, root), make_dirs=expected is None)
+            )
         except gone:
             raise FileChangedError(path, expected=expected, actual=None) from None
 
@@ -285,7 +313,7 @@ class LocalBackend:
             if stat.S_ISDIR(root.visit(parts, look_at_place).st_mode):
                 with self._searched(root, parts) as tree:
                     return grep_tree(tree, pattern, self._virtual(parts), glob=glob, limit=limit)
-            return grep_file(self._virtual(parts), root.visit(parts, _read), pattern, limit=limit)
+            return grep_file(self._virtual(parts), root.visit(parts, partial(_read, root)), pattern, limit=limit)
 
         def search_above(root: OpenRoot, names: Components) -> GrepResult:
             with self._searched_above(root, names) as tree:
@@ -327,10 +355,7 @@ class LocalBackend:
         diff = before.diff(tree)
         wanted = wanted_files(tree, diff)
         contents = await fetch_contents(wanted, contents_of(before, self._read_from_root), read_blob)
-        for path in diff.removed:
-            await self._take_away(path, tree)
-        for path, version in wanted.items():
-            await self._put(path, version, contents[version.digest])
+        await self.patch(tree, (*diff.removed, *wanted), contents)
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> LocalTracker:
         """Begin to note what the operations of this object touch; what others do is seen by a look at everything.
@@ -364,8 +389,7 @@ class LocalBackend:
         """
         checked = [parse_path(path) for path in paths]
         chunks = chunks_of(tree, (path for path in checked if path in tree), contents, is_durable=is_durable)
-        for directory, names in by_directory(path for path in checked if path not in tree):
-            await self._take_away_all(directory, names, tree)
+        await self._take_away([path for path in checked if path not in tree], tree)
         for chunk in chunks:
             await self._put_chunk(chunk)
 
@@ -382,36 +406,49 @@ class LocalBackend:
         Args:
             root: The directory.
         """
-        return LocalBackend(root, allow_commands=self._allow_commands)
+        return LocalBackend(
+            root,
+            allow_commands=self._allow_commands,
+            protected=self._protected,
+            allow_hard_links=self._allow_hard_links,
+        )
 
-    async def _take_away(self, path: str, tree: Tree) -> None:
-        def take(root: OpenRoot, parts: Components) -> None:
-            try:
-                take_away(root, parts, tree)
-            finally:
-                self._notebook.add(path)
+    async def protected_files(self) -> Mapping[str, str]:
+        """Return the state of each protected file that there is, by its path in trees.
 
-        await self._run_locked(self._of_tree(path), take)
+        Raises:
+            BackendUnavailableError: The directory does not exist.
+        """
+        return (await self._run_at_root(lambda root: self._scan_protected(root, check_cancelled))).states
 
-    async def _take_away_all(self, directory: Components, names: Sequence[str], tree: Tree) -> None:
-        def take(root: OpenRoot, parts: Components) -> None:
-            try:
-                take_away_all(root, parts, names, tree)
-            finally:
-                self._notebook.add(*(path_from((*parts, name)) for name in names))
+    def _scan_protected(self, root: OpenRoot, checkpoint: Callable[[], None]) -> ProtectedScan:
+        names = tuple(name.rstrip('/') for name in (self._root().path, self._given, *self._aliases))
+        with self._protected_lock:
+            return self._protected_index.scan(root, compiled(self._protected), names, checkpoint)
 
-        await self._run_locked(self._virtual(directory), take)
+    async def _take_away(self, paths: Sequence[str], tree: Tree) -> None:
+        waiting = by_directory(paths)
+        parents = [directory for directory, _ in waiting]
+        if not waiting:
+            return
+        try:
+            await self._retry(
+                lambda root: take_away(root, waiting, self._naming),
+                at=lambda: (*waiting[0][0], waiting[0][1][0]),
+            )
+            await self._retry(lambda root: prune(root, parents, tree))
+        finally:
+            self._notebook.add(*paths)
 
     async def _put_chunk(self, chunk: Chunk) -> None:
         is_synced = chunk.is_durable and not chunk.is_synced_whole
         try:
-            staged = await self._run_at_root(lambda root: stage(root, chunk, self._naming))
+            staged = await self._retry(lambda root: stage(root, chunk, self._naming))
             try:
-                for each in staged:
-                    await self._run_locked(
-                        self._virtual(each.directory),
-                        lambda root, parts, each=each: settle(root, each, is_durable=is_synced),
-                    )
+                await self._retry(
+                    lambda root: settle(root, staged, self._naming, is_durable=is_synced),
+                    at=lambda: (*staged[0].directory, *list(staged[0].name_by_temporary.values())[:1]),
+                )
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._run_at_root(lambda root: discard(root, staged))
@@ -419,16 +456,6 @@ class LocalBackend:
                 await run_to_end(os.sync)
         finally:
             self._notebook.add(*chunk.paths)
-
-    async def _put(self, path: str, version: FileVersion, data: bytes) -> None:
-        def put(root: OpenRoot, parts: Components) -> None:
-            try:
-                clear_way(root, parts)
-                put_file(root, parts, data, is_executable=version.mode == 0o755)
-            finally:
-                self._notebook.add(path)
-
-        await self._run_locked(self._of_tree(path), put)
 
     async def _read_from_root(self, path: str) -> bytes:
         return await self.read_bytes(self._of_tree(path))
@@ -536,12 +563,16 @@ class LocalBackend:
 
         The wait is here and not in the thread, so that it can be cancelled and keeps no thread from others.
         """
-        for wait_seconds in _LOCK_WAITS_SECONDS:
-            try:
-                return await self._run(path, operation, above=above, is_change=True)
-            except DirectoryLockedError:
-                await anyio.sleep(wait_seconds)
-        raise TimeoutError(errno.ETIMEDOUT, 'Its directory stays locked by somebody else. Try again later', path)
+        return await _until_unlocked(lambda: path, lambda: self._run(path, operation, above=above, is_change=True))
+
+    async def _retry(self, operation: Callable[[OpenRoot], T], at: Callable[[], Components] = tuple) -> T:
+        """Run an operation on the whole directory that locks others, again and again as `_run_locked` does.
+
+        Args:
+            operation: What to do; it goes on where it stopped.
+            at: Returns where it stopped.
+        """
+        return await _until_unlocked(lambda: self._virtual(at()), lambda: self._run_at_root(operation))
 
     async def _run(
         self,
@@ -562,7 +593,7 @@ class LocalBackend:
         names = path_parts(parse_path(path))
 
         def run() -> T:
-            with _naming(path), self._root().open() as root:
+            with _naming(path), self._open() as root:
                 shown = self._shown()
                 if is_above(names, shown):
                     return above(root, names)
@@ -574,10 +605,18 @@ class LocalBackend:
         """Run an operation on the whole directory in a worker thread."""
 
         def run() -> T:
-            with _naming('/'), self._root().open() as root:
+            with _naming('/'), self._open() as root:
                 return operation(root)
 
         return await run_to_end(run)
+
+    @contextmanager
+    def _open(self) -> Generator[OpenRoot]:
+        """Open the directory for one operation."""
+        with self._root().open() as root:
+            if not self._allow_hard_links:
+                root.check_links = HardLinks(root).check
+            yield root
 
     def _root(self) -> ConfinedRoot:
         """Return the directory by its real path, which is kept from the first time that it exists."""
@@ -617,6 +656,15 @@ def has_fixed_place(backend: object) -> bool:
     return not isinstance(backend, LocalBackend) or not backend._allow_commands  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 
+async def _until_unlocked(path: Callable[[], str], attempt: Callable[[], Awaitable[T]]) -> T:
+    for wait_seconds in _LOCK_WAITS_SECONDS:
+        try:
+            return await attempt()
+        except DirectoryLockedError:
+            await anyio.sleep(wait_seconds)
+    raise TimeoutError(errno.ETIMEDOUT, 'Its directory stays locked by somebody else. Try again later', path())
+
+
 @contextmanager
 def _naming(path: str) -> Generator[None]:
     """Give errors of the operating system, which know a name only, the path that was asked for."""
@@ -634,13 +682,13 @@ def _entry(path: str, status: os.stat_result) -> FileEntry:
     return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=stat.S_ISDIR(status.st_mode), size=size)
 
 
-def _read(place: Place) -> bytes:
-    return read_file(place.directory, place.name)
+def _read(root: OpenRoot, place: Place) -> bytes:
+    return read_file(place.directory, place.name, root.check_links)
 
 
-def _digest_or_none(place: Place) -> str | None:
+def _digest_or_none(root: OpenRoot, place: Place) -> str | None:
     try:
-        return digest_of(_read(place))
+        return digest_of(_read(root, place))
     except FileNotFoundError:
         return None
 

@@ -18,6 +18,7 @@ from ._overlay_merge import MergeIntoBase, OverlayMerge, state_of
 from ._overlay_search import glob_overlay, grep_overlay
 from .errors import FileChangedError
 from .paths import is_within, parse_path, path_parts, path_problem
+from .protection import protected_patterns_of
 from .protocol import BackendProtocol, BackendRef, FileEntry, FileEntryLike
 from .search import GlobResult, GrepResult
 
@@ -69,6 +70,11 @@ class OverlayBackend:
     def ref(self) -> BackendRef:
         """The identity of this view: another overlay of the same base has another one."""
         return self._ref
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """The patterns of protected files: those of the backend below."""
+        return protected_patterns_of(self._base)
 
     @property
     def backend(self) -> BackendProtocol:

@@ -47,7 +47,8 @@ def _parsed(path: str) -> str:
     reason = path_problem(path)
     if reason is not None:
         raise InvalidPathError(path, reason)
-    return '/' + '/'.join(path_parts(path))
+    is_canonical = '//' not in path and '/.' not in path and not path.endswith('/')
+    return path if is_canonical else '/' + '/'.join(path_parts(path))
 
 
 def path_problem(path: str) -> str | None:
@@ -62,7 +63,7 @@ def path_problem(path: str) -> str | None:
         return f'it contains the control character {control.group()!r}. Use a name without it.'
     if '\\' in path:
         return 'it contains a backslash. Write `/` between directories.'
-    if '..' in path_parts(path):
+    if '..' in path and '..' in path_parts(path):
         return 'it contains `..`. Write the path from `/` without it.'
     return _wrong_size(path)
 
@@ -122,7 +123,7 @@ def _foreign_start(path: str) -> str | None:
     """Return why the beginning of a path, relative or absolute, is refused, or `None`."""
     if path.startswith('//'):
         return 'it begins with `//`. Start it with a single `/`.'
-    first = next(iter(path_parts(path)), '')
+    first = next((part for part in path[:MAX_PATH_BYTES].split('/') if part not in ('', '.')), '')
     if _DRIVE.match(first):
         return 'it begins with a drive. Paths are POSIX: write `/directory/file`.'
     if first.startswith('~'):
@@ -132,12 +133,12 @@ def _foreign_start(path: str) -> str | None:
 
 def _wrong_size(path: str) -> str | None:
     try:
-        size_bytes = len(path.encode())
+        encoded = path.encode()
     except UnicodeEncodeError:
         return 'it contains a lone surrogate. Use a name that is valid Unicode.'
-    if size_bytes > MAX_PATH_BYTES:
-        return f'it is {size_bytes:,} bytes long. At most {MAX_PATH_BYTES:,} are allowed.'
-    longest = max((len(part.encode()) for part in path_parts(path)), default=0)
+    if len(encoded) > MAX_PATH_BYTES:
+        return f'it is {len(encoded):,} bytes long. At most {MAX_PATH_BYTES:,} are allowed.'
+    longest = max(map(len, encoded.split(b'/')))
     if longest > MAX_COMPONENT_BYTES:
         return f'a name in it is {longest:,} bytes long. At most {MAX_COMPONENT_BYTES} are allowed.'
     return None

@@ -13,9 +13,10 @@ import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from ._bwrap import INSTALL, WORKSPACE, SandboxPlan, start_in_sandbox
+from ._bwrap import INSTALL, WORKSPACE, Mounts, SandboxPlan, start_in_sandbox
 from ._cgroups import find_controllers
 from ._commands import Execution, StartedCommand, arguments_of, check_env, check_timeout, run_execution
 from ._confined import Components
@@ -26,6 +27,7 @@ from ._threads import run_to_end
 from .errors import SandboxUnavailableError
 from .local import LocalBackend
 from .paths import parse_path, path_parts
+from .protection import PROTECTED_FILES
 from .protocol import BackendRef, Command, CommandResult
 
 __all__ = ('SandboxBackend', 'SandboxLimits')
@@ -49,6 +51,15 @@ _TAKEN = frozenset(path_parts(WORKSPACE)) | {
 
 _WATCH_SECONDS = 0.1
 """How often the disk is looked at while a command runs: a fast disk takes a few hundred megabytes in between."""
+
+MAX_MOUNTS = 128
+"""How many protected paths are mounted at most: each takes a millisecond and more of the start of each command."""
+
+_MAX_PATH_BYTES = 3_000
+"""The longest path that is mounted. The kernel takes 4,096 bytes, with those of the directory itself."""
+
+_ATTEMPTS = 5
+"""How often a sandbox is made, if other commands move the directories of protected files meanwhile."""
 
 
 class SandboxBackend(LocalBackend):
@@ -79,6 +90,10 @@ class SandboxBackend(LocalBackend):
         env: Names of variables that commands take over from this process, or variables with their values.
         read_only: Host paths that commands see too, by their path in the sandbox. File operations do not see them.
         limits: How much each command may use.
+        protected: The files that are protected, as in `PROTECTED_FILES`; `()` for none. Commands see what there is of
+            them read-only, and cannot move it away; `MAX_MOUNTS` paths at most, those of git and the nearest to the
+            root first. What a command makes of them anew `protected_files` tells.
+        allow_hard_links: Whether file operations read files that have another name outside of the directory.
 
     Raises:
         InvalidPathError: A path in the sandbox is malformed.
@@ -94,8 +109,10 @@ class SandboxBackend(LocalBackend):
         env: Sequence[str] | Mapping[str, str] = (),
         read_only: Mapping[str, str | os.PathLike[str]] | None = None,
         limits: SandboxLimits | None = None,
+        protected: Sequence[str] = PROTECTED_FILES,
+        allow_hard_links: bool = False,
     ) -> None:
-        super().__init__(root)
+        super().__init__(root, protected=protected, allow_hard_links=allow_hard_links)
         self._bwrap = None if bwrap is None else os.fspath(bwrap)
         self._network = network
         self._env = check_env(env) if isinstance(env, Mapping) else _names(env)
@@ -173,7 +190,10 @@ class SandboxBackend(LocalBackend):
         def start() -> StartedCommand:
             self._check_root()
             watch.begin()
-            return start_in_sandbox(plan, root.path, arguments, variables)
+            for _ in range(_ATTEMPTS - 1):  # what is mounted may have been moved or removed since it was found
+                with suppress(SandboxUnavailableError):
+                    return start_in_sandbox(plan, root.path, arguments, variables, self._mounts())
+            return start_in_sandbox(plan, root.path, arguments, variables, self._mounts())
 
         execution = Execution(
             start=start,
@@ -190,7 +210,14 @@ class SandboxBackend(LocalBackend):
         """Return a sandbox of another directory with the same settings; what was tried is not tried again."""
         read_only = dict(self._read_only)
         other = SandboxBackend(
-            root, bwrap=self._bwrap, network=self._network, env=self._env, read_only=read_only, limits=self._limits
+            root,
+            bwrap=self._bwrap,
+            network=self._network,
+            env=self._env,
+            read_only=read_only,
+            limits=self._limits,
+            protected=self.protected,
+            allow_hard_links=self._allow_hard_links,
         )
         other._tried = self._tried
         return other
@@ -217,6 +244,15 @@ class SandboxBackend(LocalBackend):
         check_promises(plan)
         self._tried = plan
         return plan
+
+    def _mounts(self) -> Mounts:
+        """Return what of the workspace is mounted once more, so that commands cannot change or move it."""
+        with self._root().open() as root:
+            scan = self._scan_protected(root, lambda: None)
+        paths = [path for path in (*scan.pinned, *scan.read_only) if len(os.fsencode('/'.join(path))) < _MAX_PATH_BYTES]
+        paths = paths[:MAX_MOUNTS]
+        pinned = {*scan.pinned}
+        return tuple(('/'.join(path), path not in pinned) for path in paths)
 
     def _check_root(self) -> None:
         """Raise `BackendUnavailableError` if the directory does not exist."""

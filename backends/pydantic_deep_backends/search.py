@@ -21,6 +21,7 @@ from ._results import (
     MAX_ENTRIES,
     MAX_FILE_BYTES,
     MAX_LINE_CHARS,
+    MAX_SECONDS,
     GlobResult,
     GrepMatch,
     GrepResult,
@@ -33,6 +34,7 @@ __all__ = [
     'MAX_ENTRIES',
     'MAX_FILE_BYTES',
     'MAX_LINE_CHARS',
+    'MAX_SECONDS',
     'FileTree',
     'Glob',
     'GlobResult',
@@ -133,6 +135,8 @@ def grep_tree(
             walk.skip(error)
             continue
         for name, file_path in zip(names, walk.paths_of(names), strict=True):
+            if walk.is_late():
+                break
             try:
                 data = tree.read(name)
             except OSError as error:

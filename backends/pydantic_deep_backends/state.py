@@ -23,6 +23,7 @@ from ._threads import check_cancelled, run_to_end
 from ._tree import Tree, TreeDiff
 from .errors import FileChangedError
 from .paths import parse_path
+from .protection import PROTECTED_FILES, check_patterns
 from .protocol import BackendRef, FileEntry, ReadBlob
 from .search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from .tracking import DirectoryRules, Occupant
@@ -66,7 +67,10 @@ class StateBackend:
         IsADirectoryError, NotADirectoryError: A path is both a file and the parent of one.
     """
 
-    def __init__(self, files: Mapping[str, bytes | str] | None = None) -> None:
+    def __init__(
+        self, files: Mapping[str, bytes | str] | None = None, *, protected: Sequence[str] = PROTECTED_FILES
+    ) -> None:
+        self._protected = check_patterns(protected)
         self._ref = BackendRef(provider='state', id=uuid.uuid4().hex)
         self._contents = Contents()
         self._files = Tree()
@@ -77,7 +81,7 @@ class StateBackend:
             self._write(parse_path(path), data.encode() if isinstance(data, str) else data)
 
     @classmethod
-    def of(cls, tree: Tree, read_blob: ReadBlob) -> StateBackend:
+    def of(cls, tree: Tree, read_blob: ReadBlob, *, protected: Sequence[str] = PROTECTED_FILES) -> StateBackend:
         """Return a backend with the files of a tree, whose contents are fetched when they are read.
 
         What a search reads is fetched for that search; what `read_bytes` returned is kept.
@@ -85,16 +89,22 @@ class StateBackend:
         Args:
             tree: The files.
             read_blob: Fetches their contents, as long as the backend is used; what it returns is checked.
+            protected: The files that are protected.
 
         Raises:
             InvalidPathError: The tree has a path that no backend accepts.
         """
         for path in tree:
             parse_path(path)
-        backend = cls()
+        backend = cls(protected=protected)
         backend._files = tree
         backend._read_blob = read_blob
         return backend
+
+    @property
+    def protected(self) -> tuple[str, ...]:
+        """The patterns of files that the tools of an agent ask about."""
+        return self._protected
 
     @property
     def ref(self) -> BackendRef:
@@ -228,10 +238,10 @@ class StateBackend:
             path: stored(self._blob_of(version) or self._contents.keep(fetched[version.digest]), version.mode)
             for path, version in wanted_files(tree, diff).items()
         }
-        for path in diff.removed:
-            self._files = self._files.remove(path)
-        for path, version in versions.items():
-            self._put(path, version)
+        self._files = self._files.with_changes(dict.fromkeys(diff.removed) | versions)
+        for path in versions if self._empty_dirs else ():
+            self._fill_directories_above(path)
+            self._forget_empty_dirs(path)
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> StateTracker:
         """Return a tracker. It needs no notes, and no `tree`: two trees of these files differ where they were written.
@@ -383,14 +393,18 @@ class _Searched:
         self._tree = tree
         self._read = read
         self._current: Mapping[str, FileVersion | Tree] = {}
+        self._below: dict[str, Tree] = {'': tree}
+        """The directories that were listed and not scanned yet."""
 
     def scan(self, directory: str) -> Iterable[tuple[str, bool]]:
         """Return the name and whether it is a directory, of each file and directory."""
         check_cancelled()
-        path = f'/{directory}'
-        if not self._tree.is_dir(path):
-            raise _error(FileNotFoundError, errno.ENOENT, path)
-        self._current = self._tree.entries(path)
+        tree = self._below.pop(directory, None) or self._tree.subtree(f'/{directory}')
+        if not tree and directory:
+            raise _error(FileNotFoundError, errno.ENOENT, f'/{directory}')
+        self._current = tree.entries()
+        prefix = f'{directory}/' if directory else ''
+        self._below |= {f'{prefix}{name}': child for name, child in self._current.items() if isinstance(child, Tree)}
         return [(name, isinstance(child, Tree)) for name, child in self._current.items()]
 
     def read(self, name: str) -> bytes:

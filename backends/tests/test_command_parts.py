@@ -86,6 +86,7 @@ def test_what_was_stopped_before_it_began_never_starts() -> None:
     assert execution.run() is None
 
 
+@pytest.mark.slow
 def test_a_directory_that_cannot_be_entered_leaves_nothing_open(descriptors: Callable[[], list[str]]) -> None:
     before = descriptors()
     with pytest.raises(FileNotFoundError):

@@ -690,6 +690,7 @@ def open_descriptors() -> int:
     return len(os.listdir('/proc/self/fd' if os.path.isdir('/proc/self/fd') else '/dev/fd'))
 
 
+@pytest.mark.slow
 async def test_no_operation_leaves_a_descriptor_open(backend: LocalBackend, tmp_path: Path) -> None:
     await backend.write_bytes('/d/f', b'data')
     os.mkfifo(tmp_path / 'pipe')

@@ -128,6 +128,7 @@ async def test_a_command_may_close_its_output_and_go_on(tmp_path: Path) -> None:
     assert (result.exit_code, (tmp_path / 'file').read_text()) == (4, 'x\n')
 
 
+@pytest.mark.slow
 async def test_a_command_that_ends_its_watcher_ends_with_it(tmp_path: Path) -> None:
     backend = with_commands(tmp_path)
     result = await backend.run('kill -KILL $PPID; exec sleep 600', shell=True, timeout=60)
@@ -159,6 +160,7 @@ async def test_output_that_a_stranger_holds_open_is_not_waited_for(
         holder.stdin.write(b'\n')
 
 
+@pytest.mark.slow
 async def test_nothing_stays_open_and_no_zombie_is_left(
     tmp_path: Path, children: Callable[[], set[str]], descriptors: Callable[[], list[str]]
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pydantic_deep_backends import LocalBackend
 
-pytestmark = [pytest.mark.anyio, pytest.mark.soak]
+pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get('SOAK_ROUNDS', '800')) // 100
 """Rounds of the suite; a soak has more. Each starts a process, which takes some tenths of a second."""

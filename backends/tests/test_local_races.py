@@ -21,7 +21,7 @@ from pydantic_deep_backends.errors import BackendError, FileChangedError
 from pydantic_deep_backends.local import LocalBackend
 from pydantic_deep_backends.snapshots import FileVersion, Tree, digest_of
 
-pytestmark = [pytest.mark.anyio, pytest.mark.soak]
+pytestmark = [pytest.mark.anyio, pytest.mark.soak, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get('SOAK_ROUNDS', '300'))
 

@@ -488,6 +488,7 @@ _PATHS = ('/a', '/d/b', '/new')
 _EDITS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(_PATHS), st.integers(0, 1 << 30)), max_size=24)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(edits=_EDITS, order=st.permutations([0, 1]))
 def test_two_overlays_and_others_lose_no_line_that_nobody_took_away(
@@ -523,6 +524,7 @@ def test_two_overlays_and_others_lose_no_line_that_nobody_took_away(
     anyio.run(run)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(places=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=12))
 def test_overlays_that_merge_at_the_same_time_lose_no_line(places: list[tuple[int, int]]) -> None:

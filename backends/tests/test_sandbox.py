@@ -262,6 +262,7 @@ def sandboxes_of(root: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 async def test_nothing_stays_open_and_nothing_is_left_in_temporary_directories(
     backend: SandboxBackend,
     tmp_path: Path,

@@ -196,6 +196,10 @@ NETWORK = [
     Attempt('names', "said(works(socket.getaddrinfo, 'example.com', 80))", control=False),
     Attempt('other interfaces', "said([n for n in read('/proc/net/dev').splitlines()[2:] if not n.strip().startswith('lo:')])", control=False),
     Attempt('raw sockets', "said(works(socket.socket, socket.AF_INET, socket.SOCK_RAW, 1)); said(works(socket.socket, socket.AF_INET6, socket.SOCK_RAW, 58))", as_root=True),
+    Attempt('TCP over several paths', "said(works(socket.socket, socket.AF_INET, socket.SOCK_STREAM, 262)); said(works(socket.socket, socket.AF_INET6, socket.SOCK_STREAM, 262))", control=False),
+    Attempt('datagrams without checksums', "said(works(socket.socket, socket.AF_INET, socket.SOCK_DGRAM, 136)); said(works(socket.socket, socket.AF_INET6, socket.SOCK_DGRAM, 136))", control=False),
+    Attempt('every other protocol', "said([(f, t, p) for f in (2, 10) for t in (*range(11), 1 | socket.SOCK_CLOEXEC) for p in range(512) if (t & 15, p) not in {(1, 0), (1, 6), (2, 0), (2, 17)} and works(socket.socket, f, t, p)])"),
+    Attempt('TLS in the kernel', "s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); c = socket.create_connection(s.getsockname()); said(works(lambda: c.setsockopt(6, 31, b'tls')))", control=False),
     Attempt('packets', "said(works(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3))", as_root=True),
     Attempt('netlink', "said(works(socket.socket, socket.AF_NETLINK, socket.SOCK_RAW, 0))"),
     Attempt('virtual machines', "said(works(socket.socket, 40, socket.SOCK_STREAM, 0))", control=False),
@@ -479,6 +483,7 @@ async def test_memory_of_a_process_ends(host: Host) -> None:
     assert (result.exit_code, result.stdout, 'MemoryError' in result.stderr) == (1, '', True)
 
 
+@pytest.mark.slow
 @needs_python
 @pytest.mark.skipif(find_controllers().memory is None, reason='no control group for memory can be made here')
 async def test_memory_of_all_processes_together_ends(host: Host) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given, settings
@@ -478,6 +481,38 @@ def test_more_files_than_can_be_counted_are_refused() -> None:
         Tree.from_nodes(digest_of(node), nodes)
 
 
+@given(TREES, TREES)
+def test_many_changes_at_once_are_the_same_changes_one_by_one(before: Tree, after: Tree) -> None:
+    """Setting and removing files together gives the tree that has them, and those that are not named stay."""
+    diff = before.diff(after)
+    changes = dict.fromkeys(diff.removed) | {path: after[path] for path in (*diff.added, *diff.changed)}
+    assert before.with_changes(changes) == after
+    one_by_one = before
+    for path in diff.removed:
+        one_by_one = one_by_one.remove(path)
+    assert before.with_changes(dict.fromkeys(diff.removed)) == one_by_one
+
+
+def test_changes_of_a_large_directory_are_made_in_it() -> None:
+    before = tree_of({f'/d/{n}': b'' for n in range(3_000)})
+    after = before.with_changes({'/d/7': None, '/d/new': version_of(b'1'), '/d/8': version_of(b'2')})
+    assert (len(after), after.get('/d/7'), after['/d/new'].size, after['/d/8'].size) == (3_000, None, 1, 1)
+    assert after == before.remove('/d/7').set('/d/new', version_of(b'1')).set('/d/8', version_of(b'2'))
+
+
+def test_changes_that_are_a_file_and_a_directory_at_once_are_refused() -> None:
+    before, file = tree_of({'/a/b': b'', '/f': b''}), version_of(b'1')
+    with pytest.raises(IsADirectoryError, match="'/a' is a directory"):
+        before.with_changes({'/a': file})
+    with pytest.raises(NotADirectoryError, match="'/f' would be"):
+        before.with_changes({'/f/x': file})
+    with pytest.raises(NotADirectoryError, match="'/n' would be"):
+        before.with_changes({'/n': file, '/n/x': file})
+    replaced = before.with_changes({'/a': file, '/a/b': None, '/f/x': file, '/f': None})
+    assert dict(replaced.items()) == {'/a': file, '/f/x': file}
+    assert before.with_changes({'/a': None, '/none': None, '/f/x': None, '/none/x/y': None}) == before
+
+
 # Merge
 
 
@@ -570,8 +605,29 @@ def test_repeated_lines_that_are_too_many_to_compare_are_a_conflict(monkeypatch:
     )
     files: tuple[dict[str, bytes], ...] = ({'/f': base}, {'/f': ours}, {'/f': theirs})
     assert list(merge_files(*files).blobs.values()) == [b'X\nA\nb\nc\nb\na\nB\nY\n']
-    monkeypatch.setattr('pydantic_deep_backends._merge_lines._MAX_PAIRS', 0)
+    monkeypatch.setattr('pydantic_deep_backends.lines._MAX_PAIRS', 0)
     assert [conflict.kind for conflict in merge_files(*files).conflicts] == ['content']
+
+
+Case: TypeAlias = tuple[str, str, str, str | None]
+
+CORPUS: dict[str, list[Case]] = json.loads(Path(__file__).with_name('merge_corpus.json').read_text())
+"""Base, ours, theirs and what they were merged to, `None` for a conflict; `about` says how it was made."""
+
+
+@pytest.mark.parametrize('kind', ['letters', 'texts'])
+def test_merges_of_lines_are_those_of_the_corpus(kind: str) -> None:
+    """Merging three texts line by line gives, case by case, the text or the conflict that merge3 1.0.0 gave."""
+
+    def contents(text: str) -> bytes:
+        return (text if kind == 'texts' else ''.join(f'{letter}\n' for letter in text)).encode()
+
+    for *texts, merged in CORPUS[kind]:
+        base, ours, theirs = ({'/f': contents(str(text))} for text in texts)
+        result = merge_files(base, ours, theirs)
+        found = None if result.conflicts else result.tree['/f'].digest
+        assert found == (None if merged is None else digest_of(contents(merged))), texts
+    assert len(CORPUS[kind]) >= 150
 
 
 LINES = st.lists(st.sampled_from([b'a\n', b'b\n', b'\n']), max_size=8)

@@ -86,6 +86,7 @@ async def test_equal_contents_are_kept_once() -> None:
     assert len({id(await backend.read_bytes(f'/{number}')) for number in range(10)}) == 1
 
 
+@pytest.mark.slow
 async def test_memory_is_little_more_than_the_payload() -> None:
     payload = 100 * 10_000
     gc.collect()

@@ -1,0 +1,55 @@
+"""Which paths a configuration of git names that git then runs or obeys (git-config(1)). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+_SECTION = re.compile(r'\[\s*([\w.-]+)\s*(?:"(?:[^"\\]|\\.)*")?\s*\]')
+
+_VARIABLE = re.compile(r'([A-Za-z][\w-]*)\s*=\s*(.*)')
+
+
+def referenced_paths(data: bytes) -> Iterator[tuple[Literal['hooks', 'include'], str]]:
+    """Yield the paths that a configuration names, as they are written, but for those in a home directory.
+
+    Args:
+        data: The contents of the file.
+
+    Yields:
+        What kind of path it is: `core.hooksPath` is relative to the work tree, an included file to the configuration.
+    """
+    section = ''
+    for line in data.decode(errors='surrogateescape').replace('\\\n', '').splitlines():
+        text = line.strip()
+        while found := _SECTION.match(text):
+            section = found[1].lower()
+            text = text[found.end() :].strip()
+        variable = _VARIABLE.match(text)
+        if variable is None:
+            continue
+        name, value = variable[1].lower(), _unquoted(variable[2])
+        if not value or value.startswith(('~', '%')):
+            continue
+        if section == 'core' and name == 'hookspath':
+            yield 'hooks', value
+        elif section in ('include', 'includeif') and name == 'path':
+            yield 'include', value
+
+
+def _unquoted(value: str) -> str:
+    """Return a value without quotes, escapes and comments."""
+    found: list[str] = []
+    is_quoted = False
+    characters = iter(value)
+    for character in characters:
+        if character == '\\':
+            found.append(next(characters, ''))
+        elif character == '"':
+            is_quoted = not is_quoted
+        elif character in '#;' and not is_quoted:
+            break
+        else:
+            found.append(character)
+    return ''.join(found).strip()

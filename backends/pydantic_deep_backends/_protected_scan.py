@@ -1,0 +1,344 @@
+"""Which protected files a directory has, and in which state: one walk over its directories, and a look at what is new.
+
+A directory whose status is what it was is not listed again, and a file not read again, by the rule of `_index`. So a
+scan after another costs a few calls for each directory, whatever is in them. No link is followed but those that are
+protected themselves, and these only inside of the root.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ._confined import Components, OpenRoot
+from ._directories import Directories, look_at_place
+from ._files import is_temporary, list_entries, open_file, read_chunks
+from ._git_config import referenced_paths
+from ._index import RACY_NANOSECONDS, signature_of
+from ._protected_patterns import ProtectedPatterns, fold
+from ._shown import path_from
+from .errors import OutsideRootError
+
+MAX_READ_BYTES = 1_048_576
+"""The largest protected file whose contents are compared; of a larger one, its size and times."""
+
+MAX_CONFIGS = 100
+"""How many configurations of git are followed to what they name: a chain of more is nobody's."""
+
+_OBJECTS = re.compile('[0-9a-f]{2}|pack|info')
+"""The directories in which git keeps objects, of which there are hundreds and nothing to obey."""
+
+_SAMPLE = '.sample'
+"""How the hooks end that `git init` leaves as examples, and that git never runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectedScan:
+    """The protected files of a directory at one moment."""
+
+    states: Mapping[str, str]
+    """The state of each, by its path in trees."""
+    pinned: tuple[Components, ...]
+    """The directories of git and those above them, each after the one that it is in: what is under these names must
+    stay under them."""
+    read_only: tuple[Components, ...]
+    """What is protected as a whole, files and directories: those of git first, then the nearest to the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """A directory as it was when it was listed."""
+
+    signature: tuple[int, int, int, int, int]
+    listed_at: int
+    names: tuple[tuple[str, bool], ...]
+    """The names that matter, and whether each is a directory: all directories, and files that may be protected."""
+    is_git_dir: bool
+
+
+@dataclass(kw_only=True)
+class ProtectedIndex:
+    """What scans of one directory remember. Use it from one thread at a time."""
+
+    clock: Callable[[], int] = time.time_ns
+    """Nanoseconds since 1970, on the clock of the file system."""
+    listings: dict[Components, _Listing] = field(default_factory=dict[Components, _Listing])
+    states: dict[Components, tuple[tuple[int, int, int, int, int], int, str]] = field(
+        default_factory=dict[Components, tuple[tuple[int, int, int, int, int], int, str]]
+    )
+    """The signature, the moment of the reading and the state of each file that was read."""
+
+    def scan(
+        self, root: OpenRoot, rules: ProtectedPatterns, names: tuple[str, ...], checkpoint: Callable[[], None]
+    ) -> ProtectedScan:
+        """Return the protected files now.
+
+        Args:
+            root: The files.
+            rules: What is protected.
+            names: The absolute names that the root has, without a slash at the end.
+            checkpoint: Called before each directory; may raise to end the scan.
+        """
+        with closing(Directories(root)) as directories:
+            scan = _Scan(self, root, directories, rules, names, checkpoint)
+            found = scan.run()
+        self.listings = scan.listings
+        self.states = scan.states
+        return found
+
+
+class _Scan:
+    def __init__(
+        self,
+        index: ProtectedIndex,
+        root: OpenRoot,
+        directories: Directories,
+        rules: ProtectedPatterns,
+        names: tuple[str, ...],
+        checkpoint: Callable[[], None],
+    ) -> None:
+        self.listings: dict[Components, _Listing] = {}
+        self.states: dict[Components, tuple[tuple[int, int, int, int, int], int, str]] = {}
+        self._index = index
+        self._root = root
+        self._directories = directories
+        self._rules = rules
+        self._names = names
+        self._checkpoint = checkpoint
+        self._found: dict[str, str] = {}
+        self._pinned: set[Components] = set()
+        self._whole: set[Components] = set()
+        """What was found protected with all that is in it."""
+        self._git_files: set[Components] = set()
+        self._read_only: set[Components] = set()
+        self._configs: list[tuple[Components, Components]] = []
+        """Configurations of git, and the directory of git that each belongs to."""
+
+    def run(self) -> ProtectedScan:
+        waiting: list[tuple[Components, Components | None]] = [((), None)]
+        while waiting:
+            self._checkpoint()
+            waiting += self._look_at_directory(*waiting.pop())
+        self._follow_configs()
+        return ProtectedScan(
+            states=self._found,
+            pinned=tuple(sorted(self._pinned, key=lambda parts: (len(parts), parts))),
+            read_only=tuple(
+                sorted(self._read_only, key=lambda parts: (parts not in self._git_files, len(parts), parts))
+            ),
+        )
+
+    def _look_at_directory(
+        self, parts: Components, git_dir: Components | None
+    ) -> list[tuple[Components, Components | None]]:
+        """Find what is protected in one directory; return the directories in it that are to be looked at.
+
+        Args:
+            parts: The directory.
+            git_dir: The directory of git that it is in.
+        """
+        with suppress(OSError):  # it is gone, or nobody may look: then no program of this user obeys what is in it
+            listing = self._list(parts, self._directories.open(parts))
+            if self._rules.has_git and listing.is_git_dir:
+                git_dir = parts
+                self._pin(parts)
+            below: list[tuple[Components, Components | None]] = []
+            folded = tuple(map(fold, parts))
+            for name, is_dir in listing.names:
+                path = (*parts, name)
+                key = fold(name)
+                in_git = git_dir is not None and self._rules.ends_in_git_dir(
+                    (*folded[len(git_dir) :], key), is_dir=is_dir
+                )
+                if in_git or (self._rules.may_match(key) and self._rules.ends_at((*folded, key), is_dir=is_dir)):
+                    self._protect(path, is_dir=is_dir, is_git=in_git or key == '.git', git_dir=git_dir)
+                elif is_dir and not (git_dir is not None and _is_objects(path, git_dir)):
+                    below.append((path, git_dir))
+            return below
+        return []
+
+    def _list(self, parts: Components, descriptor: int) -> _Listing:
+        """Return what is in an open directory, without listing it if that is known."""
+        signature = signature_of(os.fstat(descriptor))
+        known = self._index.listings.get(parts)
+        if known is not None and known.signature == signature and _is_settled(signature, known.listed_at):
+            self.listings[parts] = known
+            return known
+        listed_at = self._index.clock()
+        entries = list_entries(descriptor)
+        names = {entry.name for entry in entries}
+        listing = _Listing(
+            signature,
+            listed_at,
+            tuple(
+                (entry.name, is_dir)
+                for entry in entries
+                if (is_dir := entry.is_dir(follow_symlinks=False))
+                or (self._rules.may_match(fold(entry.name)) and not is_temporary(entry.name))
+            ),
+            _is_git_dir(parts, names),
+        )
+        self.listings[parts] = listing
+        return listing
+
+    def _protect(self, path: Components, *, is_dir: bool, is_git: bool, git_dir: Components | None) -> None:
+        """Note that a path is protected as a whole, with all that is in it."""
+        if path in self._whole:
+            return
+        self._whole.add(path)
+        if is_git:
+            self._git_files.add(path)
+            self._pin(path[:-1])
+        if is_dir:
+            self._read_only.add(path)
+            self._note_below(path)
+        elif self._note(path):  # what is mounted over a link would be mounted where it leads to
+            self._read_only.add(path)
+            if git_dir is not None and fold(path[-1]).startswith('config'):
+                self._configs.append((path, git_dir))
+
+    def _pin(self, parts: Components) -> None:
+        """Note that a directory and those above it must stay where they are."""
+        self._pinned.update(parts[:length] for length in range(1, len(parts) + 1))
+
+    def _note_below(self, top: Components) -> None:
+        """Note the state of all files in a directory."""
+        waiting = [top]
+        while waiting:
+            self._checkpoint()
+            parts = waiting.pop()
+            with suppress(OSError):
+                for entry in list_entries(self._directories.open(parts)):
+                    path = (*parts, entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(path)
+                    elif not (entry.name.endswith(_SAMPLE) or is_temporary(entry.name)):
+                        self._note(path)
+
+    def _note(self, path: Components) -> bool:
+        """Note the state of something that is not a directory, and of what it leads to; return whether it is a file."""
+        with suppress(OSError):  # it is gone
+            descriptor = self._directories.open(path[:-1])
+            status = os.stat(path[-1], dir_fd=descriptor, follow_symlinks=False)
+            self._found[path_from(path)] = self._state_of(path, descriptor, status)
+            return stat.S_ISREG(status.st_mode)
+        return False
+
+    def _state_of(self, path: Components, descriptor: int, status: os.stat_result) -> str:
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                target = os.readlink(path[-1], dir_fd=descriptor)
+                if fold(path[-1]) != '.git':  # a directory of git is protected as such, wherever it is
+                    self._follow(path)
+                return f'link to {target!r}'
+            if not stat.S_ISREG(status.st_mode):
+                return 'special file'
+            return self._read(path, descriptor, status)
+        except OSError as error:
+            return f'unreadable: {error.strerror}'
+
+    def _read(self, path: Components, directory: int, status: os.stat_result) -> str:
+        signature = signature_of(status)
+        known = self._index.states.get(path)
+        if known is None or known[0] != signature or not _is_settled(signature, known[1]):
+            executable = ', executable' if status.st_mode & stat.S_IXUSR else ''
+            read_at = self._index.clock()
+            if status.st_size > MAX_READ_BYTES:
+                state = f'{status.st_size} bytes at {status.st_ctime_ns}{executable}'
+            else:
+                digest = hashlib.sha256(_contents(directory, path[-1])).hexdigest()
+                state = f'sha256:{digest}{executable}'
+            known = signature, read_at, state
+        self.states[path] = known
+        return known[2]
+
+    def _follow(self, link: Components) -> None:
+        """Protect what a link leads to, if that is inside."""
+        with suppress(OSError, OutsideRootError):
+            target = self._root.resolve(link)
+            if target != link and target:
+                mode = self._root.visit(target, look_at_place).st_mode
+                self._protect(target, is_dir=stat.S_ISDIR(mode), is_git=False, git_dir=None)
+
+    def _follow_configs(self) -> None:
+        """Protect what configurations of git name."""
+        for place in range(MAX_CONFIGS):
+            if place >= len(self._configs):
+                return
+            path, git_dir = self._configs[place]
+            with suppress(OSError):
+                data = _contents(self._directories.open(path[:-1]), path[-1])
+                for kind, value in referenced_paths(data):
+                    is_bare = fold(git_dir[-1]) != '.git' if git_dir else True
+                    base = path[:-1] if kind == 'include' else git_dir if is_bare else git_dir[:-1]
+                    self._protect_named(base, value, git_dir)
+
+    def _protect_named(self, base: Components, value: str, git_dir: Components) -> None:
+        parts = self._inside(base, value)
+        if not parts:
+            return
+        with suppress(OSError, OutsideRootError):
+            target = self._root.resolve(parts)
+            mode = self._root.visit(target, look_at_place).st_mode
+            if target and target != git_dir[: len(target)]:
+                self._protect(target, is_dir=stat.S_ISDIR(mode), is_git=True, git_dir=git_dir)
+                if stat.S_ISREG(mode) and (target, git_dir) not in self._configs:
+                    self._configs.append((target, git_dir))
+
+    def _inside(self, base: Components, value: str) -> Components | None:
+        """Return the path of a value that is relative to a directory, if it is inside of the root."""
+        names = list(base)
+        if value.startswith('/'):
+            top = next((name for name in self._names if f'{value}/'.startswith(f'{name}/')), None)
+            if top is None:
+                return None
+            names, value = [], value.removeprefix(top)
+        for name in value.split('/'):
+            if name == '..':
+                if not names:
+                    return None
+                names.pop()
+            elif name not in ('', '.'):
+                names.append(name)
+        return tuple(names)
+
+
+def _is_git_dir(parts: Components, names: set[str]) -> bool:
+    """Return whether a directory with these names in it is one of git's own, or would be one with little more."""
+    folded = [fold(part) for part in parts]
+    return (
+        folded[-1:] == ['.git']
+        or ('HEAD' in names and ('objects' in names or 'commondir' in names))
+        or ('config' in names and ('.git', 'modules') in pairwise(folded))
+    )
+
+
+def _is_objects(path: Components, git_dir: Components) -> bool:
+    """Return whether a directory is one of those in which git keeps objects."""
+    return len(path) == len(git_dir) + 2 and path[-2] == 'objects' and _OBJECTS.fullmatch(path[-1]) is not None
+
+
+def _is_settled(signature: tuple[int, int, int, int, int], looked_at: int) -> bool:
+    """Return whether a change after the look would bear another time."""
+    _, mtime, ctime, _, _ = signature
+    return max(mtime, ctime) + RACY_NANOSECONDS < looked_at
+
+
+def _contents(directory: int, name: str) -> bytes:
+    descriptor, _ = open_file(directory, name)
+    try:
+        found = b''
+        for chunk in read_chunks(descriptor):
+            found += chunk
+            if len(found) > MAX_READ_BYTES:
+                break
+        return found[:MAX_READ_BYTES]
+    finally:
+        os.close(descriptor)

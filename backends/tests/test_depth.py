@@ -1,0 +1,215 @@
+"""What deep trees cost: the same for each directory, however many are above it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep_backends import LocalBackend, OverlayBackend, StateBackend, Tree, _search_walk, digest_of
+from pydantic_deep_backends import _nodes as nodes
+from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
+from pydantic_deep_backends.snapshots import FileVersion
+from pydantic_deep_backends.tracking import DirectoryRules
+
+pytestmark = pytest.mark.anyio
+
+DEPTH = 130
+"""Far more directories than are kept open."""
+
+
+class Everything:
+    """Rules that leave nothing out."""
+
+    def with_ignore_file(self, data: bytes) -> DirectoryRules:
+        return self
+
+    def below(self, name: str) -> DirectoryRules:
+        return self
+
+    def leaves_out(self, name: str, *, is_dir: bool) -> bool:
+        return False
+
+
+def make_comb(root: Path, depth: int) -> None:
+    """Make a chain of directories, each with a file and a directory beside the next one, before and after it."""
+    directory = os.open(root, os.O_RDONLY)
+    for _ in range(depth):
+        for name in ('a', 'm', 'z'):
+            os.mkdir(name, dir_fd=directory)
+        os.close(os.open('f', os.O_CREAT | os.O_WRONLY, dir_fd=directory))
+        below = os.open('m', os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(directory)
+
+
+def comb(depth: int) -> Tree:
+    version = FileVersion(digest=digest_of(b'needle\n'), size=7)
+    return Tree.of({f'{"/m" * level}/{name}': version for level in range(depth) for name in ('a/f', 'f', 'z/f')})
+
+
+def do_not_sync(descriptor: int) -> None:
+    """Stand in for `os.fsync`, which takes long and is not counted."""
+
+
+@contextmanager
+def counted_opens(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
+    """Count files and directories as they are opened, by the one function that all of it goes through."""
+    opened: list[str] = []
+    real_open = os.open
+
+    def count(path: str, *args: object, **kwargs: object) -> int:
+        opened.append(path)
+        return real_open(path, *args, **kwargs)  # pyright: ignore[reportArgumentType]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, 'open', count)
+        patch.setattr(os, 'fsync', do_not_sync)
+        yield opened
+
+
+async def blob(digest: str) -> bytes:
+    return b'needle\n'
+
+
+Act = Callable[[LocalBackend], Awaitable[object]]
+
+ACTS: dict[str, Act] = {
+    'glob': lambda backend: backend.glob('**'),
+    'grep': lambda backend: backend.grep('needle'),
+    'snapshot': lambda backend: backend.snapshot(),
+    'capture': lambda backend: backend.track(Everything(), max_file_bytes=10).capture(Tree()),
+    'occupants': lambda backend: backend.occupants(['/m']),
+    'overlay': lambda backend: OverlayBackend(backend).glob('**'),
+    'remove': lambda backend: backend.remove('/m'),
+}
+
+
+@pytest.mark.parametrize('act', ACTS.values(), ids=ACTS)
+async def test_going_through_a_deep_directory_opens_each_twice_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Act
+) -> None:
+    """`glob`, `grep`, `snapshot` and captures open directories in proportion to how many there are, not to their depth."""
+    make_comb(tmp_path, DEPTH)
+    with counted_opens(monkeypatch) as opened:
+        await act(LocalBackend(tmp_path))
+    files, directories = DEPTH, 3 * DEPTH + 1
+    assert directories * 0.9 <= len(opened) <= files + 2 * directories + 10
+
+
+async def test_a_restore_of_a_deep_directory_opens_each_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`restore` and `patch` make and remove deep trees with a number of opens for each file and directory."""
+    backend, tree = LocalBackend(tmp_path), comb(DEPTH)
+    most = 6 * (len(tree) + 3 * DEPTH)
+    with counted_opens(monkeypatch) as made:
+        await backend.restore(tree, blob)
+    assert len(tree) < len(made) <= most
+    assert await backend.snapshot() == tree
+    with counted_opens(monkeypatch) as removed:
+        await backend.restore(Tree())
+    assert len(removed) <= most
+    assert list(tmp_path.iterdir()) == []
+    with counted_opens(monkeypatch) as patched:
+        await backend.patch(tree, list(tree), {digest_of(b'needle\n'): b'needle\n'}, is_durable=False)
+    assert len(patched) <= most
+    with counted_opens(monkeypatch) as patched:
+        await backend.patch(Tree(), list(tree), {})
+    assert len(patched) <= most
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_directories_that_no_path_leads_to_are_not_entered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path has 4,096 bytes at most: what is deeper is in no tree and no search, and costs nothing; a search says so."""
+    directory = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(60):
+        os.mkdir('d' * 200, dir_fd=directory)
+        os.close(os.open('f', os.O_CREAT | os.O_WRONLY, dir_fd=directory))
+        below = os.open('d' * 200, os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(directory)
+    backend = LocalBackend(tmp_path)
+    with counted_opens(monkeypatch) as opened:
+        tree = await backend.snapshot()
+        found = await backend.glob('**')
+    assert len(tree) == len(found.paths) == 4_095 // 201 + 1
+    assert len(opened) <= 4 * len(tree)
+    assert [problem.reason for problem in found.problems] == [
+        'not a valid path: it is 4,221 bytes long. At most 4,096 are allowed.'
+    ]
+    await backend.remove('/' + 'd' * 200)  # deeper than some tools remove
+
+
+class Clock:
+    """A clock on which some seconds go by between two looks at it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now += self.seconds
+        return self.now
+
+
+@pytest.mark.parametrize('is_walked', [False, True])
+async def test_a_search_that_takes_too_long_ends_and_says_so(monkeypatch: pytest.MonkeyPatch, is_walked: bool) -> None:
+    """After 60 seconds a search returns what it has, and one problem says that it is partial; nothing is left out in silence."""
+    files = StateBackend({f'/d{n}/{name}': 'needle\n' for n in range(5) for name in 'abcd'})
+
+    async def search(seconds: float) -> tuple[GlobResult, GrepResult]:
+        monkeypatch.setattr(_search_walk, 'monotonic', Clock(seconds))
+        globbed = await (glob_backend(files, '**') if is_walked else files.glob('**'))
+        monkeypatch.setattr(_search_walk, 'monotonic', Clock(seconds))
+        return globbed, await (grep_backend(files, 'needle') if is_walked else files.grep('needle'))
+
+    globbed, grepped = await search(25)
+    assert (globbed.paths, grepped.files_searched) == (('/d0/a', '/d0/b', '/d0/c', '/d0/d'), 0)
+    reason = 'stopped after 60 seconds. Search in a smaller directory.'
+    assert [(problem.path, problem.reason) for problem in globbed.problems] == [('/', reason)]
+    assert grepped.problems == globbed.problems
+    globbed, grepped = await search(0)
+    assert (len(globbed.paths), grepped.files_searched, globbed.problems, grepped.problems) == (20, 20, (), ())
+
+
+async def count_look_ups(monkeypatch: pytest.MonkeyPatch, depth: int, name: str) -> int:
+    """Return how many names are looked up in directories of trees in memory."""
+    tree = comb(depth)
+    files = StateBackend()
+    await files.restore(tree, blob)
+    tracker = files.track(Everything(), max_file_bytes=10)
+    looked_up = 0
+    real_find = nodes.find
+
+    def find(node: nodes.Node, name: str) -> nodes.Child | None:
+        nonlocal looked_up
+        looked_up += 1
+        return real_find(node, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nodes, 'find', find)
+        match name:
+            case 'glob':
+                assert len((await files.glob('**')).paths) == 3 * depth
+            case 'grep':
+                assert (await files.grep('needle')).files_searched == 3 * depth
+            case 'capture':
+                assert (await tracker.capture(tree)).tree == tree
+            case _:
+                Tree().with_changes(dict(tree.items()))
+    return looked_up
+
+
+@pytest.mark.parametrize('name', ['glob', 'grep', 'capture', 'with_changes'])
+async def test_deep_trees_in_memory_are_not_looked_up_from_the_root(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """In memory too, each directory costs the same: twice the depth are twice the steps, and no more."""
+    once = await count_look_ups(monkeypatch, 40, name)
+    twice = await count_look_ups(monkeypatch, 80, name)
+    assert twice <= 2 * once + 10
