@@ -1,6 +1,7 @@
 """One record for each run: what was asked, what was done and said, what it cost, how it ended."""
 
 from ._capability import Audit, ChooseRows
+from ._proxied import ProxiedCall, ProxiedError, ProxiedResponse, ProxiedUsage, audit_response
 from ._redact import Redact, Redactor, redact
 from ._rehydrate import rehydrate
 from ._stored import IsAlive, audit_of_run, close_crashed
@@ -8,6 +9,7 @@ from ._types import (
     AUDIT_FIELDS,
     AuditedCall,
     AuditedError,
+    AuditedGrant,
     AuditedUsage,
     AuditRecord,
     Contents,
@@ -23,17 +25,23 @@ __all__ = (
     'AuditRecord',
     'AuditedCall',
     'AuditedError',
+    'AuditedGrant',
     'AuditedUsage',
     'ChooseRows',
     'Contents',
     'IsAlive',
     'NoHistoryError',
     'Outcome',
+    'ProxiedCall',
+    'ProxiedError',
+    'ProxiedResponse',
+    'ProxiedUsage',
     'Redact',
     'Redactor',
     'RunNotFoundError',
     'Status',
     'audit_of_run',
+    'audit_response',
     'close_crashed',
     'redact',
     'rehydrate',

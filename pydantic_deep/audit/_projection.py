@@ -16,7 +16,9 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import to_jsonable_python
 
-from ._types import AuditedCall, Contents, Outcome
+from pydantic_deep._grants import LOAD_TOOL, parse_grant
+
+from ._types import AuditedCall, AuditedGrant, Contents, Outcome
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 
@@ -134,6 +136,29 @@ def calls_of(
                 case _:
                     pass
     return [draft.audited(seen, is_waiting) for draft in drafts if draft.is_new]
+
+
+def grants_of(messages: Sequence[JsonValue], first_new: int, *, answered: Collection[str] = ()) -> list[AuditedGrant]:
+    """Return what skills were granted that a run has loaded.
+
+    Args:
+        messages: The history, without secrets.
+        first_new: The first message of the run.
+        answered: The calls of the response before it that had ended by then.
+    """
+    parts = (part for message in messages[last_response(messages, first_new) :] for part in _parts(message))
+    loads = (
+        _object(part.get('metadata'))
+        for part in parts
+        if part.get('part_kind') == 'tool-return'
+        and part.get('tool_name') == LOAD_TOOL
+        and part.get('tool_call_id') not in answered
+    )
+    return [
+        AuditedGrant(skill=str(load.get('skill')), commands=list(grant.commands), by=grant.by)
+        for load in loads
+        if (grant := parse_grant(load)) is not None
+    ]
 
 
 def contents_of(value: JsonValue) -> Contents:

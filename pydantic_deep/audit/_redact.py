@@ -1,23 +1,27 @@
 """`redact`: what is written down for people to read, without the secrets in it.
 
-By the names of keys, at any depth, and by the shapes of keys and passwords in any text. What has neither a telling name
-nor a known shape, such as a password in a sentence, is not found: this is the last net, and no reason to show an agent
-what it must not know.
+By the names of keys, at any depth, and by the shapes of keys and passwords in any text, escaped ones included. What has
+neither a telling name nor a known shape, such as a password in a sentence, is not found: this is the last net, and no
+reason to show an agent what it must not know.
 """
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Final, Protocol, TypeAlias, cast, overload
+from urllib.parse import unquote_to_bytes
 
 import re2
 from pydantic import JsonValue
 
 from ._secrets import COUNTED_NAMES, SECRET_NAMES, SHAPES, Shape
+from ._token_shapes import TOKEN_SHAPES
 
 Redact: TypeAlias = Callable[[JsonValue], JsonValue]
 """Returns a value without its secrets, such as `redact` and any `Redactor`."""
@@ -32,7 +36,35 @@ _WORDS = re.compile(r'[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+')
 """The words of a name: `apiKey`, `API_KEY` and `x-api-key` have the same last two."""
 
 
+_SHORT_MEDIA: Final = 4096
+"""How many characters of base64 are scanned like any text: in so few, bytes mostly do not look like a key."""
+
+_TEXT_MEDIA: Final = ('text/', 'application/json', 'application/xml', 'application/x-ndjson', 'application/yaml')
+"""How the types of media begin that are texts."""
+
+_MAX_ENCODINGS: Final = 2
+"""How often a text is decoded to look for secrets: each time takes as long as the text."""
+
+_INVISIBLE = re.compile('[\u00ad\u200b-\u200d\u2060\ufeff]')
+"""Characters that are not seen, and could stand in the middle of a secret."""
+
+_ESCAPED = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2}))')
+_PERCENT = re.compile(r'(?:%[0-9A-Fa-f]{2})+')
+_ENTITY = re.compile(r'&(?:#|quot;|apos;|amp;|lt;|gt;|equals;|colon;)')
+_MARKER = re.compile(rb'\[redacted: ([^\[\]\n]{1,80})\]')
+
+_CODE = re.compile(
+    rb'(?:None|True|False|none|null|true|false|nil|undefined|str|bytes|required|optional|\d{1,4}|\*+|\xe2\x80\xa6'
+    rb'|[a-z_]+(?:\.[a-z_]+)+|[a-z_]*(?:password|passwd|passphrase|pwd|token|secret|key|value|input|cred|auth)[a-z_]*)[,;]?'
+    rb'|[A-Za-z_][A-Za-z0-9_.]*[\[(].*|<[A-Za-z_]+>|\{+[A-Za-z_]*\}+|\$\{?[A-Za-z_]+\}?'
+)
+"""What programs assign to a name of a secret, and is none: constants, names, calls and placeholders."""
+
+
 class _Match(Protocol):
+    @property
+    def lastindex(self) -> int | None: ...
+
     def span(self, group: int = 0) -> tuple[int, int]: ...
 
 
@@ -81,30 +113,45 @@ class Redactor:
         return lru_cache(_MAX_KEYS)(self._read_name)
 
     @cached_property
+    def _key(self) -> Callable[[str], str]:
+        """Scans a key. The same keys come again and again, and each search gives up the interpreter's lock."""
+        return lru_cache(_MAX_KEYS)(self._scan)
+
+    @cached_property
     def _names(self) -> frozenset[tuple[str, ...]]:
         return frozenset(_words(name) for name in (*SECRET_NAMES, *self.names))
 
     @cached_property
-    def _shapes(self) -> tuple[_Regex, list[tuple[Shape, _Regex]]]:
-        """One expression that finds whether there is any, for there mostly is none, and one for each."""
+    def _shapes(self) -> list[tuple[_Regex, list[tuple[Shape, _Regex]]]]:
+        """Shapes in groups, each with an expression that finds whether there is any of them, for there mostly is none.
+
+        All in one would take RE2 more memory than it gives itself, and it would become slow.
+        """
         shapes = [*SHAPES, *(Shape(kind, expression) for kind, expression in self.patterns.items())]
         regexes = [(shape, _compile(shape.expression)) for shape in shapes]
-        unnamed = '|'.join(f'(?:{shape.expression.replace("?P<secret>", "?:")})' for shape in shapes)
-        return _compile(unnamed), regexes
+        groups = [regexes[start : start + _GROUP] for start in range(0, len(regexes), _GROUP)]
+        return [(_compile(_any_of(shape.expression for shape, _ in group)), group) for group in groups]
+
+    @cached_property
+    def _kinds(self) -> frozenset[str]:
+        kinds = {*self.patterns, *(shape.kind for shape in SHAPES), *(kind for kind, _ in TOKEN_SHAPES), _TOO_DEEP}
+        return frozenset(kinds | {' '.join(name) for name in self._names})
 
     def _redacted(self, value: JsonValue, depth: int) -> JsonValue:
         if depth > MAX_DEPTH:
-            return '[redacted: too deep]'
+            return f'[redacted: {_TOO_DEEP}]'
         match value:
             case str():
                 return self._text(value, depth)
             case dict():
-                redacted = {self._scan(key): self._of_key(key, item, depth) for key, item in value.items()}
-                if value.get('kind') == 'binary' and 'data' in value:  # base64: what looks like a key in it is none
-                    redacted['data'] = value['data']
+                redacted = {self._key(key): self._of_key(key, item, depth) for key, item in value.items()}
+                if value.get('kind') == 'binary' and (data := self._media(value)) is not None:
+                    redacted['data'] = data
+                for key in value.keys() & _VALUES if value.keys() & _NAMES else ():
+                    redacted[key] = self._of_key(_name_in(value), value[key], depth)
                 return redacted
             case list():
-                return [self._redacted(item, depth + 1) for item in value]
+                return self._of_list(value, depth)
             case _:
                 return value
 
@@ -114,7 +161,43 @@ class Redactor:
             return self._redacted(value, depth + 1)
         if isinstance(value, int | float) and name in COUNTED_NAMES:
             return value
-        return value if _is_redacted(value) else f'[redacted: {name}]'
+        return value if self._is_redacted(value) else f'[redacted: {name}]'
+
+    def _is_redacted(self, value: JsonValue) -> bool:
+        marker = _MARKER.fullmatch(value.encode('utf-8', 'surrogatepass')) if isinstance(value, str) else None
+        return marker is not None and marker[1].decode() in self._kinds
+
+    def _of_list(self, items: Sequence[JsonValue], depth: int) -> list[JsonValue]:
+        """Return a list without its secrets; in one of pairs, or of arguments, a name stands before its value."""
+        if all(isinstance(item, list) and len(item) == 2 and isinstance(item[0], str) for item in items):
+            pairs = cast('list[tuple[str, JsonValue]]', items)
+            return [[self._scan(name), self._of_key(name, value, depth)] for name, value in pairs]
+        redacted: list[JsonValue] = []
+        name = ''
+        for item in items:
+            flag = item if isinstance(item, str) and _FLAG.fullmatch(item) else ''
+            redacted.append(self._of_key('' if flag else name, item, depth))
+            name = flag
+        texts = [item for item in redacted if isinstance(item, str)]
+        if len(texts) == len(redacted) and any(item.startswith('-') for item in texts):
+            command = self._scan('\t'.join(texts)).split('\t')
+            return list(command) if len(command) == len(texts) else redacted
+        return redacted
+
+    def _media(self, value: dict[str, JsonValue]) -> str | None:
+        """Return the data of media, of which a text has no secrets; `None` if they are none, and scanned as they stand."""
+        data, media_type = value.get('data'), value.get('media_type')
+        if not isinstance(data, str) or not isinstance(media_type, str):
+            return None
+        try:
+            content = base64.b64decode(data, altchars=b'-_', validate='+' not in data and '/' not in data)
+        except ValueError:
+            return None
+        if media_type.startswith(_TEXT_MEDIA):
+            text = content.decode('utf-8', 'replace')
+            redacted = self._text(text, 0)
+            return data if redacted == text else base64.urlsafe_b64encode(redacted.encode()).decode()
+        return None if len(data) < _SHORT_MEDIA else data
 
     def _read_name(self, key: str) -> str | None:
         """Return which name of a secret a key has: as its last words, or before others unless it counts something."""
@@ -139,14 +222,53 @@ class Redactor:
         return self._scan(text)
 
     def _scan(self, text: str) -> str:
-        """Return a text without what has the shape of a secret."""
-        found, shapes = self._shapes
-        data = text.encode('utf-8', 'surrogatepass')
-        if found.search(data) is None:
-            return text
-        for shape, regex in shapes:
-            data = _replace(shape, regex, data)
-        return data.decode('utf-8', 'surrogatepass')
+        """Return a text without what has the shape of a secret, also where its characters are escaped."""
+        scanned = decoded = self._replaced(text)
+        layers = 0
+        while layers < _MAX_ENCODINGS and (plain := _decoded(decoded)) != decoded:
+            layers += 1
+            decoded = self._replaced(plain)
+            if decoded != plain:
+                scanned, layers = decoded, 0
+        return scanned
+
+    def _replaced(self, text: str) -> str:
+        before = data = text.encode('utf-8', 'surrogatepass')
+        for found, group in self._shapes:
+            if found.search(data) is not None:
+                for shape, regex in group:
+                    data = self._without(data, regex, [shape], regex.groupindex.get(b'secret', 0))
+        for regex, shapes in _tokens():
+            data = self._without(data, regex, shapes, None)
+        return text if data is before else data.decode('utf-8', 'surrogatepass')
+
+    def _without(self, data: bytes, regex: _Regex, shapes: Sequence[Shape], group: int | None) -> bytes:
+        """Return a text without the matches of an expression.
+
+        Args:
+            data: The text.
+            regex: The expression.
+            shapes: What it finds, by its groups if there are several.
+            group: Which group is the secret; `None` for the one that matches.
+        """
+        pieces: list[bytes] = []
+        end = 0
+        for match in regex.finditer(data):
+            index = (match.lastindex or 0) if group is None else group
+            start, stop = match.span(index)
+            shape = shapes[0 if group is not None else index - 1]
+            if self._is_secret(shape, data, start, stop):
+                pieces += (data[end:start], f'[redacted: {shape.kind}]'.encode())
+                end = stop
+        return b''.join((*pieces, data[end:])) if pieces else data
+
+    def _is_secret(self, shape: Shape, data: bytes, start: int, stop: int) -> bool:
+        marker = _MARKER.match(data, start)
+        if marker is not None and marker.end() >= stop and marker[1].decode('utf-8', 'replace') in self._kinds:
+            return False
+        if shape.is_random and not any(byte in _MARKS for byte in data[start:stop]):
+            return False
+        return not (shape.is_code and _CODE.fullmatch(data, start, stop))
 
 
 _REDACTOR = cache(Redactor)
@@ -163,18 +285,6 @@ def redact(value: JsonValue) -> JsonValue:
         value: A text, or what JSON can hold; texts in it that are JSON themselves are looked into.
     """
     return _REDACTOR()(value)
-
-
-def _replace(shape: Shape, regex: _Regex, data: bytes) -> bytes:
-    pieces: list[bytes] = []
-    end = 0
-    group = regex.groupindex.get(b'secret', 0)
-    for match in regex.finditer(data):
-        start, stop = match.span(group)
-        if not shape.is_random or any(byte in _MARKS for byte in data[start:stop]):
-            pieces += (data[end:start], f'[redacted: {shape.kind}]'.encode())
-            end = stop
-    return b''.join((*pieces, data[end:]))
 
 
 _MARKS: Final = frozenset(b'0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ')
@@ -195,5 +305,46 @@ def _words(name: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in _WORDS.findall(name))
 
 
-def _is_redacted(value: JsonValue) -> bool:
-    return isinstance(value, str) and value.startswith('[redacted: ') and value.endswith(']')
+def _decoded(text: str) -> str:
+    """Return a text without one layer of escapes: those of URLs, of HTML and of JSON, and characters that are not seen."""
+    text = text if text.isascii() else _INVISIBLE.sub('', text)
+    if '%' in text:
+        text = _PERCENT.sub(lambda found: unquote_to_bytes(found[0]).decode('utf-8', 'replace'), text)
+    if '\\' in text:
+        text = _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    return html.unescape(text) if _ENTITY.search(text) else text
+
+
+def _name_in(value: Mapping[str, JsonValue]) -> str:
+    """Return what an object calls the value in it, such as `{'name': …, 'value': …}`."""
+    names = (value[key] for key in _NAMES if isinstance(value.get(key), str))
+    return cast('str', next(names, ''))
+
+
+_TOO_DEEP: Final = 'too deep'
+_NAMES: Final = frozenset({'name', 'key', 'header', 'field', 'variable', 'Name', 'Key'})
+_VALUES: Final = frozenset({'value', 'Value'})
+_FLAG = re.compile(r'--?[A-Za-z][A-Za-z0-9_-]*')
+
+_GROUP: Final = 16
+"""How many shapes are looked for at once."""
+
+
+@cache
+def _tokens() -> list[tuple[_Regex, list[Shape]]]:
+    """Return expressions of which each finds many shapes of tokens: the group that has matched says which."""
+    is_bounded = [expression.startswith('(?:^') for _, expression in TOKEN_SHAPES]  # these two kinds are fast apart
+    tables: list[tuple[_Regex, list[Shape]]] = []
+    for each in (True, False):
+        table = [
+            Shape(*shape, is_random=True)
+            for shape, wanted in zip(TOKEN_SHAPES, is_bounded, strict=True)
+            if wanted is each
+        ]
+        expressions = (f'(?:{shape.expression.replace("?P<secret>", "")})' for shape in table)
+        tables.append((_compile('|'.join(expressions)), table))
+    return tables
+
+
+def _any_of(expressions: Iterable[str]) -> str:
+    return '|'.join(f'(?:{expression.replace("?P<secret>", "?:")})' for expression in expressions)

@@ -1,6 +1,7 @@
 """What a secret looks like: the names under which people keep them, and the shapes that providers give them. A table.
 
-The shapes are those that providers publish, and that scanners of repositories such as gitleaks know. They are in the
+Here are the shapes of what stands beside a name, in a URL or on a command line, and of the tokens that have a name of
+their own in records. The tokens of other providers are in `_token_shapes`, from a kept set of rules. All are in the
 syntax of RE2 and on bytes. No expression may begin to match again within what it has looked at in vain: then matching
 all of a text is linear too, not only finding one.
 """
@@ -19,6 +20,8 @@ class Shape(NamedTuple):
     """In the syntax of RE2; the group `secret` is what goes, if there is one, else all of it."""
     is_random: bool = False
     """Whether it needs a digit or a capital letter too, since words could look the same."""
+    is_code: bool = False
+    """Whether what is assigned may be a name of a program instead, which stays."""
 
 
 SECRET_NAMES: Final = (
@@ -41,6 +44,12 @@ _NAME = (
 )
 """The names as they stand in a text that is no JSON: in variables, headers and forms."""
 
+_SHORT_NAME = rf'(?:{_NAME}|\b(?:token|pwd|pass)\b)'
+"""And those that are so short that they are looked for only where a value is assigned."""
+
+_CONSTANT = r'(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|PRIVATE|SECRET)_?KEY)'
+"""The names as they stand in an environment."""
+
 SHAPES: Final = (
     Shape(
         'private key',
@@ -61,28 +70,73 @@ SHAPES: Final = (
     Shape('google key', _START + r'(?P<secret>AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,})'),
     Shape('stripe key', _START + r'(?P<secret>(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9]{20,})'),
     Shape('jwt', _START + r'(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)'),
-    Shape('authorization', r'(?i)\bauthorization["\']?\s{0,4}[:=]\s{0,4}["\']?(?P<secret>(?:basic|digest|token|bearer)\s{1,4}[^\s"\'\[]{4,})'),
-    Shape('authorization', r'(?i)\bbearer\s{1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})', is_random=True),
-    Shape('cookie', r'(?i)\bcookie["\']?: {0,4}(?P<secret>[^\s\["\'][^\r\n"\'\\]{3,})'),
-    Shape('password', r'[A-Za-z][A-Za-z0-9+.-]{1,30}://[^\s/:@"\'\\]{0,100}:(?P<secret>[^\s/"\'\\\[]{1,256})@'),
+    Shape('authorization', r'(?i)\bauthorization["\']?\s*[:=]\s*["\']?(?P<secret>(?:basic|digest|token|bearer)\s+[^\s"\'\[]{4,})'),
+    Shape('authorization', r'(?i)\bbearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})', is_random=True),
+    Shape('cookie', r'(?i)\bcookie["\']?: {0,4}(?P<secret>[^\s"\'][^\r\n"\'\\]{3,})'),
+    Shape('notion token', _START + r'(?P<secret>(?:secret|ntn)_[A-Za-z0-9]{32,})', is_random=True),
+    Shape('grafana token', _START + r'(?P<secret>glc_[A-Za-z0-9+/=_-]{24,})', is_random=True),
+    Shape('mailgun key', _START + r'(?P<secret>key-[0-9a-f]{32})\b'),
+    Shape('telegram token', r'(?:^|[^0-9A-Za-z_-]|/bot|\\[nrt])(?P<secret>[0-9]{8,10}:[A-Za-z0-9_-]{32,})', is_random=True),
+    Shape('discord token', _START + r'(?P<secret>[MNO][A-Za-z0-9_-]{22,27}\.[A-Za-z0-9_-]{6,7}\.[A-Za-z0-9_-]{25,})'),
+    Shape('password', r'://[^\s/:@"\'\\]*:(?P<secret>[^\s/"\'\\]+)@', is_code=True),
+    Shape('password', r'://(?P<secret>[^\s/:@"\'\\?#]{16,})@', is_random=True),
     Shape(
         'signature',
-        r'(?i)[?&](?:(?:x-amz-|x-goog-)?(?:signature|security-token)|sig|key|token)=(?P<secret>[^\s&"\'#\\\[]{8,})',
+        r'(?i)[?&](?:(?:x-amz-|x-goog-)?(?:signature|security-token)|sig|key|token)=(?P<secret>[^\s&"\'#\\]{8,})',
         is_random=True,
     ),
-    Shape('secret', rf'(?i){_NAME}=(?P<secret>[^\s"\'`;&,\\\[({{<$][^\s"\'`;&,\\)]{{4,}})'),
-    Shape('secret', rf'(?i){_NAME}\\?["\']?\s{{0,4}}[:=]\s{{0,4}}\\?["\'](?P<secret>[^\s"\'\\\[][^"\'\r\n\\]{{2,}})'),
+    Shape('secret', rf'(?i){_NAME}\\*["\']?\s*(?::\s*[a-z]+\s*)?(?::=|[:=]>?)\s*"(?P<secret>(?:[^"\r\n\\]|\\[^\r\n]){{2,}})'),
+    Shape('secret', rf"(?i){_NAME}\\*[\"']?\s*(?::\s*[a-z]+\s*)?(?::=|[:=]>?)\s*'(?P<secret>(?:[^'\r\n\\]|\\[^\r\n]){{2,}})"),
+    Shape('secret', rf'(?i){_NAME}\\+["\']\s*[:=]\s*\\+["\'](?P<secret>(?:[^"\'\r\n\\]|\\+[^"\'\r\n\\]){{2,}})'),
+    Shape('secret', rf'(?i){_NAME}=(?P<secret>[^\s"\'`;&,\\({{<$][^\s"\'`;&,\\)]{{2,}})', is_code=True),
+    Shape('secret', rf'(?:\b|_){_CONSTANT}=(?P<secret>[^\s"\'`;&,\\({{<$][^\s"\'`;&\\)]{{1,}})', is_code=True),
+    Shape('secret', r'(?i)[;?&]pwd=(?P<secret>[^\s"\'`;&,\\({<$][^\s"\'`;&,\\)]{1,})'),
     Shape(
         'secret',
-        rf'(?im)^[ \t-]{{0,40}}[a-z0-9_.-]{{0,40}}{_NAME}: {{1,4}}(?P<secret>[^\s"\'\\\[({{<$][^\s"\'\\]{{3,}})'
+        rf'(?im)^[ \t-]*[a-z0-9_.-]*{_SHORT_NAME}[ \t]*:?=[ \t]*(?P<secret>[^\s"\'\\({{<$]{{2,}})[ \t\r]*$',
+        is_code=True,
+    ),
+    Shape(
+        'secret',
+        rf'(?im)^[ \t-]*[a-z0-9_.-]*{_SHORT_NAME}[ \t]*:?=[ \t]*["\'](?P<secret>[^"\'\r\n]{{2,}})["\'][ \t\r]*$',
+    ),
+    Shape('secret', r'(?i)(?:-|\b)(?:api|auth|access)[_-]?(?:key|token): {1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})', is_random=True),
+    Shape('password', r"(?i)\b(?:password|identified by)\s+'(?P<secret>[^'\r\n]+)'"),
+    Shape(
+        'secret',
+        rf'(?im)^[ \t-]*[a-z0-9_.-]*{_NAME}: {{1,4}}(?P<secret>[^\s"\'\\({{<$][^\s"\'\\]{{3,}})'
         r'(?:[ \t]+#[^\n]*)?[ \t\r]*$',
         is_random=True,
+        is_code=True,
     ),
     Shape(
         'secret',
-        rf'(?im)(?:^|\s)--(?:[a-z0-9]{{1,20}}-){{0,3}}{_NAME}[ \t]{{1,4}}(?P<secret>[^\s"\'\\\[({{<$-][^\s"\'\\]{{3,}})',
+        rf'(?im)(?:^|\s)--[a-z0-9-]*{_SHORT_NAME}[ \t]{{1,4}}["\']?(?P<secret>[^\s"\'\\({{<$-][^\s"\'\\]{{3,}})',
         is_random=True,
     ),
-    Shape('secret', r'(?i)\b(?:x-goog-api-key|x-api-key): {0,4}(?P<secret>[^\s"\'\\\[]{4,})'),
+    Shape('secret', r'(?i)\b(?:x-goog-api-key|x-api-key): {0,4}(?P<secret>[^\s"\'\\]{4,})'),
+    Shape('password', rf'(?i)<[a-z0-9_.:-]*{_SHORT_NAME}(?:\s[^<>]*)?>\s*(?P<secret>[^<>\s][^<>]*)</'),
+    Shape(
+        'password',
+        rf'(?i)\b(?:key|name)=["\'][a-z0-9_.:-]*{_SHORT_NAME}["\']\s+value=["\'](?P<secret>[^"\']+)',
+    ),
+    Shape(
+        'password',
+        r'(?i)\b(?:curl|wget|http|https|xh)\s(?:[^\n|;&]*?\s)?(?:-u|-U|--user|--proxy-user|--auth|-a)(?:\s+|=)?'
+        r'["\']?[^\s:"\'/]*:(?P<secret>[^\s"\']+)',
+    ),
+    Shape('password', r'\b(?:mysql|mariadb)[a-z]{0,8}\s(?:[^\n|;&]*?\s)?-p["\']?(?P<secret>[^\s"\'-][^\s"\']*)'),
+    Shape(
+        'password',
+        r'\b(?:sshpass\s(?:[^\n|;&]*?\s)?-p|redis-cli\s(?:[^\n|;&]*?\s)?-a|docker\s+login\s(?:[^\n|;&]*?\s)?-p'
+        r'|mongo[a-z]{0,8}\s(?:[^\n|;&]*?\s)?-p|ldap[a-z]{1,8}\s(?:[^\n|;&]*?\s)?-w)'
+        r'\s*["\']?(?P<secret>[^\s"\'$-][^\s"\']*)',
+    ),
+    Shape('password', r'-pass(?:in|out)?\s+pass:(?P<secret>[^\s"\']+)'),
+    Shape(
+        'password',
+        r'\b(?:machine\s+\S+|default)(?:\s+(?:login|account)\s+\S+){0,2}\s+password\s+(?P<secret>\S+)',
+    ),
+    Shape('password', r'(?m)^[A-Za-z0-9.*_-]+:(?:\*|\d{4,5}):[^\s:]+:[^\s:]+:(?P<secret>[^\s:]+)$'),
 )  # fmt: skip
 """What secrets look like, in the order in which they are looked for: the narrower kind first."""

@@ -19,6 +19,7 @@ from ._projection import (
     Ran,
     calls_of,
     first_of_run,
+    grants_of,
     label_of,
     last_response,
     question_of,
@@ -47,6 +48,7 @@ _OUTCOMES: Final[dict[str, Outcome]] = {
     'done': 'success',
     'failed': 'failed',
     'deferred': 'deferred',
+    'superseded': 'interrupted',
 }
 """What a store calls what became of a call."""
 
@@ -101,9 +103,10 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
         tool_calls=calls_of(
             messages[last_response(messages, first_new) :],
             first_new - last_response(messages, first_new),
-            _ran(await store.calls([run.id]), redact),
+            _ran(await store.calls(await _attempts(store, run)), redact),
             is_waiting=status == 'awaiting_approval',
         ),
+        grants=grants_of(messages, first_new),
         output=None if version is None or version.output is None else storable(redact(json.loads(version.output))),
         started_at=_moment(run.started_at),
         ended_at=None if run.ended_at is None else _moment(run.ended_at),
@@ -163,6 +166,15 @@ _OF_BEGINNING: Final = (
     'id', 'parent_run_id', 'agent_name', 'owner', 'tenant', 'session_id', 'metadata', 'question', 'started_at',
 )  # fmt: skip
 """What is known best when a run begins."""
+
+
+async def _attempts(store: Store, run: RunRecord) -> list[str]:
+    """Return the ids of a run and those that it goes on with: a call is noted under the one whose response asked for it."""
+    run_ids = [run.id]
+    while run.attempt_of is not None and (before := await store.run(run.attempt_of)) is not None:
+        run_ids.append(before.id)
+        run = before
+    return run_ids[::-1]
 
 
 async def _messages(store: Store, version: VersionRecord, redact: Redact) -> list[JsonValue]:

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 Status: TypeAlias = Literal['running', 'success', 'failed', 'interrupted', 'awaiting_approval', 'crashed']
 """What became of a run: it still works; it has answered; an exception ended it; it was cancelled, as when a client
-leaves; it waits for a person; its process died."""
+leaves; it waits for a person; its process crashed, or its
+store failed, and it may be resumed."""
 
 Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retried', 'deferred']
 """What became of a tool call, as the message with its result says. `deferred` is one that waits; `interrupted` is also
@@ -51,6 +52,17 @@ class AuditedCall(_Row):
     """When it began to run; `None` if it never did, or nobody saw it."""
     ended_at: datetime | None = None
     """When it ended."""
+
+
+class AuditedGrant(_Row):
+    """Commands that a skill, loaded in this run, lets run without asking from then on."""
+
+    skill: str
+    """The name of the skill."""
+    commands: list[str]
+    """The patterns, word by word: `git status *`."""
+    by: Literal['code', 'person']
+    """Who granted them: the code of the application, or a person when the skill was loaded."""
 
 
 class AuditedUsage(_Row):
@@ -104,7 +116,8 @@ class AuditRecord(_Row):
     tenant: str | None = None
     """On whose behalf: `tenant` of the metadata, likewise."""
     session_id: str | None = None
-    """What the client calls its session: `session_id` of the metadata, likewise."""
+    """What the client calls its session: `session_id` of the metadata, likewise; else that of `session_scope` or
+    `stream_agent(session_id=…)`."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     """The metadata of the deps, of the version that the run begins from, and of the run, without secrets; of one key, the
     last of these."""
@@ -128,6 +141,8 @@ class AuditRecord(_Row):
     """Why it failed, or was interrupted."""
     tool_calls: list[AuditedCall] = Field(default_factory=list[AuditedCall])
     """The calls that the run has made or ended, in the order of its responses."""
+    grants: list[AuditedGrant] = Field(default_factory=list[AuditedGrant])
+    """What skills that the run has loaded were granted."""
     output: JsonValue = None
     """What the run has answered."""
     started_at: datetime

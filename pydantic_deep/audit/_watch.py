@@ -17,8 +17,16 @@ from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._neighbours import KeepsHistory, neighbours
 from pydantic_deep._prices import price_of
+from pydantic_deep._session_id import current_session_id
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.store import RunRecord, VersionRecord, new_id
+from pydantic_deep.store import (
+    RunRecord,
+    RunTakenOverError,
+    StoreClosedError,
+    StoreUnavailableError,
+    VersionRecord,
+    new_id,
+)
 
 from ._projection import (
     JsonObject,
@@ -27,12 +35,16 @@ from ._projection import (
     dump_messages,
     dump_value,
     first_of_run,
+    grants_of,
     label_of,
     question_of,
     storable,
 )
 from ._redact import Redact
 from ._types import AuditedError, AuditedUsage, AuditRecord, Status
+
+_LOST = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
+"""Errors of a store after which the run may be resumed, so that it has not failed."""
 
 
 class _Beginning(Protocol):
@@ -102,7 +114,7 @@ class Watch:
             agent_name=(None if ctx.agent is None else ctx.agent.name) or 'agent',
             owner=label_of(metadata, 'owner') or (above and above.owner),
             tenant=label_of(metadata, 'tenant') or (above and above.tenant),
-            session_id=label_of(metadata, 'session_id') or (above and above.session_id),
+            session_id=label_of(metadata, 'session_id') or _session_id(redact) or (above and above.session_id),
             metadata=metadata,
             question=cast('str', _clean(redact, question_of(dump_messages(_last_prompt(prompt))))),
             status='running',
@@ -151,7 +163,7 @@ class Watch:
             self.live = [*self.live, self._unsent(self.live[-1])]
         return self._record(
             ctx,
-            'interrupted' if is_stopped else 'failed',
+            'interrupted' if is_stopped else 'crashed' if isinstance(error, _LOST) else 'failed',
             error=AuditedError(kind=type(error).__name__, message=message),
         )
 
@@ -206,6 +218,7 @@ class Watch:
                     is_waiting=status == 'awaiting_approval',
                     answered=self.answered,
                 ),
+                'grants': grants_of(messages, first_new, answered=self.answered),
                 'output': output,
                 'ended_at': now(),
             }
@@ -237,6 +250,11 @@ def _last_prompt(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
 
 def _deps_metadata(deps: object) -> Mapping[str, JsonValue]:
     return deps.metadata if isinstance(deps, DeepAgentDeps) else {}
+
+
+def _session_id(redact: Redact) -> str | None:
+    """Return the id that a `session_scope` gives to this run."""
+    return label_of({'session_id': _clean(redact, current_session_id())}, 'session_id')
 
 
 def _clean(redact: Redact, value: JsonValue) -> JsonValue:

@@ -17,11 +17,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import JsonValue
 from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, ImageUrl, RunContext, ToolReturn, UserError
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, RunCancelled, ToolFailed
 from pydantic_ai.messages import CachePoint, ModelResponse, TextContent, ToolCallPart
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
-from pydantic_ai.usage import RequestUsage
+from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep import Approve, DeepAgentDeps, answer_approvals, create_deep_agent
 from pydantic_deep.audit import Audit, AuditRecord
@@ -188,7 +189,9 @@ async def test_a_scope_that_is_cancelled_leaves_an_audit(audited: MakeAgent, row
             await anyio.lowlevel.checkpoint()
             raise AssertionError
 
-        await audited(ScriptedModel(call('work')), work=work).run('Go')
+        # anyio keeps the loop busy while a cancelled scope is left, so that threads are slow meanwhile.
+        audit = Audit(rows, write_seconds=300)
+        await audited(ScriptedModel(call('work')), work=work, audit=audit).run('Go')
 
     assert (await rows.one()).status == 'interrupted'
 
@@ -598,3 +601,26 @@ async def test_approvals_of_a_deep_agent_are_recorded(rows: Rows) -> None:
     )
 
     assert [each.status for each in await rows.all()] == ['awaiting_approval', 'success']
+
+
+class ToldAgain(AbstractCapability[Any]):
+    """Says that responses come from a recording, as the recovery of a crashed run does."""
+
+    used_earlier = RunUsage()
+    lost_usage = RunUsage()
+
+    def is_told_again(self) -> bool:
+        return True
+
+    async def thread_of_call(self) -> str | None:
+        return None
+
+
+@pytest.mark.anyio
+async def test_responses_from_a_recording_are_not_counted_again(rows: Rows) -> None:
+    """The record of a crashed attempt has them: what a recovery replays was paid for once."""
+    agent = Agent(ScriptedModel('Hi.'), capabilities=[Audit(rows), ToldAgain()])
+
+    await agent.run('Hello')
+
+    assert (await rows.one()).usage.input_tokens == 0

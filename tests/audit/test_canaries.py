@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic_ai import Agent
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep import DeepAgentDeps
+from pydantic_deep import DeepAgentDeps, ToolFailures
 from pydantic_deep.audit import Audit, AuditRecord, audit_of_run, rehydrate
 from pydantic_deep.repository.memory import MemoryRepository
 from pydantic_deep.store._store import SqlStore
@@ -127,7 +127,8 @@ async def test_no_secret_is_in_records_beside_a_store_or_made_from_it(
 ) -> None:
     of_turn = ModelSettings(**SETTINGS)
     of_agent = ModelSettings(extra_headers=of_turn.pop('extra_headers'))  # which no store takes
-    run_by = Agent[Any, Any](script(), model_settings=of_agent, capabilities=[Audit(rows)], tools=[work, fail])
+    rooms = [Audit(rows), ToolFailures(propagate=(ValueError,))]
+    run_by = Agent[Any, Any](script(), model_settings=of_agent, capabilities=rooms, tools=[work, fail])
     root = await VersionedAgent(run_by, store).create(metadata={'owner': KEY, 'password': MARK})
     with pytest.raises(ValueError, match='because of'):
         await root.advance(ALL, **of_turn)

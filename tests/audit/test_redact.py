@@ -36,6 +36,22 @@ SHAPED: Mapping[str, tuple[str, str]] = {
     'stripe': ('sk_live_1234567890abcdef', 'stripe key'),
     'jwt': ('eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w', 'jwt'),
     'private key': (PEM, 'private key'),
+    'telegram': (f'123456789:AAF{RANDOM}', 'telegram token'),
+    'discord': (f'MTIzNDU2Nzg5MDEyMzQ1Njc4.GabcDE.{RANDOM}', 'discord token'),
+    'twilio': ('SK' + 32 * 'a', 'twilio key'),
+    'databricks': ('dapi' + 16 * '0a', 'databricks access token'),
+    'shopify': ('shpat_' + 16 * '0a', 'shopify token'),
+    'notion': (f'ntn_{RANDOM}', 'notion token'),
+    'notion, before': (f'secret_{RANDOM}', 'notion token'),
+    'vault': (f'hvs.{RANDOM}', 'hashicorp vault token'),
+    'grafana': (f'glsa_{RANDOM}_12345678', 'grafana service account token'),
+    'grafana cloud': (f'glc_{RANDOM}', 'grafana token'),
+    'mailgun': ('key-' + 16 * '0a', 'mailgun key'),
+    'linear': (f'lin_api_{RANDOM}', 'linear api key'),
+    'figma': (f'figd_{RANDOM}', 'figma personal access token'),
+    'postman': ('PMAK-' + 12 * '0a' + '-' + 17 * '0a', 'postman key'),
+    'docker': (f'dckr_pat_{RANDOM}', 'docker access token'),
+    'terraform': (f'{RANDOM[:14]}.atlasv1.{RANDOM * 2}'[:90], 'hashicorp terraform token'),
     'private key, cut': (PEM[:70], 'private key'),
 }
 
@@ -58,6 +74,43 @@ BESIDE: Mapping[str, tuple[str, str, str]] = {
     'argument': ('mysql --host h --password ', 'hunter2', ' --port 1'),
     'argument, of a name': ('--client-secret ', 'hunter2', ''),
     'mysql': ('MYSQL_PWD=', 'hunter2', ' mysql'),
+    'mysql -p': ('mysql -u root -p', 'hunter2', ' db'),
+    'mysqldump -p': ("mysqldump --opt -p'", 'hunter2', "' db > a.sql"),
+    'curl -u': ('curl -s -u me:', 'hunter2', ' https://example.com'),
+    'curl --user': ("curl -X POST --user 'me:", 'hunter2', "' https://example.com"),
+    'sshpass': ('sshpass -p ', 'hunter2', ' ssh me@host'),
+    'redis-cli': ('redis-cli -h host -a ', 'hunter2', ' ping'),
+    'docker login': ('docker login -u me -p ', 'hunter2', ' registry.io'),
+    'openssl': ('openssl rsa -passin pass:', 'hunter2', ' -in key'),
+    'netrc': ('machine example.com login me password ', 'hunter2', '\n'),
+    'netrc, in lines': ('machine example.com\n  login me\n  password ', 'hunter2', '\n'),
+    'netrc, default': ('default login anonymous password ', 'hunter2', ''),
+    'pgpass': ('localhost:5432:db:me:', 'hunter2', '\n'),
+    'pgpass, of all': ('*:*:*:postgres:', 'hunter2', ''),
+    'a token of nobody': ('TOKEN=', 'abc', ' ./run'),
+    'a pass of nobody': ('DB_PASS=', 'abc', ''),
+    'ini': ('[db]\nuser = me\npassword = ', 'letmein', '\nhost = localhost'),
+    'ini, a token': ('token = ', 'letmein2', ''),
+    'toml': ('token = "', 'not a word', '"'),
+    'properties': ('spring.datasource.password=', 'hunter2', '\n'),
+    'aws': ('aws_secret_access_key = ', 'wJalrXUtnFEMI/K7MDENG', ''),
+    'xml': ('<server><password>', 'correct horse', '</password></server>'),
+    'xml, with a namespace': ('<ns:apiKey type="x">', 'hunter2', '</ns:apiKey>'),
+    'xml, an attribute': ('<user name="x" password="', 'hunter2', '"/>'),
+    'xml, beside a key': ('<add key="DbPassword" value="', 'hunter2', '" />'),
+    'url, of a token': ('https://', RANDOM, '@github.com/a/b'),
+    'url, of nobody': ('redis://:', 'hunter2', '@localhost:6379/0'),
+    'odbc': ('Server=s;Uid=u;Pwd=', 'hunter2', ';'),
+    'sql': ("CREATE USER me WITH PASSWORD '", 'hunter2', "'"),
+    'go': ('password := "', 'hunter2', '"'),
+    'typescript': ('const apiKey: string = "', 'hunter2', '"'),
+    'php': ("'password' => '", 'hunter2', "',"),
+    'datadog': ('curl -H "DD-API-KEY: ', 16 * '0a', '"'),
+    'json, escaped twice': ('said {\\\\\\"password\\\\\\": \\\\\\"', 'hunter2', '\\\\\\"}'),
+    'a quote in quotes': ('password="', "it's mine", '"'),
+    'a backslash': ('"password": "', 'a\\\\b\\"c', '"'),
+    'a bracket': ('password="', '[hunter2', '"'),
+    'a bracket, in an environment': ('PASSWORD=', '[hunter2', ''),
 }
 
 PLAIN = (
@@ -76,6 +129,18 @@ PLAIN = (
     'password: 8 characters at least',
     'run --password and --token-file secret.txt, with PWD=/home/me7',
     '--password $PASSWORD1 --api-key <API_KEY_1> --secret --port 1234',
+    'password = None\ntoken = settings.token\nsecret = secret_key\nself.token = next_token,\n',
+    'connect(password=password, api_key=config.api_key, token=None)',
+    '0198f3b2-7c4e-7d11-9c55-1f6a2b3c4d5e 5D41402ABC4B2A76B9719D911017C592',
+    'sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
+    'AD41402ABC4B2A76B9719D911017C592AD41402ABC4B2A76B9719D911017C592',
+    'The default login and the password policy; mysql and curl are installed.',
+    'main.py:1200:5: error: name:value',
+    'a%20b &amp; c\\u0041 \u200b',
+    '<token>$TOKEN</token>'.replace('$TOKEN', ''),
+    'class A:\n    password: Annotated[\nb(password=auth[1], secret=Secret(x))',
+    'mssql://<username>:<password>@<host> and pg://{user}:{password}@h and pg://$U:${PW}@h\nACCESS_TOKEN = 1256',
+    'curl -u $USER https://example.com && mysql -u root db',
 )
 
 
@@ -172,14 +237,81 @@ def test_keys_are_texts_too() -> None:
 
 
 def test_media_stay_as_they_are() -> None:
-    media: dict[str, JsonValue] = {'kind': 'binary', 'data': 'AKIAIOSFODNN7EXAMPLE', 'media_type': 'image/png'}
+    data = base64.urlsafe_b64encode(b'\x89PNG' + 3000 * b'\x00' + b'\xff\x02\x82' * 40).decode()
+    long = base64.urlsafe_b64encode(3999 * b'\x00').decode() + 'AKIAIOSFODNN7EXAMPLE'
+    for each in (data, long, base64.b64encode(b'\xff\xfe\xfd').decode(), ''):
+        media: dict[str, JsonValue] = {'kind': 'binary', 'data': each, 'media_type': 'image/png'}
+        assert redact({'content': media}) == {'content': media}
+        assert redact({**media, 'pass': 'x'}) == {**media, 'pass': '[redacted: pass]'}
 
-    assert redact({'content': media}) == {'content': media}
-    assert redact({**media, 'pass': 'x'}) == {**media, 'pass': '[redacted: pass]'}
-    assert redact({'kind': 'binary', 'text': 'AKIAIOSFODNN7EXAMPLE'}) == {
-        'kind': 'binary',
-        'text': '[redacted: aws key]',
-    }
+
+@pytest.mark.parametrize(
+    'media',
+    [
+        {'data': f'ghp_{RANDOM}', 'media_type': 'image/png'},
+        {'data': f'the key is ghp_{RANDOM}', 'media_type': 'text/plain'},
+        {'data': f'ghp_{RANDOM}'},
+        {'data': {'password': f'ghp_{RANDOM}'}, 'media_type': 'image/png'},
+        {'text': f'ghp_{RANDOM}', 'media_type': 'image/png'},
+    ],
+)
+def test_what_is_called_binary_and_is_no_media_is_scanned(media: dict[str, JsonValue]) -> None:
+    """A value that says `kind: binary` is no way past: only the base64 of media stays as it is."""
+    assert RANDOM not in json.dumps(redact({'kind': 'binary', **media}))
+
+
+def test_texts_among_media_are_looked_into() -> None:
+    data = base64.urlsafe_b64encode(b'a: 1\npassword=hunter2\n').decode()
+    found: Any = redact({'kind': 'binary', 'media_type': 'text/plain', 'data': data})
+    assert base64.urlsafe_b64decode(found['data']) == b'a: 1\npassword=[redacted: secret]\n'
+    plain: JsonValue = {'kind': 'binary', 'media_type': 'text/plain', 'data': base64.b64encode(b'hi').decode()}
+    assert redact(plain) == plain
+
+
+@pytest.mark.parametrize(
+    'value',
+    [
+        {'password': '[redacted: hunter2]'},
+        {'password': '[redacted: password] hunter2'},
+        'password="[redacted: hunter2]"',
+        'password="[redacted: password]hunter2"',
+        '<password>[redacted: hunter2]</password>',
+        {'name': 'password', 'value': 'hunter2'},
+        {'Key': 'DB_PASSWORD', 'Value': 'hunter2'},
+        [['X-Auth-Token', 'hunter2'], ['Accept', '*']],
+        ['run', '--password', 'hunter2'],
+        ['mysql', '-u', 'root', '-phunter2'],
+        ['curl', '-u', 'me:hunter2', 'https://example.com'],
+        'body=a%26password%3Dhunter2',
+        'a%2526password%253Dhunter2',
+        r'said \u0022password\u0022: \u0022hunter2\u0022',
+        r'pass\x77ord=hunter2',
+        '&quot;password&quot;: &quot;hunter2&quot;',
+        'pass\u200bword=hunter2',
+        'pass\u00adword=hun\u200dter2',
+        ['a\tb', '--password', 'hunter2'],
+    ],
+)
+def test_nothing_is_smuggled_past(value: JsonValue) -> None:
+    """A value that looks redacted, that stands beside its name in an object, a pair or a list of arguments, or whose
+    characters are escaped, is redacted as any other.
+    """
+    assert 'ter2' not in json.dumps(redact(value))
+
+
+def test_pairs_and_arguments_without_secrets_stay() -> None:
+    plain: list[JsonValue] = [
+        [['a', 1], ['b', None]],
+        ['ls', '-la', '--color', 'never'],
+        ['-a\tb', 'c'],
+        {'name': 'title', 'value': 'hunter2'},
+        {'name': 'password'},
+        {'value': 'x', 'key': 7},
+        ['username', 'password', 'email'],
+        ['--token', 3],
+        [],
+    ]
+    assert redact(plain) == plain
 
 
 def test_the_value_itself_is_not_changed() -> None:
@@ -249,7 +381,9 @@ def test_secrets_that_are_encoded_are_not_found() -> None:
 @pytest.mark.parametrize(
     'seed',
     ['AKIAIOSFODNN7EXAMPLE ', 'eyJ-AKIAIOSFODNN7EXAMPLE ', 'eyJaaaaaaaa.', '-----BEGIN PRIVATE KEY-----', 'sk-ant-',
-     'password="', 'password=', '://a:', 'cookie: ', '-----BEGIN PRIVATE KEY-----a: ', '?key=', '{"a":'],
+     'password="', 'password=', '://a:', 'cookie: ', '-----BEGIN PRIVATE KEY-----a: ', '?key=', '{"a":',
+     'curl ', 'curl -u a:b ', 'machine a login ', '<password>', 'a:5432:', 'MNOA.', '12345678:', '%70', '\\u0070', '&amp;',
+     'password : a ', 'name="password" ', '//', 'mysql -p', 'glsa_', 'PASSWORD=[', '-----BEGIN', 'LS0tLS1CRUdJTiB'],
 )  # fmt: skip
 def test_hostile_texts_do_not_stall(seed: str) -> None:
     """A million characters each, which a quadratic scan would look at for hours."""

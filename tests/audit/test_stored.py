@@ -15,7 +15,7 @@ from pydantic_ai.exceptions import ApprovalRequired, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep import Approve, create_deep_agent
+from pydantic_deep import Approve, ToolFailures, create_deep_agent
 from pydantic_deep.audit import (
     AUDIT_FIELDS,
     Audit,
@@ -100,7 +100,8 @@ async def test_a_failure_and_its_cost_are_in_the_projection(store: SqlStore) -> 
     def work() -> str:
         raise LookupError('no such thing')
 
-    agent = VersionedAgent(Agent[Any, Any](ScriptedModel(answer), tools=[work]), store)
+    failures = ToolFailures(propagate=(LookupError,))
+    agent = VersionedAgent(Agent[Any, Any](ScriptedModel(answer), tools=[work], capabilities=[failures]), store)
     with pytest.raises(LookupError):
         await (await agent.create()).advance('Go')
     (run,) = await store.runs()
@@ -407,7 +408,7 @@ async def test_what_a_store_could_not_keep_is_in_the_record(url: str) -> None:
     (record,) = (await rows.list()).items
     messages: list[ModelMessage] = await rehydrate(record)
 
-    assert (record.status, record.version_id, record.first_new) == ('failed', None, 0)
+    assert (record.status, record.version_id, record.first_new) == ('crashed', None, 0)
     assert [type(each).__name__ for each in messages[:4]] == ['ModelRequest', 'ModelResponse'] * 2
 
 

@@ -1,0 +1,234 @@
+"""`audit_response`: the record of a provider's stream that was passed on, as by `HybridResponse`.
+
+No agent runs there, so nothing watches: the record is made of what has come, when the caller says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol, cast
+
+from pydantic import JsonValue
+from pydantic_ai.messages import FinishReason, ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
+from pydantic_ai.usage import RequestUsage
+
+from pydantic_deep._prices import price_of
+from pydantic_deep._session_id import current_session_id
+from pydantic_deep.repository import Repository
+from pydantic_deep.store import new_id
+
+from ._projection import JsonObject, calls_of, dump_messages, dump_value, label_of, question_of, storable
+from ._redact import Redact, redact
+from ._types import AuditedError, AuditedUsage, AuditRecord
+from ._watch import now
+
+
+class ProxiedCall(Protocol):
+    """A tool call of an answer."""
+
+    @property
+    def id(self) -> str:
+        """The id of the call."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the tool."""
+        ...
+
+    @property
+    def arguments(self) -> str:
+        """The arguments as the model wrote them."""
+        ...
+
+
+class ProxiedUsage(Protocol):
+    """What an answer has used."""
+
+    @property
+    def input_tokens(self) -> int:
+        """Sent, cached ones included."""
+        ...
+
+    @property
+    def output_tokens(self) -> int:
+        """Written by the model."""
+        ...
+
+    @property
+    def cache_read_tokens(self) -> int:
+        """Sent and found in the provider's cache."""
+        ...
+
+    @property
+    def cache_write_tokens(self) -> int:
+        """Sent and written to the provider's cache."""
+        ...
+
+
+class ProxiedError(Protocol):
+    """Why an answer failed."""
+
+    @property
+    def kind(self) -> str:
+        """What kind of failure."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """What it says."""
+        ...
+
+
+class ProxiedResponse(Protocol):
+    """An answer that was passed on, as a `HybridResponse` is one."""
+
+    @property
+    def started_at(self) -> datetime:
+        """When it began."""
+        ...
+
+    @property
+    def model(self) -> str | None:
+        """The model, if the provider has named it."""
+        ...
+
+    @property
+    def tool_calls(self) -> Sequence[ProxiedCall]:
+        """The calls that are whole."""
+        ...
+
+    @property
+    def usage(self) -> ProxiedUsage | None:
+        """What was used."""
+        ...
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Why the answer ended; `None` if it has not, or by an error."""
+        ...
+
+    @property
+    def error(self) -> ProxiedError | None:
+        """What went wrong."""
+        ...
+
+    async def content(self) -> str:
+        """Return the text that has come."""
+        ...
+
+
+async def audit_response(
+    response: ProxiedResponse,
+    repository: Repository[AuditRecord],
+    *,
+    messages: Sequence[ModelMessage] = (),
+    agent_name: str = 'proxy',
+    provider: str | None = None,
+    model_settings: Mapping[str, object] | None = None,
+    conversation_id: str | None = None,
+    parent_run_id: str | None = None,
+    session_id: str | None = None,
+    metadata: Mapping[str, JsonValue] | None = None,
+    redact: Redact = redact,
+) -> AuditRecord:
+    """Write the record of a provider's stream that was passed on, and return it.
+
+    Call it when nothing more is read. An answer that has ended is `success`, one with an error `failed`, and one that
+    was left half way `interrupted`, with what has come of it. Calls of tools are `deferred`: the client answers them.
+
+    Args:
+        response: What was passed on, such as a `HybridResponse`.
+        repository: Where to.
+        messages: What the provider was sent: the whole history, up to what the user asked.
+        agent_name: What the record is filed under.
+        provider: The provider as pydantic-ai calls it, such as `openai`: with it, the cost is known.
+        model_settings: The settings of the request.
+        conversation_id: The conversation.
+        parent_run_id: The run that has asked.
+        session_id: What the client calls its session; by default that of the metadata or of `session_scope`.
+        metadata: What else is to be known: `owner` and `tenant` become fields of the record, as those of a run do.
+        redact: Takes secrets out.
+
+    Returns:
+        The record, without secrets, whose messages are the history and the answer; `rehydrate` reads them.
+
+    Raises:
+        RepositoryError: The record could not be written.
+    """
+
+    def clean(value: object) -> JsonValue:
+        return storable(redact(dump_value(value)))
+
+    run_id = new_id()
+    answer = await _answer_of(response, provider, run_id, conversation_id)
+    history = storable(redact(cast('JsonValue', dump_messages([*messages, answer]))))
+    known = cast('list[JsonValue]', history)
+    labels = cast('JsonObject', clean(dict(metadata or {})))
+    session = {'session_id': current_session_id(), **labels, **({'session_id': session_id} if session_id else {})}
+    is_ended = response.finish_reason is not None and response.error is None
+    status = 'failed' if response.error is not None else 'success' if is_ended else 'interrupted'
+    usage = response.usage
+    record = AuditRecord(
+        id=new_id(),
+        run_id=run_id,
+        conversation_id=conversation_id,
+        parent_run_id=parent_run_id,
+        agent_name=agent_name,
+        owner=label_of(labels, 'owner'),
+        tenant=label_of(labels, 'tenant'),
+        session_id=label_of(cast('JsonObject', clean(session)), 'session_id'),
+        metadata=labels,
+        question=question_of(known[:-1]),
+        messages=known,
+        first_new=len(messages),
+        model=':'.join(filter(None, (provider, response.model))) or None,
+        model_settings=cast('JsonObject', clean(dict(model_settings or {}))),
+        usage=AuditedUsage(
+            requests=1,
+            input_tokens=0 if usage is None else usage.input_tokens,
+            output_tokens=0 if usage is None else usage.output_tokens,
+            cache_read_tokens=0 if usage is None else usage.cache_read_tokens,
+            cache_write_tokens=0 if usage is None else usage.cache_write_tokens,
+        ),
+        cost=price_of(answer),
+        status=status,
+        error=None
+        if response.error is None
+        else AuditedError(kind=response.error.kind, message=cast('str', clean(response.error.message))),
+        tool_calls=calls_of(known, len(messages), {}, is_waiting=is_ended),
+        output=clean(answer.text) if is_ended else None,
+        started_at=response.started_at,
+        ended_at=now(),
+    )
+    await repository.upsert(record)
+    return record
+
+
+async def _answer_of(
+    response: ProxiedResponse, provider: str | None, run_id: str, conversation_id: str | None
+) -> ModelResponse:
+    """Return what has come as a message."""
+    text = await response.content()
+    parts: list[ModelResponsePart] = [TextPart(text)] if text else []
+    parts += [ToolCallPart(call.name, call.arguments, call.id) for call in response.tool_calls]
+    usage = response.usage
+    return ModelResponse(
+        parts,
+        usage=RequestUsage()
+        if usage is None
+        else RequestUsage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+        ),
+        model_name=response.model,
+        provider_name=provider,
+        timestamp=response.started_at,
+        finish_reason=response.finish_reason,
+        run_id=run_id,
+        conversation_id=conversation_id,
+        state='complete' if response.finish_reason is not None else 'interrupted',
+    )
