@@ -1,8 +1,9 @@
 """Where every version of every agent lives: the `Store` protocol, its values and its errors."""
 
+from ._check import Damage
 from ._ids import new_id
-from ._open import open_store
-from ._protocol import Store
+from ._open import open_store, restore_store
+from ._protocol import Store, SupportsBackup
 from ._store import SqlStore
 from ._types import (
     Append,
@@ -38,12 +39,17 @@ from .errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,
     AssetNotFoundError,
+    BackupError,
     BranchExistsError,
+    MissingVersionError,
     QueryError,
     RunTakenOverError,
     StoreClosedError,
+    StoreCorruptedError,
     StoreError,
     StoreFormatError,
+    StoreProcessError,
+    StoreReadOnlyError,
     StoreUnavailableError,
     UnfinishedCheckoutError,
     UnknownCommitError,
@@ -59,6 +65,7 @@ __all__ = (
     'ApprovalStatus',
     'AssetNotFoundError',
     'AssetRecord',
+    'BackupError',
     'BranchExistsError',
     'BranchRecord',
     'CallRecord',
@@ -66,12 +73,14 @@ __all__ = (
     'Commit',
     'Committed',
     'ConversationRecord',
+    'Damage',
     'Decision',
     'DelegationRecord',
     'GarbageReport',
     'HeadMove',
     'Lineage',
     'MessageRecord',
+    'MissingVersionError',
     'NewAsset',
     'NewMessage',
     'QueryError',
@@ -83,9 +92,13 @@ __all__ = (
     'SqlStore',
     'Store',
     'StoreClosedError',
+    'StoreCorruptedError',
     'StoreError',
     'StoreFormatError',
+    'StoreProcessError',
+    'StoreReadOnlyError',
     'StoreUnavailableError',
+    'SupportsBackup',
     'UnfinishedCheckoutError',
     'UnknownCommitError',
     'VersionConflictError',
@@ -98,4 +111,5 @@ __all__ = (
     'checkout_claim',
     'new_id',
     'open_store',
+    'restore_store',
 )

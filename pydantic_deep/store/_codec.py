@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from .errors import StoreUnavailableError
+from .errors import StoreCorruptedError
 
 _RAW: Final = 0
 _ZLIB: Final = 1
@@ -90,7 +90,7 @@ def decode(stored: bytes) -> bytes:
     """Return what `encode` was given.
 
     Raises:
-        StoreUnavailableError: The bytes are damaged.
+        StoreCorruptedError: The bytes are damaged.
     """
     try:
         if stored[0] == _RAW:
@@ -113,7 +113,7 @@ def encode_text(text: str) -> bytes:
 
 
 def decode_text(stored: bytes) -> str:
-    """Return what `encode_text` was given. Raises `StoreUnavailableError` as `decode` does."""
+    """Return what `encode_text` was given. Raises `StoreCorruptedError` as `decode` does, and `UnicodeDecodeError`."""
     return decode(stored).decode()
 
 
@@ -123,8 +123,6 @@ def _is_compressible(data: bytes) -> bool:
     return len(zlib.compress(data[:_SAMPLE_BYTES], 1)) < _SAMPLE_BYTES * 0.95
 
 
-def _damaged(stored: bytes) -> StoreUnavailableError:
-    return StoreUnavailableError(
-        f'Contents of {len(stored)} bytes that begin with {stored[:8].hex()!r} cannot be decoded: the database is '
-        'damaged. Restore it from a backup.'
-    )
+def _damaged(stored: bytes) -> StoreCorruptedError:
+    problem = f'contents of {len(stored)} bytes that begin with {stored[:8].hex()!r} cannot be decoded'
+    return StoreCorruptedError(None, None, problem)

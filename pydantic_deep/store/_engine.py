@@ -32,6 +32,35 @@ Operation: TypeAlias = Generator[Statement, list[Row], T]
 """Yields statements, is sent the rows of each, returns a value. Errors of the database are raised where it yields."""
 
 
+class WriteNeededError(Exception):
+    """An operation that ran under `only_reading` wanted to write."""
+
+
+def only_reading(operation: Operation[T]) -> Operation[T]:
+    """Run an operation up to its end, or up to the first statement that writes.
+
+    Raises:
+        WriteNeededError: It wants to write; nothing was changed.
+    """
+    try:
+        statement = next(operation)
+        while statement.sql.startswith('SELECT'):
+            statement = operation.send((yield statement))
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        operation.close()
+    raise WriteNeededError
+
+
+async def read_or_write(engine: Engine, operation: Callable[[], Operation[T]]) -> T:
+    """Run an operation that seldom changes anything: without a write lock, unless it wants to write."""
+    try:
+        return await engine.read(lambda: only_reading(operation()))
+    except WriteNeededError:
+        return await engine.write(operation)
+
+
 class Engine(Protocol):
     """A database."""
 

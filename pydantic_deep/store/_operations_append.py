@@ -10,7 +10,7 @@ from typing import NamedTuple
 from . import _keys, _rows
 from ._engine import Operation, Row, Statement, Value
 from ._operations_contents import put_messages
-from ._sql import insert, insert_many, integer
+from ._sql import insert, insert_many, integer, update
 from ._types import Append, BranchRecord
 from .errors import BranchExistsError
 
@@ -37,23 +37,25 @@ def append(asked: Append, bodies: Mapping[str, bytes], now: int) -> Operation[Ap
     """Append messages."""
     numbers = yield from put_messages(bodies, [each.id for each in asked.messages if each.body is None])
     is_fork = asked.is_fork or asked.rewrites is not None
-    moved = False
     stop = asked.at + len(asked.messages)
-    if not is_fork:
-        sql = 'UPDATE branch SET tip_seq = ?3 WHERE id = ?1 AND tip_seq = ?2 RETURNING number'
-        moved = bool((yield Statement(sql, (_keys.pack_id(asked.branch_id), asked.at, stop))))
     rows = yield Statement(f'{_rows.SELECT_BRANCH} WHERE b.id = ?1', (_keys.pack_id(asked.branch_id),))
     if not rows:
         raise ValueError(f'There is no branch {asked.branch_id!r}. Commit it first, or name it in `branches`.')
     branch, number = _rows.branch_from(rows[0]), integer(rows[0][9])
     conversation = conversation_of(branch.conversation_id, rows[0][10])
-    if not moved:
+    if not is_fork and branch.tip_seq == asked.at:
+        branch = branch._replace(tip_seq=stop)
+        yield from update('branch', 'tip_seq, seal', [(number, stop, _rows.branch_seal(branch, *rows[0][11:13]))])
+    else:
         if not 0 <= asked.at <= branch.tip_seq or not 0 <= (asked.rewrites or 0) <= branch.tip_seq:
             wanted = max(asked.at, asked.rewrites or 0)
             raise ValueError(f'The branch {branch.id!r} has {branch.tip_seq} messages, not {wanted}.')
         branch, number = yield from _fork(asked, branch, number, now)
-    entries: list[Row] = [(number, asked.at + index, numbers[each.id]) for index, each in enumerate(asked.messages)]
-    yield from insert_many('entry', 'branch, seq, message', entries)
+    entries: list[Row] = [
+        (number, seq, numbers[each.id], _rows.entry_seal(branch.id, seq, each.id))
+        for seq, each in enumerate(asked.messages, asked.at)
+    ]
+    yield from insert_many('entry', _rows.ENTRY, entries)
     return Appended(branch, number, conversation, numbers)
 
 
@@ -82,14 +84,11 @@ def _fork(asked: Append, origin: BranchRecord, number: int, now: int) -> Operati
         count += 1
         if asked.fork_name is None:
             name = f'branch-{count}' if asked.rewrites is None else f'{_line(origin)}.{count}'
-        row = (
-            *(_keys.pack_id(branch.id), conversation, name, None if begins_anew else number, branch.fork_seq),
-            *(branch.tip_seq, None if asked.rewrites is None else number, asked.rewrites, now),
-        )
-        columns = 'id, conversation_id, name, parent, fork_seq, tip_seq, rewrites, rewrites_seq, created_at'
-        done = yield from insert('branch', columns, [row], 'ON CONFLICT DO NOTHING RETURNING number')
+        branch = branch._replace(name=name)
+        row = _rows.branch_row(branch, None if begins_anew else number, None if asked.rewrites is None else number)
+        done = yield from insert('branch', _rows.BRANCH, [row], 'ON CONFLICT DO NOTHING RETURNING number')
         if done:
-            return branch._replace(name=name), integer(done[0][0])
+            return branch, integer(done[0][0])
         if (yield Statement('SELECT 1 FROM branch WHERE id = ?1', (_keys.pack_id(branch.id),))):
             raise ValueError(f'There is a branch {branch.id!r} already. Make a new id.')
         if asked.fork_name is not None:

@@ -8,17 +8,29 @@ refers to must be there; numbers of what is referred to are looked up once, in `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from . import _keys, _rows
 from ._engine import Operation, Row, Statement
 from ._operations_append import Appended, append, conversation_of
 from ._operations_contents import put_assets, put_mentions, put_nodes
 from ._prepare import Prepared, fields_of
-from ._sql import id_from, id_or_none, insert, insert_many, integer, select_in, text_or_none
-from ._types import BranchRecord, Commit, Committed, HeadMove, RunEnd, VersionRecord
+from ._seals import seal
+from ._sql import id_from, id_or_none, insert, insert_many, integer, select_in, text_or_none, update
+from ._types import (
+    ApprovalRecord,
+    BranchRecord,
+    CallRecord,
+    Commit,
+    Committed,
+    ConversationRecord,
+    HeadMove,
+    RunEnd,
+    RunRecord,
+    VersionRecord,
+)
 from .errors import BranchExistsError, RunTakenOverError, VersionConflictError, VersionNotFoundError
 
 PARENT: Final = 0
@@ -27,7 +39,7 @@ MERGED: Final = 1
 
 _VERSION: Final = (
     'id, parent_id, cloned_from, merged_from, kind, state, conversation, branch, message_count, run_id, config, usage, output,'
-    ' pending, deps, tree, created_at'
+    ' pending, deps, tree, created_at, seal'
 )
 _CONFIG: Final = 'digest, agent_name, name, folded_name, metadata, model, model_settings, backend'
 
@@ -105,21 +117,19 @@ def _put_branches(branches: Iterable[BranchRecord]) -> Operation[None]:
     for branch in branches:
         others = {other for other in (branch.parent_id, branch.rewrites_id) if other is not None}
         number_by_id = {id_from(row[0]): row[1] for row in (yield from _find_branches(others))}
-        row = (
-            *(_keys.pack_id(branch.id), _keys.pack_id(branch.conversation_id), branch.name),
-            *(None if branch.parent_id is None else number_by_id[branch.parent_id], branch.fork_seq, branch.fork_seq),
-            *(None if branch.rewrites_id is None else number_by_id[branch.rewrites_id], branch.rewrites_seq),
-            branch.created_at,
+        row = _rows.branch_row(
+            branch._replace(tip_seq=branch.fork_seq),
+            None if branch.parent_id is None else number_by_id[branch.parent_id],
+            None if branch.rewrites_id is None else number_by_id[branch.rewrites_id],
         )
-        columns = 'id, conversation_id, name, parent, fork_seq, tip_seq, rewrites, rewrites_seq, created_at'
-        if not (yield from insert('branch', columns, [row], 'ON CONFLICT DO NOTHING RETURNING number')):
+        if not (yield from insert('branch', _rows.BRANCH, [row], 'ON CONFLICT DO NOTHING RETURNING number')):
             raise BranchExistsError(branch.name)
 
 
 def _find_branches(ids: set[str]) -> Operation[list[Row]]:
-    """Return (id, number, conversation_id, number of the conversation) of branches that must be there."""
+    """Return (id, number, conversation_id, number of the conversation, name) of branches that must be there."""
     sql = (
-        'SELECT b.id, b.number, b.conversation_id, c.number FROM branch b'
+        'SELECT b.id, b.number, b.conversation_id, c.number, b.name FROM branch b'
         ' LEFT JOIN conversation c ON c.id = b.conversation_id WHERE b.id IN ({})'
     )
     rows = yield from select_in(sql, map(_keys.pack_id, ids))
@@ -151,7 +161,8 @@ def _find_versions(writing: Writing) -> Operation[None]:
 def _put_runs(writing: Writing) -> Operation[None]:
     runs = writing.prepared.commit.runs
     if runs:
-        rows = [_rows.run_row(run, writing.owner) for run in runs]
+        owner = writing.owner
+        rows = [_rows.run_row(run._replace(owner=owner if run.state == 'running' else None)) for run in runs]
         done = yield from insert('run', _rows.RUN, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id')
         if len(done) < len(rows):
             raise ValueError(f'There is a run {runs[0].id!r} already, or another of these. Ids of runs are used once.')
@@ -159,11 +170,40 @@ def _put_runs(writing: Writing) -> Operation[None]:
 
 def _settle(new: Commit) -> Operation[None]:
     if new.settled_calls:
-        sql = 'UPDATE tool_call SET result = NULL WHERE run_id = ?1 AND response_id = ?2 AND tool_call_id = ?3'
-        calls = [(_keys.pack_id(run), _keys.pack_id(response), call) for run, response, call in new.settled_calls]
-        yield Statement(sql, (), calls)
+        settled = set(new.settled_calls)
+        found = yield from find_calls(settled)
+        rows: list[Row] = [
+            (number, seal(call._replace(result=None)))
+            for key, (number, call) in found.items()
+            if key in settled and call.result is not None
+        ]
+        if rows:
+            yield Statement('UPDATE tool_call SET result = NULL, seal = ?2 WHERE number = ?1', (), rows)
     if new.clears_prompt_of is not None:
-        yield Statement('UPDATE run SET prompt = NULL WHERE id = ?1', (_keys.pack_id(new.clears_prompt_of),))
+        for number, run in (yield from _find_run(new.clears_prompt_of)):
+            yield from update('run', 'prompt, seal', [(number, None, seal(run._replace(prompt=None)))])
+
+
+def _find_run(id: str) -> Operation[list[tuple[int, RunRecord]]]:
+    rows = yield Statement(f'SELECT {_rows.RUN}, number FROM run WHERE id = ?1', (_keys.pack_id(id),))
+    return [(integer(row[-1]), _rows.run_from(row[:-1])) for row in rows]
+
+
+_CallKey = tuple[str, str, str]
+
+
+def find_calls(keys: Iterable[_CallKey]) -> Operation[dict[_CallKey, tuple[int, CallRecord]]]:
+    """Return the calls of some responses, with their numbers."""
+    responses: dict[str, set[str]] = {}
+    for run_id, response_id, _ in keys:
+        responses.setdefault(run_id, set()).add(response_id)
+    sql = _rows.SELECT_CALL.replace(' FROM', ', c.number FROM', 1) + ' WHERE c.run_id = ?1 AND c.response_id IN ({})'
+    found: dict[_CallKey, tuple[int, CallRecord]] = {}
+    for run_id, ids in responses.items():
+        for row in (yield from select_in(sql, map(_keys.pack_id, ids), _keys.pack_id(run_id))):
+            call = _rows.call_from(row[:-1])
+            found[call.run_id, call.response_id, call.tool_call_id] = integer(row[-1]), call
+    return found
 
 
 def _put_versions(writing: Writing) -> Operation[None]:
@@ -185,14 +225,29 @@ def _put_versions(writing: Writing) -> Operation[None]:
     yield from insert_many('edge', 'child, kind, parent', edges)
 
 
-def _branches_of(writing: Writing) -> Operation[dict[str, tuple[int, int]]]:
-    """Return the numbers of the conversation and the branch of each version, by the id of branch that it says."""
-    known: dict[str, tuple[int, int]] = {}
-    if (asked := writing.prepared.commit.append) is not None and writing.appended is not None:
-        known[asked.branch_id] = (writing.appended.conversation, writing.appended.number)
+class _Place(NamedTuple):
+    """Where a version goes."""
+
+    conversation: int
+    branch: int
+    conversation_id: str
+    branch_id: str
+    name: str
+
+
+def _branches_of(writing: Writing) -> Operation[dict[str, _Place]]:
+    """Return the place of each version, by the id of branch that it says."""
+    known: dict[str, _Place] = {}
+    if (asked := writing.prepared.commit.append) is not None and (appended := writing.appended) is not None:
+        branch = appended.branch
+        place = _Place(appended.conversation, appended.number, branch.conversation_id, branch.id, branch.name)
+        known[asked.branch_id] = place
     if rest := {version.branch_id for version in writing.prepared.commit.versions} - known.keys():
         rows = yield from _find_branches(rest)
-        known |= {id_from(row[0]): (conversation_of(id_from(row[2]), row[3]), integer(row[1])) for row in rows}
+        for row in rows:
+            id, conversation_id = id_from(row[0]), id_from(row[2])
+            conversation = conversation_of(conversation_id, row[3])
+            known[id] = _Place(conversation, integer(row[1]), conversation_id, id, str(row[4]))
     return known
 
 
@@ -209,12 +264,15 @@ def _put_configs(writing: Writing) -> Operation[dict[str, int]]:
     return {id: found[row[0]] for id, row in writing.prepared.configs.items()}
 
 
-def _version_row(writing: Writing, version: VersionRecord, branch: tuple[int, int], config: int) -> Row:
+def _version_row(writing: Writing, version: VersionRecord, place: _Place, config: int) -> Row:
+    stored = version._replace(conversation_id=place.conversation_id, branch_id=place.branch_id, branch=place.name)
     return (
         *(_keys.pack_id(version.id), id_or_none(version.parent_id), id_or_none(version.cloned_from)),
-        *(id_or_none(version.merged_from), version.kind, version.state, *branch, version.message_count),
+        *(id_or_none(version.merged_from), version.kind, version.state, place.conversation, place.branch),
+        version.message_count,
         *(id_or_none(version.run_id), config, text_or_none(version.usage), text_or_none(version.output)),
         *(writing.asset(version.pending), writing.asset(version.deps), writing.node(version.tree), version.created_at),
+        _rows.version_seal(stored),
     )
 
 
@@ -225,54 +283,92 @@ def _put_ledger(writing: Writing) -> Operation[None]:
         for each in new.requests
     ]
     yield from insert_many('request', _rows.REQUEST, requests, 'ON CONFLICT (run_id, number) DO NOTHING')
-    calls = [_rows.call_row(call, writing.node(call.tree)) for call in new.calls]
+    calls = [_rows.call_row(call, writing.node(call.tree)) for call in (yield from _calls_as_they_will_be(new.calls))]
     yield from insert_many(
         'tool_call', _rows.CALL, calls,
         'ON CONFLICT (run_id, response_id, tool_call_id) DO UPDATE SET status = excluded.status,'
-        ' result = excluded.result, tree = excluded.tree, error = excluded.error, ended_at = excluded.ended_at',
+        ' result = excluded.result, tree = excluded.tree, error = excluded.error, ended_at = excluded.ended_at,'
+        ' seal = excluded.seal',
     )  # fmt: skip
     delegations = [_rows.delegation_row(each) for each in new.delegations]
     yield from insert_many('delegation', _rows.DELEGATION, delegations, 'ON CONFLICT DO NOTHING')
+
+
+def _calls_as_they_will_be(new: Sequence[CallRecord]) -> Operation[list[CallRecord]]:
+    """Return calls with what is stored of them already: one that is known keeps what it began with."""
+    if not new:
+        return []
+    found = yield from find_calls((call.run_id, call.response_id, call.tool_call_id) for call in new)
+    known = {key: call for key, (_, call) in found.items()}
+    calls: list[CallRecord] = []
+    for call in new:
+        key = call.run_id, call.response_id, call.tool_call_id
+        known[key] = known.get(key, call)._replace(
+            status=call.status, result=call.result, tree=call.tree, error=call.error, ended_at=call.ended_at
+        )
+        calls.append(known[key])
+    return calls
 
 
 def _put_approvals(new: Commit) -> Operation[None]:
     approvals = [_rows.approval_row(each) for each in new.approvals]
     yield from insert_many('approval', _rows.APPROVAL, approvals, 'ON CONFLICT (id) DO NOTHING')
     if new.supersedes:
-        sql = "UPDATE approval SET status = 'superseded', superseded_by = ?2 WHERE id = ?1 AND status = 'pending'"
-        pairs = [(_keys.pack_id(old), _keys.pack_id(later)) for old, later in new.supersedes.items()]
-        yield Statement(sql, (), pairs)
+        sql = f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id IN ({{}}) AND status = 'pending'"
+        rows = yield from select_in(sql, map(_keys.pack_id, new.supersedes))
+        later = new.supersedes
+        yield from change_approvals(rows, lambda old: old._replace(status='superseded', superseded_by=later[old.id]))
+
+
+def change_approvals(
+    rows: Iterable[Row], change: Callable[[ApprovalRecord], ApprovalRecord]
+) -> Operation[list[ApprovalRecord]]:
+    """Change approvals, of rows of `APPROVAL` and `number`; return them as they are then."""
+    changed = [(integer(row[-1]), change(_rows.stored_approval_from(row[:-1]))) for row in rows]
+    yield from update(
+        'approval', 'status, decision, decided_by, reason, decided_at, resumed_by, superseded_by, seal',
+        [
+            (number, new.status, new.decision, new.decided_by, new.reason, new.decided_at, id_or_none(new.resumed_by),
+             id_or_none(new.superseded_by), seal(new))
+            for number, new in changed
+        ],
+    )  # fmt: skip
+    return [new for _, new in changed]
 
 
 def _end_run(end: RunEnd, now: int) -> Operation[None]:
-    sql = (
-        'UPDATE run SET state = ?2, usage = ?3, cost = ?4, error = ?5, ended_at = ?6, owner = NULL WHERE id = ?1'
-        ' RETURNING id'
-    )
-    values = (_keys.pack_id(end.run_id), end.state, text_or_none(end.usage), end.cost, end.error, now)
-    if not (yield Statement(sql, values)):
+    found = yield from _find_run(end.run_id)
+    if not found:
         raise ValueError(f'There is no run {end.run_id!r} that could end. Commit it first.')
+    ((number, run),) = found
+    ended = run._replace(state=end.state, usage=end.usage, cost=end.cost, error=end.error, ended_at=now, owner=None)
+    values = (number, end.state, text_or_none(end.usage), end.cost, end.error, now, None, seal(ended))
+    yield from update('run', 'state, usage, cost, error, ended_at, owner, seal', [values])
     if end.state == 'failed':  # of a run that nothing came of, the answers it was to act on are free again
         sql = (
-            'UPDATE approval SET resumed_by = NULL WHERE resumed_by = ?1'
+            f'SELECT {_rows.APPROVAL}, number FROM approval WHERE resumed_by = ?1'
             ' AND NOT EXISTS (SELECT 1 FROM version v WHERE v.run_id = ?1)'
         )
-        yield Statement(sql, (_keys.pack_id(end.run_id),))
+        rows = yield Statement(sql, (_keys.pack_id(end.run_id),))
+        yield from change_approvals(rows, lambda claimed: claimed._replace(resumed_by=None))
 
 
 def _put_workspaces(writing: Writing) -> Operation[None]:
     """Note what directories hold, and who works there: nobody any more where a checkout was cut off."""
-    rows: list[Row] = [
-        (
-            *(each.backend, id_or_none(each.version_id), id_or_none(each.run_id)),
-            writing.owner if each.run_id is not None and not each.checkouts else None,
-        )
-        for each in writing.prepared.commit.workspaces
-    ]
+    yield from put_workspaces(
+        [
+            _rows.workspace_row(each, writing.owner if each.run_id is not None and not each.checkouts else None)
+            for each in writing.prepared.commit.workspaces
+        ]
+    )
+
+
+def put_workspaces(rows: Sequence[Row]) -> Operation[None]:
+    """Write rows of `WORKSPACE`, which replace those that are there."""
     yield from insert_many(
-        'workspace', 'backend, version_id, run_id, owner', rows,
+        'workspace', _rows.WORKSPACE, rows,
         'ON CONFLICT (backend) DO UPDATE SET version_id = excluded.version_id, run_id = excluded.run_id,'
-        ' owner = excluded.owner',
+        ' owner = excluded.owner, seal = excluded.seal',
     )  # fmt: skip
 
 
@@ -280,15 +376,19 @@ def _move_heads(heads: Iterable[HeadMove]) -> Operation[VersionConflictError | N
     """Move heads that are where they were thought to be; return the first that was not."""
     conflict: VersionConflictError | None = None
     for move in heads:
-        id = _keys.pack_id(move.conversation_id)
-        expected = ' AND head_id IS NULL' if move.expected_id is None else ' AND head_id = ?3'
-        sql = f'UPDATE conversation SET head_id = ?2 WHERE id = ?1{expected} RETURNING id'
-        values = (id, _keys.pack_id(move.version_id), id_or_none(move.expected_id))
-        if (yield Statement(sql, values if move.expected_id is not None else values[:2])):
-            continue
-        rows = yield Statement('SELECT head_id FROM conversation WHERE id = ?1', (id,))
+        sql = f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ?1'
+        rows = yield Statement(sql, (_keys.pack_id(move.conversation_id),))
         if not rows:
             raise ValueError(f'There is no conversation {move.conversation_id!r} whose head could move.')
-        head = rows[0][0]
-        conflict = conflict or VersionConflictError(None if head is None else id_from(head), move.version_id)
+        known = _rows.conversation_from(rows[0][:-1])
+        if known.head_id == move.expected_id:
+            yield from move_head(known, integer(rows[0][-1]), move.version_id)
+        else:
+            conflict = conflict or VersionConflictError(known.head_id, move.version_id)
     return conflict
+
+
+def move_head(conversation: ConversationRecord, number: int, version_id: str | None) -> Operation[None]:
+    """Let the head of a conversation point at a version, or at none."""
+    moved = conversation._replace(head_id=version_id)
+    yield from update('conversation', 'head_id, seal', [(number, id_or_none(version_id), seal(moved))])

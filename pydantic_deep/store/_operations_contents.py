@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from . import _keys
+from . import _keys, _rows
 from ._engine import Operation, Row, Statement
 from ._sql import digest_from, id_from, insert, insert_many, integer, select_in
 from .errors import AssetNotFoundError
@@ -28,7 +28,7 @@ _Found = dict[str, int]
 
 def put_assets(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_Found]:
     """Store assets that are not there; return the numbers of these and of those that are referred to."""
-    return _put('asset', 'digest, media_type, size_bytes, data, created_at', ASSET, new, set(referred))
+    return _put('asset', 'digest, media_type, size_bytes, data, created_at, seal', ASSET, new, set(referred))
 
 
 def put_nodes(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_Found]:
@@ -69,8 +69,8 @@ def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operatio
     wanted = set(shared)
     found: _Found = {}
     if bodies:
-        rows: list[Row] = [(_keys.pack_id(id), body) for id, body in bodies.items()]
-        done = yield from insert('message', 'id, body', rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
+        rows = [_rows.message_row(id, body) for id, body in bodies.items()]
+        done = yield from insert('message', _rows.MESSAGE, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
         found = {id_from(id): integer(number) for id, number in done}
     if rest := (wanted | bodies.keys()) - found.keys():
         known = yield from select_in(

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+from . import _rows
 from ._engine import Operation, Statement
-from ._operations_commit import PARENT
+from ._operations_commit import PARENT, move_head
 from ._operations_read import version_number
-from ._sql import integer, marks, select_in
+from ._sql import id_from, integer, select_in
+from ._tallies import cut_edges, remove
 
 
 def delete(id: str) -> Operation[None]:
@@ -70,12 +72,14 @@ def _remove_row(number: int) -> Operation[None]:
     head = rows[0][0] if rows else None
     conversation = 'SELECT b.conversation_id FROM version v JOIN branch b ON b.number = v.branch WHERE v.number = ?1'
     sql = (
-        f'UPDATE conversation SET head_id = {marks(1, 2) if head is not None else "NULL"} WHERE id = ({conversation})'
+        f'SELECT {_rows.CONVERSATION}, number FROM conversation WHERE id = ({conversation})'
         ' AND head_id = (SELECT id FROM version WHERE number = ?1)'
     )
-    yield Statement(sql, (number, head) if head is not None else (number,))
+    for row in (yield Statement(sql, (number,))):
+        above_id = None if head is None else id_from(head)
+        yield from move_head(_rows.conversation_from(row[:-1]), integer(row[-1]), above_id)
     waits = "status = 'pending' AND version_id = (SELECT id FROM version WHERE number = ?1)"
-    yield Statement(f'DELETE FROM approval WHERE {waits}', (number,))  # nobody can act on an answer any more
-    yield Statement('UPDATE edge SET parent = NULL WHERE parent = ?1', (number,))
-    yield Statement('DELETE FROM edge WHERE child = ?1', (number,))
-    yield Statement('DELETE FROM version WHERE number = ?1', (number,))
+    yield from remove('approval', waits, (number,))  # nobody can act on an answer any more
+    yield from cut_edges([number])
+    yield from remove('edge', 'child = ?1', (number,))
+    yield from remove('version', 'number = ?1', (number,))

@@ -10,16 +10,16 @@ stands in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from pydantic_deep_backends.snapshots import node_references
 
-from . import _keys
+from . import _keys, _rows
 from ._engine import Operation, Row, Statement, Value
 from ._operations_contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
 from ._prepare import digests_in
-from ._sql import bytes_from, insert_many, integer, select_in
+from ._sql import bytes_from, insert_many, integer, select_in, update
+from ._tallies import cut_edges, remove
 from ._types import GarbageReport
 
 _TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
@@ -205,30 +205,35 @@ _CUT_BRANCHES: Final = f'SELECT branch FROM entry WHERE message IN ({_doomed(MES
 
 
 def _remove() -> Operation[None]:
-    for sql in _removals():
-        yield Statement(sql)
-
-
-def _removals() -> Iterator[str]:
-    """Yield what deletes all that is doomed, and what belongs to it alone."""
+    """Delete all that is doomed, and what belongs to it alone."""
     for table in ('request', 'tool_call'):
-        yield f'DELETE FROM {table} WHERE run_id IN ({_DOOMED_RUNS})'
-    yield f'DELETE FROM delegation WHERE child_conversation_id IN ({_DOOMED_IDS})'
-    yield f'DELETE FROM delegation WHERE parent_run_id IN ({_DOOMED_RUNS}) AND NOT {_IS_TOLD}'
-    yield f'UPDATE edge SET parent = NULL WHERE parent IN ({_DOOMED_VERSIONS})'
-    yield f'DELETE FROM edge WHERE child IN ({_DOOMED_VERSIONS})'
-    yield f'DELETE FROM version WHERE conversation IN ({_doomed(CONVERSATION)})'
+        yield from remove(table, f'run_id IN ({_DOOMED_RUNS})')
+    yield from remove('delegation', f'child_conversation_id IN ({_DOOMED_IDS})')
+    yield from remove('delegation', f'parent_run_id IN ({_DOOMED_RUNS}) AND NOT {_IS_TOLD}')
+    yield from cut_edges([row[0] for row in (yield Statement(_DOOMED_VERSIONS))])
+    yield from remove('edge', f'child IN ({_DOOMED_VERSIONS})')
+    yield from remove('version', f'conversation IN ({_doomed(CONVERSATION)})')
     for table in ('approval', 'run'):
-        yield f'DELETE FROM {table} WHERE conversation_id IN ({_DOOMED_IDS})'
-    yield f'DELETE FROM entry WHERE branch IN ({_doomed(BRANCH)})'
-    cut = f'number IN ({_CUT_BRANCHES})'
-    yield f'UPDATE branch SET tip_seq = (SELECT stop FROM reach WHERE reach.branch = branch.number) WHERE {cut}'
+        yield from remove(table, f'conversation_id IN ({_DOOMED_IDS})')
+    yield from remove('entry', f'branch IN ({_doomed(BRANCH)})')
+    yield from _cut_branches()
     tip = 'SELECT tip_seq FROM branch WHERE branch.number = entry.branch'
-    yield f'DELETE FROM entry WHERE branch IN ({_CUT_BRANCHES}) AND seq >= ({tip})'
+    yield from remove('entry', f'branch IN ({_CUT_BRANCHES}) AND seq >= ({tip})')
     for kind in (MESSAGE, ASSET):
-        yield f'DELETE FROM reference WHERE kind = {kind} AND source IN ({_doomed(kind)})'
+        yield Statement(f'DELETE FROM reference WHERE kind = {kind} AND source IN ({_doomed(kind)})')
     for kind, table in _TABLES.items():
-        yield f'DELETE FROM {table} WHERE number IN ({_doomed(kind)})'
-        yield f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({_doomed(kind)})'
-    yield 'DELETE FROM config WHERE number NOT IN (SELECT config FROM version)'
-    yield 'DELETE FROM config_field WHERE config NOT IN (SELECT number FROM config)'
+        yield from remove(table, f'number IN ({_doomed(kind)})')
+        yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({_doomed(kind)})')
+    yield from remove('config', 'number NOT IN (SELECT config FROM version)')
+    yield from remove('config_field', 'config NOT IN (SELECT number FROM config)')
+
+
+def _cut_branches() -> Operation[None]:
+    """Let branches that have doomed messages end before them."""
+    sql = f'{_rows.SELECT_BRANCH} JOIN reach ON reach.branch = b.number WHERE b.number IN ({_CUT_BRANCHES})'
+    rows = yield Statement(sql.replace(' FROM', ', reach.stop FROM', 1))
+    cut: list[Row] = []
+    for row in rows:
+        branch = _rows.branch_from(row[:-1])._replace(tip_seq=integer(row[-1]))
+        cut.append((row[9], branch.tip_seq, _rows.branch_seal(branch, row[11], row[12])))
+    yield from update('branch', 'tip_seq, seal', cut)

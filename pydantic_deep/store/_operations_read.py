@@ -10,13 +10,15 @@ from typing import Final
 
 from pydantic_deep_backends.snapshots import digest_of, node_references
 
-from . import _codec, _keys, _rows
+from . import _keys, _rows
 from ._engine import Operation, Row, Statement, Value
 from ._operations_commit import PARENT
 from ._prepare import canonical
+from ._seals import check_seal, reads, row_name
 from ._sql import bytes_from, digest_from, id_from, id_or_none, integer, marks, select_in
+from ._tallies import ALL, TOTAL, check_total, counted, parent_key
 from ._types import AssetRecord, BranchRecord, ConversationRecord, Lineage, MessageRecord, VersionFilter, VersionRecord
-from .errors import AssetNotFoundError, StoreUnavailableError, VersionNotFoundError
+from .errors import AssetNotFoundError, MissingVersionError, StoreCorruptedError, VersionNotFoundError
 
 _SHOWN_CANDIDATES: Final = 5
 """How many versions an error names, if the beginning of an id fits several."""
@@ -26,6 +28,8 @@ def version(id: str) -> Operation[VersionRecord]:
     """Read a version by its id or the beginning of it."""
     number = yield from version_number(id)
     rows = yield Statement(_SELECT + ' WHERE v.number = ?1', (number,))
+    if not rows:
+        raise StoreCorruptedError('version', id, 'its index lists it, and it is missing')
     return _rows.version_from(rows[0])
 
 
@@ -75,7 +79,25 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
         where.append(f'v.number < ?{len(values)}')
     values += [limit, offset]
     page = f' ORDER BY v.number DESC LIMIT ?{len(values) - 1} OFFSET ?{len(values)}'
-    rows = yield Statement(_SELECT + _all(where) + page, values)
+    if (
+        offset
+        or before is not None
+        or filter not in (VersionFilter(), VersionFilter(conversation_id=filter.conversation_id))
+    ):
+        rows = yield Statement(_SELECT + _all(where) + page, values)
+        return [_rows.version_from(row) for row in rows]
+    parent = f'?{len(values) + 1}'
+    key: Value = ALL
+    if filter.conversation_id is not None:
+        number = yield Statement(
+            'SELECT number FROM conversation WHERE id = ?1', (_keys.pack_id(filter.conversation_id),)
+        )
+        key = number[0][0] if number else ALL
+        if not number:
+            return []
+    total = TOTAL.format(table='version', parent=parent)
+    sql = _SELECT.replace(' FROM version v', f', {total} FROM version v', 1) + _all(where) + page
+    rows = yield from counted('version', sql, (*values, parent_key(key)), key, limit=limit)
     return [_rows.version_from(row) for row in rows]
 
 
@@ -85,6 +107,8 @@ def count(filter: VersionFilter) -> Operation[int]:
     where = [f'v.config IN ({configs})'] if configs else []
     where += _conditions(filter, values)
     rows = yield Statement(f'SELECT COUNT(*) FROM version v{_all(where)}', values)
+    if not where:
+        yield from check_total('version', integer(rows[0][0]))
     return integer(rows[0][0])
 
 
@@ -133,10 +157,13 @@ def _conditions(filter: VersionFilter, values: list[Value]) -> list[str]:
     return where
 
 
+# What comes from something has the larger number. A damaged row that says otherwise must not lead round in a circle.
+_PARENT_EDGE: Final = f'LEFT JOIN edge e ON e.child = v.number AND e.kind = {PARENT}'
+
 _LINEAGE: Final = (
     'WITH RECURSIVE line (number) AS (SELECT number FROM version WHERE number = ?1'
     f' UNION ALL SELECT e.parent FROM line JOIN edge e ON e.child = line.number AND e.kind = {PARENT}'
-    ' WHERE e.parent IS NOT NULL)'
+    ' WHERE e.parent < line.number)'
     f' {_rows.SELECT_LINE} FROM line LEFT JOIN version v ON v.number = line.number'
 )
 
@@ -145,15 +172,20 @@ def lineage(id: str) -> Operation[Lineage]:
     """Read the way from the root to a version."""
     number = yield from version_number(id)
     rows = yield Statement(_LINEAGE, (number,))
+    if not rows:
+        raise StoreCorruptedError('version', id, 'its index lists it, and it is missing')
     rows.sort(key=itemgetter(0))  # a parent's number is smaller than its child's
-    holes = [place for place, row in enumerate(rows) if row[1] is None]
-    first = rows[holes[-1] + 1 if holes else 0]
-    (found,) = yield Statement('SELECT parent_id FROM version WHERE number = ?1', (first[0],))
-    before = id_from(found[0]) if found[0] else None
-    if holes:
-        raise VersionNotFoundError(
-            str(before), f'The version {id_from(first[1])} came from it, and it was not deleted: the store is damaged.'
-        )
+    for place, row in enumerate(rows):
+        if row[1] is None:
+            above = 'SELECT parent_id FROM version WHERE number = ?1'
+            children = (yield Statement(above, rows[place + 1][:1])) if place + 1 < len(rows) else []
+            name = row_name(children[0][0]) if children else id
+            raise MissingVersionError(name)
+    sql = f'SELECT v.parent_id, e.child, e.parent FROM version v {_PARENT_EDGE} WHERE v.number = ?1'
+    ((packed, child, parent),) = yield Statement(sql, (rows[0][0],))
+    if parent is not None or (packed is not None and child is None):
+        raise StoreCorruptedError('edge', str(rows[0][0]), 'it does not lead to the parent of its version')
+    before = None if packed is None else row_name(packed)
     versions = yield from _with_shared(rows, before)
     return Lineage(versions=versions, truncated_at=before)
 
@@ -166,14 +198,8 @@ def _with_shared(rows: list[Row], before: str | None) -> Operation[tuple[Version
     )
     assets = yield from _by_number('asset', 'digest', {row[place] for row in rows for place in (12, 13)})
     nodes = yield from _by_number('node', 'digest', {row[14] for row in rows})
-    return _rows.versions_in_line(
-        rows,
-        before,
-        branches={number: (id_from(row[0]), id_from(row[1]), row[2]) for number, row in branches.items()},
-        configs=configs,
-        assets={None: None} | {number: digest_from(row[0]) for number, row in assets.items()},
-        nodes={None: None} | {number: digest_from(row[0]) for number, row in nodes.items()},
-    )
+    shared = _rows.Shared(branches=branches, configs=configs, assets=assets, nodes=nodes)
+    return _rows.versions_in_line(rows, before, shared)
 
 
 def _by_number(table: str, columns: str, numbers: set[Value]) -> Operation[dict[object, Row]]:
@@ -184,30 +210,76 @@ def _by_number(table: str, columns: str, numbers: set[Value]) -> Operation[dict[
 def children(id: str) -> Operation[list[VersionRecord]]:
     """Read the versions that have this one as parent."""
     number = yield from version_number(id)
-    sql = f'{_SELECT} JOIN edge e ON e.child = v.number AND e.kind = {PARENT} WHERE e.parent = ?1 ORDER BY v.number'
-    return [_rows.version_from(row) for row in (yield Statement(sql, (number,)))]
+    select = _rows.SELECT_VERSION.replace('SELECT ', 'SELECT e.child, ', 1)
+    select += f', {TOTAL.format(table="edge", parent="?2")}'
+    sql = (
+        f'{select} FROM edge e LEFT JOIN version v ON v.number = e.child{_rows.FROM_VERSION}'
+        f' WHERE e.parent = ?1 AND e.kind = {PARENT} ORDER BY e.child'
+    )
+    found: list[VersionRecord] = []
+    rows = yield from counted('edge', sql, (number, parent_key(number)), number)
+    for child, *row in rows:
+        if row[0] is None:
+            raise StoreCorruptedError('version', str(child), f'it is missing, and came from version {id}')
+        version = _rows.version_from(tuple(row))
+        if not _digits(version.parent_id or '').startswith(_digits(id)):
+            raise StoreCorruptedError('edge', str(child), f'version {version.id} did not come from version {id}')
+        found.append(version)
+    return found
 
 
+def _digits(id: str) -> str:
+    """Return an id, or the beginning of one, as it may be written: with dashes and capitals or without."""
+    return id.replace('-', '').lower()
+
+
+_BRANCH: Final = ', '.join(f'{{0}}.{name}' for name in _rows.BRANCH.split(', '))
 _MESSAGES: Final = (
-    'WITH RECURSIVE chain (number, parent, fork_seq, stop) AS ('
-    'SELECT number, parent, fork_seq, CASE WHEN tip_seq < ?2 THEN tip_seq ELSE ?2 END FROM branch WHERE id = ?1'
-    ' UNION ALL SELECT p.number, p.parent, p.fork_seq, CASE WHEN c.stop < c.fork_seq THEN c.stop ELSE c.fork_seq END'
-    ' FROM chain c JOIN branch p ON p.number = c.parent WHERE c.fork_seq > ?3)'
-    ' SELECT m.id, e.seq, m.body FROM chain c JOIN entry e ON e.branch = c.number AND e.seq < c.stop AND e.seq >= ?3'
-    ' JOIN message m ON m.number = e.message ORDER BY e.seq'
+    f'WITH RECURSIVE chain (number, stop, {_rows.BRANCH}) AS ('
+    f'SELECT b.number, CASE WHEN b.tip_seq < ?2 THEN b.tip_seq ELSE ?2 END, {_BRANCH.format("b")}'
+    ' FROM branch b WHERE b.id = ?1'
+    ' UNION ALL SELECT p.number, CASE WHEN c.stop < c.fork_seq THEN c.stop ELSE c.fork_seq END,'
+    f' {_BRANCH.format("p")} FROM chain c JOIN branch p ON p.number = c.parent'
+    ' WHERE c.fork_seq > ?3 AND p.number < c.number)'
+    f' SELECT e.message, m.id, m.body, m.seal, e.seq, e.seal, c.stop, {_BRANCH.format("c")} FROM chain c'
+    ' LEFT JOIN entry e ON e.branch = c.number AND e.seq < c.stop AND e.seq >= ?3'
+    ' LEFT JOIN message m ON m.number = e.message ORDER BY e.seq'
 )
+"""A row for each message, with the branch that it is on; a branch that has none of them has a row of its own."""
 
 
 def messages(branch_id: str, start: int, stop: int) -> Operation[list[MessageRecord]]:
     """Read messages of a branch: its own, and those of its parents up to where it left them."""
     rows = yield Statement(_MESSAGES, (_keys.pack_id(branch_id), stop, start))
-    return [MessageRecord(id_from(id), integer(seq), bytes_from(body)) for id, seq, body in rows]
+    checked: set[Value] = set()
+    found: list[MessageRecord] = []
+    asked = _keys.pack_id(branch_id)
+    for row in rows:
+        number, id, body, stored, seq, placed, end, branch = row[:8]
+        if branch not in checked:
+            _rows.check_branch(row[7:])
+            checked.add(branch)
+            if branch == asked:
+                stop = integer(end)
+        if seq is None:
+            continue
+        if id is None:
+            raise StoreCorruptedError('message', str(number), f'it is missing, and is message {seq} of {branch_id}')
+        if seq != start + len(found):
+            break
+        found.append(_rows.message_from((id, body, stored, seq, placed, branch)))
+    if checked and len(found) != max(0, stop - start):
+        missing = start + len(found)
+        raise StoreCorruptedError('entry', f'{branch_id}, {missing}', f'message {missing} of the branch is missing')
+    return found
 
 
 def branches(conversation_id: str) -> Operation[list[BranchRecord]]:
     """Read the branches of a conversation, oldest first."""
-    sql = f'{_rows.SELECT_BRANCH} WHERE b.conversation_id = ?1 ORDER BY b.number'
-    return [_rows.branch_from(row) for row in (yield Statement(sql, (_keys.pack_id(conversation_id),)))]
+    total = TOTAL.format(table='branch', parent='?1')
+    sql = f'{_rows.SELECT_BRANCH} WHERE b.conversation_id = ?1 ORDER BY b.number'.replace(' FROM', f', {total} FROM', 1)
+    id = _keys.pack_id(conversation_id)
+    return [_rows.branch_from(row) for row in (yield from counted('branch', sql, (id,), id))]
 
 
 def conversation(id: str) -> Operation[ConversationRecord | None]:
@@ -218,8 +290,10 @@ def conversation(id: str) -> Operation[ConversationRecord | None]:
 
 def conversations(limit: int, offset: int) -> Operation[list[ConversationRecord]]:
     """Read a page of conversations, newest first."""
-    sql = f'SELECT {_rows.CONVERSATION} FROM conversation ORDER BY number DESC LIMIT ?1 OFFSET ?2'
-    return [_rows.conversation_from(row) for row in (yield Statement(sql, (limit, offset)))]
+    total = TOTAL.format(table='conversation', parent='?3')
+    sql = f'SELECT {_rows.CONVERSATION}, {total} FROM conversation ORDER BY number DESC LIMIT ?1 OFFSET ?2'
+    rows = yield from counted('conversation', sql, (limit, offset, ALL), limit=0 if offset else limit)
+    return [_rows.conversation_from(row) for row in rows]
 
 
 def asset(digest: str) -> Operation[AssetRecord]:
@@ -233,18 +307,20 @@ def asset(digest: str) -> Operation[AssetRecord]:
 def assets(digests: Collection[str]) -> Operation[dict[str, AssetRecord]]:
     """Read those assets that are there, and make sure that they are what their digests say."""
     rows = yield from select_in(
-        'SELECT digest, data, media_type, size_bytes, created_at FROM asset WHERE digest IN ({})',
+        'SELECT digest, data, media_type, size_bytes, created_at, seal FROM asset WHERE digest IN ({})',
         map(_keys.pack_digest, set(digests)),
     )
     return {record.digest: record for record in map(_asset_from, rows)}
 
 
+@reads('asset')
 def _asset_from(row: Row) -> AssetRecord:
-    packed, stored, media_type, size_bytes, created_at = row
+    packed, stored, media_type, size_bytes, created_at, sealed = row
     digest = digest_from(packed)
-    data = _codec.decode(stored if isinstance(stored, bytes) else b'')
+    check_seal('asset', digest, (digest, media_type, size_bytes, created_at), sealed)
+    data = bytes_from(stored)
     if digest_of(data) != digest:
-        raise StoreUnavailableError(f'The asset {digest!r} is damaged. Restore the database from a backup.')
+        raise StoreCorruptedError('asset', digest, 'its contents have another digest')
     return AssetRecord(
         digest=digest,
         data=data,
@@ -271,10 +347,18 @@ def nodes(digest: str) -> Operation[dict[str, bytes]]:
     while wanted:
         packed = [_keys.pack_digest(each) for each in sorted(wanted)]
         rows = yield from select_in('SELECT digest, data FROM node WHERE digest IN ({})', packed)
-        level = {digest_from(each): bytes_from(data) for each, data in rows}
+        level = dict(map(_node_from, rows))
         if missing := wanted - level.keys():
             raise AssetNotFoundError(min(missing))
         found |= level
         below = {each for data in level.values() for each in node_references(data)[0]}
         wanted = below - found.keys()
     return found
+
+
+@reads('node')
+def _node_from(row: Row) -> tuple[str, bytes]:
+    digest, data = digest_from(row[0]), bytes_from(row[1])
+    if digest_of(data) != digest:
+        raise StoreCorruptedError('node', digest, 'its contents have another digest')
+    return digest, data

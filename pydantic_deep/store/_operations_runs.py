@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Final
 
 from . import _keys, _rows
 from ._engine import Operation, Statement, Value
+from ._operations_commit import change_approvals, put_workspaces
 from ._operations_read import find_by_prefix, version_number
-from ._sql import id_from, id_or_none, marks, select_in
+from ._seals import row_name, seal
+from ._sql import integer, marks, select_in, update
+from ._tallies import ALL, TOTAL, counted, total_of
 from ._types import (
     ApprovalRecord,
     ApprovalStatus,
@@ -22,7 +27,7 @@ from ._types import (
     WorkspaceRecord,
     claimed_checkouts,
 )
-from .errors import ApprovalAnsweredError, ApprovalNotFoundError, UnfinishedCheckoutError
+from .errors import ApprovalAnsweredError, ApprovalNotFoundError, StoreCorruptedError, UnfinishedCheckoutError
 
 
 def run(id: str) -> Operation[RunRecord | None]:
@@ -44,8 +49,14 @@ def runs(
     if states is not None:
         where.append(f'state IN ({marks(len(states), len(values) + 1) or "NULL"})')
         values += states
-    sql = f'SELECT {_rows.RUN} FROM run WHERE {" AND ".join(where)} ORDER BY number DESC LIMIT ?1'
-    return [_rows.run_from(row) for row in (yield Statement(sql, values))]
+    order = f' FROM run WHERE {" AND ".join(where)} ORDER BY number DESC LIMIT ?1'
+    if parent_run_id is not None or states is not None:
+        return [_rows.run_from(row) for row in (yield Statement(f'SELECT {_rows.RUN}{order}', values))]
+    parent = ALL if conversation_id is None else _keys.pack_id(conversation_id)
+    total = TOTAL.format(table='run', parent=f'?{len(values) + 1}')
+    sql = f'SELECT {_rows.RUN}, {total}{order}'
+    rows = yield from counted('run', sql, (*values, parent), parent, limit=limit)
+    return [_rows.run_from(row) for row in rows]
 
 
 def running() -> Operation[list[RunRecord]]:
@@ -57,25 +68,48 @@ def running() -> Operation[list[RunRecord]]:
 def take_over(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
     """Make a run that still belongs to a dead owner that of another, and free the directory that it worked in."""
     id = _keys.pack_id(run_id)
-    sql = "UPDATE run SET owner = ?3 WHERE id = ?1 AND state = 'running' AND owner = ?2 RETURNING id"
-    if not (yield Statement(sql, (id, dead, owner))):
+    sql = f"SELECT {_rows.RUN}, number FROM run WHERE id = ?1 AND state = 'running' AND owner = ?2"
+    rows = yield Statement(sql, (id, dead))
+    if not rows:
         return False
-    yield Statement('UPDATE workspace SET run_id = NULL, owner = NULL WHERE run_id = ?1', (id,))
+    taken = _rows.run_from(rows[0][:-1])._replace(owner=owner)
+    yield from update('run', 'owner, seal', [(rows[0][-1], owner, seal(taken))])
+    rows = yield Statement(f'SELECT {_rows.WORKSPACE} FROM workspace WHERE run_id = ?1', (id,))
+    freed = [_rows.workspace_from(row)[0]._replace(run_id=None) for row in rows]
+    yield from put_workspaces([_rows.workspace_row(each, None) for each in freed])
     return True
 
 
 def requests(run_id: str) -> Operation[list[RequestRecord]]:
     """Read the requests of a run."""
-    sql = f'{_rows.SELECT_REQUEST} WHERE r.run_id = ?1 ORDER BY r.number'
-    return [_rows.request_from(row) for row in (yield Statement(sql, (_keys.pack_id(run_id),)))]
+    total = TOTAL.format(table='request', parent='?1')
+    select = _rows.SELECT_REQUEST.replace(' FROM', f', {total} FROM', 1)
+    id = _keys.pack_id(run_id)
+    rows = yield from counted('request', f'{select} WHERE r.run_id = ?1 ORDER BY r.number', (id,), id)
+    return [_rows.request_from(row) for row in rows]
 
 
 def calls(run_ids: Sequence[str]) -> Operation[list[CallRecord]]:
     """Read the tool calls of runs, in the order in which they started."""
-    sql = _rows.SELECT_CALL.replace(' FROM', ', c.number FROM', 1) + ' WHERE c.run_id IN ({})'
-    rows = yield from select_in(sql, map(_keys.pack_id, set(run_ids)))
-    found = sorted(rows, key=lambda row: (row[10], row[12]))
-    return [_rows.call_from(row[:12]) for row in found]
+    total = TOTAL.format(table='tool_call', parent='c.run_id')
+    sql = _rows.SELECT_CALL.replace(' FROM', f', c.number, {total} FROM', 1) + ' WHERE c.run_id IN ({})'
+    ids = {_keys.pack_id(id) for id in run_ids}
+    rows = yield from select_in(sql, ids)
+    counts = Counter(row[0] for row in rows)
+    expected = {row[0]: integer(row[-1] or 0) for row in rows}
+    for id in ids - expected.keys():
+        expected[id] = yield from total_of('tool_call', [id])
+    for id, count in expected.items():
+        if counts[id] != count:
+            problem = f'{count} calls of the run were written, and {counts[id]} are there'
+            raise StoreCorruptedError('tool_call', f'of {row_name(id)}', problem)
+    found = sorted(((_rows.call_from(row[:-2]), integer(row[-2])) for row in rows), key=_start)
+    return [call for call, _ in found]
+
+
+def _start(numbered: tuple[CallRecord, int]) -> tuple[int, int]:
+    call, number = numbered
+    return call.started_at, number
 
 
 def delegations(parent_run_id: str | None, child_conversation_id: str | None) -> Operation[list[DelegationRecord]]:
@@ -86,8 +120,14 @@ def delegations(parent_run_id: str | None, child_conversation_id: str | None) ->
         if id is not None:
             values.append(_keys.pack_id(id))
             where.append(f'{column} = ?{len(values)}')
-    sql = f'SELECT {_rows.DELEGATION} FROM delegation WHERE {" AND ".join(where)} ORDER BY number'
-    return [_rows.delegation_from(row) for row in (yield Statement(sql, values))]
+    order = f' FROM delegation WHERE {" AND ".join(where)} ORDER BY number'
+    if child_conversation_id is not None:
+        rows = yield Statement(f'SELECT {_rows.DELEGATION}{order}', values)
+        return [_rows.delegation_from(row) for row in rows]
+    parent = ALL if parent_run_id is None else _keys.pack_id(parent_run_id)
+    total = TOTAL.format(table='delegation', parent=f'?{len(values) + 1}')
+    sql = f'SELECT {_rows.DELEGATION}, {total}{order}'
+    return [_rows.delegation_from(row) for row in (yield from counted('delegation', sql, (*values, parent), parent))]
 
 
 _EXPIRED: Final = "(status = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?1)"
@@ -113,8 +153,15 @@ def approvals(
     if agent_name is not None:
         values.append(agent_name)
         where.append(f'agent_name = ?{len(values)}')
-    sql = f'{_SELECT_APPROVAL} WHERE {" AND ".join(where)} ORDER BY number LIMIT ?2'
-    return [_rows.approval_from(row, now) for row in (yield Statement(sql, values))]
+    order = f' FROM approval WHERE {" AND ".join(where)} ORDER BY number LIMIT ?2'
+    if status is not None or agent_name is not None:
+        rows = yield Statement(f'SELECT {_rows.APPROVAL}{order}', values)
+        return [_rows.approval_from(row, now) for row in rows]
+    parent = ALL if version_id is None else _keys.pack_id(version_id)
+    total = TOTAL.format(table='approval', parent=f'?{len(values) + 1}')
+    sql = f'SELECT {_rows.APPROVAL}, {total}{order}'
+    rows = yield from counted('approval', sql, (*values, parent), parent, limit=limit)
+    return [_rows.approval_from(row, now) for row in rows]
 
 
 def approval(id: str, now: int) -> Operation[ApprovalRecord]:
@@ -122,7 +169,10 @@ def approval(id: str, now: int) -> Operation[ApprovalRecord]:
     rows = yield from find_by_prefix('approval', id)
     if len(rows) != 1:
         raise ApprovalNotFoundError(id)
-    return _rows.approval_from((yield Statement(f'{_SELECT_APPROVAL} WHERE number = ?1', (rows[0][1],)))[0], now)
+    found = yield Statement(f'{_SELECT_APPROVAL} WHERE number = ?1', (rows[0][1],))
+    if not found:
+        raise StoreCorruptedError('approval', id, 'its index lists it, and it is missing')
+    return _rows.approval_from(found[0], now)
 
 
 def decide(decisions: Sequence[Decision], now: int) -> Operation[list[ApprovalRecord]]:
@@ -130,15 +180,14 @@ def decide(decisions: Sequence[Decision], now: int) -> Operation[list[ApprovalRe
     decided: list[ApprovalRecord] = []
     for each in decisions:
         sql = (
-            'UPDATE approval SET status = ?2, decision = ?3, decided_by = ?4, reason = ?5, decided_at = ?6'
-            " WHERE id = ?1 AND status = 'pending' AND arguments_digest = ?7 AND resumed_by IS NULL"
-            f' AND (expires_at IS NULL OR expires_at > ?6) RETURNING {_rows.APPROVAL}'
+            f"SELECT {_rows.APPROVAL}, number FROM approval WHERE id = ?1 AND status = 'pending'"
+            ' AND arguments_digest = ?2 AND resumed_by IS NULL AND (expires_at IS NULL OR expires_at > ?3)'
         )
-        answer = (each.status, each.decision, each.by, each.reason, now, each.arguments_digest)
-        rows = yield Statement(sql, (_keys.pack_id(each.approval_id), *answer))
+        rows = yield Statement(sql, (_keys.pack_id(each.approval_id), each.arguments_digest, now))
         if not rows:
             yield from _refuse(each, now)
-        decided += [_rows.approval_from(row, now) for row in rows]
+        answer = {'status': each.status, 'decision': each.decision, 'decided_by': each.by, 'reason': each.reason}
+        decided += yield from change_approvals(rows, partial(ApprovalRecord._replace, **answer, decided_at=now))
     return decided
 
 
@@ -173,35 +222,35 @@ def claim_approvals(version_id: str, run_id: str, now: int) -> Operation[list[Ap
     """Note the run on all approvals of a version, unless another is noted on one."""
     number = yield from version_number(version_id)
     id = (yield Statement('SELECT id FROM version WHERE number = ?1', (number,)))[0][0]
-    rows = yield Statement(f'{_SELECT_APPROVAL} WHERE version_id = ?1 ORDER BY number', (id,))
-    found = [_rows.approval_from(row, now) for row in rows]
+    rows = yield Statement(
+        f'SELECT {_rows.APPROVAL}, number FROM approval WHERE version_id = ?1 ORDER BY number', (id,)
+    )
+    found = [_rows.approval_from(row[:-1], now) for row in rows]
     for each in found:
         if each.resumed_by not in (None, run_id):
             detail = f'The run {each.resumed_by} has acted on it already.'
             raise ApprovalAnsweredError(each.id, each.status, each.decided_by, each.decided_at, detail)
-    claim = 'UPDATE approval SET resumed_by = ?2 WHERE version_id = ?1 AND resumed_by IS NULL'
-    yield Statement(claim, (id, _keys.pack_id(run_id)))
+    free = [row for row, each in zip(rows, found, strict=True) if each.resumed_by is None]
+    yield from change_approvals(free, lambda each: each._replace(resumed_by=run_id))
     return [each._replace(resumed_by=run_id) for each in found]
 
 
 def workspace(backend: str) -> Operation[WorkspaceRecord | None]:
     """Read what is known of a directory."""
-    rows = yield Statement('SELECT backend, version_id, run_id FROM workspace WHERE backend = ?1', (backend,))
-    for found, version_id, run_id in rows:
-        return WorkspaceRecord(
-            str(found), None if version_id is None else id_from(version_id), None if run_id is None else id_from(run_id)
-        )
-    return None
+    rows = yield Statement(f'SELECT {_rows.WORKSPACE} FROM workspace WHERE backend = ?1', (backend,))
+    return _rows.workspace_from(rows[0])[0] if rows else None
 
 
 def workspace_owner(backend: str) -> Operation[tuple[str, str] | None]:
     """Return which run works in a directory, and for which open store, unless that run has ended."""
+    columns = _rows.WORKSPACE.replace(', ', ', w.')
     sql = (
-        'SELECT w.run_id, w.owner FROM workspace w LEFT JOIN run r ON r.id = w.run_id'
+        f'SELECT w.{columns} FROM workspace w LEFT JOIN run r ON r.id = w.run_id'
         " WHERE w.backend = ?1 AND w.run_id IS NOT NULL AND (r.state IS NULL OR r.state = 'running')"
     )
-    for run_id, owner in (yield Statement(sql, (backend,))):
-        return id_from(run_id), str(owner)
+    for row in (yield Statement(sql, (backend,))):
+        record, owner = _rows.workspace_from(row)
+        return str(record.run_id), str(owner)
     return None
 
 
@@ -218,10 +267,6 @@ def claim_workspace(
             return False
         if known.checkouts and not claimed_checkouts(run_id):
             raise UnfinishedCheckoutError(backend, known.checkouts[0])
-    sql = (
-        'INSERT INTO workspace (backend, version_id, run_id, owner) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (backend)'
-        ' DO UPDATE SET version_id = excluded.version_id, run_id = excluded.run_id, owner = excluded.owner'
-    )
-    version = id_or_none(version_id if known is None else known.version_id)
-    yield Statement(sql, (backend, version, _keys.pack_id(run_id), owner))
+    claimed = WorkspaceRecord(backend, version_id if known is None else known.version_id, run_id)
+    yield from put_workspaces([_rows.workspace_row(claimed, owner)])
     return True

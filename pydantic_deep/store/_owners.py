@@ -14,20 +14,43 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class OwnerLock:
-    """The lock of one open store. Files of the dead are removed on the way."""
+class OwnerWatch:
+    """Tells who is alive, and is nobody: for a store that is only read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        directory.mkdir(mode=0o700, exist_ok=True)
-        self._sweep()
         self.owner = secrets.token_hex(8)
-        """Names this open store."""
-        self._descriptor = self._acquire()
+        """Names this open store, which owns nothing."""
 
     def living(self, owners: Sequence[str]) -> set[str]:
         """Return those that are alive."""
         return {owner for owner in owners if owner == self.owner or self._is_locked(owner)}
+
+    def release(self) -> None:
+        """Do nothing: no lock is held."""
+
+    def _is_locked(self, owner: str) -> bool:
+        try:
+            descriptor = os.open(self._directory / owner, os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+
+class OwnerLock(OwnerWatch):
+    """The lock of one open store. Files of the dead are removed on the way."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        self._sweep()
+        self._descriptor = self._acquire()
 
     def release(self) -> None:
         """Be dead from now on."""
@@ -45,19 +68,6 @@ class OwnerLock:
                 if os.path.samestat(path.stat(), os.fstat(descriptor)):
                     return descriptor
             os.close(descriptor)
-
-    def _is_locked(self, owner: str) -> bool:
-        try:
-            descriptor = os.open(self._directory / owner, os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
 
     def _sweep(self) -> None:
         for path in self._directory.iterdir():

@@ -92,8 +92,8 @@ async def connect(url: str) -> Connection:
     return cast('Connection', connection)
 
 
-async def create_pool(url: str) -> Pool:
-    """Make a pool, which connects when it must."""
+async def create_pool(url: str, *, read_only: bool = False) -> Pool:
+    """Make a pool, which connects when it must; the server refuses to write for one that is read-only."""
     pool = await asyncpg.create_pool(  # pyright: ignore[reportUnknownMemberType] - untyped
         url,
         min_size=0,
@@ -104,7 +104,7 @@ async def create_pool(url: str) -> Pool:
         command_timeout=_STATEMENT_SECONDS,
         statement_cache_size=512,
         max_cacheable_statement_size=0,
-        server_settings=_SETTINGS,
+        server_settings=_SETTINGS | ({'default_transaction_read_only': 'on'} if read_only else {}),
     )
     return cast('Pool', pool)
 

@@ -14,6 +14,7 @@ from pydantic_deep_backends.snapshots import digest_of
 
 from . import _codec, _keys
 from ._engine import Row
+from ._seals import seal
 from ._types import Commit, NewAsset, VersionRecord
 
 _DIGEST: Final = re.compile(rb'sha256:[0-9a-f]{64}')
@@ -89,7 +90,12 @@ def config_row(version: VersionRecord) -> Row:
         *(version.agent_name, version.name, version.name and version.name.casefold(), version.metadata),
         *(version.model, version.model_settings, version.backend),
     )
-    return hashlib.sha256(repr(values).encode()).digest()[:16], *values
+    return config_digest(values), *values
+
+
+def config_digest(values: Row) -> bytes:
+    """Return the digest of a row of `config`, of its other values."""
+    return hashlib.sha256(repr(values).encode()).digest()[:16]
 
 
 @lru_cache(maxsize=256)
@@ -137,7 +143,14 @@ def _records(commit: Commit) -> Sequence[Iterable[object]]:
 
 def _asset_row(asset: NewAsset, now: int) -> Row:
     _check_digest(asset.digest, asset.data)
-    return _keys.pack_digest(asset.digest), asset.media_type, len(asset.data), _codec.encode(asset.data), now
+    size = len(asset.data)
+    sealed = asset_seal(asset.digest, asset.media_type, size, now)
+    return _keys.pack_digest(asset.digest), asset.media_type, size, _codec.encode(asset.data), now, sealed
+
+
+def asset_seal(digest: str, media_type: str, size_bytes: int, created_at: int) -> int:
+    """Return the seal of an asset, whose contents are covered by their digest."""
+    return seal((digest, media_type, size_bytes, created_at))
 
 
 def _node_row(digest: str, data: bytes) -> Row:

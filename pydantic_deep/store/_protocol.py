@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
+from ._backup import Progress
+from ._check import Damage
 from ._types import (
     ApprovalRecord,
     ApprovalStatus,
@@ -262,4 +265,17 @@ class Store(Protocol):
 
     async def aclose(self) -> None:
         """Close it. What runs ends first; a second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class SupportsBackup(Protocol):
+    """A store that can look for damage in itself, and be copied to a file, as `SqlStore` can."""
+
+    async def check(self) -> list[Damage]:
+        """Read everything, and return what is damaged."""
+        ...
+
+    async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = ...) -> int:
+        """Write everything, as it is at one moment, to a file that `restore_store` takes; return how many rows."""
         ...

@@ -1,42 +1,63 @@
-"""Each record as a row: the names of its columns, what it takes to read one, and to write one."""
+"""Each record as a row: the names of its columns, what it takes to read one, and to write one.
+
+The last column of each is its seal, see `_seals`; it is checked whenever a row is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 from . import _codec, _keys
-from ._engine import Row
-from ._sql import Kind, bytes_from, decoded, digest_from, id_from, id_or_none, text_from, text_or_none
+from ._engine import Row, Value
+from ._seals import check_seal, reads, seal
+from ._sql import Kind, bytes_from, decoded, digest_from, id_from, id_or_none, integer, text_from, text_or_none
 from ._types import (
     ApprovalRecord,
     BranchRecord,
     CallRecord,
     ConversationRecord,
     DelegationRecord,
+    MessageRecord,
     RequestRecord,
     RunRecord,
     VersionRecord,
+    WorkspaceRecord,
 )
+from .errors import StoreCorruptedError
 
 _Kinds = tuple[Kind | None, ...]
 
 SELECT_VERSION: Final = (
     'SELECT v.id, v.number, v.parent_id, v.cloned_from, v.merged_from, v.kind, v.state, b.conversation_id, b.id,'
     ' b.name, v.message_count, v.run_id, c.agent_name, c.name, c.metadata, c.model, c.model_settings, v.usage,'
-    ' v.output, p.digest, d.digest, t.digest, c.backend, v.created_at'
+    ' v.output, p.digest, d.digest, t.digest, c.backend, v.created_at, v.seal'
 )
 FROM_VERSION: Final = (
-    ' JOIN branch b ON b.number = v.branch JOIN config c ON c.number = v.config'
+    ' LEFT JOIN branch b ON b.number = v.branch LEFT JOIN config c ON c.number = v.config'
     ' LEFT JOIN asset p ON p.number = v.pending LEFT JOIN asset d ON d.number = v.deps'
     ' LEFT JOIN node t ON t.number = v.tree'
 )
 
 
-def version_from(row: Sequence[Any]) -> VersionRecord:
-    """Read a row of `SELECT_VERSION`.
+def version_seal(record: VersionRecord) -> int:
+    """Return the seal of a version: of all but its number."""
+    return seal((record.id, *record[2:]))
 
-    A lineage has thousands, so this is written out instead of a loop over kinds: it takes half the time.
+
+@reads('version')
+def version_from(row: Row) -> VersionRecord:
+    """Read a row of `SELECT_VERSION`."""
+    record = decode_version(row)
+    check_seal('version', record.id, (record.id, *record[2:]), row[24])
+    return record
+
+
+def decode_version(row: Sequence[Any]) -> VersionRecord:
+    """Decode a row.
+
+    A page has hundreds, so this is written out instead of a loop over kinds: it takes half the time.
     """
     return VersionRecord(
         id_from(row[0]),
@@ -68,7 +89,7 @@ def version_from(row: Sequence[Any]) -> VersionRecord:
 
 SELECT_LINE: Final = (
     'SELECT line.number, v.id, v.cloned_from, v.merged_from, v.kind, v.state, v.branch, v.message_count, v.run_id,'
-    ' v.config, v.usage, v.output, v.pending, v.deps, v.tree, v.created_at'
+    ' v.config, v.usage, v.output, v.pending, v.deps, v.tree, v.created_at, v.seal'
 )
 """A version of a line, with the numbers of what many versions share: there are thousands, and few branches and configs.
 
@@ -76,37 +97,45 @@ Each value of each row costs, so nothing is read twice: a version's parent is th
 """
 
 
-def versions_in_line(
-    rows: Iterable[Sequence[Any]],
-    before: str | None,
-    *,
-    branches: Mapping[object, Sequence[Any]],
-    configs: Mapping[object, Sequence[Any]],
-    assets: Mapping[object, str | None],
-    nodes: Mapping[object, str | None],
-) -> tuple[VersionRecord, ...]:
+class Shared(NamedTuple):
+    """What the versions of a line share, each by its number, as it lies in the database."""
+
+    branches: Mapping[object, Row]
+    """The ids of the conversation and of the branch, and its name."""
+    configs: Mapping[object, Row]
+    """What `version_from` takes from a config, `backend` last."""
+    assets: Mapping[object, Row]
+    """Digests."""
+    nodes: Mapping[object, Row]
+    """Digests."""
+
+
+def versions_in_line(rows: Iterable[Sequence[Any]], before: str | None, shared: Shared) -> tuple[VersionRecord, ...]:
     """Read rows of `SELECT_LINE`, parents first.
 
     Args:
         rows: The rows.
         before: What the first version came from.
-        branches: By number the ids of the conversation and of the branch, and its name.
-        configs: By number what `version_from` takes from a config, `backend` last.
-        assets: The digests by number, and `None` by `None`.
-        nodes: The same.
+        shared: What they refer to.
     """
-    make, unpack, text = VersionRecord._make, _keys.unpack_id, text_from
-    versions: list[VersionRecord] = []
+    unpack, text = _keys.unpack_id, text_from
+    branches = _Decoded('branch', shared.branches, lambda row: (id_from(row[0]), id_from(row[1]), row[2]))
+    configs = _Decoded('config', shared.configs, tuple)
+    assets = _Decoded('asset', shared.assets, lambda row: digest_from(row[0]))
+    nodes = _Decoded('node', shared.nodes, lambda row: digest_from(row[0]))
     parent = before
-    for row in rows:
-        number, packed, cloned, merged, kind, state, branch, count, run, config, usage, output, *digests, at = row
+
+    @reads('version')
+    def read(row: Row) -> VersionRecord:
+        packed, number, cloned, merged, kind, state, branch, count, run, config, usage, output, *digests, at, stored = (
+            cast('Sequence[Any]', row)
+        )
         conversation, branch_id, branch_name = branches[branch]
         agent, name, metadata, model, settings, backend = configs[config]
         pending, deps, tree = digests
         id = unpack(packed)
         values = (
             id,
-            number,
             parent,
             cloned and unpack(cloned),
             merged and unpack(merged),
@@ -124,91 +153,188 @@ def versions_in_line(
             settings,
             text(usage),
             output and text(output),
-            assets[pending],
-            assets[deps],
-            nodes[tree],
+            pending and assets[pending],
+            deps and assets[deps],
+            tree and nodes[tree],
             backend,
             at,
         )
-        versions.append(make(values))
-        parent = id
+        check_seal('version', id, values, stored)
+        return VersionRecord._make((id, number, *values[1:]))
+
+    versions: list[VersionRecord] = []
+    for number, packed, *rest in rows:
+        version = read((packed, number, *rest))
+        versions.append(version)
+        parent = version.id
     return tuple(versions)
 
 
+class _Decoded(dict[object, Any]):
+    """Rows by number, each decoded when it is needed first; one that is missing is damage."""
+
+    def __init__(self, table: str, rows: Mapping[object, Row], decode: Callable[[Row], object]) -> None:
+        self._table = table
+        self._rows = rows
+        self._decode = decode
+
+    def __missing__(self, number: object) -> object:
+        row = self._rows.get(number)
+        if row is None:
+            raise StoreCorruptedError(self._table, str(number), 'it is missing, and a version refers to it')
+        self[number] = reads(self._table)(lambda named: self._decode(named[1:]))((cast('Value', number), *row))
+        return self[number]
+
+
 SELECT_BRANCH: Final = (
-    'SELECT b.id, b.conversation_id, b.name, p.id, b.fork_seq, b.tip_seq, r.id, b.rewrites_seq, b.created_at, b.number, c.number'
+    'SELECT b.id, b.conversation_id, b.name, p.id, b.fork_seq, b.tip_seq, r.id, b.rewrites_seq, b.created_at, b.number, c.number,'
+    ' b.parent, b.rewrites, b.seal'
     ' FROM branch b LEFT JOIN branch p ON p.number = b.parent LEFT JOIN branch r ON r.number = b.rewrites'
     ' LEFT JOIN conversation c ON c.id = b.conversation_id'
 )
-_BRANCH_KINDS: Final[_Kinds] = (id_from, id_from, None, id_from, None, None, id_from, None, None)
+BRANCH_KINDS: Final[_Kinds] = (id_from, id_from, None, id_from, None, None, id_from, None, None)
 
 
+BRANCH: Final = 'id, conversation_id, name, parent, fork_seq, tip_seq, rewrites, rewrites_seq, created_at, seal'
+
+
+def branch_seal(record: BranchRecord, parent: Value, rewrites: Value) -> int:
+    """Return the seal of a branch, which covers the numbers of the branches that it comes from and rewrites."""
+    return seal(branch_values(record, parent, rewrites))
+
+
+def branch_values(record: BranchRecord, parent: Value, rewrites: Value) -> tuple[object, ...]:
+    """Return what the seal of a branch covers."""
+    return (*record[:3], parent, *record[4:6], rewrites, *record[7:])
+
+
+@reads('branch')
 def branch_from(row: Row) -> BranchRecord:
     """Read a row of `SELECT_BRANCH`."""
-    return BranchRecord._make(decoded(row[:9], _BRANCH_KINDS))
+    record = BranchRecord._make(decoded(row[:9], BRANCH_KINDS))
+    check_seal('branch', record.id, branch_values(record, row[11], row[12]), row[13])
+    for number, id in ((row[11], record.parent_id), (row[12], record.rewrites_id)):
+        if number is not None and id is None:
+            raise StoreCorruptedError('branch', str(number), f'it is missing, and the branch {record.id} refers to it')
+    return record
 
 
-CONVERSATION: Final = 'id, agent_name, head_id, created_at'
-_CONVERSATION_KINDS: Final[_Kinds] = (id_from, None, id_from, None)
+@reads('branch')
+def check_branch(row: Row) -> None:
+    """Check a row of `BRANCH`."""
+    id, conversation_id, *values, stored = row
+    check_seal('branch', id_from(id), (id_from(id), id_from(conversation_id), *values), stored)
 
 
+def branch_row(record: BranchRecord, parent: Value, rewrites: Value) -> Row:
+    """Write a row of `BRANCH`, with the numbers of the branches that it comes from and rewrites."""
+    return (
+        *(_keys.pack_id(record.id), _keys.pack_id(record.conversation_id), record.name, parent, record.fork_seq),
+        *(record.tip_seq, rewrites, record.rewrites_seq, record.created_at, branch_seal(record, parent, rewrites)),
+    )
+
+
+MESSAGE: Final = 'id, body, seal'
+
+
+def message_row(id: str, body: bytes) -> Row:
+    """Write a row of `MESSAGE`, with its encoded body."""
+    return _keys.pack_id(id), body, message_seal(id, body)
+
+
+def message_seal(id: str, body: bytes) -> int:
+    """Return the seal of a message, of its encoded body. A history has thousands, so it is written out."""
+    return zlib.crc32(body, zlib.crc32(id.encode()))
+
+
+ENTRY: Final = 'branch, seq, message, seal'
+
+
+def entry_seal(branch_id: str, seq: int, message_id: str) -> int:
+    """Return the seal of the place of a message in a branch: `seal` of the three, written out for the same reason."""
+    return zlib.crc32(f'{branch_id}\0{seq}\0{message_id}'.encode())
+
+
+@reads('message')
+def message_from(row: Row) -> MessageRecord:
+    """Read the id, body and seal of a message, its place, and the seal of this and the id of the branch it is on."""
+    packed, body, stored, place, placed, packed_branch = row
+    id, raw, seq, branch_id = id_from(packed), cast('bytes', body), integer(place), id_from(packed_branch)
+    if message_seal(id, raw) != stored:
+        raise StoreCorruptedError('message', id, 'a value is not the one that was written')
+    if entry_seal(branch_id, seq, id) != placed:
+        row_of_entry = f'{branch_id}, {seq}'
+        raise StoreCorruptedError('entry', row_of_entry, 'it refers to another message than the one that was written')
+    return MessageRecord(id, seq, bytes_from(raw))
+
+
+CONVERSATION: Final = 'id, agent_name, head_id, created_at, seal'
+CONVERSATION_KINDS: Final[_Kinds] = (id_from, None, id_from, None)
+
+
+@reads('conversation')
 def conversation_from(row: Row) -> ConversationRecord:
     """Read a row of `CONVERSATION`."""
-    return ConversationRecord._make(decoded(row, _CONVERSATION_KINDS))
+    record = ConversationRecord._make(decoded(row[:-1], CONVERSATION_KINDS))
+    check_seal('conversation', record.id, record, row[-1])
+    return record
 
 
 def conversation_row(record: ConversationRecord) -> Row:
     """Write a row of `CONVERSATION`."""
-    return _keys.pack_id(record.id), record.agent_name, id_or_none(record.head_id), record.created_at
+    return _keys.pack_id(record.id), record.agent_name, id_or_none(record.head_id), record.created_at, seal(record)
 
 
 RUN: Final = (
     'id, conversation_id, base_id, agent_name, attempt_of, parent_run_id, state, owner, prompt, options, usage, cost,'
-    ' error, trace_id, started_at, ended_at'
+    ' error, trace_id, started_at, ended_at, seal'
 )
-_RUN_KINDS: Final[_Kinds] = (
+RUN_KINDS: Final[_Kinds] = (
     *(id_from, id_from, id_from, None, id_from, id_from, None, None, bytes_from, text_from, text_from),
     *(None, None, None, None, None),
 )
 
 
+@reads('run')
 def run_from(row: Row) -> RunRecord:
     """Read a row of `RUN`."""
-    return RunRecord._make(decoded(row, _RUN_KINDS))
+    record = RunRecord._make(decoded(row[:-1], RUN_KINDS))
+    check_seal('run', record.id, record, row[-1])
+    return record
 
 
-def run_row(record: RunRecord, owner: str) -> Row:
-    """Write a row of `RUN`; `owner` is this store."""
+def run_row(record: RunRecord) -> Row:
+    """Write a row of `RUN`."""
     return (
         *(_keys.pack_id(record.id), _keys.pack_id(record.conversation_id), id_or_none(record.base_id)),
         *(record.agent_name, id_or_none(record.attempt_of), id_or_none(record.parent_run_id), record.state),
-        *(
-            owner if record.state == 'running' else None,
-            None if record.prompt is None else _codec.encode(record.prompt),
-        ),
+        *(record.owner, None if record.prompt is None else _codec.encode(record.prompt)),
         *(_codec.encode_text(record.options), _codec.encode_text(record.usage), record.cost, record.error),
-        *(record.trace_id, record.started_at, record.ended_at),
+        *(record.trace_id, record.started_at, record.ended_at, seal(record)),
     )
 
 
 REQUEST: Final = (
     'run_id, number, response_id, model, model_settings, parameters, digest, message_digests, input_tokens,'
-    ' output_tokens, cache_read_tokens, cache_write_tokens, cost, duration_us, started_at'
+    ' output_tokens, cache_read_tokens, cache_write_tokens, cost, duration_us, started_at, seal'
 )
 SELECT_REQUEST: Final = (
     'SELECT r.run_id, r.number, r.response_id, r.model, r.model_settings, p.digest, r.digest, m.digest, r.input_tokens,'
-    ' r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost, r.duration_us, r.started_at FROM request r'
+    ' r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost, r.duration_us, r.started_at, r.seal FROM request r'
     ' LEFT JOIN asset p ON p.number = r.parameters LEFT JOIN asset m ON m.number = r.message_digests'
 )
-_REQUEST_KINDS: Final[_Kinds] = (
+REQUEST_KINDS: Final[_Kinds] = (
     *(id_from, None, id_from, None, None, digest_from, digest_from, digest_from),
     *(None, None, None, None, None, None, None),
 )
 
 
+@reads('request')
 def request_from(row: Row) -> RequestRecord:
     """Read a row of `SELECT_REQUEST`."""
-    return RequestRecord._make(decoded(row, _REQUEST_KINDS))
+    record = RequestRecord._make(decoded(row[:-1], REQUEST_KINDS))
+    check_seal('request', f'{record.run_id}, {record.number}', record, row[-1])
+    return record
 
 
 def request_row(record: RequestRecord, parameters: int | None, message_digests: int | None) -> Row:
@@ -217,25 +343,29 @@ def request_row(record: RequestRecord, parameters: int | None, message_digests: 
         *(_keys.pack_id(record.run_id), record.number, _keys.pack_id(record.response_id), record.model),
         *(record.model_settings, parameters, _keys.pack_digest(record.digest), message_digests, record.input_tokens),
         *(record.output_tokens, record.cache_read_tokens, record.cache_write_tokens, record.cost, record.duration_us),
-        record.started_at,
+        *(record.started_at, seal(record)),
     )
 
 
 CALL: Final = (
-    'run_id, response_id, tool_call_id, tool_name, arguments, effect, status, result, tree, error, started_at, ended_at'
+    'run_id, response_id, tool_call_id, tool_name, arguments, effect, status, result, tree, error, started_at, ended_at,'
+    ' seal'
 )
 SELECT_CALL: Final = (
     'SELECT c.run_id, c.response_id, c.tool_call_id, c.tool_name, c.arguments, c.effect, c.status, c.result, t.digest,'
-    ' c.error, c.started_at, c.ended_at FROM tool_call c LEFT JOIN node t ON t.number = c.tree'
+    ' c.error, c.started_at, c.ended_at, c.seal FROM tool_call c LEFT JOIN node t ON t.number = c.tree'
 )
-_CALL_KINDS: Final[_Kinds] = (
+CALL_KINDS: Final[_Kinds] = (
     *(id_from, id_from, None, None, text_from, None, None, text_from, digest_from, None, None, None),
 )
 
 
+@reads('tool_call')
 def call_from(row: Row) -> CallRecord:
     """Read a row of `SELECT_CALL`."""
-    return CallRecord._make(decoded(row, _CALL_KINDS))
+    record = CallRecord._make(decoded(row[:-1], CALL_KINDS))
+    check_seal('tool_call', f'{record.run_id}, {record.tool_call_id}', record, row[-1])
+    return record
 
 
 def call_row(record: CallRecord, tree: int | None) -> Row:
@@ -243,19 +373,22 @@ def call_row(record: CallRecord, tree: int | None) -> Row:
     return (
         *(_keys.pack_id(record.run_id), _keys.pack_id(record.response_id), record.tool_call_id, record.tool_name),
         *(_codec.encode_text(record.arguments), record.effect, record.status, text_or_none(record.result), tree),
-        *(record.error, record.started_at, record.ended_at),
+        *(record.error, record.started_at, record.ended_at, seal(record)),
     )
 
 
 DELEGATION: Final = (
-    'parent_run_id, response_id, tool_call_id, child_conversation_id, subagent, intent, arguments, created_at'
+    'parent_run_id, response_id, tool_call_id, child_conversation_id, subagent, intent, arguments, created_at, seal'
 )
-_DELEGATION_KINDS: Final[_Kinds] = (id_from, id_from, None, id_from, None, None, None, None)
+DELEGATION_KINDS: Final[_Kinds] = (id_from, id_from, None, id_from, None, None, None, None)
 
 
+@reads('delegation')
 def delegation_from(row: Row) -> DelegationRecord:
     """Read a row of `DELEGATION`."""
-    return DelegationRecord._make(decoded(row, _DELEGATION_KINDS))
+    record = DelegationRecord._make(decoded(row[:-1], DELEGATION_KINDS))
+    check_seal('delegation', f'{record.parent_run_id}, {record.tool_call_id}', record, row[-1])
+    return record
 
 
 def delegation_row(record: DelegationRecord) -> Row:
@@ -263,23 +396,31 @@ def delegation_row(record: DelegationRecord) -> Row:
     return (
         *(_keys.pack_id(record.parent_run_id), _keys.pack_id(record.response_id), record.tool_call_id),
         *(_keys.pack_id(record.child_conversation_id), record.subagent, record.intent, record.arguments),
-        record.created_at,
+        *(record.created_at, seal(record)),
     )
 
 
 APPROVAL: Final = (
     'id, version_id, pending_id, conversation_id, agent_name, path, tool_name, arguments, arguments_digest, preview,'
-    ' status, decision, decided_by, reason, decided_at, resumed_by, superseded_by, expires_at, created_at'
+    ' status, decision, decided_by, reason, decided_at, resumed_by, superseded_by, expires_at, created_at, seal'
 )
-_APPROVAL_KINDS: Final[_Kinds] = (
+APPROVAL_KINDS: Final[_Kinds] = (
     *(id_from, id_from, None, id_from, None, None, None, None, None, None, None, None, None, None, None),
     *(id_from, id_from, None, None),
 )
 
 
+@reads('approval')
+def stored_approval_from(row: Row) -> ApprovalRecord:
+    """Read a row of `APPROVAL` as it is stored."""
+    record = ApprovalRecord._make(decoded(row[:-1], APPROVAL_KINDS))
+    check_seal('approval', record.id, record, row[-1])
+    return record
+
+
 def approval_from(row: Row, now: int) -> ApprovalRecord:
     """Read a row of `APPROVAL`; one that waits longer than it may is expired."""
-    record = ApprovalRecord._make(decoded(row, _APPROVAL_KINDS))
+    record = stored_approval_from(row)
     is_over = record.status == 'pending' and record.expires_at is not None and record.expires_at <= now
     return record._replace(status='expired') if is_over else record
 
@@ -291,5 +432,24 @@ def approval_row(record: ApprovalRecord) -> Row:
         *(_keys.pack_id(record.conversation_id), record.agent_name, record.path, record.tool_name, record.arguments),
         *(record.arguments_digest, record.preview, record.status, record.decision, record.decided_by, record.reason),
         *(record.decided_at, id_or_none(record.resumed_by), id_or_none(record.superseded_by), record.expires_at),
-        record.created_at,
+        *(record.created_at, seal(record)),
     )
+
+
+WORKSPACE: Final = 'backend, version_id, run_id, owner, seal'
+WORKSPACE_KINDS: Final[_Kinds] = (None, id_from, id_from, None)
+
+
+@reads('workspace')
+def workspace_from(row: Row) -> tuple[WorkspaceRecord, str | None]:
+    """Read a row of `WORKSPACE`: what is known of a directory, and for which open store a run works there."""
+    backend, version_id, run_id, owner = decoded(row[:-1], WORKSPACE_KINDS)
+    check_seal('workspace', backend, (backend, version_id, run_id, owner), row[-1])
+    record = WorkspaceRecord._make((backend, version_id, run_id))
+    return record, cast('str | None', owner)
+
+
+def workspace_row(record: WorkspaceRecord, owner: str | None) -> Row:
+    """Write a row of `WORKSPACE`."""
+    sealed = seal((*record, owner))
+    return record.backend, id_or_none(record.version_id), id_or_none(record.run_id), owner, sealed

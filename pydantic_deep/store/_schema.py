@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 from ._engine import Engine, Operation, Statement
-from .errors import StoreFormatError
+from ._scans import SEALED, seal_everything
+from ._seals import seal
+from ._tallies import make_tallies
+from .errors import StoreCorruptedError, StoreFormatError
 
 FORMAT: Final = 'pydantic-deep store'
 """Marks a database as ours, in the table `meta`."""
@@ -34,6 +37,18 @@ class Dialect:
     """A query with the name of a table as its parameter."""
     any_table: str
     """A query whose rows are names of tables."""
+    all_tables: str
+    """A query whose rows are the names of all tables."""
+    columns: str
+    """A query whose rows are the columns of a table, which is its parameter."""
+    keys: str
+    """A query whose rows are the columns of its primary key."""
+    after_insert: tuple[str, ...]
+    """Statements that make `{statements}` run after a row was inserted into a `{table}`."""
+    integrity: str
+    """A query by which the database looks at its pages, whose row is `ok`; empty where there is none."""
+    next_number: str
+    """Lets the growing key of a `{table}` go on after its largest; empty where that is so anyway."""
     text_type: str
     """The type of text that is compared by code points."""
 
@@ -58,6 +73,12 @@ SQLITE: Final = Dialect(
     clustered=' WITHOUT ROWID',
     table_exists="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1",
     any_table="SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' LIMIT 1",
+    all_tables="SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+    columns='SELECT name FROM pragma_table_info(?1) ORDER BY cid',
+    keys='SELECT name FROM pragma_table_info(?1) WHERE pk > 0 ORDER BY pk',
+    after_insert=('CREATE TRIGGER {table}_tally AFTER INSERT ON {table} BEGIN {statements} END',),
+    integrity='PRAGMA integrity_check',
+    next_number='',
     text_type='TEXT',
 )
 POSTGRES: Final = Dialect(
@@ -66,6 +87,19 @@ POSTGRES: Final = Dialect(
     clustered='',
     table_exists='SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?1',
     any_table='SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() LIMIT 1',
+    all_tables='SELECT CAST(tablename AS text) FROM pg_tables WHERE schemaname = current_schema()',
+    columns='SELECT CAST(attname AS text) FROM pg_attribute WHERE attrelid = CAST(CAST(?1 AS text) AS regclass)'
+    ' AND attnum > 0 AND NOT attisdropped ORDER BY attnum',
+    keys='SELECT CAST(a.attname AS text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid'
+    ' AND a.attnum = ANY (i.indkey) WHERE i.indisprimary AND i.indrelid = CAST(CAST(?1 AS text) AS regclass)'
+    ' ORDER BY array_position(CAST(i.indkey AS smallint[]), a.attnum)',
+    after_insert=(
+        'CREATE FUNCTION {table}_tally() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {statements} RETURN NULL; END $$',
+        'CREATE TRIGGER {table}_tally AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_tally()',
+    ),
+    integrity='',
+    next_number="SELECT setval(pg_get_serial_sequence('{table}', 'number'), COALESCE(MAX(number), 1), COUNT(*) > 0)"
+    ' FROM {table}',
     text_type='TEXT COLLATE "C"',
 )
 
@@ -130,12 +164,18 @@ _FIRST: Final = (
     ' PRIMARY KEY (kind, number)){clustered}',
 )  # fmt: skip
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_FIRST,)
-"""Statements by version, from 1. What is released never changes: another version is added."""
+_SEALS: Final = tuple(f'ALTER TABLE {scan.table} ADD COLUMN seal BIGINT' for scan in SEALED)
+
+MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], ...]] = (
+    _FIRST,
+    (*_SEALS, lambda _: seal_everything()),
+    (make_tallies,),
+)
+"""Statements and operations by version, from 1. What is released never changes: another version is added."""
 
 
-def migrate(dialect: Dialect) -> Operation[int]:
-    """Bring a database to our newest version; return the version that it had, 0 if it was empty.
+def migrate(dialect: Dialect, last: int | None = None) -> Operation[int]:
+    """Bring a database to our newest version, or to `last`; return the version that it had, 0 if it was empty.
 
     Run it in one transaction, before anything else.
 
@@ -146,11 +186,18 @@ def migrate(dialect: Dialect) -> Operation[int]:
     if version == 0:
         yield Statement('CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)')
         yield Statement("INSERT INTO meta (key, value) VALUES ('format', ?1), ('version', '0')", (FORMAT,))
-    for statements in MIGRATIONS[version:]:
-        for sql in statements:
-            yield Statement(_render(sql, dialect))
-    if version < len(MIGRATIONS):
-        yield Statement("UPDATE meta SET value = ?1 WHERE key = 'version'", (str(len(MIGRATIONS)),))
+    newest = len(MIGRATIONS) if last is None else last
+    for statements in MIGRATIONS[version:newest]:
+        for each in statements:
+            if isinstance(each, str):
+                yield Statement(_render(each, dialect))
+            else:
+                yield from each(dialect)
+    if version < newest:
+        now = str(newest)
+        yield Statement("DELETE FROM meta WHERE key IN ('version', 'seal')")
+        sealed = str(seal((FORMAT, now)))
+        yield Statement("INSERT INTO meta (key, value) VALUES ('version', ?1), ('seal', ?2)", (now, sealed))
     return version
 
 
@@ -165,17 +212,21 @@ def stored_version(dialect: Dialect) -> Operation[int]:
         return 0
     rows = yield Statement('SELECT key, value FROM meta')
     meta = {str(key): str(value) for key, value in rows}
+    version = meta.get('version', '')
+    is_ours = bool((yield Statement(dialect.table_exists, ('entry',))))
+    had_no_seals = version == '1' and 'seal' not in meta
+    if is_ours and not had_no_seals and meta.get('seal') != str(seal((meta.get('format'), version))):
+        raise StoreCorruptedError('meta', None, f'it says {meta!r}, which is not what was written')
     if meta.get('format') != FORMAT:
         raise StoreFormatError(
             f'The database says that its format is {meta.get("format")!r}, not {FORMAT!r}. Choose another file or schema.'
         )
-    version = int(meta['version'])
-    if version > len(MIGRATIONS):
+    if int(version) > len(MIGRATIONS):
         raise StoreFormatError(
             f'The database has version {version} of our tables; this release of pydantic-deep knows versions up to '
             f'{len(MIGRATIONS)}. Install a newer release.'
         )
-    return version
+    return int(version)
 
 
 def _render(sql: str, dialect: Dialect) -> str:

@@ -97,6 +97,14 @@ def insert_many(table: str, columns: str, rows: Sequence[Row], suffix: str = '')
         yield Statement(_insert(table, columns, 1, len(rows[0]), suffix), (), rows)
 
 
+def update(table: str, columns: str, rows: Sequence[Row]) -> Operation[None]:
+    """Write columns of rows that are known by their numbers; each of `rows` begins with its own."""
+    names = columns.split(', ')
+    changes = ', '.join(f'{name} = ?{place}' for place, name in enumerate(names, 2))
+    if rows:
+        yield Statement(f'UPDATE {table} SET {changes} WHERE number = ?1', (), rows)
+
+
 def integer(value: Value) -> int:
     """Read an integer."""
     return cast('int', value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from .errors import StoreError, StoreFormatError, StoreUnavailableError
+from .errors import StoreCorruptedError, StoreError, StoreFormatError, StoreUnavailableError
 
 _ADVICE: Final = {
     sqlite3.SQLITE_BUSY: 'Another process writes for a long time. Try again, or look for one that hangs.',
@@ -14,7 +14,6 @@ _ADVICE: Final = {
     sqlite3.SQLITE_READONLY: 'The file or its directory cannot be written. Make both writable and open it again.',
     sqlite3.SQLITE_PERM: 'The file or its directory cannot be written. Make both writable and open it again.',
     sqlite3.SQLITE_CANTOPEN: 'Make sure that its directory exists and can be written.',
-    sqlite3.SQLITE_CORRUPT: 'The file is damaged. Restore it from a backup, or save what `sqlite3 FILE .recover` finds.',
     sqlite3.SQLITE_IOERR: 'The disk failed. Make sure that it is there and sound, and open the store again.',
     sqlite3.SQLITE_TOOBIG: 'One value is larger than SQLite keeps, 1 GB. Store it elsewhere.',
 }
@@ -27,6 +26,8 @@ def translated(error: sqlite3.Error) -> StoreError:
     new: StoreError
     if code == sqlite3.SQLITE_NOTADB:
         new = StoreFormatError('The file is not a SQLite database. Choose another file.')
+    elif code == sqlite3.SQLITE_CORRUPT or not hasattr(error, 'sqlite_errorcode'):  # text that is no UTF-8 has no code
+        new = StoreCorruptedError(None, None, f'SQLite says: {error}')
     else:
         new = StoreUnavailableError(f'SQLite says: {error}. {_ADVICE.get(code, _OTHER)}')
     new.__cause__ = error

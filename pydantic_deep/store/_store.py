@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from pydantic_deep._checks import check_page
 from pydantic_deep._spans import VERSION_ID, open_span
 
 from . import _operations_read as reads
 from . import _operations_runs as on_runs
+from ._backup import Progress, backup, unheard
+from ._check import Damage, parts
 from ._engine import Engine, Operation
 from ._operations_commit import commit as commit_operation
 from ._operations_delete import delete, delete_line
 from ._operations_gc import gc
 from ._prepare import check_texts, prepare, size_of
+from ._process import HomeProcess
+from ._scans import verify
+from ._schema import SupportsTables
 from ._types import (
     ApprovalRecord,
     ApprovalStatus,
@@ -40,6 +48,7 @@ from ._types import (
     VersionRecord,
     WorkspaceRecord,
 )
+from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
 
 if TYPE_CHECKING:
     from ._replica_table import Table
@@ -71,6 +80,8 @@ class SqlStore:
         self._clock = clock
         self._analytics: Analytics | None = None
         self._given_up: set[str] = set()
+        self._home = HomeProcess()
+        self._verified: set[str] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,6 +108,7 @@ class SqlStore:
 
     async def commit(self, commit: Commit) -> Committed:
         """Make everything in `commit` true at once."""
+        self._home.check(self.url)  # before a thread is asked for: a forked child has none
         now = self._clock()
         if size_of(commit) > _INLINE_BYTES:
             prepared = await asyncio.to_thread(prepare, commit, now)
@@ -112,14 +124,18 @@ class SqlStore:
 
     async def version(self, id: str) -> VersionRecord:
         """Return a version by its id, or an unambiguous beginning of it."""
-        return await self._read(partial(reads.version, id), id)
+        return await self._found('version', VersionNotFoundError, partial(reads.version, id), id)
 
     async def versions(
         self, filter: VersionFilter = _EVERYTHING, *, limit: int = 100, offset: int = 0, before: int | None = None
     ) -> list[VersionRecord]:
         """Return a page of versions, newest first."""
+        check_page(limit=limit, offset=offset)
         texts = _texts_of(filter)
-        return await self._read(partial(reads.versions, filter, limit, offset, before), *texts)
+        found = await self._read(partial(reads.versions, filter, limit, offset, before), *texts)
+        if not found and filter.conversation_id is not None:
+            await self._verify('conversation')
+        return found
 
     async def count(self, filter: VersionFilter = _EVERYTHING) -> int:
         """Return how many versions there are."""
@@ -127,15 +143,18 @@ class SqlStore:
 
     async def lineage(self, id: str) -> Lineage:
         """Return the version and all above it, root first."""
-        return await self._read(partial(reads.lineage, id), id)
+        return await self._found('version', VersionNotFoundError, partial(reads.lineage, id), id)
 
     async def children(self, id: str) -> list[VersionRecord]:
         """Return the versions that came from this one, oldest first."""
-        return await self._read(partial(reads.children, id), id)
+        return await self._found('version', VersionNotFoundError, partial(reads.children, id), id)
 
     async def messages(self, branch_id: str, stop: int, *, start: int = 0) -> list[MessageRecord]:
         """Return messages of a branch, from the `start`th to before the `stop`th."""
-        return await self._read(partial(reads.messages, branch_id, start, stop), branch_id)
+        found = await self._read(partial(reads.messages, branch_id, start, stop), branch_id)
+        if not found and start < stop:
+            await self._verify('branch')
+        return found
 
     async def branches(self, conversation_id: str) -> list[BranchRecord]:
         """Return the branches of a conversation, oldest first."""
@@ -143,15 +162,16 @@ class SqlStore:
 
     async def conversation(self, id: str) -> ConversationRecord | None:
         """Return a conversation, if there is one of this id."""
-        return await self._read(partial(reads.conversation, id), id)
+        return await self._known('conversation', partial(reads.conversation, id), id)
 
     async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
         """Return a page of conversations, newest first."""
+        check_page(limit=limit, offset=offset)
         return await self._read(partial(reads.conversations, limit, offset))
 
     async def run(self, id: str) -> RunRecord | None:
         """Return a run, if there is one of this id."""
-        return await self._read(partial(on_runs.run, id), id)
+        return await self._known('run', partial(on_runs.run, id), id)
 
     async def runs(
         self,
@@ -162,11 +182,13 @@ class SqlStore:
         limit: int = 1000,
     ) -> list[RunRecord]:
         """Return runs, newest first."""
+        check_page(limit=limit)
         operation = partial(on_runs.runs, conversation_id, parent_run_id, states, limit)
         return await self._read(operation, conversation_id, parent_run_id, *(states or ()))
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
         """Return the runs whose process died, parents before their children."""
+        check_page(limit=limit)
         running = await self._engine.read(on_runs.running)
         owners = {run.owner for run in running if run.owner is not None}
         living = await self._engine.living_owners(sorted(owners))
@@ -219,12 +241,14 @@ class SqlStore:
         limit: int = 100,
     ) -> list[ApprovalRecord]:
         """Return approvals, oldest first."""
+        check_page(limit=limit)
         operation = partial(on_runs.approvals, status, version_id, agent_name, limit, self._clock())
         return await self._read(operation, status, version_id, agent_name)
 
     async def approval(self, id: str) -> ApprovalRecord:
         """Return an approval by its id, or an unambiguous beginning of it."""
-        return await self._read(partial(on_runs.approval, id, self._clock()), id)
+        read = partial(on_runs.approval, id, self._clock())
+        return await self._found('approval', ApprovalNotFoundError, read, id)
 
     async def decide(self, decisions: Sequence[Decision]) -> list[ApprovalRecord]:
         """Answer approvals, all or none."""
@@ -239,7 +263,7 @@ class SqlStore:
 
     async def workspace(self, backend: str) -> WorkspaceRecord | None:
         """Return what is known of a directory."""
-        return await self._read(partial(on_runs.workspace, backend), backend)
+        return await self._known('workspace', partial(on_runs.workspace, backend), backend)
 
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
         """Let one run work in a directory; return whether it may."""
@@ -252,11 +276,14 @@ class SqlStore:
 
     async def asset(self, digest: str) -> AssetRecord:
         """Return contents."""
-        return await self._read(partial(reads.asset, digest), digest)
+        return await self._found('asset', AssetNotFoundError, partial(reads.asset, digest), digest)
 
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
         """Return those of several contents that are there, by digest."""
-        return await self._read(partial(reads.assets, digests), *digests)
+        found = await self._read(partial(reads.assets, digests), *digests)
+        if not found.keys() >= set(digests):
+            await self._verify('asset')
+        return found
 
     async def has_assets(self, digests: Collection[str]) -> set[str]:
         """Return those of the digests that are there."""
@@ -264,7 +291,7 @@ class SqlStore:
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
         """Return all nodes of a tree by digest."""
-        return await self._read(partial(reads.nodes, digest), digest)
+        return await self._found('node', AssetNotFoundError, partial(reads.nodes, digest), digest)
 
     async def delete(self, id: str) -> None:
         """Delete one version; its children stay."""
@@ -279,6 +306,49 @@ class SqlStore:
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
         """Remove what no version reaches."""
         return await self._engine.write(partial(gc, self._clock(), int(grace_seconds * 1_000_000)))
+
+    async def check(self) -> list[Damage]:
+        """Read every row, and return all damage: what is wrong, in which table and row, and what depends on it.
+
+        Returns:
+            What is damaged; nothing, if the store is whole.
+
+        Raises:
+            StoreUnavailableError: The store cannot be read at all.
+        """
+        engine = self._engine
+        if not isinstance(engine, SupportsTables):
+            raise TypeError(f'A {type(engine).__name__} has no dialect, which a check needs.')
+        damages: list[Damage] = []
+        for table, part in parts(engine.dialect):
+            try:
+                damages += await engine.read(part)
+            except StoreCorruptedError as error:
+                damages.append(Damage(table=error.table or table, row=error.row, problem=error.problem))
+        return list(dict.fromkeys(damages))
+
+    async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = unheard) -> int:
+        """Write everything in the store, as it is at one moment, to a file that `restore_store` takes on any engine.
+
+        Others read and write meanwhile. The file appears under its name when it is whole and on the disk; it is for
+        its user alone (mode 0600). Rows of repositories in the same database, such as audit records and API keys, are
+        not in it.
+
+        Args:
+            path: The file, which must not be there.
+            on_progress: Is told each table and how many of its rows are written; called in any thread.
+
+        Returns:
+            How many rows were written.
+
+        Raises:
+            OSError: The file cannot be written, or is there.
+        """
+        engine = self._engine
+        if not isinstance(engine, SupportsTables):
+            raise TypeError(f'A {type(engine).__name__} has no dialect, which a backup needs.')
+        target = await asyncio.to_thread(Path(path).resolve)
+        return await engine.read(partial(backup, target, engine.dialect, self._clock(), on_progress))
 
     async def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> Table:
         """Return what a query returns over the history of every agent, in DuckDB's SQL.
@@ -303,9 +373,35 @@ class SqlStore:
 
     async def aclose(self) -> None:
         """Close it and its engine."""
-        if self._analytics is not None:
+        if self._analytics is not None and not self._home.is_left:
             await self._analytics.aclose()
         await self._engine.aclose()
+
+    async def _found(
+        self, table: str, absent: type[StoreError], operation: Callable[[], Operation[T]], *texts: str | None
+    ) -> T:
+        """Return what an operation finds; that nothing is there is said of a table that is whole."""
+        try:
+            return await self._read(operation, *texts)
+        except absent as error:
+            if not isinstance(error, StoreCorruptedError):
+                await self._verify(table)
+            raise
+
+    async def _known(self, table: str, operation: Callable[[], Operation[T | None]], *texts: str | None) -> T | None:
+        """Return what an operation finds; that nothing is there is said of a table that is whole."""
+        found = await self._read(operation, *texts)
+        if found is None:
+            await self._verify(table)
+        return found
+
+    async def _verify(self, table: str) -> None:
+        """Make sure that all rows of a table are what was written: at the first look-up that finds nothing in it."""
+        if table not in self._verified:
+            engine = self._engine
+            integrity = engine.dialect.integrity if isinstance(engine, SupportsTables) else ''
+            await engine.read(partial(verify, table, integrity))
+            self._verified.add(table)
 
     async def _read(self, operation: Callable[[], Operation[T]], *texts: str | None) -> T:
         check_texts(texts)

@@ -22,8 +22,9 @@ VersionState: TypeAlias = Literal['complete', 'awaiting_approval', 'interrupted'
 RunState: TypeAlias = Literal['running', 'complete', 'awaiting_approval', 'interrupted', 'failed']
 """What became of a run. `interrupted` is a run that was cancelled, or whose process died and that was recovered."""
 
-CallStatus: TypeAlias = Literal['started', 'done', 'failed', 'deferred']
-"""What is known of a tool call: it may have run; it has, with a result; it has, without; it waits."""
+CallStatus: TypeAlias = Literal['started', 'done', 'failed', 'deferred', 'superseded']
+"""What is known of a tool call: it may have run; it has, with a result; it has, without; it waits; it may have run in a
+process that crashed, and is made again by a later run."""
 
 ApprovalStatus: TypeAlias = Literal['pending', 'approved', 'edited', 'denied', 'responded', 'expired', 'superseded']
 """What became of an approval. `superseded` is one that waits on in a later version, under another id."""

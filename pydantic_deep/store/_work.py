@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeVar
 
 from ._engine import Operation, Row, Value
 from ._sqlite_errors import translated
+from .errors import StoreCorruptedError
 
 T = TypeVar('T')
 
@@ -39,6 +40,8 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
                 rows = []
     except StopIteration as stop:
         return stop.value
+    except UnicodeDecodeError as error:  # of a name or a message that `sqlite3` decodes
+        raise StoreCorruptedError(None, None, f'text that is no UTF-8 ({error})') from error
     finally:
         operation.close()
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import ClassVar, TypeAlias
 
 import pytest
@@ -32,7 +33,9 @@ import pytest
 from pydantic_deep_backends.snapshots import FileVersion, Tree, digest_of
 
 from ._ids import new_id
-from ._protocol import Store
+from ._open import open_store as open_at
+from ._open import restore_store
+from ._protocol import Store, SupportsBackup
 from ._samples import (
     MOMENT,
     Dialogue,
@@ -1193,3 +1196,17 @@ class StoreSuite:
             await task
         after = await dialogue.add(root, b'2')
         assert await dialogue.history(after) == [b'2']
+
+    async def test_a_backup_of_a_whole_store_is_restored_whole(self, dialogue: Dialogue, tmp_path: Path) -> None:
+        # All stores of this package have backups.
+        if not isinstance(dialogue.store, SupportsBackup):  # pragma: no cover
+            pytest.skip('The store has no backups.')
+        turn = await dialogue.add(await dialogue.begin(), b'1', b'2')
+        assert await dialogue.store.check() == []
+        rows = await dialogue.store.backup(tmp_path / 'store.backup')
+        url = f'sqlite:///{tmp_path}/restored.db'
+        assert await restore_store(url, tmp_path / 'store.backup') == rows
+        async with open_at(url, read_only=True) as restored:
+            assert await restored.version(turn.id) == turn
+            assert await Dialogue(restored, dialogue.id).history(turn) == [b'1', b'2']
+            assert await restored.check() == []

@@ -29,12 +29,50 @@ class UnknownCommitError(StoreUnavailableError):
     """
 
 
+class StoreCorruptedError(StoreUnavailableError):
+    """Stored data is damaged: a row is missing, or a value is not the one that was written.
+
+    `pydantic-deep store check` lists everything that is damaged. Restore the store from a backup.
+
+    Attributes:
+        table: The table with the damage; `None` if it is not known, as for a damaged page of a file.
+        row: The row, by its id, digest or number; `None` if it is not known.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, table: str | None, row: str | None, problem: str) -> None:
+        self.table = table
+        self.row = row
+        self.problem = problem
+        where = '' if table is None else f' in table `{table}`' + ('' if row is None else f', row {row}')
+        StoreUnavailableError.__init__(  # and not the next class of an error that is something else as well
+            self,
+            f'The store is damaged{where}: {problem}. Run `pydantic-deep store check` for a list of all damage, and '
+            'restore the store from a backup.',
+        )
+
+
 class StoreFormatError(StoreError, ValueError):
     """What is there is no store, or one of a newer release."""
 
 
 class StoreClosedError(StoreError, RuntimeError):
     """The store was closed."""
+
+
+class BackupError(StoreError, ValueError):
+    """A backup cannot be restored: the file is damaged or something else, or the store is not empty."""
+
+
+class StoreReadOnlyError(StoreError):
+    """The store was opened with `read_only=True` and cannot be changed."""
+
+
+class StoreProcessError(StoreError, RuntimeError):
+    """An open store was used outside the process that opened it, or, with PostgreSQL, outside its event loop.
+
+    A process that is forked has none of its parent's threads and shares its connections. Open the store again there.
+    """
 
 
 class VersionNotFoundError(StoreError, LookupError):
@@ -47,6 +85,18 @@ class VersionNotFoundError(StoreError, LookupError):
     def __init__(self, id: str, detail: str = 'It was deleted, or belongs to another store.') -> None:
         self.id = id
         super().__init__(f'There is no version {id!r}. {detail}')
+
+
+class MissingVersionError(StoreCorruptedError, VersionNotFoundError):
+    """A version is missing that others came from and that was not deleted.
+
+    Attributes:
+        id: The id of the version, or of the one whose parent it is.
+    """
+
+    def __init__(self, id: str) -> None:
+        StoreCorruptedError.__init__(self, 'version', id, 'it is missing, was not deleted, and others came from it')
+        self.id = id
 
 
 class AssetNotFoundError(StoreError, LookupError):

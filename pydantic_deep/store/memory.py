@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Self, TypeVar, cast
 
 from ._engine import Operation
+from ._process import HomeProcess
 from ._schema import SQLITE, Dialect, migrate
 from ._work import Job, Writer, run_operation
-from .errors import StoreClosedError
+from .errors import StoreClosedError, StoreReadOnlyError
 
 T = TypeVar('T')
 
@@ -41,21 +42,28 @@ class MemoryEngine:
 
     _places: ClassVar[dict[str, _Place]] = {}
 
-    def __init__(self, name: str, place: _Place) -> None:
+    def __init__(self, name: str, place: _Place, *, read_only: bool = False) -> None:
         self._name = name
+        self._is_read_only = read_only
+        self._home = HomeProcess()
         self._place = place
         self._owner = secrets.token_hex(8)
         self._is_closed = False
         place.owners.add(self._owner)
 
     @classmethod
-    def open(cls, name: str = '') -> Self:
-        """Open the place of that name, or a new one."""
+    def open(cls, name: str = '', *, read_only: bool = False) -> Self:
+        """Open the place of that name, or a new one.
+
+        Args:
+            name: Of the place.
+            read_only: Whether nothing may be written to it here.
+        """
         with _LOCK:
             place = cls._places.get(name) or _Place()
             if name:
                 cls._places[name] = place
-            return cls(name, place)
+            return cls(name, place, read_only=read_only)
 
     @property
     def url(self) -> str:
@@ -74,15 +82,22 @@ class MemoryEngine:
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation that changes nothing."""
-        return await self.write(operation)
+        return await self._put(operation)
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation."""
-        if self._is_closed:
-            raise StoreClosedError(f'The store {self.url!r} was closed. Open another with `open_store`.')
+        if self._is_read_only:
+            raise StoreReadOnlyError(f'The store {self.url!r} is open for reading only. Open it without `read_only`.')
+        return await self._put(operation)
+
+    async def _put(self, operation: Callable[[], Operation[T]]) -> T:
+        self._home.check(self.url)
         loop = asyncio.get_running_loop()
         job = Job(operation, loop.create_future(), loop)
-        self._place.jobs.put(cast('Job[object]', job))
+        with _LOCK:  # another thread that closes it meanwhile would leave the job behind
+            if self._is_closed:
+                raise StoreClosedError(f'The store {self.url!r} was closed. Open another with `open_store`.')
+            self._place.jobs.put(cast('Job[object]', job))
         return await job.future
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
@@ -90,7 +105,10 @@ class MemoryEngine:
         return self._place.owners.intersection(owners)
 
     async def aclose(self) -> None:
-        """Close it; the last one forgets everything."""
+        """Close it; the last one forgets everything. In a forked child, only stop using it."""
+        if self._home.is_left:
+            self._is_closed = True
+            return
         with _LOCK:
             if self._is_closed:
                 return

@@ -30,13 +30,14 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from ._engine import Operation, Row, Statement
+from ._engine import Operation, Row, Statement, read_or_write
 from ._postgres_driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
 from ._postgres_errors import AGAIN, LOST, explained, said, unknown_commit
 from ._postgres_owner import OwnerSession
 from ._postgres_url import without_password
+from ._process import HomeProcess
 from ._schema import POSTGRES, Dialect, Tables, migrate
-from .errors import StoreClosedError, StoreError
+from .errors import StoreClosedError, StoreError, StoreFormatError, StoreProcessError, StoreReadOnlyError
 
 T = TypeVar('T')
 
@@ -54,8 +55,11 @@ _BEGIN_WRITE: Final = (
 class PostgresEngine:
     """PostgreSQL. Make it with `await PostgresEngine.open(url)`, in the event loop that will use it."""
 
-    def __init__(self, pool: Pool, session: OwnerSession, url: str) -> None:
+    def __init__(self, pool: Pool, session: OwnerSession, url: str, *, read_only: bool = False) -> None:
         self._pool = pool
+        self._is_read_only = read_only
+        self._home = HomeProcess()
+        self._loop = asyncio.get_running_loop()
         self._session = session
         self._url = url
         self._door = asyncio.Lock()
@@ -64,25 +68,37 @@ class PostgresEngine:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str, tables: Tables = migrate) -> Self:
+    async def open(cls, url: str, tables: Tables = migrate, *, read_only: bool = False) -> Self:
         """Connect, and bring the tables up to date; of several processes that do, one does it.
+
+        No lock is taken if the tables are up to date.
 
         Args:
             url: `postgresql://role:password@host:port/database?…`. What is left out comes from the usual variables,
                 such as `PGPASSWORD`; `?search_path=…` names a schema for the tables.
             tables: What brings the tables up to date: those of a store, if left out.
+            read_only: Whether nothing may be written: the role needs no more than `SELECT` then.
 
         Raises:
-            StoreFormatError: The database has other tables, or those of a newer release.
+            StoreFormatError: The database has other tables, those of a newer release, or, with `read_only`, of an older
+                one.
             StoreUnavailableError: It cannot be reached or written.
             ValueError: The URL cannot be read.
         """
         shown = without_password(url)
 
-        pool = await create_pool(url)
-        engine = cls(pool, OwnerSession(lambda: connect(url)), shown)
+        pool = await create_pool(url, read_only=read_only)
+        engine = cls(pool, OwnerSession(lambda: connect(url)), shown, read_only=read_only)
         try:
-            await engine.write(lambda: tables(POSTGRES))
+            await read_or_write(engine, lambda: tables(POSTGRES))
+            if not read_only:
+                await engine._finished(engine._session.hold)
+        except StoreReadOnlyError:
+            await engine.aclose()
+            raise StoreFormatError(
+                f'The database {shown!r} is empty or has the tables of an older release. Open it once without '
+                '`read_only`, which brings it up to date.'
+            ) from None
         except BaseException:
             await engine.aclose()
             raise
@@ -113,6 +129,8 @@ class PostgresEngine:
         Raises:
             UnknownCommitError: The connection ended while the server committed.
         """
+        if self._is_read_only:
+            raise StoreReadOnlyError(f'The store {self._url!r} is open for reading only. Open it without `read_only`.')
         return await self._finished(lambda: self._write(operation))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
@@ -120,8 +138,10 @@ class PostgresEngine:
         return await self._finished(lambda: self._living(owners))
 
     async def aclose(self) -> None:
-        """Finish what runs, close the connections, release the lock."""
+        """Finish what runs, close the connections, release the lock; in a forked child, only stop using them."""
         self._is_closed = True
+        if self._home.is_left:
+            return
         with anyio.CancelScope(shield=True), suppress(*LOST):
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -131,6 +151,12 @@ class PostgresEngine:
 
     async def _finished(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
         """Return what comes of it, in a task that nobody cancels."""
+        self._home.check(self._url)
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreProcessError(
+                f'The store {self._url!r} was opened in another event loop, which its connections belong to. Open it '
+                'again in this one with `open_store`.'
+            )
         if self._is_closed:
             raise StoreClosedError(f'The store {self._url!r} was closed. Open it again with `open_store`.')
         task = asyncio.create_task(self._repeated(once))

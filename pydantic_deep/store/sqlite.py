@@ -6,16 +6,28 @@ import asyncio
 import os
 import queue
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar, cast
+from urllib.parse import quote
 
-from ._engine import Operation
-from ._owners import OwnerLock
+from ._engine import Operation, WriteNeededError, only_reading
+from ._owners import OwnerLock, OwnerWatch
+from ._process import HomeProcess
 from ._schema import SQLITE, Dialect, Tables, migrate
 from ._sqlite_errors import translated
 from ._work import Job, Reader, Writer, run_operation
-from .errors import StoreClosedError, StoreUnavailableError
+from .errors import (
+    StoreClosedError,
+    StoreCorruptedError,
+    StoreError,
+    StoreFormatError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
 
 T = TypeVar('T')
 
@@ -26,6 +38,9 @@ _READERS: Final = 2
 """Threads that read. More would wait for Python's lock."""
 
 _CACHED_STATEMENTS: Final = 256
+
+_NO_INDEX: Final = (sqlite3.SQLITE_READONLY_DIRECTORY, sqlite3.SQLITE_CANTOPEN)
+"""What SQLite says where the index of a log is missing and cannot be made."""
 
 _CACHE_KIB: Final = 16_384
 """Of pages, for each connection that is used: a lineage of 10,000 versions reads about 4 MB, and SQLite's own is 2."""
@@ -43,42 +58,56 @@ class SqliteEngine:
     `FILE.owners` is free at once.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        owners = Path(f'{path}.owners')
         self._path = path
-        self._owner = OwnerLock(Path(f'{path}.owners'))
+        self._owner = OwnerWatch(owners) if read_only else OwnerLock(owners)
+        self._home = HomeProcess()
+        self._lock = threading.Lock()
         self._writes: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
-        self._writer = Writer(self._connect, self._writes)
-        self._readers = [Reader(self._connect, self._reads) for _ in range(_READERS)]
+        self._writer = None if read_only else Writer(partial(connect, path), self._writes)
+        reads = partial(ReadOnlyReader, path) if read_only else partial(Reader, partial(connect, path))
+        self._readers = [reads(self._reads) for _ in range(_READERS)]
         self._is_closed = False
 
     @classmethod
-    async def open(cls, path: Path, tables: Tables = migrate) -> Self:
+    async def open(cls, path: Path, tables: Tables = migrate, *, read_only: bool = False) -> Self:
         """Open a file, which is made with mode 0600 if there is none, and bring its tables up to date.
+
+        Links and the working directory are resolved here, once. No write lock is taken if the tables are up to date.
 
         Args:
             path: The file.
             tables: What does so: those of a store, if left out.
+            read_only: Whether nothing may be written: neither the file nor its directory needs to be writable then,
+                and the file must exist.
 
         Raises:
-            StoreFormatError: The file is something else, or of a newer release.
+            StoreFormatError: The file is something else, of a newer release, or, with `read_only`, of an older one.
             StoreUnavailableError: It cannot be opened or written.
         """
-        return await asyncio.to_thread(cls._open, path, tables)
-
-    @classmethod
-    def _open(cls, path: Path, tables: Tables) -> Self:
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-            prepare(path, tables)
-            return cls(path)
+            resolved = Path(os.path.realpath(path))  # noqa: ASYNC240 - before anything is awaited: the directory may change
+            return await asyncio.to_thread(cls._open, resolved, tables, read_only)
         except OSError as error:
             if isinstance(error, StoreUnavailableError):
                 raise
+            what = 'read' if read_only else 'written'
             raise StoreUnavailableError(
                 f'The store {str(path)!r} cannot be opened: {error.strerror}. Make sure that its directory exists and '
-                'that both can be written.'
+                f'that both can be {what}.'
             ) from error
+
+    @classmethod
+    def _open(cls, path: Path, tables: Tables, read_only: bool) -> Self:
+        if read_only:
+            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+            prepare_read_only(path, tables)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            prepare(path, tables)
+        return cls(path, read_only=read_only)
 
     @property
     def url(self) -> str:
@@ -101,16 +130,22 @@ class SqliteEngine:
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation, and return when it is durable."""
+        if self._writer is None:
+            raise StoreReadOnlyError(f'The store {self.url!r} is open for reading only. Open it without `read_only`.')
         return await self._put(self._writes, operation)
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
         """Return those of the owners whose process has the file open."""
+        self._home.check(self.url)
         return await asyncio.to_thread(self._owner.living, owners)
 
     async def aclose(self) -> None:
-        """Finish what waits, end the threads, release the lock."""
-        if not self._is_closed:
+        """Finish what waits, end the threads, release the lock; in a forked child, only stop using them."""
+        with self._lock:
+            if self._is_closed:
+                return
             self._is_closed = True
+        if not self._home.is_left:
             await asyncio.shield(asyncio.to_thread(self._end))
 
     def _end(self) -> None:
@@ -119,52 +154,132 @@ class SqliteEngine:
             self._reads.put(None)
         for reader in self._readers:
             reader.join()
-        self._writes.put(None)
-        self._writer.join()
+        if self._writer is not None:
+            self._writes.put(None)
+            self._writer.join()
         self._owner.release()
 
     async def _put(self, jobs: queue.SimpleQueue[Job[object] | None], operation: Callable[[], Operation[T]]) -> T:
-        if self._is_closed:
-            raise StoreClosedError(f'The store {self.url!r} was closed. Open it again with `open_store`.')
+        self._home.check(self.url)
         loop = asyncio.get_running_loop()
         job = Job(operation, loop.create_future(), loop)
-        jobs.put(cast('Job[object]', job))
+        with self._lock:  # another thread that closes it meanwhile would leave the job behind
+            if self._is_closed:
+                raise StoreClosedError(f'The store {self.url!r} was closed. Open it again with `open_store`.')
+            jobs.put(cast('Job[object]', job))
         return await job.future
-
-    def _connect(self) -> sqlite3.Connection:
-        return connect(self._path)
 
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a connection with our settings. Raises `sqlite3.Error`."""
-    connection = sqlite3.connect(
-        path,
+    return _configured(_connection(path), 'PRAGMA synchronous = FULL')
+
+
+def _connection(path: Path, query: str = 'mode=rw') -> sqlite3.Connection:
+    """Open a connection; `query` is that of a URI of SQLite."""
+    return sqlite3.connect(
+        f'file:{quote(str(path))}?{query}',
+        uri=True,
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_CACHED_STATEMENTS,
     )
+
+
+def _configured(connection: sqlite3.Connection, *pragmas: str) -> sqlite3.Connection:
     try:
-        connection.execute('PRAGMA synchronous = FULL')
-        connection.execute('PRAGMA temp_store = MEMORY')
-        connection.execute(f'PRAGMA cache_size = -{_CACHE_KIB}')
+        for pragma in (*pragmas, 'PRAGMA temp_store = MEMORY', f'PRAGMA cache_size = -{_CACHE_KIB}'):
+            connection.execute(pragma)
     except sqlite3.Error:  # the file is damaged
         connection.close()
         raise
+    except UnicodeDecodeError as error:  # and so is the name that SQLite puts into its message
+        connection.close()
+        raise sqlite3.DatabaseError('the schema has text that is no UTF-8') from error
     return connection
 
 
 def prepare(path: Path, tables: Tables = migrate) -> None:
-    """Make sure that a file has its tables, in one transaction, and that it is in WAL mode."""
+    """Make sure that a file has its tables and is in WAL mode; without a write lock if it has and is."""
     try:
-        connection = connect(path)
-        try:
+        with closing(connect(path)) as connection:
+            if _is_current(connection, tables):
+                return
             connection.execute(f'PRAGMA page_size = {_PAGE_BYTES}')
             connection.execute('BEGIN IMMEDIATE')
             run_operation(connection, tables(SQLITE))
             connection.execute('COMMIT')
             connection.execute('PRAGMA journal_mode = WAL')
-        finally:
-            connection.close()
     except sqlite3.Error as error:
-        raise translated(error) from error
+        raise _opening_failed(error, path) from error
+
+
+def prepare_read_only(path: Path, tables: Tables) -> None:
+    """Make sure that a file has its tables.
+
+    Raises:
+        StoreFormatError: It has not.
+    """
+    try:
+        with closing(connect_read_only(path)) as connection:
+            connection.execute('BEGIN')
+            run_operation(connection, only_reading(tables(SQLITE)))
+    except WriteNeededError:
+        raise StoreFormatError(
+            f'The database {str(path)!r} is empty or has the tables of an older release. Open it once without '
+            '`read_only`, which brings it up to date.'
+        ) from None
+    except sqlite3.Error as error:
+        raise _opening_failed(error, path) from error
+
+
+def _is_current(connection: sqlite3.Connection, tables: Tables) -> bool:
+    """Return whether a file has its tables and is in WAL mode."""
+    connection.execute('BEGIN')
+    try:
+        run_operation(connection, only_reading(tables(SQLITE)))
+    except WriteNeededError:
+        return False
+    finally:
+        connection.execute('ROLLBACK')
+    return connection.execute('PRAGMA journal_mode').fetchone() == ('wal',)
+
+
+def _opening_failed(error: sqlite3.Error, path: Path) -> StoreError:
+    """Return our error; what is no database any more and was one of ours is damaged."""
+    new = translated(error)
+    if isinstance(new, StoreFormatError) and Path(f'{path}.owners').is_dir():
+        new = StoreCorruptedError(None, None, f'{str(path)!r} is not a SQLite database any more')
+    return new
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a connection that writes nothing, also where nothing can be written. Raises `sqlite3.Error`."""
+    try:
+        return _configured(_connection(path, 'mode=ro'), 'PRAGMA query_only = ON', 'SELECT 1 FROM sqlite_master')
+    except sqlite3.OperationalError as error:
+        if not _is_settled(error, path):
+            raise
+    return _configured(_connection(path, 'mode=ro&immutable=1'))
+
+
+def _is_settled(error: sqlite3.OperationalError, path: Path) -> bool:
+    """Return whether all of a database is in its file, and the index of its log could not be written beside it."""
+    log = Path(f'{path}-wal')
+    code = error.sqlite_errorcode
+    return code in _NO_INDEX and not (log.exists() and log.stat().st_size)
+
+
+class ReadOnlyReader(Reader):
+    """Reads a file that it cannot write; where no log can be shared, from a fresh connection for each operation."""
+
+    def __init__(self, path: Path, jobs: queue.SimpleQueue[Job[object] | None]) -> None:
+        self._path = path
+        super().__init__(partial(connect_read_only, path), jobs)
+
+    def _work(self, job: Job[object]) -> bool:
+        is_last = super()._work(job)
+        if not os.access(self._path.parent, os.W_OK):
+            self._disconnect()  # SQLite does not notice what others write to a file that it takes for immutable
+        return is_last

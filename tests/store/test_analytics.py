@@ -454,6 +454,7 @@ async def test_a_store_is_followed_in_batches(
     assert (await store.sql(counts)).rows == ((7 * 5 + 9, 7 + 8, 8),)
 
 
+@pytest.mark.slow
 async def test_what_comes_late_is_found(store: SqlStore, dialogue: Dialogue) -> None:
     """On PostgreSQL a row may be visible later than one with a higher number."""
     await dialogue.step(user('1'))

@@ -165,6 +165,7 @@ async def test_a_file_has_one_owner(store: SqlStore, path: Path) -> None:
         assert await texts(third) == ['one']
 
 
+@pytest.mark.slow
 async def test_another_process_may_follow_the_same_store(store: SqlStore, path: Path, tmp_path: Path) -> None:
     program = (
         'import asyncio, sys\n'

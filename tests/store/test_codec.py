@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pydantic_deep.store import StoreUnavailableError, new_id
 from pydantic_deep.store._codec import DICTIONARY_V1, decode, encode
 from pydantic_deep.store._keys import pack_digest, pack_id, prefix_range, unpack_digest, unpack_id
+from pydantic_deep.store._rows import entry_seal, message_seal
+from pydantic_deep.store._seals import seal
 from pydantic_deep_backends.snapshots import digest_of
 
 _TEXT = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'))
@@ -76,3 +78,11 @@ def test_a_prefix_is_the_beginning_of_a_uuid_as_it_is_written() -> None:
         assert prefix_range(text) is None
     undashed = prefix_range('01a201af6fb3')
     assert undashed == prefix_range('01a201af-6fb3')
+
+
+def test_a_seal_stays_what_it_is_in_stores_that_are_there() -> None:
+    """The seal of a row never changes, also where a field is added that old rows have as `None`."""
+    assert seal(('a', 1, None, 'b')) == 2359383764
+    assert seal(('a', 1, None, 'b', None)) == 2359383764
+    assert entry_seal('branch', 3, 'message') == seal(('branch', 3, 'message'))
+    assert message_seal('id', b'') == seal(('id',))

@@ -14,7 +14,7 @@ import pytest
 
 from pydantic_deep.store import Commit, VersionRecord, open_store
 from pydantic_deep.store._engine import Operation, Row, Statement
-from pydantic_deep.store._samples import Dialogue, sample_call, sample_run
+from pydantic_deep.store._samples import Dialogue, sample_call, sample_request, sample_run
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.memory import MemoryEngine
 
@@ -29,18 +29,21 @@ class CountedEngine(MemoryEngine):
     statements = 0
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
-        def counted() -> Operation[T]:
-            inner = operation()
-            statement: Statement = next(inner)
-            while True:
-                type(self).statements += 1
-                rows: list[Row] = yield statement
-                try:
-                    statement = inner.send(rows)
-                except StopIteration as stop:
-                    return stop.value
+        return await super().write(lambda: self._counted(operation))
 
-        return await super().write(counted)
+    async def read(self, operation: Callable[[], Operation[T]]) -> T:
+        return await super().read(lambda: self._counted(operation))
+
+    def _counted(self, operation: Callable[[], Operation[T]]) -> Operation[T]:
+        inner = operation()
+        statement: Statement = next(inner)
+        while True:
+            type(self).statements += 1
+            rows: list[Row] = yield statement
+            try:
+                statement = inner.send(rows)
+            except StopIteration as stop:
+                return stop.value
 
     @classmethod
     def take(cls) -> int:
@@ -137,6 +140,28 @@ async def test_statements_do_not_grow_with_what_is_there(store: SqlStore, what: 
         taken.append(CountedEngine.take())
         version = await grow(dialogue, version, 90)
     assert taken[0] == taken[1]
+
+
+async def test_checking_what_is_read_takes_no_query_of_its_own(store: SqlStore) -> None:
+    """Seals and counts come with what they are of: each of these reads is one statement."""
+    dialogue = Dialogue(store)
+    run = sample_run(dialogue.id)
+    root = await dialogue.begin()
+    version = await dialogue.add(
+        root, body(1), body(2), commit={'runs': [run], 'requests': [sample_request(run.id)], 'calls': [sample_call(run.id, 'r', 'c')]}
+    )  # fmt: skip
+    for read in (
+        store.messages(version.branch_id, version.message_count),
+        store.requests(run.id),
+        store.calls([run.id]),
+        store.runs(conversation_id=dialogue.id),
+        store.branches(dialogue.id),
+        store.versions(limit=2),
+        store.conversations(),
+    ):
+        CountedEngine.take()
+        assert await read
+        assert CountedEngine.take() == 1
 
 
 async def test_a_page_of_versions_is_found_without_sorting_them(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.store import StoreFormatError, StoreUnavailableError, open_store
+from pydantic_deep.store import Commit, StoreFormatError, StoreUnavailableError, open_store
+from pydantic_deep.store._samples import sample_run
 
 pytestmark = pytest.mark.anyio
 
@@ -40,11 +41,51 @@ async def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch
             pass
 
 
-async def test_a_relative_path_is_one_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+async def test_a_relative_path_is_one_from_here_wherever_the_process_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sqlite:///relative.db` is resolved once: after `os.chdir` the same file is read, written and locked, and no
+    other database appears."""
+    (tmp_path / 'here').mkdir()
+    (tmp_path / 'there').mkdir()
+    monkeypatch.chdir(tmp_path / 'here')
     async with open_store('sqlite:///agents.db') as store:
-        assert store.url == 'sqlite:///agents.db'
-    assert (tmp_path / 'agents.db').is_file()
+        assert store.url == f'sqlite:///{tmp_path}/here/agents.db'
+        monkeypatch.chdir(tmp_path / 'there')
+        run = sample_run('c')
+        await store.commit(Commit(runs=[run]))
+        assert await store.run(run.id) is not None
+        assert await store.orphans() == []
+        async with open_store(store.url) as other:
+            assert await other.orphans() == []
+    assert [path.name for path in (tmp_path / 'there').iterdir()] == []
+    assert (tmp_path / 'here' / 'agents.db').is_file()
+
+
+@pytest.mark.parametrize('links', ['file', 'directory', 'dangling'])
+async def test_a_store_behind_a_link_is_the_one_that_it_leads_to(tmp_path: Path, links: str) -> None:
+    """A database that is opened through a symbolic link has its log and its locks beside the file that the link leads
+    to: whoever lives there is not taken for dead."""
+    real = tmp_path / 'real' / 'agents.db'
+    real.parent.mkdir()
+    link = tmp_path / 'link' / 'agents.db'
+    if links == 'directory':
+        link.parent.symlink_to(real.parent)
+    else:
+        link.parent.mkdir()
+        link.symlink_to(real)
+    if links == 'file':
+        async with open_store(f'sqlite:///{real}'):
+            pass
+    async with open_store(f'sqlite:///{link}') as through, open_store(f'sqlite:///{real}') as direct:
+        assert through.url == direct.url
+        run = sample_run('c')
+        await through.commit(Commit(runs=[run]))
+        assert await direct.orphans() == []
+        assert await direct.take_over(run.id) is False
+    assert [path.name for path in link.parent.iterdir()] == (
+        ['agents.db'] if links != 'directory' else [path.name for path in real.parent.iterdir()]
+    )
 
 
 async def test_only_the_user_may_read_the_file(tmp_path: Path) -> None:

@@ -238,6 +238,7 @@ async def test_a_closed_store_says_so(postgres_url: str) -> None:
         await engine.read(doing())
 
 
+@pytest.mark.slow
 async def test_an_owner_lives_until_its_process_is_killed(engine: PostgresEngine) -> None:
     async with await anyio.open_process([sys.executable, '-c', OTHER_PROCESS, engine.url]) as process:
         assert process.stdout is not None
@@ -264,6 +265,7 @@ async def test_the_password_opens_the_store_and_is_never_shown(postgres_url: str
     await engine.aclose()
 
 
+@pytest.mark.slow
 def test_without_its_driver_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['asyncpg'] = None; import pydantic_deep.store.postgres"
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=False)

@@ -31,7 +31,7 @@ from pydantic_deep.store._postgres_driver import connect
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.postgres import PostgresEngine
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 Ask = Callable[[str], str]
 Moment = Literal[

@@ -379,13 +379,16 @@ def check_store(url: Callable[[], str], examples: int = 30, steps: int = 25) -> 
     run_state_machine_as_test(Machine, settings=chosen)
 
 
+@pytest.mark.slow
 def test_the_store_in_memory_answers_as_the_model() -> None:
     check_store(lambda: 'memory:')
 
 
+@pytest.mark.slow
 def test_the_store_in_a_file_answers_as_the_model(tmp_path_factory: pytest.TempPathFactory) -> None:
     check_store(lambda: f'sqlite:///{tmp_path_factory.mktemp("store")}/agents.db', examples=10)
 
 
+@pytest.mark.slow
 def test_the_store_in_postgresql_answers_as_the_model(ask_postgres: Callable[[str], str]) -> None:
     check_store(lambda: ask_postgres('database'), examples=5)

@@ -1,0 +1,267 @@
+"""Backups: all rows of a store in one file, which can be restored to any engine.
+
+```
+pydantic-deep backup 1 LF
+zlib (RFC 1950) of lines of JSON, in UTF-8:
+    {"tables_version": 2, "made_at": 1767225600000000}
+    {"table": "asset", "columns": ["number", …]}    then an array for each row, with bytes as {"b": base64}
+    …
+    {"rows": 1234}
+SHA-256 of everything before it, 32 bytes
+```
+"""
+
+# ruff: noqa: S608 - names of tables and columns are those of the database; every value is bound
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Final, TypeAlias, cast
+
+from ._engine import Operation, Row, Statement, Value
+from ._schema import MIGRATIONS, Dialect, migrate
+from ._sql import insert_many, integer, marks
+from .errors import BackupError
+
+MAGIC: Final = b'pydantic-deep backup 1\n'
+"""Begins a backup of this format."""
+
+_DIGEST_BYTES: Final = 32
+
+_PAGE: Final = 500
+"""Rows that are read at once, unless they are large."""
+
+_LARGE_TABLES: Final = {'asset': 'data', 'message': 'body', 'node': 'data'}
+"""Tables whose rows may be large, and the column that is."""
+
+_PAGE_BYTES: Final = 8 * 1024 * 1024
+"""How much of large rows is read at once; one row may have more."""
+
+_CHUNK_BYTES: Final = 1024 * 1024
+
+_OTHERS: Final = ('meta', 'repository', 'tally')
+"""Tables of the database that are not of the store, or count what is in the others; those of rows of repositories begin with `rows_`."""
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Is told a table and how many rows of it are done; it is called in whatever thread does the work."""
+
+
+def unheard(_table: str, _rows: int) -> None:
+    """Take note of no progress."""
+
+
+def tables_of(dialect: Dialect) -> Operation[list[str]]:
+    """Return the tables of a store, in the order of their names."""
+    rows = yield Statement(dialect.all_tables)
+    names = [str(row[0]) for row in rows]
+    return sorted(name for name in names if name not in _OTHERS and not name.startswith('rows_'))
+
+
+def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operation[int]:
+    """Write all rows to a file, which is made; return how many. All are of one moment.
+
+    Raises:
+        OSError: The file cannot be written, or is there.
+    """
+    with _new_file(path) as file:
+        sink = _Sink(file)
+        sink.line({'tables_version': len(MIGRATIONS), 'made_at': now})
+        total = 0
+        for table in (yield from tables_of(dialect)):
+            columns = [str(row[0]) for row in (yield Statement(dialect.columns, (table,)))]
+            sink.line({'table': table, 'columns': columns})
+            keys = [str(row[0]) for row in (yield Statement(dialect.keys, (table,)))]
+            pages = large_pages(table) if table in _LARGE_TABLES else _pages(table, columns, keys)
+            count = 0
+            statement = next(pages)
+            while statement is not None:
+                page = yield statement
+                if statement.sql.startswith('SELECT *'):
+                    for row in page:
+                        sink.line([_encoded(value) for value in row])
+                    count += len(page)
+                    progress(table, count)
+                statement = next_statement(pages, page)
+            total += count
+        sink.line({'rows': total})
+        sink.finish()
+    return total
+
+
+def next_statement(pages: Generator[Statement, list[Row], None], page: list[Row]) -> Statement | None:
+    """Hand over the rows of a query, and return the next one; `None` after the last."""
+    try:
+        return pages.send(page)
+    except StopIteration:
+        return None
+
+
+def _pages(table: str, columns: list[str], keys: list[str]) -> Generator[Statement, list[Row], None]:
+    """Yield queries for all rows, in the order of their keys."""
+    places = [columns.index(key) for key in keys]
+    order = ', '.join(keys)
+    after: Row = ()
+    while True:
+        where = f' WHERE ({order}) > ({marks(len(after))})' if after else ''
+        page = yield Statement(f'SELECT * FROM {table}{where} ORDER BY {order} LIMIT {_PAGE}', after)
+        if not page:
+            return
+        after = tuple(page[-1][place] for place in places)
+
+
+def large_pages(table: str) -> Generator[Statement, list[Row], None]:
+    """Yield queries for all rows of a table with a number, and before some of them one for their sizes."""
+    after = 0
+    sizes_of = (
+        f'SELECT number, LENGTH({_LARGE_TABLES[table]}) FROM {table} WHERE number > ?1 ORDER BY number LIMIT {_PAGE}'
+    )
+    while sizes := (yield Statement(sizes_of, (after,))):
+        first, total = after, 0
+        for number, size in sizes:
+            if total and total + integer(size) > _PAGE_BYTES:
+                yield _range(table, first, after)
+                first, total = after, 0
+            after = integer(number)
+            total += integer(size)
+        yield _range(table, first, after)
+
+
+def _range(table: str, first: int, last: int) -> Statement:
+    return Statement(f'SELECT * FROM {table} WHERE number > ?1 AND number <= ?2 ORDER BY number', (first, last))
+
+
+def _encoded(value: Value) -> object:
+    return {'b': base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _decoded(value: object) -> Value:
+    if isinstance(value, dict):
+        return base64.b64decode(cast('dict[str, str]', value)['b'])
+    return cast('Value', value)
+
+
+class _Sink:
+    """Writes lines, compressed, and their digest."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._packer = zlib.compressobj(1)
+        self._digest = hashlib.sha256()
+        self._write(MAGIC)
+
+    def line(self, value: object) -> None:
+        """Write a line."""
+        text = json.dumps(value, ensure_ascii=False, separators=(',', ':'))
+        self._write(self._packer.compress(f'{text}\n'.encode()))
+
+    def finish(self) -> None:
+        """Write the end."""
+        self._write(self._packer.flush())
+        self._file.write(self._digest.digest())
+
+    def _write(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._file.write(data)
+
+
+@contextmanager
+def _new_file(path: Path) -> Generator[IO[bytes]]:
+    """Make a file that appears under its name when it is whole and on the disk, for its user alone."""
+    if path.exists():
+        raise FileExistsError(f'There is a file {str(path)!r} already. Choose another name for the backup.')
+    part = path.with_name(f'.{path.name}.{secrets.token_hex(4)}.part')
+    try:
+        with os.fdopen(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), 'wb') as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(part, path)  # which refuses a name that was taken meanwhile
+    finally:
+        part.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def check_backup(path: Path) -> int:
+    """Make sure that a backup is whole; return the version of its tables.
+
+    Raises:
+        BackupError: It is damaged, was cut off, is something else or one of a newer release.
+        OSError: It cannot be read.
+    """
+    with path.open('rb') as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            raise BackupError(f'{str(path)!r} is no backup of a store, or one of a newer release. Choose another file.')
+        rest = os.fstat(file.fileno()).st_size - len(MAGIC) - _DIGEST_BYTES
+        digest = hashlib.sha256(MAGIC)
+        while rest > 0 and (data := file.read(min(rest, _CHUNK_BYTES))):
+            digest.update(data)
+            rest -= len(data)
+        if rest != 0 or file.read() != digest.digest():
+            raise BackupError(f'The backup {str(path)!r} is damaged or was cut off. Choose another one.')
+    header = cast('dict[str, int]', next(_lines(path)))
+    if header['tables_version'] > len(MIGRATIONS):
+        raise BackupError(f'The backup {str(path)!r} was made by a newer release of pydantic-deep. Install that.')
+    return header['tables_version']
+
+
+def _lines(path: Path) -> Iterator[object]:
+    """Yield the lines of a backup that is whole."""
+    unpacker = zlib.decompressobj()
+    rest = b''
+    with path.open('rb') as file:
+        file.seek(len(MAGIC))
+        while data := file.read(_CHUNK_BYTES):
+            *lines, rest = (rest + unpacker.decompress(data)).split(b'\n')
+            yield from map(json.loads, lines)
+
+
+def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
+    """Bring all rows of a backup into the tables of an empty store, of its version; return how many.
+
+    Raises:
+        BackupError: The store is not empty.
+    """
+    for table in (yield from tables_of(dialect)):
+        if (yield Statement(f'SELECT 1 FROM {table} LIMIT 1')):
+            raise BackupError('The store is not empty: a backup is restored to a new one. Name another place.')
+    total = 0
+    table, columns = '', ''
+    rows: list[Row] = []
+    size = count = 0
+    for line in _lines(path):
+        if isinstance(line, list):
+            rows.append(tuple(map(_decoded, cast('list[object]', line))))
+            size += sum(len(value) for value in rows[-1] if isinstance(value, bytes))
+        if rows and (isinstance(line, dict) or len(rows) == _PAGE or size > _PAGE_BYTES):
+            yield from insert_many(table, columns, rows)
+            count += len(rows)
+            progress(table, count)
+            rows, size = [], 0
+        if isinstance(line, dict) and 'table' in line:
+            named = cast('dict[str, list[str]]', line)
+            total += count
+            table, columns, count = str(named['table']), ', '.join(named['columns']), 0
+    for each in (yield from tables_of(dialect)):
+        keys = yield Statement(dialect.keys, (each,))
+        if keys == [('number',)] and dialect.next_number:
+            yield Statement(dialect.next_number.format(table=each))
+    yield from migrate(dialect)
+    return total + count
+
+
+def tables_at(version: int) -> Callable[[Dialect], Operation[object]]:
+    """Return what makes the tables of a version."""
+    return partial(migrate, last=version)

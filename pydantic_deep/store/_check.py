@@ -1,0 +1,345 @@
+"""The check of a whole store: every row is read, and what it says and refers to is compared."""
+
+# ruff: noqa: S608 - names of tables and columns are ours; every value is bound
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
+
+from pydantic_deep_backends.snapshots import digest_of, node_references
+
+from ._backup import large_pages, next_statement
+from ._engine import Operation, Row, Statement, Value
+from ._keys import pack_digest
+from ._operations_commit import MERGED, PARENT
+from ._prepare import config_digest, fields_of
+from ._scans import NODES, SEALED, Scan
+from ._schema import Dialect
+from ._seals import DAMAGED, reads, row_name
+from ._sql import bytes_from, digest_from, integer
+from ._tallies import COUNTED, check_total
+from .errors import StoreCorruptedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damage:
+    """Something that is damaged in a store, and what depends on it."""
+
+    table: str | None
+    """The table; `None` where only a page of the file is known."""
+    row: str | None
+    """The row by its id, digest or number; `None` where it is not known."""
+    problem: str
+    """What is wrong with it."""
+    versions: tuple[str, ...] = ()
+    """Ids of the versions that cannot be read in full because of it."""
+    conversations: tuple[str, ...] = ()
+    """Ids of the conversations that these belong to."""
+
+
+class _Found(NamedTuple):
+    """Damage of a row, by the key of the row that depends on it."""
+
+    table: str
+    row: str
+    problem: str
+    origin: str
+    """The table of the row by which dependents are found."""
+    key: Row
+
+
+class _Reference(NamedTuple):
+    """Rows of a table that name rows of another."""
+
+    table: str
+    keys: str
+    column: str
+    target: str
+    target_column: str = 'number'
+
+
+_REFERENCES: Final = (
+    _Reference('entry', 'branch, seq', 'message', 'message'),
+    _Reference('entry', 'branch, seq', 'branch', 'branch'),
+    _Reference('branch', 'number', 'parent', 'branch'),
+    _Reference('branch', 'number', 'rewrites', 'branch'),
+    _Reference('branch', 'number', 'conversation_id', 'conversation', 'id'),
+    _Reference('version', 'number', 'conversation', 'conversation'),
+    _Reference('version', 'number', 'branch', 'branch'),
+    _Reference('version', 'number', 'config', 'config'),
+    _Reference('version', 'number', 'pending', 'asset'),
+    _Reference('version', 'number', 'deps', 'asset'),
+    _Reference('version', 'number', 'tree', 'node'),
+    _Reference('edge', 'child', 'child', 'version'),
+    _Reference('edge', 'child', 'parent', 'version'),
+    _Reference('config_field', 'config', 'config', 'config'),
+    _Reference('conversation', 'number', 'head_id', 'version', 'id'),
+    _Reference('request', 'run_id, number', 'parameters', 'asset'),
+    _Reference('request', 'run_id, number', 'message_digests', 'asset'),
+    _Reference('tool_call', 'number', 'tree', 'node'),
+    _Reference('reference', 'asset', 'asset', 'asset'),
+)
+"""What must be there because something names it. Runs, approvals and delegations may outlive what they are of."""
+
+_REACH: Final = (
+    'WITH RECURSIVE reach (branch, seq) AS ({start} UNION'
+    ' SELECT b.number, r.seq FROM reach r JOIN branch b ON b.parent = r.branch AND b.fork_seq > r.seq)'
+    ' SELECT v.id, b.conversation_id FROM version v JOIN reach r ON r.branch = v.branch AND v.message_count > r.seq'
+    ' LEFT JOIN branch b ON b.number = v.branch'
+)
+_VERSIONS: Final = 'SELECT v.id, b.conversation_id FROM version v LEFT JOIN branch b ON b.number = v.branch WHERE '
+
+_DEPENDENTS: Final[Mapping[str, str]] = {
+    'message': _REACH.format(start='SELECT branch, seq FROM entry WHERE message = ?1'),
+    'entry': _REACH.format(start='SELECT CAST(?1 AS BIGINT), CAST(?2 AS BIGINT)'),
+    'branch': _REACH.format(start='SELECT CAST(?1 AS BIGINT), CAST(-1 AS BIGINT)'),
+    'version': f'{_VERSIONS}v.number = ?1',
+    'edge': f'{_VERSIONS}v.number = ?1',
+    'conversation': f'{_VERSIONS}v.conversation = ?1 UNION SELECT NULL, id FROM conversation WHERE number = ?1',
+    'config': f'{_VERSIONS}v.config = ?1',
+    'config_field': f'{_VERSIONS}v.config = ?1',
+    'asset': f'{_VERSIONS}v.pending = ?1 OR v.deps = ?1 OR v.run_id IN'
+    ' (SELECT run_id FROM request WHERE parameters = ?1 OR message_digests = ?1)',
+    'node': f'{_VERSIONS}v.tree = ?1',
+    'run': f'{_VERSIONS}v.run_id = (SELECT id FROM run WHERE number = ?1)'
+    ' UNION SELECT NULL, conversation_id FROM run WHERE number = ?1',
+    'request': f'{_VERSIONS}v.run_id = ?1 UNION SELECT NULL, conversation_id FROM run WHERE id = ?1',
+    'tool_call': f'{_VERSIONS}v.run_id = (SELECT run_id FROM tool_call WHERE number = ?1)',
+    'delegation': f'{_VERSIONS}v.run_id = (SELECT parent_run_id FROM delegation WHERE number = ?1)',
+    'approval': f'{_VERSIONS}v.id = (SELECT version_id FROM approval WHERE number = ?1)',
+}
+"""The versions, and their conversations, that depend on a row of a table, by its key."""
+
+Part = tuple[str | None, Callable[[], Operation[list[Damage]]]]
+"""A table, and what checks it."""
+
+
+def parts(dialect: Dialect) -> Iterator[Part]:
+    """Yield the parts of a check, each of which may fail without the others."""
+    if dialect.integrity:
+        yield None, partial(_pages, dialect.integrity)
+    for scan in (*SEALED, NODES):
+        yield scan.table, partial(_with_dependents, partial(_rows_of, scan))
+    for table in COUNTED:
+        yield table, partial(_totals, table)
+    for reference in _REFERENCES:
+        yield reference.table, partial(_with_dependents, partial(_missing, reference))
+    for table, check in (
+        ('asset', _contents), ('node', _trees), ('entry', _gaps), ('config', _configs), ('edge', _edges),
+        ('request', _requests), ('message', _bodies),
+    ):  # fmt: skip
+        yield table, partial(_with_dependents, check)
+
+
+def _pages(sql: str) -> Operation[list[Damage]]:
+    """Let the database look at its pages and indexes."""
+    rows = yield Statement(sql)
+    return [Damage(table=None, row=None, problem=str(row[0])) for row in rows if row != ('ok',)]
+
+
+def _totals(table: str) -> Operation[list[Damage]]:
+    """Compare how many rows there are with how many were written."""
+    yield from check_total(table, integer((yield Statement(f'SELECT COUNT(*) FROM {table}'))[0][0]))
+    return []
+
+
+def _with_dependents(find: Callable[[], Operation[list[_Found]]]) -> Operation[list[Damage]]:
+    """Return what is damaged, with the versions and conversations that depend on it."""
+    damages: list[Damage] = []
+    for found in (yield from find()):
+        sql = _DEPENDENTS.get(found.origin, '')
+        rows = (yield Statement(sql, found.key[: 1 + sql.count('?2')])) if sql else []
+        versions, conversations = (sorted({row_name(row[place]) for row in rows if row[place]}) for place in (0, 1))
+        damages.append(
+            Damage(
+                table=found.table,
+                row=found.row,
+                problem=found.problem,
+                versions=tuple(versions),
+                conversations=tuple(conversations),
+            )
+        )
+    return damages
+
+
+def _rows_of(scan: Scan) -> Operation[list[_Found]]:
+    """Compare the seals of a table, or, for nodes, the digests."""
+    found: list[_Found] = []
+    count = len(scan.keys)
+    read = reads(scan.table)(lambda row: scan.expected(row[:-1]) == row[-1])
+    after: Row = ()
+    while page := (yield scan.page(after)):
+        after = page[-1][:count]
+        for row in page:
+            if scan.table == 'entry' and None in row[count:-1]:
+                continue  # what it refers to is missing, and is reported as that
+            try:
+                problem = '' if read(row[count:]) else 'a value is not the one that was written'
+            except StoreCorruptedError as error:
+                problem = error.problem
+            if problem:
+                name = row[count] if count == 1 else ', '.join(map(row_name, row[:count]))
+                found.append(_Found(scan.table, row_name(name), problem, scan.table, row[:count]))
+    return found
+
+
+def _missing(reference: _Reference) -> Operation[list[_Found]]:
+    """Find rows that name one which is not there."""
+    table, keys, column, target, target_column = reference
+    named = ', '.join(f'x.{key}' for key in keys.split(', '))
+    rows = yield Statement(
+        f'SELECT x.{column}, {named} FROM {table} x LEFT JOIN {target} t ON t.{target_column} = x.{column}'
+        f' WHERE x.{column} IS NOT NULL AND t.{target_column} IS NULL'
+    )
+    return [
+        _Found(target, row_name(row[0]), f'it is missing, and a row of `{table}` refers to it', table, row[1:])
+        for row in rows
+    ]
+
+
+def _contents() -> Operation[list[_Found]]:
+    """Compare the contents of assets with their digests."""
+    return _digests('asset', 4)
+
+
+def _trees() -> Operation[list[_Found]]:
+    """Find nodes and files that trees name and that are not there."""
+    found: list[_Found] = []
+    children: dict[bytes, tuple[int, set[str], set[str]]] = {}
+    pages = large_pages('node')
+    statement: Statement | None = next(pages)
+    while statement is not None:
+        page = yield statement
+        for row in page if statement.sql.startswith('SELECT *') else []:
+            try:
+                nodes, files = node_references(bytes_from(row[2]))
+                children[pack_digest(digest_from(row[1]))] = integer(row[0]), set(nodes), set(files)
+            except (StoreCorruptedError, *DAMAGED):
+                continue  # its digest says so
+        statement = next_statement(pages, page)
+    assets = {row[0] for row in (yield Statement('SELECT digest FROM asset'))}
+    roots = {row[0] for row in (yield Statement('SELECT DISTINCT tree FROM version WHERE tree IS NOT NULL'))}
+    for digest, (number, _, _) in children.items():
+        if number in roots:
+            for table, row in sorted(_absent_below(digest, children, assets)):
+                found.append(_Found(table, row, 'it is missing, and a tree refers to it', 'node', (number,)))
+    return found
+
+
+def _absent_below(
+    root: bytes, children: Mapping[bytes, tuple[int, set[str], set[str]]], assets: set[Value]
+) -> set[tuple[str, str]]:
+    """Return the nodes and files that a tree names and that are not there."""
+    absent: set[tuple[str, str]] = set()
+    seen = {root}
+    level = [root]
+    while level:
+        _, nodes, files = children[level.pop()]
+        absent |= {('asset', file) for file in files if pack_digest(file) not in assets}
+        for node in nodes:
+            packed = pack_digest(node)
+            if packed not in children:
+                absent.add(('node', node))
+            elif packed not in seen:
+                seen.add(packed)
+                level.append(packed)
+    return absent
+
+
+def _bodies() -> Operation[list[_Found]]:
+    """Decode the bodies of messages, whose seals cover them as they lie."""
+    return _digests('message', 2)
+
+
+def _digests(table: str, place: int) -> Operation[list[_Found]]:
+    """Decode the contents of a table, and compare them with digests where there are some."""
+    found: list[_Found] = []
+    pages = large_pages(table)
+    statement: Statement | None = next(pages)
+    while statement is not None:
+        page = yield statement
+        for row in page if statement.sql.startswith('SELECT *') else []:
+            problem = ''
+            try:
+                data = bytes_from(row[place])
+                if table == 'asset' and digest_of(data) != digest_from(row[1]):
+                    problem = 'its contents have another digest'
+            except StoreCorruptedError as error:
+                problem = error.problem
+            except DAMAGED as error:
+                problem = f'it cannot be decoded ({error})'
+            if problem:
+                found.append(_Found(table, row_name(row[1]), problem, table, row[:1]))
+        statement = next_statement(pages, page)
+    return found
+
+
+def _gaps() -> Operation[list[_Found]]:
+    """Find branches that lack messages, or have more than they say."""
+    rows = yield Statement(
+        'SELECT b.number, b.id, b.fork_seq, b.tip_seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq) FROM branch b'
+        ' LEFT JOIN entry e ON e.branch = b.number GROUP BY b.number, b.id, b.fork_seq, b.tip_seq'
+        ' HAVING COUNT(e.seq) <> b.tip_seq - b.fork_seq OR MIN(e.seq) <> b.fork_seq OR MAX(e.seq) <> b.tip_seq - 1'
+    )
+    found: list[_Found] = []
+    for number, id, fork, tip, *_ in rows:
+        seqs = yield Statement('SELECT seq FROM entry WHERE branch = ?1', (number,))
+        wrong = {row[0] for row in seqs} ^ set(range(integer(fork), integer(tip)))
+        for seq in sorted(integer(each) for each in wrong):
+            problem = f'message {seq} of the branch is missing, or not one of the {tip} that it has'
+            found.append(_Found('entry', f'{row_name(id)}, {seq}', problem, 'entry', (number, seq)))
+    return found
+
+
+def _configs() -> Operation[list[_Found]]:
+    """Compare what versions share, and what metadata can be filtered by."""
+    found: list[_Found] = []
+    sql = 'SELECT number, digest, agent_name, name, folded_name, metadata, model, model_settings, backend FROM config'
+    fields: dict[Value, set[tuple[Value, Value]]] = {}
+    for config, name, value in (yield Statement('SELECT config, name, value FROM config_field')):
+        fields.setdefault(config, set()).add((name, value))
+    for number, digest, *values in (yield Statement(sql)):
+        if config_digest(tuple(values)) != digest:
+            found.append(_Found('config', str(number), 'a value is not the one that was written', 'config', (number,)))
+        elif set(fields_of(str(values[3]))) != fields.get(number, set()):
+            problem = 'the fields of its metadata are not those that were written'
+            found.append(_Found('config_field', str(number), problem, 'config', (number,)))
+    return found
+
+
+def _edges() -> Operation[list[_Found]]:
+    """Find versions that say another parent than the edge to it, or have no edge."""
+    found: list[_Found] = []
+    for kind, column in ((PARENT, 'parent_id'), (MERGED, 'merged_from')):
+        rows = yield Statement(
+            f'SELECT v.number, v.id FROM version v LEFT JOIN edge e ON e.child = v.number AND e.kind = {kind}'
+            f' LEFT JOIN version p ON p.number = e.parent WHERE (v.{column} IS NOT NULL AND e.child IS NULL)'
+            f' OR (p.id IS NOT NULL AND (v.{column} IS NULL OR p.id <> v.{column}))'
+            f' OR (e.parent IS NULL AND EXISTS (SELECT 1 FROM version q WHERE q.id = v.{column}))'
+        )
+        problem = f'it does not lead to the `{column}` of its version'
+        found += [
+            _Found('edge', f'{number}, {kind}', f'{problem} {row_name(id)}', 'edge', (number,)) for number, id in rows
+        ]
+    rows = yield Statement(f'SELECT child, kind FROM edge WHERE kind NOT IN ({PARENT}, {MERGED})')
+    return found + [_Found('edge', f'{child}, {kind}', 'it has no such kind', 'edge', (child,)) for child, kind in rows]
+
+
+def _requests() -> Operation[list[_Found]]:
+    """Find runs whose requests have gaps."""
+    rows = yield Statement(
+        'SELECT run_id, COUNT(*), MAX(number) FROM request GROUP BY run_id HAVING COUNT(*) <> MAX(number)'
+    )
+    return [
+        _Found(
+            'request',
+            row_name(run),
+            f'{integer(last) - integer(count)} requests of the run are missing',
+            'request',
+            (run,),
+        )
+        for run, count, last in rows
+    ]

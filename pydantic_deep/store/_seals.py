@@ -1,0 +1,73 @@
+"""Seals: a checksum in each row, so that a value which is not the one that was written is found when it is read.
+
+A seal covers the values of a record, with digests and ids in the place of the numbers that stand for them in the
+database. It finds damage, and proves nothing about who has written a row: it is no signature.
+
+Fields may be appended to a record as long as rows that lack them have `None` there: trailing `None`s are not covered.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Final, TypeVar
+
+from . import _keys
+from ._engine import Row, Value
+from .errors import StoreCorruptedError
+
+R = TypeVar('R')
+
+DAMAGED: Final = (ValueError, TypeError, AttributeError, LookupError)
+"""What decoding a damaged row raises."""
+
+
+def seal(values: Sequence[object]) -> int:
+    """Return the seal of values: CRC-32 (ISO 3309) of their texts in UTF-8, with a NUL between them."""
+    while values and values[-1] is None:
+        values = values[:-1]
+    return zlib.crc32('\0'.join(map(str, values)).encode())
+
+
+def check_seal(table: str, name: object, values: Sequence[object], stored: Value) -> None:
+    """Raise `StoreCorruptedError` if a row is not what was written.
+
+    Args:
+        table: The table of the row.
+        name: What names the row in an error.
+        values: What the seal covers.
+        stored: The seal in the row.
+    """
+    if seal(values) != stored:
+        raise StoreCorruptedError(table, str(name), 'a value is not the one that was written')
+
+
+def reads(table: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
+    """Decorate a function that reads a row, whose first value names it: what it raises is damage of that row."""
+
+    def decorate(read: Callable[[Row], R]) -> Callable[[Row], R]:
+        @wraps(read)
+        def guarded(row: Row) -> R:
+            try:
+                return read(row)
+            except StoreCorruptedError as error:
+                if error.table is not None:
+                    raise
+                raise StoreCorruptedError(table, row_name(row[0]), error.problem) from error
+            except DAMAGED as error:
+                raise StoreCorruptedError(table, row_name(row[0]), f'it cannot be decoded ({error})') from error
+
+        return guarded
+
+    return decorate
+
+
+def row_name(key: Value) -> str:
+    """Return how an error names a row by its id, digest or number."""
+    if not isinstance(key, bytes):
+        return str(key)
+    try:
+        return _keys.unpack_id(key) if key[:1] != b'\1' or len(key) == 16 else _keys.unpack_digest(key)
+    except ValueError:
+        return key.hex()

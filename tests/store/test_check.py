@@ -1,0 +1,111 @@
+"""What `check` reports of a damaged store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep.store import Damage, open_store
+from pydantic_deep.store._samples import Dialogue
+
+from .damage import changes, deletions, make_sample
+
+pytestmark = pytest.mark.anyio
+
+
+async def _check(path: Path, statement: str) -> list[Damage]:
+    """Return what a check reports after a statement, which is undone."""
+    data = path.read_bytes()
+    with closing(sqlite3.connect(path)) as raw:
+        changed = raw.execute(statement).rowcount
+        raw.commit()
+    async with open_store(f'sqlite:///{path}') as store:
+        found = await store.check()
+    path.write_bytes(data)
+    return found if changed else [Damage(table=None, row=None, problem='the statement changed nothing')]
+
+
+async def test_every_changed_value_is_reported(tmp_path: Path) -> None:
+    """Whatever value of whatever row is not the one that was written: a check reports it."""
+    await make_sample(tmp_path / 'agents.db')
+    by_column = {each.partition(' WHERE')[0].rpartition(' = ')[0]: each for each in changes(tmp_path / 'agents.db')}
+    assert len(by_column) > 100
+    for column, statement in by_column.items():
+        if not column.endswith('SET number'):  # which says nothing by itself
+            assert await _check(tmp_path / 'agents.db', statement), statement
+
+
+async def test_every_missing_row_is_reported(tmp_path: Path) -> None:
+    """Whatever row of whatever table is gone: a check reports it."""
+    await make_sample(tmp_path / 'agents.db')
+    statements = list(deletions(tmp_path / 'agents.db'))
+    assert len(statements) > 50
+    for statement in statements:
+        assert await _check(tmp_path / 'agents.db', statement), statement
+
+
+async def test_a_check_names_table_row_and_all_that_depends_on_it(tmp_path: Path) -> None:
+    """Of a damaged message, a check names the versions that have it in their history, on all branches, and no
+    others."""
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        dialogue = Dialogue(store)
+        root = await dialogue.begin()
+        first = await dialogue.add(root, b'{"first":1}')
+        second = await dialogue.add(first, b'{"second":2}')
+        fork_above = await dialogue.add(first, b'{"fork":1}')
+        fork_below = await dialogue.add(second, b'{"fork":2}')
+        await dialogue.add(second, b'{"main":3}')
+        newest = (await store.versions(limit=1))[0]
+        message = (await store.messages(second.branch_id, 2))[1]
+        assert await store.check() == []
+        assert fork_above.branch_id != second.branch_id
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+        raw.execute("UPDATE message SET body = x'00ff' WHERE number = 2")
+        raw.commit()
+    async with open_store(f'sqlite:///{tmp_path}/agents.db', read_only=True) as store:
+        assert await store.check() == [
+            Damage(
+                table='message',
+                row=message.id,
+                problem='a value is not the one that was written',
+                versions=tuple(sorted([second.id, fork_below.id, newest.id])),
+                conversations=(dialogue.id,),
+            )
+        ]
+
+
+async def test_a_check_of_damaged_pages_goes_on_with_the_other_tables(tmp_path: Path) -> None:
+    """A page that cannot be read is reported, and so is what is wrong elsewhere."""
+    path = tmp_path / 'agents.db'
+    await make_sample(path)
+    with closing(sqlite3.connect(path)) as raw:
+        (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'message'").fetchone()
+        (size,) = raw.execute('PRAGMA page_size').fetchone()
+        raw.execute('UPDATE run SET started_at = started_at + 1 WHERE number = 1')
+        raw.commit()
+    data = bytearray(path.read_bytes())
+    data[(page - 1) * size : page * size] = b'\xff' * size
+    path.write_bytes(data)
+    async with open_store(f'sqlite:///{path}') as store:
+        tables = {damage.table for damage in await store.check()}
+    assert {None, 'message', 'run'} <= tables
+
+
+async def test_a_whole_store_on_postgres_has_no_damage(tmp_path: Path, postgres_url: str) -> None:
+    """A check of PostgreSQL finds nothing in a whole store, and what was changed in one that is not."""
+    async with open_store(postgres_url) as store:
+        dialogue = Dialogue(store)
+        turn = await dialogue.add(await dialogue.begin(metadata='{"a":1}'), b'{"first":1}', b'{"second":2}')
+        assert await store.check() == []
+        await store.engine.write(_change)
+        (damage,) = await store.check()
+    assert (damage.table, damage.row, damage.versions) == ('version', turn.id, (turn.id,))
+
+
+def _change():
+    from pydantic_deep.store._engine import Statement
+
+    yield Statement("UPDATE version SET state = 'failed' WHERE kind = 'turn'")

@@ -1,0 +1,190 @@
+"""Damage is an error that names the table and the row, and never an answer."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep.store import StoreCorruptedError, open_store
+from pydantic_deep.store._samples import Dialogue
+from pydantic_deep.store._schema import FORMAT
+
+from .damage import Sample, answers_of, changes, deletions, make_sample, wrong_answers
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def sample(tmp_path: Path) -> Sample:
+    return await make_sample(tmp_path / 'agents.db')
+
+
+async def _wrong_after(sample: Sample, statement: str) -> dict[str, object]:
+    """Return the wrong answers of a copy of a store that was damaged by a statement."""
+    copy = sample.path.with_name('copy.db')
+    shutil.copy(sample.path, copy)
+    right = await answers_of(sample, copy)
+    with closing(sqlite3.connect(copy)) as raw:
+        raw.execute(statement)
+        raw.commit()
+    return wrong_answers(right, await answers_of(sample, copy))
+
+
+def _few(statements: list[str]) -> list[str]:
+    """Return some of the statements, at least one for each column of each table."""
+    random.Random(7).shuffle(statements)
+    return list({statement.partition(' WHERE')[0].rpartition(' = ')[0]: statement for statement in statements}.values())
+
+
+_FILTERS = (
+    *('approval SET status', 'approval SET expires_at', 'run SET state', 'delegation SET child_conversation_id'),
+    *('config_field', 'config SET folded_name', 'version SET config', 'version SET number', 'conversation SET number'),
+)
+"""Columns by which lists over a whole store find their rows: one that left such a list is found by `check` alone."""
+
+
+def _is_in_a_list(statement: str) -> bool:
+    return any(f'UPDATE OR IGNORE {each}' in statement for each in _FILTERS)
+
+
+async def test_a_changed_value_is_an_error_and_never_an_answer(sample: Sample) -> None:
+    """Whatever value of whatever row is not the one that was written: every read gives the right answer or
+    `StoreCorruptedError`."""
+    for statement in _few([each for each in changes(sample.path) if not _is_in_a_list(each)]):
+        assert await _wrong_after(sample, statement) == {}, statement
+
+
+@pytest.mark.slow
+async def test_any_changed_value_is_an_error_and_never_an_answer(sample: Sample) -> None:
+    """The same for every value of every row, changed in each way."""
+    for statement in [each for each in changes(sample.path) if not _is_in_a_list(each)]:
+        assert await _wrong_after(sample, statement) == {}, statement
+
+
+_FILTERED = ('named', 'metadata', 'orphans', 'approvals')
+"""Lists over a whole store that are filtered, and so are not counted."""
+
+
+async def test_a_missing_row_is_an_error_and_never_an_answer(sample: Sample) -> None:
+    """Whatever row of whatever table is gone: no read returns what is left, or that nothing was there."""
+    statements = list(deletions(sample.path))
+    assert len(statements) > 50
+    for statement in statements:
+        wrong = await _wrong_after(sample, statement)
+        assert wrong.keys() <= set(_FILTERED), statement
+
+
+async def test_deletion_and_garbage_collection_keep_the_counts(tmp_path: Path) -> None:
+    """What was deleted on purpose is not missed."""
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        dialogue = Dialogue(store)
+        root = await dialogue.begin(metadata='{"a":1}')
+        first, _ = await dialogue.delegate(root)
+        second = await dialogue.add(first, b'{"second":2}')
+        await dialogue.add(first, b'{"fork":2}')
+        await store.delete(second.id)
+        await store.delete(first.id)
+        await store.gc(0)
+        assert await store.check() == []
+        assert await store.children(root.id) == []
+        assert len(await store.versions()) == await store.count()
+
+
+async def test_an_error_of_damage_names_the_table_and_the_row(tmp_path: Path) -> None:
+    """The error says which row of which table is damaged, and what finds the rest."""
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        dialogue = Dialogue(store)
+        turn = await dialogue.add(await dialogue.begin(), b'{"first":1}', b'{"second":2}')
+        second = (await store.messages(turn.branch_id, 2))[1]
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+        raw.execute("UPDATE message SET body = x'00ff' WHERE number = 2")
+        raw.commit()
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+        with pytest.raises(StoreCorruptedError, match='pydantic-deep store check') as caught:
+            await store.messages(turn.branch_id, 2)
+    assert (caught.value.table, caught.value.row) == ('message', second.id)
+
+
+@pytest.mark.parametrize(
+    'statement',
+    [
+        "UPDATE meta SET value = 'pydantic-deep stork' WHERE key = 'format'",
+        "UPDATE meta SET value = '1' WHERE key = 'version'",
+        "UPDATE meta SET value = '9' WHERE key = 'version'",
+        "UPDATE meta SET value = 'x' WHERE key = 'version'",
+        "DELETE FROM meta WHERE key = 'version'",
+        'DELETE FROM meta',
+    ],
+)
+async def test_a_damaged_mark_of_the_store_is_damage(sample: Sample, statement: str) -> None:
+    """A store whose format and version are damaged is not taken for something else, or for another release's."""
+    with closing(sqlite3.connect(sample.path)) as raw:
+        raw.execute(statement)
+        raw.commit()
+    with pytest.raises(StoreCorruptedError) as caught:
+        async with open_store(f'sqlite:///{sample.path}'):
+            pass
+    assert caught.value.table == 'meta'
+
+
+async def test_a_damaged_header_is_damage_of_a_store_that_was_there(sample: Sample) -> None:
+    """A file that was a store and is no database any more is damaged, and not somebody else's."""
+    data = bytearray(sample.path.read_bytes())
+    data[0] ^= 1
+    sample.path.write_bytes(data)
+    with pytest.raises(StoreCorruptedError, match='not a SQLite database any more'):
+        async with open_store(f'sqlite:///{sample.path}'):
+            pass
+
+
+async def test_an_index_that_does_not_list_a_row_is_damage(sample: Sample) -> None:
+    """A look-up by a damaged index does not say that nothing is there."""
+    with closing(sqlite3.connect(sample.path)) as raw:
+        (page,) = raw.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_run_1'").fetchone()
+        (size,) = raw.execute('PRAGMA page_size').fetchone()
+        ids = [row[0] for row in raw.execute('SELECT id FROM run')]
+    data = bytearray(sample.path.read_bytes())
+    for id in ids:
+        place = data.index(id, (page - 1) * size, page * size)
+        data[place + 15] ^= 1
+    sample.path.write_bytes(data)
+    found = await answers_of(sample, sample.path)
+    assert isinstance(found['run 0'], StoreCorruptedError)
+    assert isinstance(found['run 1'], StoreCorruptedError)
+
+
+async def test_text_that_is_no_text_is_damage(sample: Sample) -> None:
+    """Text that is no UTF-8 any more is damage, whoever decodes it."""
+    with closing(sqlite3.connect(sample.path)) as raw:
+        raw.execute("UPDATE conversation SET agent_name = CAST(x'ff' AS TEXT)")
+        raw.commit()
+    found = await answers_of(sample, sample.path)
+    assert isinstance(found['conversation 0'], StoreCorruptedError)
+
+
+async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample) -> None:
+    """A store of an older release is brought up to date: it answers as before, and its damage is found from then on."""
+    right = await answers_of(sample, sample.path)
+    with closing(sqlite3.connect(sample.path)) as raw:
+        tables = [row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            if 'seal' in [row[1] for row in raw.execute(f'PRAGMA table_info({table})')]:
+                raw.execute(f'DROP TRIGGER {table}_tally')
+                raw.execute(f'ALTER TABLE {table} DROP COLUMN seal')
+        for table in ('node', 'config', 'config_field', 'edge'):
+            raw.execute(f'DROP TRIGGER {table}_tally')
+        raw.execute('DROP TABLE tally')
+        raw.execute('DELETE FROM meta')
+        raw.execute("INSERT INTO meta VALUES ('format', ?), ('version', '1')", (FORMAT,))
+        raw.commit()
+    assert await answers_of(sample, sample.path) == right
+    statement = 'UPDATE run SET started_at = started_at + 1'
+    with closing(sqlite3.connect(sample.path)) as raw:
+        raw.execute(statement)
+        raw.commit()
+    assert isinstance((await answers_of(sample, sample.path))['run 0'], StoreCorruptedError)
