@@ -24,8 +24,8 @@ async def answer(url: str) -> str:
     async with open_store(url) as store:
         inbox = ApprovalInbox(store)
         [item] = await inbox.list()
-        print(item.agent_name, item.tool, item.preview.text if item.preview else '')
-        decided = await inbox.answer(item.id, Approve(), by='ada', reason='Tea is dearer now.')
+        print(item.agent_name, item.tool, item.preview or '')
+        decided = await inbox.answer(item.id, Approve(digest=item.digest), by='ada', reason='Tea is dearer now.')
         print(decided.status, decided.decided_by)
         return item.version_id
 

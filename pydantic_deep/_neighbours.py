@@ -6,7 +6,7 @@ methods; whoever wants to know asks the capabilities that the run has, ours and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -54,12 +54,43 @@ class Gates(Protocol):
 
 
 @runtime_checkable
+class TakesGrants(Protocol):
+    """Makes calls wait for a person, unless a loaded skill was granted to let them run."""
+
+    def takes_grants(self, ctx: RunContext[object], tool_name: str) -> bool:
+        """Return whether a grant would let calls of this tool run that wait without it."""
+        ...
+
+
+@runtime_checkable
 class Protects(Protocol):
     """Has files that only a person may let be changed."""
 
     @property
     def protected_paths(self) -> Sequence[str]:
         """Canonical paths of files and directories of the backend."""
+        ...
+
+
+@runtime_checkable
+class Guards(Protocol):
+    """Knows by their names which files only a person may let be changed, whether or not there are such."""
+
+    async def guards(
+        self, ctx: RunContext[object], *, tool_def: ToolDefinition, args: Mapping[str, Any], files: Sequence[str] | None
+    ) -> bool:
+        """Return whether a call would change such a file.
+
+        Args:
+            ctx: The run.
+            tool_def: The tool.
+            args: The arguments of the call.
+            files: The canonical paths that it touches; `None` if no capability knows them.
+        """
+        ...
+
+    async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
+        """Return which such files commands of this run have changed so far, each with what became of it."""
         ...
 
 
@@ -127,6 +158,42 @@ class Delegated(Protocol):
     @property
     def delegation_usage(self) -> RunUsage:
         """What the delegation has used so far, in earlier runs too, with all that is below it; it goes on counting."""
+        ...
+
+    def count(self, used: RunUsage) -> None:
+        """Count what crashed processes have used in it, and in those above it."""
+        ...
+
+
+@runtime_checkable
+class CountsConversation(Protocol):
+    """Counts what a conversation uses."""
+
+    def count_earlier(self, used: RunUsage) -> None:
+        """Count what subagents that this run calls have used in earlier runs of the conversation."""
+        ...
+
+
+@runtime_checkable
+class Recovers(Protocol):
+    """Knows what of a run happened before: in processes that crashed."""
+
+    @property
+    def used_earlier(self) -> RunUsage:
+        """What crashed attempts at this run have used before it began, as far as it is not told again."""
+        ...
+
+    @property
+    def lost_usage(self) -> RunUsage:
+        """The part of that which is in no response of the history."""
+        ...
+
+    def is_told_again(self) -> bool:
+        """Return whether the last response was that of a crashed process."""
+        ...
+
+    async def thread_of_call(self) -> str | None:
+        """Return the conversation in which a crashed process has begun the call that runs now; `None` if it has not."""
         ...
 
 

@@ -14,6 +14,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 
+from ._escapes import visible
+from ._line_diff import DiffView
+
 KEY = 'pydantic_deep'
 """The key of metadata that is ours. Other keys belong to whoever wrote them, and are kept."""
 
@@ -40,33 +43,52 @@ class Preview(_Shape):
     model_config = ConfigDict(frozen=True)
 
     kind: Literal['diff', 'command', 'call']
-    """A unified diff, a command line, or nothing more than the arguments."""
+    """What a file would become, a command line, or nothing more than the arguments."""
     text: str = ''
-    """The diff or the command; empty for `call`."""
+    """The command, or sentences about what the call would do."""
+    diff: DiffView | None = None
+    """What would change in a file, as typed lines. Never a diff as text: nothing reads that."""
+    notice: str = ''
+    """What the reader must know first, such as that the call may have run already."""
     files: dict[str, str | None] = {}
     """The canonical paths that it touches, each with the digest of the contents that the preview was made from;
     `None` where there was no file."""
     binds: bool = False
     """Whether an approval holds only as long as the files are as shown: true of what replaces whole contents."""
+    failure: str | None = None
+    """Why the tool would refuse the call, as the model is told it; `None` for a call that would run. A call that would
+    fail is not put before a person: it fails at once with this text."""
+
+    def __str__(self) -> str:
+        """Return what a reader is shown, as text that is escaped."""
+        diff = '' if self.diff is None else str(self.diff)
+        return '\n'.join(filter(None, [visible(self.notice), visible(self.text), diff]))
 
 
 MAY_HAVE_RUN = 'This call may have run before the process died. Approve it to run it (again), or deny it.'
 """What a person is told of a call that was started and never ended."""
 
 
-def with_notice(preview: Preview | None) -> Preview:
-    """Return a preview that says first that the call may have run."""
-    if preview is None:
-        return Preview(kind='call', text=MAY_HAVE_RUN)
-    return preview.model_copy(update={'text': f'{MAY_HAVE_RUN}\n\n{preview.text}'})
+MAY_HAVE_RUN_AND_FAILS = 'This call may have run before the process died. It was not run again, because it would fail:'
+"""What the model is told of such a call if it would fail now, as an edit does whose text is replaced already."""
+
+
+CHANGED_PROTECTED = 'Commands of this run changed files that programs of this machine run or obey: '
+"""What begins what a person is told first where commands before the call have changed protected files."""
+
+
+def with_notice(preview: Preview | None, notice: str = MAY_HAVE_RUN) -> Preview:
+    """Return a preview that says first what a person must know, such as that the call may have run."""
+    base = preview or Preview(kind='call')
+    return base.model_copy(update={'notice': '\n'.join(filter(None, [notice, base.notice]))})
 
 
 def without_notice(preview: Preview | None) -> Preview | None:
     """Return a preview as it was before `with_notice`."""
-    if preview is None or not preview.text.startswith(MAY_HAVE_RUN):
+    if preview is None or not preview.notice:
         return preview
-    text = preview.text.removeprefix(MAY_HAVE_RUN).removeprefix('\n\n')
-    return preview.model_copy(update={'text': text}) if text or preview.files else None
+    plain = preview.model_copy(update={'notice': ''})
+    return None if plain == Preview(kind='call') else plain
 
 
 class CallRequest(_Shape):

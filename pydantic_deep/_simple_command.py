@@ -6,9 +6,12 @@ commands run unasked asks here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from pydantic_core import to_jsonable_python
 
 Words = tuple[str, ...]
 
@@ -22,6 +25,9 @@ RESERVED = frozenset(
     )
 )
 """Words that belong to the grammar of a shell where a command begins (POSIX and bash)."""
+
+TIMEOUT = 'timeout_seconds'
+"""The argument of `execute` that changes nothing of what a command does."""
 
 MAX_LINE_CHARS = 10_000
 """The longest line that is looked at. Longer ones are scripts, which no pattern was written for."""
@@ -45,6 +51,29 @@ def matches_simple_command(pattern: str, line: str) -> bool:
         and words[0] not in RESERVED
         and matches_words(tuple(pattern.split()), words, _matches_by_component)
     )
+
+
+def extra_arguments(args: Mapping[str, Any], schema: Mapping[str, Any]) -> frozenset[str]:
+    """Return the arguments of a call beside its `command` that a pattern for commands says nothing about.
+
+    An environment, a working directory or an input decide what a command does. Left out are the timeout, and arguments
+    with the value that the tool declares as their default, because validation fills these in.
+
+    Args:
+        args: The validated arguments.
+        schema: The JSON schema of the parameters.
+    """
+    properties: Mapping[str, Any] = schema.get('properties', {})
+    others = args.keys() - {'command', TIMEOUT}
+    return frozenset(name for name in others if not _is_default(args[name], properties.get(name)))
+
+
+def _is_default(value: object, declared: object) -> bool:
+    """Return whether a value is the declared default. `1` is neither `True` nor `1.0`."""
+    if not isinstance(declared, dict) or 'default' not in declared:
+        return False
+    default: object = cast('dict[str, object]', declared)['default']
+    return repr(to_jsonable_python(value, bytes_mode='base64', fallback=repr)) == repr(default)
 
 
 def matches_words(pattern: Words, words: Words, matches_word: Callable[[str, str], bool]) -> bool:

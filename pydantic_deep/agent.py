@@ -18,6 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolFuncEither
 from typing_extensions import TypeVar
 
+from ._checks import check_model, check_numbers, check_text
 from ._workspace import DepsWorkspace
 from .deps import DeepAgentDeps
 from .failures import ToolFailures
@@ -150,6 +151,9 @@ def create_deep_agent(
         include_skills=include_skills,
         summarization=summarization,
     )
+    check_model('model', model)
+    check_text('name', name)
+    check_numbers(model_settings or {})
     if not can_pause:
         _refuse_unheard_subagents(subagents)
     taken = {given.id for given in capabilities if isinstance(given, AbstractCapability)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, Self, cast, get_type_hints
@@ -20,8 +21,8 @@ from pydantic_deep_backends import BackendProtocol, StateBackend
 from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import parse_path
 
-from ._text import count_lines, detect_encoding, guess_media_type
-from .errors import DeepAgentError, InvalidUploadError
+from ._text import MAX_FILE_BYTES, count_lines, detect_encoding, guess_media_type
+from .errors import DeepAgentError, InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from .todos import Todo
 
 UPLOADS = 'uploads'
@@ -69,8 +70,9 @@ class DeepAgentDeps:
     """What a run may use. pydantic-ai takes limits as an argument of `run`: pass `usage_limits=deps.usage_limits`."""
     metadata: dict[str, JsonValue] = field(default_factory=dict[str, JsonValue])
     """What you want to keep with the run; nothing here reads it."""
-    max_depth: int = 1
-    """How many levels of subagents may be below this run; 0 for none."""
+    max_depth: int | None = None
+    """How many levels of subagents may be below this run, 0 for none. `None` is as deep as subagents are declared: one
+    that declares subagents of its own can call them, and one that does not has none."""
 
     _offload: StateBackend = field(default_factory=StateBackend, init=False, repr=False, metadata={'live': True})
     _format: ClassVar[str] = 'pydantic-deep.deps'
@@ -79,12 +81,12 @@ class DeepAgentDeps:
         """Refuse a depth that is none.
 
         Raises:
-            ValueError: `max_depth` is no number, or below 0.
+            ValueError: `max_depth` is neither `None` nor a number, or below 0.
         """
-        if not isinstance(cast('object', self.max_depth), int) or self.max_depth < 0:
+        if self.max_depth is not None and (not isinstance(cast('object', self.max_depth), int) or self.max_depth < 0):
             raise ValueError(
                 f'{type(self).__name__}(max_depth={self.max_depth!r}): pass how many levels of subagents there may be, '
-                '0 for none.'
+                '0 for none, or None for as many as are declared.'
             )
 
     async def upload(self, name: str, data: bytes) -> Upload:
@@ -98,10 +100,14 @@ class DeepAgentDeps:
 
         Raises:
             InvalidUploadError: The name is empty, absolute, or leaves the uploads.
+            UploadTooLargeError: The contents have more than `MAX_FILE_BYTES`, so that no version could have them.
             TypeError: The contents are no bytes.
         """
         if not isinstance(cast('object', data), bytes | bytearray | memoryview):
             raise TypeError(f'`data` is {type(data).__name__}. Pass bytes: encode a text with `.encode()`.')
+        size_bytes = memoryview(data).nbytes
+        if size_bytes > MAX_FILE_BYTES:
+            raise UploadTooLargeError(name, size_bytes, MAX_FILE_BYTES)
         root = f'{(await self.backend.working_dir()).rstrip("/")}/{UPLOADS}'
         path = root + _parse_name(name)
         encoding = detect_encoding(data)
@@ -117,11 +123,26 @@ class DeepAgentDeps:
         self.uploads[upload.name] = upload
         return upload
 
-    def clone_for_subagent(self, max_depth: int = 0) -> Self:
+    async def remove_upload(self, name: str) -> None:
+        """Forget an upload, and remove its file if it is still there.
+
+        Args:
+            name: The name of the upload, as in `uploads`.
+
+        Raises:
+            UploadNotFoundError: There is no upload of that name.
+        """
+        if name not in self.uploads:
+            raise UploadNotFoundError(name)
+        with suppress(FileNotFoundError):  # an agent may have removed or moved it
+            await self.backend.remove(self.uploads[name].path)
+        del self.uploads[name]
+
+    def clone_for_subagent(self, max_depth: int | None = 0) -> Self:
         """Return deps for a subagent: empty todos and subagents, the same backend and the same uploads.
 
         Args:
-            max_depth: How many levels of subagents the subagent may have below it.
+            max_depth: How many levels of subagents the subagent may have below it; `None` for as many as it declares.
         """
         return dataclasses.replace(self, todos=[], subagents={}, max_depth=max_depth).with_offload(self._offload)
 

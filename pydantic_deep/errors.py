@@ -3,6 +3,8 @@
 ```
 DeepAgentError
 ├── InvalidUploadError        (ValueError) the name of an upload leaves `/uploads`
+├── UploadNotFoundError       (LookupError) there is no upload of that name
+├── UploadTooLargeError       (ValueError) an upload is larger than a file of a version can be
 ├── in `pydantic_deep.subagents`
 │   └── InvalidSubagentError  (ValueError) a subagent is described in a way that cannot work
 ├── in `pydantic_deep.skills`
@@ -34,7 +36,7 @@ DeepAgentError
 │       ├── UnfinishedCheckoutError  a checkout into the directory was cut off
 │       └── QueryError              (ValueError) a query does more than read, or fails
 ├── in `pydantic_deep.versions`
-│   ├── ValidationError          (ValueError) something cannot be kept in a version
+│   ├── ValidationError          (ValueError) an argument cannot be used or kept; it names the `field`
 │   ├── ApprovalsPendingError    (ValueError) the version waits for a person
 │   ├── NothingAnsweredError     (ValueError) nothing that it waits for has an answer
 │   ├── MergeConflictError       two versions changed the same
@@ -88,6 +90,36 @@ class DeepAgentError(Exception):
     """Something that the framework refused or could not do."""
 
 
+class UploadNotFoundError(DeepAgentError, LookupError):
+    """There is no upload of that name.
+
+    Attributes:
+        name: The name.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f'There is no upload {name[:200]!r}. See `uploads` for those that there are.')
+
+
+class UploadTooLargeError(DeepAgentError, ValueError):
+    """An upload is larger than a file of a version can be.
+
+    Attributes:
+        name: The name that it was given.
+        size_bytes: How large it is.
+        max_bytes: How large it may be.
+    """
+
+    def __init__(self, name: str, size_bytes: int, max_bytes: int) -> None:
+        self.name = name
+        self.size_bytes = size_bytes
+        self.max_bytes = max_bytes
+        super().__init__(
+            f'The upload {name[:200]!r} has {size_bytes:,} bytes; at most {max_bytes:,} can be kept. Split it.'
+        )
+
+
 class InvalidUploadError(DeepAgentError, ValueError):
     """The name of an upload is no path below `/uploads`.
 
@@ -98,3 +130,15 @@ class InvalidUploadError(DeepAgentError, ValueError):
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
         super().__init__(f'{name[:200]!r} cannot be the name of an upload: {reason}')
+
+
+class ValidationError(DeepAgentError, ValueError):
+    """An argument is not one that can be used or kept: an empty prompt, a setting that is no number, a negative limit.
+
+    Attributes:
+        field: Which: the name of the argument or of the setting, such as `prompt`, `temperature`, `limit` or `metadata`.
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        self.field = field
+        super().__init__(f'{field}: {message}')

@@ -360,6 +360,7 @@ class TenantDeps(DeepAgentDeps):
     tenant: str
 
 
+@pytest.mark.slow
 async def test_two_hundred_users_on_one_agent_share_nothing() -> None:
     """Each run plans, writes, reads and edits under one path of its own backend; nothing of another may appear."""
     agent = create_deep_agent(deps_type=TenantDeps)

@@ -133,29 +133,35 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return run_cases('ours.py', 'whole,whole-step,whole-create,delegate,skills,approve', root)
 
 
+@pytest.mark.slow
 def test_the_cases_of_ours_give_all_figures(ours: dict[str, float]) -> None:
     assert ours.keys() == SHARED | {'tree_set_ms', 'tree_snapshot_ms', 'surface_tools', 'surface_chars'}
     assert all(value > 0 for value in ours.values())
 
 
+@pytest.mark.slow
 def test_the_floor_gives_the_figures_that_ours_is_compared_by(tmp_path: Path) -> None:
     assert run_cases('bare.py', 'create,step,history,search,memory', make_tree(tmp_path)).keys() == SHARED
 
 
+@pytest.mark.slow
 def test_the_cases_with_everything_on_give_all_figures(whole: dict[str, float]) -> None:
     assert whole.keys() == WHOLE | SKILLS | {'whole_tools', 'whole_chars'}
     # Few skills cost a run less than what two runs differ by.
     assert all(value > 0 for key, value in whole.items() if key != 'skills_run_ms')
 
 
+@pytest.mark.slow
 def test_the_floor_gives_the_figures_with_everything_on(tmp_path: Path) -> None:
     assert run_cases('bare.py', 'whole-step,whole-create,delegate,approve', tmp_path).keys() == WHOLE
 
 
+@pytest.mark.slow
 def test_the_floor_in_capabilities_gives_its_step_with_everything_on(tmp_path: Path) -> None:
     assert run_cases('bare_rooms.py', 'whole-step', tmp_path).keys() == {'whole_step_ms'}
 
 
+@pytest.mark.slow
 def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
     names = ('step', 'growth', 'late', 'lines', 'lists', 'gc', 'files', 'agents')
     found = run_cases('ours.py', ','.join(f'store-{name}' for name in names), tmp_path)
@@ -163,6 +169,7 @@ def test_the_cases_of_a_store_give_all_figures(tmp_path: Path) -> None:
     assert run_cases('bare.py', 'store-step', tmp_path).keys() == {'stored_step_ms', 'stored_bare_step_ms'}
 
 
+@pytest.mark.slow
 def test_the_case_of_a_server_gives_all_figures_and_loses_nothing(tmp_path: Path) -> None:
     found = run_cases('ours.py', 'server-streams', tmp_path)
     assert found.keys() == SERVER
@@ -176,6 +183,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return run_cases('ours.py', ','.join(f'context-{name}' for name in SESSIONS), tmp_path_factory.mktemp('sessions'))
 
 
+@pytest.mark.slow
 def test_the_sessions_give_all_figures(sessions: dict[str, float]) -> None:
     cut = {f'{name}_summaries_per_cut' for name in SESSIONS if sessions[f'{name}_cuts']}
     assert sessions.keys() == cut | {f'{name}_{key}' for name in SESSIONS for key in SESSION}
@@ -268,12 +276,14 @@ def test_a_tool_that_failed_ends_the_session(counted: Counted) -> None:
     assert "came back with 'Error: no such tool'" in counted[3]
 
 
+@pytest.mark.slow
 def test_skills_that_are_not_found_are_refused(tmp_path: Path) -> None:
     make_skills(tmp_path / 'skills', 2)
     with pytest.raises(AssertionError, match='2 skills were found, not 3'):
         run_cases('ours.py', 'skills', tmp_path)
 
 
+@pytest.mark.slow
 def test_the_floor_with_a_list_gives_what_depends_on_the_list(tmp_path: Path) -> None:
     assert run_cases('bare_rooms.py', 'step,history', tmp_path).keys() == {'step_ms', 'history_ms'}
 
@@ -292,11 +302,13 @@ def test_files_in_memory_take_little_more_than_their_bytes(ours: dict[str, float
     assert ours['memory_ratio'] <= 1.2
 
 
+@pytest.mark.slow
 def test_a_case_that_finds_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match='The case did not do its work'):
         run_cases('ours.py', 'search', tmp_path)
 
 
+@pytest.mark.slow
 def test_the_tables_are_printed() -> None:
     command = [sys.executable, str(BENCHMARKS / 'run.py'), '--tiny', '--only', 'memory']
     finished = subprocess.run(command, capture_output=True, text=True, check=False)

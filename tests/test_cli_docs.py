@@ -33,6 +33,7 @@ def prose(page: str) -> str:
     return GENERATED.sub('', page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     'terminal',
     [

@@ -85,6 +85,7 @@ def tables(report: str) -> list[dict[str, int]]:
     return [{name: int(number) for name, number in part} for part in rows if part]
 
 
+@pytest.mark.slow
 def test_the_first_line_says_that_it_is_written_by_hand(demo: Demo) -> None:
     assert demo.stdout.splitlines()[0] == (
         'No API key is set: the answers were written by hand. Tools and files are real.'

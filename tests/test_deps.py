@@ -83,7 +83,7 @@ async def test_a_subagent_shares_files_and_uploads_and_nothing_else() -> None:
     assert clone.backend is deps.backend
     assert clone.uploads is deps.uploads
     assert deps.todos == [Todo(content='mine')]
-    assert DeepAgentDeps().max_depth == 1
+    assert DeepAgentDeps().max_depth is None
 
 
 async def test_json_holds_everything_but_live_handles() -> None:

@@ -49,11 +49,9 @@ async def test_approvals_in_two_processes(capsys: pytest.CaptureFixture[str]) ->
     )
     assert printed == snapshot("""\
 Tool: edit_file
-Arguments: {
-  "path": "prices.csv",
-  "old_string": "tea,2",
-  "new_string": "tea,3"
-}
+Argument path: prices.csv
+Argument old_string: tea,2
+Argument new_string: tea,3
 Preview (diff):
   | --- a/prices.csv
   | +++ b/prices.csv
@@ -68,6 +66,7 @@ tea,3
 """)
 
 
+@pytest.mark.slow
 async def test_the_two_processes_may_be_two(tmp_path: Path) -> None:
     files, saved = tmp_path / 'files', tmp_path / 'conversation.json'
     files.mkdir()
@@ -229,7 +228,6 @@ clerk edit_file --- a/prices.csv
  cake,3
 -tea,2
 +tea,3
-
 approved ada
 complete Tea costs 3 now.
 cake,3

@@ -14,16 +14,17 @@ from pydantic_deep.skills import Skills, _backend, _catalogue, _document, _scan
 from pydantic_deep.skills import _files as _skill_files
 from pydantic_deep_backends import SandboxLimits, search
 
-KIB, MIB, MB = 1024, 1024 * 1024, 1_000_000
+MIB, MB = 1024 * 1024, 1_000_000
 
 FILES: dict[str, list[float]] = {
     'one `read_file`': [signature(_toolset.read_file).parameters['limit'].default, _toolset.MAX_RESULT_CHARS],
     'a line among others': [_window.MAX_LINE_CHARS],
-    'a file to read or search': [_files.MAX_FILE_BYTES / MIB],
+    'a file to read or search': [_files.MAX_READ_BYTES / MIB],
     'an image or PDF': [_toolset.MAX_MEDIA_BYTES / MB],
     'lines of one `grep`': [_toolset.MAX_GREP_LINES, _toolset.MAX_RESULT_CHARS],
     'entries of `ls`, files of `glob`': [_render.MAX_ENTRIES],
     'files and directories of one search': [search.MAX_ENTRIES],
+    'time of one search': [search.MAX_SECONDS],
     'uploads in a notice': [_render.MAX_UPLOADS],
     'one `execute`': [
         signature(_toolset.execute).parameters['timeout_seconds'].default,
@@ -33,7 +34,7 @@ FILES: dict[str, list[float]] = {
 
 SKILLS: dict[str, list[float]] = {
     'the catalogue': [Skills().max_catalog_tokens, _catalogue.MAX_FOUND],
-    'a `SKILL.md`, or a text file of a skill': [_document.MAX_DOCUMENT_BYTES / KIB],
+    'a `SKILL.md`, or a text file of a skill': [_document.MAX_DOCUMENT_BYTES / MIB],
     'the frontmatter': [_document.MAX_HEADER_CHARS],
     'folders above a skill': [_scan.MAX_DEPTH],
     'folders of one directory': [_scan.MAX_DIRECTORIES],
@@ -70,7 +71,7 @@ def test_the_limits_are_those_of_the_code(name: str, figures: dict[str, list[flo
 
 
 def test_what_is_read_can_be_searched() -> None:
-    assert search.MAX_FILE_BYTES == _files.MAX_FILE_BYTES
+    assert search.MAX_FILE_BYTES == _files.MAX_READ_BYTES
 
 
 def test_a_long_result_is_as_long_as_in_the_code() -> None:

@@ -61,7 +61,15 @@ def test_one_command_checks_everything_and_runs_what_contributors_run() -> None:
     """004-11: tests, lint, types, imports and docs are one script, on a clean checkout."""
     script = (ROOT / '.ci/run').read_text()
 
-    for step in ('make test', 'make lint types imports docs', 'make test-pythons', 'make test-newest', 'make build'):
+    for step in (
+        'make test\n',
+        'make test-slow',
+        'coverage.sh report',
+        'make lint types imports docs',
+        'make test-pythons',
+        'make test-newest',
+        'make build',
+    ):
         assert step in script
 
 
@@ -86,7 +94,7 @@ async def test_a_whole_story_goes_from_a_question_to_its_audit(client: httpx.Asy
     path = f'/api/conversations/{conversation}'
     asked = (await client.post(f'{path}/turns', json={'prompt': 'Write it.'})).json()
     (approval,) = asked['approvals']
-    answers = {approval['pending_id']: {'decision': 'approve'}}
+    answers = {approval['pending_id']: {'decision': 'approve', 'digest': approval['view']['digest']}}
     done = (await client.post(f'{path}/resume', json={'answers': answers})).json()
     file = await client.get(f'/api/versions/{done["version_id"]}/files/a.txt')
     records = (await client.get(f'/api/audit?conversation={conversation}')).json()['items']

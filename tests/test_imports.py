@@ -29,6 +29,7 @@ def test_every_name_is_there_when_it_is_asked_for(package: object) -> None:
         getattr(package, 'Typo')  # noqa: B009
 
 
+@pytest.mark.slow
 def test_what_not_every_program_uses_is_imported_later() -> None:
     program = (
         'import sys, pydantic_deep\n'

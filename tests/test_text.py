@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import chardet
 import pytest
 from hypothesis import given
@@ -60,6 +62,10 @@ def test_an_encoding_is_told_or_none(data: bytes, encoding: str | None) -> None:
         ('cp1252', 'Größe und Menge der Äpfel'),
         ('cp1252', 'Müller;Straße 5\n'),
         ('cp1252', 'Preis: 5 € für Öl\n'),
+        ('cp1252', 'Größe'),
+        ('cp1252', 'ÄRGER'),
+        ('cp1252', 'He said “no” – twice.'),
+        ('cp1252', 'at 20 °C\n'),
         ('cp1252', 'A informação não está disponível em São Paulo.'),
         ('cp1252', 'Hyvää päivää, mitä kuuluu?'),
         ('cp1250', 'Zażółć gęślą jaźń, proszę państwa'),
@@ -143,6 +149,37 @@ BROKEN = 'Größe, naïve café\n'.encode() + b'caf\xe9 and \xff\n'
 def test_mostly_valid_utf_8_is_utf_8_and_loses_no_byte(data: bytes, text: Text) -> None:
     assert parse_text(data) == text
     assert text.encode(text.text) == data
+
+
+NOT_TEXT = [
+    bytes([0x80, 0x81, 0x82, 0xFF]),
+    b'\xff',
+    b'\xe9\n',
+    b'\xfe\xed\xfa\xce',
+    b'\xfe\xff\xfe\xff\x80',
+    b'\xca\xfe\xba\xbe\xde\xad',
+    bytes(range(0x80, 0x100)),
+    bytes(range(1, 0x100)),
+    b'\xc3\xa9\xc3\xa9\xff',  # two characters of UTF-8 and a broken byte
+    b'id \x9b\x9c\xf3\x05\xb1',
+    b'\x03\x04\x05\xe9' * 8,
+]
+
+
+@pytest.mark.parametrize('data', NOT_TEXT)
+async def test_an_upload_of_a_few_random_bytes_is_binary(data: bytes) -> None:
+    """Bytes that some old encoding happens to have characters for are binary: no encoding, no lines, no text type."""
+    upload = await DeepAgentDeps().upload('b.dat', data)
+    assert (upload.encoding, upload.line_count, upload.media_type) == (None, None, 'application/octet-stream')
+
+
+def test_random_bytes_are_seldom_taken_for_text() -> None:
+    """Of short strings of random bytes, with ASCII among them or not, at most one in twenty is called a text."""
+    random = Random(16)
+    over_ascii = [bytes(random.randrange(0x80, 0x100) for _ in range(random.randrange(1, 40))) for _ in range(150)]
+    any_bytes = [b'\x80' + random.randbytes(random.randrange(1, 40)) for _ in range(150)]
+    for strings in (over_ascii, any_bytes):
+        assert sum(parse_text(data) is not None for data in strings) * 20 <= len(strings)
 
 
 async def test_an_upload_with_broken_bytes_is_utf_8() -> None:

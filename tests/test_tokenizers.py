@@ -85,6 +85,7 @@ def test_without_the_extra_the_error_says_which_to_install(monkeypatch: pytest.M
         importlib.reload(tokenizers)
 
 
+@pytest.mark.slow
 def test_nothing_is_connected_to_and_no_file_of_a_vocabulary_is_read() -> None:
     program = """
 import sys

@@ -1,14 +1,17 @@
 """Approvals: a person decides before a tool runs, whoever provides it and at whatever depth.
 
 `Approvals` makes calls wait; `pending_approvals` lists what waits, `render_approval` shows it, `answer_approvals`
-takes the decisions. Nothing waits in memory: all that is needed is in the serialized `Conversation`.
+takes the decisions. What a person is shown is an `ApprovalView`, whatever shows it. Nothing waits in memory: all that is needed is in the serialized `Conversation`.
 """
 
+from pydantic_deep._escapes import EscapedText
+from pydantic_deep._line_diff import DiffHunk, DiffLine, DiffView, view_diff
 from pydantic_deep._pending import DecisionKind, Preview
 
 from ._answers import answer_approvals
 from ._capability import Approvals
 from ._errors import (
+    ApprovalChangedError,
     ApprovalError,
     InvalidDecisionError,
     MalformedApprovalError,
@@ -19,26 +22,36 @@ from ._errors import (
 from ._listing import pending_approvals
 from ._render import render_approval
 from ._types import ApprovalRule, Approve, Decision, Deny, Edit, InterruptOn, PendingApproval, Respond
+from ._view import ApprovalView, ArgumentView, PreviewView
 
 __all__ = (
+    'ApprovalChangedError',
     'ApprovalError',
     'ApprovalRule',
+    'ApprovalView',
     'Approvals',
     'Approve',
+    'ArgumentView',
     'Decision',
     'DecisionKind',
     'Deny',
+    'DiffHunk',
+    'DiffLine',
+    'DiffView',
     'Edit',
+    'EscapedText',
     'InterruptOn',
     'InvalidDecisionError',
     'MalformedApprovalError',
     'NothingPendingError',
     'PendingApproval',
     'Preview',
+    'PreviewView',
     'Respond',
     'UnansweredApprovalError',
     'UnknownApprovalError',
     'answer_approvals',
     'pending_approvals',
     'render_approval',
+    'view_diff',
 )

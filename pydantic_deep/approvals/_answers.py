@@ -26,7 +26,13 @@ from pydantic_deep._pending import (
     dump,
 )
 
-from ._errors import InvalidDecisionError, NothingPendingError, UnansweredApprovalError, UnknownApprovalError
+from ._errors import (
+    ApprovalChangedError,
+    InvalidDecisionError,
+    NothingPendingError,
+    UnansweredApprovalError,
+    UnknownApprovalError,
+)
 from ._listing import digest_of, id_of, pending_approvals, request_of
 from ._truth import ANSWERED
 from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
@@ -57,6 +63,7 @@ def answer_approvals(output: object, decisions: Mapping[str, Decision]) -> Defer
         NothingPendingError: `output` waits for nothing.
         UnknownApprovalError: No pending call has such an id.
         InvalidDecisionError: The call does not take this decision, or it carries what is no JSON.
+        ApprovalChangedError: The decision carries the digest of another call than the one that is pending.
         UnansweredApprovalError: A call that cannot wait on was left out: one of an external tool, or of an agent
             without `Approvals`.
         MalformedApprovalError: Something pending is not what this release writes.
@@ -83,6 +90,8 @@ def _check(id: str, decision: object, pending: Mapping[str, PendingApproval]) ->
             f'The answer to {id!r} is {decision!r}, which is no decision. '
             'Answer with `Approve()`, `Edit(args)`, `Deny(reason)` or `Respond(content)`.',
         )
+    if decision.digest is not None and decision.digest != pending[id].digest:
+        raise ApprovalChangedError(id, shown=decision.digest, digest=pending[id].digest)
     kind = next(kind for each, kind in _KINDS.items() if isinstance(decision, each))
     if kind not in pending[id].decisions:
         allowed = ', '.join(pending[id].decisions)

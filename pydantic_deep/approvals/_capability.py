@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from pydantic import ValidationError
-from pydantic_ai import ApprovalRequired, DeferredToolRequests, RunContext, ToolDefinition
+from pydantic_ai import ApprovalRequired, DeferredToolRequests, RunContext, ToolApproved, ToolDefinition, ToolDenied
 from pydantic_ai.agent import CallToolsNode
 from pydantic_ai.capabilities import (
     AbstractCapability,
@@ -20,13 +20,16 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, UserError
-from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturn
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturn
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
 from pydantic_deep._neighbours import neighbours
 from pydantic_deep._pending import (
+    DECISIONS,
     Approved,
+    CallRequest,
+    DecisionKind,
     DelegationAnswers,
     Edited,
     Held,
@@ -36,13 +39,15 @@ from pydantic_deep._pending import (
     parse_request,
 )
 
-from ._errors import MalformedApprovalError
+from ._errors import InvalidDecisionError, MalformedApprovalError
 from ._gate import Call, Gate, open_gate
+from ._listing import digest_of
 from ._names import check_names, marked
 from ._truth import ANSWERED, failure_with_note, invalid_edit, not_asked, with_note
 from ._types import ApprovalRule, InterruptOn
 
-_Answer: TypeAlias = Held | Approved | Edited | Responded | DelegationAnswers
+_Decided: TypeAlias = Approved | Edited | Responded | DelegationAnswers
+_Answer: TypeAlias = Held | _Decided
 
 
 @dataclass(kw_only=True)
@@ -70,6 +75,7 @@ class Approvals(AbstractCapability[object]):
     _leads: bool = field(default=False, init=False, repr=False)
     _waiting: list[ToolCallPart] = field(default_factory=list[ToolCallPart], init=False, repr=False)
     _admitted: dict[str, _Admitted] = field(default_factory=dict[str, '_Admitted'], init=False, repr=False)
+    _given: dict[str, object] = field(default_factory=dict[str, object], init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what is no mapping of bools and rules, and to be loaded by the model.
@@ -118,6 +124,11 @@ class Approvals(AbstractCapability[object]):
         """Return whether a call of this tool may have to wait."""
         return self.interrupt_on.get(tool_name, False) is not False
 
+    def takes_grants(self, ctx: RunContext[object], tool_name: str) -> bool:
+        """Return whether a grant of a skill would let calls of this tool run that wait without it."""
+        rules = (self._gate or self._open(ctx)).rules_by_tool.get(tool_name, ())
+        return bool(rules) and not any(each.inherited for each in rules)
+
     async def for_run(self, ctx: RunContext[object]) -> Approvals:
         """Return this run's instance."""
         run = replace(self)
@@ -130,7 +141,15 @@ class Approvals(AbstractCapability[object]):
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[object]) -> AbstractToolset[object]:
         """Check the names, and let tools that pydantic-ai would defer itself pass this gate instead."""
-        return _Marked(toolset, names=() if self._inherited else tuple(self.interrupt_on))
+        names = () if self._inherited else tuple(self.interrupt_on)
+        return _Marked(toolset, names=names, check=self._check_results)
+
+    async def before_node_run(self, ctx: RunContext[object], *, node: AgentNode[object]) -> AgentNode[object]:
+        """Take note of results that a person gave in the place of calls: these calls are never validated."""
+        if isinstance(node, CallToolsNode) and node.tool_call_results:
+            given = node.tool_call_results.items()
+            self._given = {id: each for id, each in given if each != 'skip' and not isinstance(each, ToolApproved)}
+        return node
 
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
@@ -140,7 +159,8 @@ class Approvals(AbstractCapability[object]):
         if self._leads and (ctx.tool_call_approved or gate.concerns(tool_def)) and tool_def.kind != 'external':
             found = Call(call=call, tool_def=tool_def, args=args)
             with self._noting(call):
-                self._admitted[call.tool_call_id] = _Admitted(call=found, answer=await _admit(ctx, gate, found))
+                answer = await _admit(ctx, gate, found, made=self._made(ctx, call))
+                self._admitted[call.tool_call_id] = _Admitted(call=found, answer=answer)
         return args
 
     async def on_tool_validate_error(
@@ -200,12 +220,43 @@ class Approvals(AbstractCapability[object]):
         if admitted is not None and admitted.call == found:
             answer = admitted.answer
             if isinstance(answer, (Approved, Edited)):  # a call beside it may have changed what was shown
-                await _admit(ctx, gate, found)
+                await _admit(ctx, gate, found, made=self._made(ctx, found.call))
         elif ctx.tool_call_approved or gate.concerns(found.tool_def):
-            answer = await _admit(ctx, gate, found)  # another capability skipped the validation, or changed the call
+            # another capability skipped the validation, or changed the call
+            answer = await _admit(ctx, gate, found, made=self._made(ctx, found.call))
         if isinstance(answer, Responded):
             return ToolReturn[Any](answer.content, metadata=ANSWERED)
         return await _run(ctx, gate, found, handler, edited=_edited(answer))
+
+    def _made(self, ctx: RunContext[object], call: ToolCallPart) -> ToolCallPart | None:
+        """Return a call as the model made it, without what came with an approval; `None` if nobody knows."""
+        if not ctx.tool_call_approved:
+            return call
+        asked = (each for each in reversed(self._waiting) if each.tool_call_id == call.tool_call_id)
+        return next(asked, None) or _call_in(ctx.messages, call.tool_call_id)
+
+    async def _check_results(self, ctx: RunContext[object], tools: Mapping[str, ToolsetTool[object]]) -> None:
+        """Refuse results that a rule does not let a person give, before anything runs.
+
+        Raises:
+            InvalidDecisionError: There is one.
+        """
+        given, self._given = self._given, {}
+        gate = self._gate or self._open(ctx)
+        for id, result in given.items() if self._leads else ():
+            call = _call_in(ctx.messages, id)
+            tool = None if call is None else tools.get(call.tool_name)
+            if call is None or tool is None or tool.tool_def.kind == 'external':
+                continue
+            kind = 'deny' if isinstance(result, (ToolDenied, ToolFailed)) else 'respond'
+            made = Call(call=call, tool_def=tool.tool_def, args=call.args_as_dict())
+            decisions = await gate.decisions_on(ctx, made) if gate.concerns(tool.tool_def) else DECISIONS
+            if kind not in decisions:
+                raise InvalidDecisionError(
+                    id,
+                    f'The call {id!r} of {call.tool_name!r} cannot be answered by {kind}, and nothing has run. '
+                    f'It takes: {", ".join(decisions)}.',
+                )
 
     @contextmanager
     def _noting(self, call: ToolCallPart) -> Generator[None]:
@@ -237,17 +288,26 @@ class _Marked(WrapperToolset[object]):
     """The tools of a run, with marks instead of pydantic-ai's own deferral, and names that were checked once."""
 
     names: tuple[str, ...]
+    check: Callable[[RunContext[object], Mapping[str, ToolsetTool[object]]], Awaitable[None]]
 
     async def get_tools(self, ctx: RunContext[object]) -> dict[str, ToolsetTool[object]]:
         tools = await super().get_tools(ctx)
         if self.names:
             await check_names(ctx, self.names, tools, self.wrapped)
             self.names = ()
-        return marked(tools)
+        tools = marked(tools)
+        await self.check(ctx, tools)
+        return tools
 
 
-async def _admit(ctx: RunContext[object], gate: Gate, call: Call) -> _Answer | None:
+async def _admit(ctx: RunContext[object], gate: Gate, call: Call, *, made: ToolCallPart | None) -> _Answer | None:
     """Return the answer of a person, if there is one, where the call may run now or needs not to.
+
+    Args:
+        ctx: The run.
+        gate: What decides.
+        call: The call as it would run.
+        made: The call as the model made it; `None` if nobody knows.
 
     Raises:
         ApprovalRequired: It is to wait.
@@ -256,17 +316,64 @@ async def _admit(ctx: RunContext[object], gate: Gate, call: Call) -> _Answer | N
     answer = _answer_of(ctx) if ctx.tool_call_approved else None
     if isinstance(answer, Held):
         raise ApprovalRequired(metadata=answer.request)
-    if isinstance(answer, Responded):
-        return answer
-    if not ctx.tool_call_approved:
-        request = await gate.ask(ctx, call)
-    elif not isinstance(answer, DelegationAnswers):
-        request = await gate.ask_again(ctx, call, answer)
-    else:  # of the call itself a person has seen nothing, unless it is what delegated
-        request = await gate.answered_below(ctx, call)
+    try:
+        request = await _request(ctx, gate, call, answer, made=made)
+    except ToolFailed as error:
+        edited = _edited(answer)
+        raise error if edited is None else failure_with_note(error, call.call, edited) from error
     if request is not None:
         raise ApprovalRequired(metadata=dump(request))
     return answer
+
+
+async def _request(
+    ctx: RunContext[object], gate: Gate, call: Call, answer: _Decided | None, *, made: ToolCallPart | None
+) -> CallRequest | None:
+    """Return what a person is to be asked; `None` if the call may run now, or needs not to."""
+    if not ctx.tool_call_approved:
+        return await gate.ask(ctx, call)
+    kind = _kind(call, made, answer)
+    if made is not None and kind is not None:  # other arguments that would not have asked are an edit all the same
+        before = Call(call=made, tool_def=call.tool_def, args=made.args_as_dict())
+        decisions = await gate.decisions_on(ctx, before)
+        if kind not in decisions:
+            return CallRequest(preview=await gate.preview(ctx, before), decisions=decisions)
+    if isinstance(answer, Responded):
+        return None
+    if isinstance(
+        answer, DelegationAnswers
+    ):  # of the call itself a person has seen nothing, unless it is what delegated
+        return await gate.answered_below(ctx, call)
+    return await gate.ask_again(ctx, call, answer, kind=kind)
+
+
+def _kind(call: Call, made: ToolCallPart | None, answer: _Decided | None) -> DecisionKind | None:
+    """Return what a person has decided about a call; `None` if only about what its subagent asks.
+
+    Args:
+        call: The call as it would run.
+        made: The call as the model made it; `None` if nobody knows.
+        answer: What came with the approval: nothing, where `answer_approvals` did not make it.
+    """
+    match answer:
+        case Responded():
+            return 'respond'
+        case Edited():
+            return 'edit'
+        case DelegationAnswers(request=request) if made is not None and request.edited is not None:
+            made = replace(made, args=request.edited)  # decided before the subagent began
+        case _:
+            pass
+    if made is not None and digest_of(made) != digest_of(call.call):
+        return 'edit'
+    return None if isinstance(answer, DelegationAnswers) else 'approve'
+
+
+def _call_in(messages: Sequence[ModelMessage], tool_call_id: str) -> ToolCallPart | None:
+    """Return the call of the last response that has this id."""
+    response = next((each for each in reversed(messages) if isinstance(each, ModelResponse)), None)
+    calls = () if response is None else response.tool_calls
+    return next((each for each in calls if each.tool_call_id == tool_call_id), None)
 
 
 async def _run(

@@ -37,6 +37,25 @@ class InvalidDecisionError(ApprovalError):
         super().__init__(message)
 
 
+class ApprovalChangedError(ApprovalError):
+    """An answer is for a call as it was shown, and the call with that id is another one, or would do something else.
+
+    Attributes:
+        id: Which call was answered.
+        shown: The digest that came with the answer.
+        digest: The digest of the call as it is now.
+    """
+
+    def __init__(self, id: str, *, shown: str, digest: str) -> None:
+        self.id = id
+        self.shown = shown
+        self.digest = digest
+        super().__init__(
+            f'The pending call {id!r} is another one than the answer is for: its digest is {digest}. '
+            'Look at it again, and answer what it is.'
+        )
+
+
 class UnansweredApprovalError(ApprovalError):
     """A call was left unanswered that cannot be held.
 

@@ -12,8 +12,10 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep._neighbours import Preapproves, Previews, Protects, neighbours
+from pydantic_deep._escapes import visible
+from pydantic_deep._neighbours import Guards, Preapproves, Previews, Protects, neighbours
 from pydantic_deep._pending import (
+    CHANGED_PROTECTED,
     DECISIONS,
     Approved,
     CallRequest,
@@ -21,6 +23,7 @@ from pydantic_deep._pending import (
     Edited,
     Preview,
     parse_request,
+    with_notice,
     without_notice,
 )
 from pydantic_deep_backends.paths import is_within
@@ -31,6 +34,9 @@ from ._rules import Subject, Verdict, refusal_of, subject_of, verdict_of
 from ._types import ApprovalRule
 
 _LOGGER = logging.getLogger('pydantic_deep')
+
+MAX_CHANGES = 10
+"""How many protected files that commands changed a person is told of before each decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +67,14 @@ class Gate:
     previews: Sequence[Previews]
     preapproves: Sequence[Preapproves]
     protects: Sequence[Protects]
+    guards: Sequence[Guards]
 
     def concerns(self, tool_def: ToolDefinition) -> bool:
         """Return whether a call of this tool is to be decided at all. All other calls cost no more than this."""
         return (
             tool_def.name in self.rules_by_tool
             or is_marked(tool_def)
-            or (bool(self.protects) and not is_reading(tool_def))
+            or (self._has_protected and not is_reading(tool_def))
         )
 
     async def ask(self, ctx: RunContext[object], call: Call) -> CallRequest | None:
@@ -77,19 +84,29 @@ class Gate:
             ToolFailed: It never may.
         """
         rules = self.rules_by_tool.get(call.tool_def.name, ())
-        looks = bool(self.protects) or any(each.rule.allow or each.rule.deny for each in rules)
+        looks = self._has_protected or any(each.rule.allow or each.rule.deny for each in rules)
         preview = await self.preview(ctx, call) if looks else None
-        subject = subject_of(call.args, preview)
+        subject = subject_of(call.tool_def, call.args, preview)
         _refuse(rules, subject)
-        decisions = [*self._asked(call, subject, rules)]
+        decisions = [*await self._asked(ctx, call, subject, rules)]
         if not decisions:
             return None
         if not looks:
             preview = await self.preview(ctx, call)
-        return CallRequest(preview=preview, decisions=_common(decisions))
+        _fail_at_once(preview)
+        return CallRequest(preview=await self._with_changes(ctx, preview), decisions=_common(decisions))
+
+    async def decisions_on(self, ctx: RunContext[object], call: Call) -> tuple[DecisionKind, ...]:
+        """Return what a person may answer to a pending call, as the model made it, by the rules of this run."""
+        rules = self.rules_by_tool.get(call.tool_def.name, ())
+        subject = subject_of(call.tool_def, call.args, await self.preview(ctx, call))
+        asked = await self._asked(ctx, call, subject, rules)
+        if not asked and all(self._verdict(each, call, subject) == 'pass' for each in rules):
+            asked = [each.rule.decisions for each in rules]  # the tool asks by itself
+        return _common(asked)
 
     async def ask_again(
-        self, ctx: RunContext[object], call: Call, answer: Approved | Edited | None
+        self, ctx: RunContext[object], call: Call, answer: Approved | Edited | None, *, kind: DecisionKind | None
     ) -> CallRequest | None:
         """Return what a person is to be asked once more, of a call that was approved or edited.
 
@@ -100,23 +117,25 @@ class Gate:
             ctx: The run.
             call: The call as it would run.
             answer: The answer; `None` if nothing was kept of what was shown.
+            kind: What was decided: raw results of pydantic-ai may edit too.
 
         Raises:
             ToolFailed: A rule refuses the call, whatever a person said.
         """
         asked = await self.ask(ctx, call)
-        if asked is not None and ('edit' if isinstance(answer, Edited) else 'approve') not in asked.decisions:
+        if asked is not None and kind not in asked.decisions:
             return asked
         if answer is None:
             return None
         request = parse_request(answer.request)
         shown = request if isinstance(request, CallRequest) else CallRequest()
-        now = await self.preview(ctx, call) if asked is None else asked.preview
+        now = await self.preview(ctx, call) if asked is None else without_notice(asked.preview)
+        _fail_at_once(now)
         is_as_shown = _touches_nothing_else if isinstance(answer, Edited) else _is_as_shown
         if answer.shown == digest_of(call.call) and is_as_shown(without_notice(shown.preview), now):
             return None
         edited = call.call.args_as_dict() if isinstance(answer, Edited) else None
-        return shown.model_copy(update={'preview': now, 'edited': edited})
+        return shown.model_copy(update={'preview': await self._with_changes(ctx, now), 'edited': edited})
 
     async def answered_below(self, ctx: RunContext[object], call: Call) -> CallRequest | None:
         """Return what a person is to be asked of a call that came with the answers of a delegation: nothing, if it
@@ -127,14 +146,30 @@ class Gate:
         """
         if not is_delegating(call.tool_def):
             return await self.request(ctx, call)
-        _refuse(self.rules_by_tool.get(call.tool_def.name, ()), subject_of(call.args, await self.preview(ctx, call)))
+        subject = subject_of(call.tool_def, call.args, await self.preview(ctx, call))
+        _refuse(self.rules_by_tool.get(call.tool_def.name, ()), subject)
         return None
 
     async def request(self, ctx: RunContext[object], call: Call) -> CallRequest:
-        """Return what a person is to be asked of a call whose tool asks by itself."""
+        """Return what a person is to be asked of a call whose tool asks by itself.
+
+        Raises:
+            ToolFailed: The call would fail.
+        """
         rules = self.rules_by_tool.get(call.tool_def.name, ())
         decisions = _common([DECISIONS, *(each.rule.decisions for each in rules)])
-        return CallRequest(preview=await self.preview(ctx, call), decisions=decisions)
+        preview = await self.preview(ctx, call)
+        _fail_at_once(preview)
+        return CallRequest(preview=await self._with_changes(ctx, preview), decisions=decisions)
+
+    async def _with_changes(self, ctx: RunContext[object], preview: Preview | None) -> Preview | None:
+        """Return a preview that says first which protected files commands have changed: nothing else is decided before."""
+        changes = [change for each in self.guards for change in await each.guarded_changes(ctx)]
+        if not changes:
+            return preview
+        named = ', '.join(visible(change, one_line=True) for change in changes[:MAX_CHANGES])
+        more = f' and {len(changes) - MAX_CHANGES} more' if len(changes) > MAX_CHANGES else ''
+        return with_notice(preview, f'{CHANGED_PROTECTED}{named}{more}.')
 
     async def preview(self, ctx: RunContext[object], call: Call) -> Preview | None:
         """Return what the call would do, of the first room that knows."""
@@ -148,9 +183,11 @@ class Gate:
                 return preview
         return None
 
-    def _asked(self, call: Call, subject: Subject, rules: Sequence[RunRule]) -> list[Sequence[DecisionKind]]:
+    async def _asked(
+        self, ctx: RunContext[object], call: Call, subject: Subject, rules: Sequence[RunRule]
+    ) -> list[Sequence[DecisionKind]]:
         """Return what each rule that asks lets a person decide; nothing if none asks."""
-        touches = self._may_touch_protected(call, subject)
+        touches = self._may_touch_protected(call, subject) or await self._is_guarded(ctx, call, subject)
         preapproved = not touches and self._is_preapproved(call)
         verdicts = [
             ('allow' if preapproved and not each.inherited else self._verdict(each, call, subject), each.rule.decisions)
@@ -171,6 +208,26 @@ class Gate:
         return any(
             each.is_preapproved(call=call.call, tool_def=call.tool_def, args=call.args) for each in self.preapproves
         )
+
+    @property
+    def _has_protected(self) -> bool:
+        return bool(self.protects or self.guards)
+
+    async def _is_guarded(self, ctx: RunContext[object], call: Call, subject: Subject) -> bool:
+        """Return whether a call changes a file that is protected by its name; one that cannot be told counts as such."""
+        if is_reading(call.tool_def):
+            return False
+        files = subject.files if subject.is_seen else None
+        for each in self.guards:
+            try:
+                if await each.guards(ctx, tool_def=call.tool_def, args=call.args, files=files):
+                    return True
+            except Exception:  # the backend may be anybody's; a person can decide
+                _LOGGER.warning(
+                    'Whether a call of %r writes protected files is not known', call.tool_def.name, exc_info=True
+                )
+                return True
+        return False
 
     def _may_touch_protected(self, call: Call, subject: Subject) -> bool:
         """Return whether a call touches protected files, or says that it writes to a path that no room has seen."""
@@ -204,6 +261,7 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
         previews=neighbours(ctx, Previews),
         preapproves=neighbours(ctx, Preapproves),
         protects=[each for each in neighbours(ctx, Protects) if each.protected_paths],
+        guards=neighbours(ctx, Guards),
     )
 
 
@@ -212,6 +270,12 @@ def _refuse(rules: Sequence[RunRule], subject: Subject) -> None:
         refusal = refusal_of(each.rule, subject)
         if refusal is not None:
             raise ToolFailed(refusal)
+
+
+def _fail_at_once(preview: Preview | None) -> None:
+    """Fail a call that the tool would refuse, instead of asking a person about it."""
+    if preview is not None and preview.failure is not None:
+        raise ToolFailed(preview.failure)
 
 
 def _is_as_shown(shown: Preview | None, now: Preview | None) -> bool:

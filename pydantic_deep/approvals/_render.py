@@ -2,36 +2,63 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 
-from pydantic_deep_backends.paths import display_path
+from pydantic_deep._escapes import EscapedText
+from pydantic_deep._line_diff import diff_lines
 
 from ._types import PendingApproval
+from ._view import ArgumentView, PreviewView
 
 _GUTTER = '  | '
-"""Begins each line of a preview, so that no line of it passes for one of ours."""
+"""Begins each line of a text of the model's, so that no line of it passes for one of ours."""
 
 
 def render_approval(pending: PendingApproval) -> str:
     """Return who wants to call what with which arguments, and what that would do, for a terminal or a log.
 
-    Arguments are shown whole, as JSON. Control, bidirectional and zero-width characters are written as escapes;
-    only line ends and tabs of a preview stay.
+    It is the text of `pending.view`: each argument whole and in order, then the preview, with characters that cannot be
+    seen written as escapes.
     """
-    lines = [f'Subagent: {_line(" > ".join(pending.path))}'] if pending.path else []
-    lines.append(f'Tool: {_line(pending.tool)}')
-    arguments = json.dumps(dict(pending.arguments), ensure_ascii=False, indent=2, default=repr)
-    lines.append(f'Arguments: {_block(arguments)}')
-    if pending.preview is not None and pending.preview.text:
-        lines.append(f'Preview ({pending.preview.kind}):')
-        lines += [f'{_GUTTER}{_block(line)}' for line in pending.preview.text.removesuffix('\n').split('\n')]
-    return '\n'.join(lines)
+    view = pending.view
+    return '\n'.join(
+        [
+            *([f'Subagent: {" > ".join(map(_line, view.path))}'] if view.path else []),
+            f'Tool: {_line(view.tool)}',
+            *(line for argument in view.arguments for line in _argument(argument)),
+            *([] if view.preview is None else _preview(view.preview)),
+            *([f'Characters that cannot be seen, written as escapes: {view.escapes}'] if view.escapes else []),
+        ]
+    )
 
 
-def _line(text: str) -> str:
-    return display_path(text)
+def _argument(argument: ArgumentView) -> Iterator[str]:
+    label = f'Argument {_line(argument.name)}' + (' (JSON)' if argument.kind == 'json' else '')
+    value = _line(argument.value)
+    if '\n' not in value:
+        yield f'{label}: {value}'
+        return
+    yield f'{label}:'
+    yield from _lines(value)
+    if argument.kind == 'text' and not value.endswith('\n'):
+        yield '  (no newline at its end)'
 
 
-def _block(text: str) -> str:
-    """Return text with all that is invisible written out, but for line ends and tabs."""
-    return '\n'.join('\t'.join(display_path(part) for part in line.split('\t')) for line in text.split('\n'))
+def _preview(preview: PreviewView) -> Iterator[str]:
+    if _line(preview.notice):
+        yield f'Notice: {_line(preview.notice)}'
+    text = _line(preview.text)
+    if text or preview.diff is not None:
+        yield f'Preview ({preview.kind}):'
+    if text:
+        yield from _lines(text)
+    if preview.diff is not None:
+        yield from (f'{_GUTTER}{_line(line)}' for _, line in diff_lines(preview.diff))
+
+
+def _lines(text: str) -> Iterator[str]:
+    yield from (f'{_GUTTER}{line}' for line in text.removesuffix('\n').split('\n'))
+
+
+def _line(text: EscapedText) -> str:
+    return ''.join(text)

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+from pydantic_ai import ToolDefinition
+
 from pydantic_deep._pending import Preview
-from pydantic_deep._simple_command import matches_simple_command
+from pydantic_deep._simple_command import Reader, extra_arguments, matches_simple_command
 
 from ._commands import is_read_whole, matches_any_command
 from ._paths import allows_path, denies_path, path_problem
@@ -32,12 +34,20 @@ class Subject:
     """The canonical paths that the call touches, as far as a preview says so."""
     is_seen: bool
     """Whether there was a preview to say so."""
+    unmatched: frozenset[str] = frozenset()
+    """The arguments beside the command that no pattern is matched against."""
 
 
-def subject_of(args: Mapping[str, Any], preview: Preview | None) -> Subject:
+def subject_of(tool_def: ToolDefinition, args: Mapping[str, Any], preview: Preview | None) -> Subject:
     """Return what the patterns of a rule are matched against, for a call with these arguments."""
     files = () if preview is None else tuple(preview.files)
-    return Subject(command=_command_of(args, preview), files=files, is_seen=preview is not None)
+    command = _command_of(args, preview)
+    return Subject(
+        command=command,
+        files=files,
+        is_seen=preview is not None,
+        unmatched=frozenset() if command is None else _unmatched(tool_def, args, command, files),
+    )
 
 
 def refusal_of(rule: ApprovalRule, subject: Subject) -> str | None:
@@ -54,6 +64,8 @@ def refusal_of(rule: ApprovalRule, subject: Subject) -> str | None:
 def verdict_of(rule: ApprovalRule, subject: Subject, *, tool: str, args: Mapping[str, Any]) -> Verdict:
     """Return what the rule says to a call that it does not refuse."""
     if subject.files and _is_malformed(rule, tool):
+        return 'ask'
+    if (rule.allow or rule.deny) and not subject.unmatched.issubset(rule.known_arguments):
         return 'ask'
     if _allows(rule, subject):
         return 'allow'
@@ -95,6 +107,22 @@ def _holds(when: Callable[[Mapping[str, Any]], bool], tool: str, args: Mapping[s
     except Exception:  # the predicate is the user's, and may raise anything
         _LOGGER.warning('The predicate of the approval rule for %r failed, so a person is asked', tool, exc_info=True)
         return True
+
+
+def _unmatched(
+    tool_def: ToolDefinition, args: Mapping[str, Any], command: str, files: tuple[str, ...]
+) -> frozenset[str]:
+    """Return the arguments of a call that neither its command nor its files stand for."""
+    names = extra_arguments(args, tool_def.parameters_json_schema)
+    given: object = args.get('command')
+    if isinstance(given, (list, tuple)) and not all(isinstance(each, str) for each in cast('list[object]', given)):
+        names |= {'command'}  # how the tool writes what is no text, nobody knows
+    if files:
+        names -= {'path'}  # the preview says which files it means
+    if 'command' not in args:  # the line is that of a preview, which was made from some of the arguments
+        words = {command, *(word for each in Reader(command).read().commands for word in each)}
+        names = frozenset(name for name in names if not (isinstance(args[name], str) and args[name] in words))
+    return names
 
 
 def _command_of(args: Mapping[str, Any], preview: Preview | None) -> str | None:

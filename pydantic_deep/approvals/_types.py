@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
@@ -11,11 +12,15 @@ from pydantic import JsonValue
 from pydantic_deep._pending import DECISIONS, DecisionKind, Preview
 
 from ._paths import path_problem
+from ._view import ApprovalView, view_approval
 
 
 @dataclass(frozen=True)
 class Approve:
     """The call runs as it was shown."""
+
+    digest: str | None = field(default=None, kw_only=True, compare=False)
+    """The `digest` of what was shown. With it the answer is refused if the call with this id is another one."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,8 @@ class Edit:
 
     args: Mapping[str, JsonValue]
     """All arguments of the call, not only those that differ."""
+    digest: str | None = field(default=None, kw_only=True, compare=False)
+    """See `Approve`."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class Deny:
 
     reason: str = 'A person denied this call.'
     """What the model is told."""
+    digest: str | None = field(default=None, kw_only=True, compare=False)
+    """See `Approve`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,8 @@ class Respond:
 
     content: JsonValue
     """What the model sees as the result of the call."""
+    digest: str | None = field(default=None, kw_only=True, compare=False)
+    """See `Approve`."""
 
 
 Decision: TypeAlias = Approve | Edit | Deny | Respond
@@ -65,6 +76,16 @@ class PendingApproval:
     decisions: tuple[DecisionKind, ...]
     """What may be answered."""
 
+    @cached_property
+    def view(self) -> ApprovalView:
+        """What a person is to be shown of the call, all of it escaped. Made when it is first asked for."""
+        return view_approval(id=self.id, path=self.path, tool=self.tool, arguments=self.arguments, preview=self.preview)
+
+    @property
+    def digest(self) -> str:
+        """Names what is shown: `Approve(digest=each.digest)` is for this call with these arguments only."""
+        return self.view.digest
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRule:
@@ -78,6 +99,8 @@ class ApprovalRule:
     word may have wildcards, and a last `*` stands for any further words: `git status *`. A call with both is allowed by
     both and denied by either.
     A call that `deny` cannot be matched against, since it names neither files nor a command, asks whatever `when` says.
+    So does a call of a command with arguments that the patterns say nothing about, such as `env` or `cwd`, unless they
+    have their declared defaults or are in `known_arguments`.
     """
 
     when: Callable[[Mapping[str, Any]], bool] | None = None
@@ -98,14 +121,20 @@ class ApprovalRule:
     For commands it is a convenience and no wall: `sh -c`, an alias or a script says the same in other words.
     Where a command must not happen, run commands in a sandbox that makes it impossible.
     """
+    known_arguments: Sequence[str] = ()
+    """Arguments of a command beside `command` and `timeout_seconds` that may have any value in what `allow` lets run.
+
+    Name only those that cannot change what a command does, such as a description of it.
+    """
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant.
 
         Raises:
             TypeError: `when` cannot be called.
-            ValueError: No decision is left, one is unknown, or a list of patterns is a text, or holds an empty one or
-                one that can only be a path and is no glob. Of others that is told at the first call, which then asks.
+            ValueError: No decision is left, one is unknown, or a list of patterns or names is a text, or holds an empty
+                one or a pattern that can only be a path and is no glob. Of others that is told at the first call, which
+                then asks.
         """
         if self.when is not None and not callable(cast('object', self.when)):
             raise TypeError(
@@ -114,6 +143,10 @@ class ApprovalRule:
         if not _is_list(self.decisions) or not self.decisions or any(each not in DECISIONS for each in self.decisions):
             raise ValueError(
                 f'ApprovalRule(decisions={self.decisions!r}): write some of {", ".join(DECISIONS)}, in a tuple.'
+            )
+        if not _is_list(self.known_arguments) or not all(_is_text(name) for name in self.known_arguments):
+            raise ValueError(
+                f'ApprovalRule(known_arguments={self.known_arguments!r}): write a tuple of names of arguments.'
             )
         for name, patterns in (('allow', self.allow), ('deny', self.deny)):
             if not _is_list(patterns) or not all(_is_text(pattern) for pattern in patterns):

@@ -64,6 +64,8 @@ class Account:
     """Whether `usage` is told of a response only after this room: so it is in a subagent."""
     before: Amounts = field(default_factory=dict[Measure, Decimal])
     """What the conversation has used before this run."""
+    earlier: Amounts = field(default_factory=dict[Measure, Decimal])
+    """What crashed attempts at this run have used."""
     begun: int = 0
     """How many requests the run and those below it have begun."""
     unknown: set[tuple[Measure, str]] = field(default_factory=set[tuple[Measure, str]])
@@ -94,7 +96,7 @@ class Account:
 
     def used(self, limit: Limit) -> Decimal:
         """Return what is used of a limit."""
-        before = self.before.get(limit.measure, ZERO) if limit.scope == 'conversation' else ZERO
+        before = (self.before if limit.scope == 'conversation' else self.earlier).get(limit.measure, ZERO)
         return before + self.in_run(limit.measure)
 
     def in_conversation(self) -> Amounts:

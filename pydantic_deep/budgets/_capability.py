@@ -14,8 +14,9 @@ from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, Val
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, ToolCallPart
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._neighbours import Delegated, neighbours
+from pydantic_deep._neighbours import Delegated, Recovers, neighbours
 from pydantic_deep._replaced import CarriedOver
 
 from ._account import Account, Limit, Pace, added, amounts_of
@@ -49,9 +50,10 @@ class Budgets(AbstractCapability[object]):
     has used up its own is a failed result for its parent. `Subagent.usage_limits` refuse without a warning or a last
     answer; they count tool calls too, and one delegation to its end, however often it waits for a person.
 
-    A run that goes on after a person has answered, or after a crash, is a new run; the conversation is the same. What
-    the conversation has used is in the metadata of its responses; what came after the last one of a run is lost to it,
-    but for what subagents have used that ended well or waited.
+    A run that goes on after a person has answered is a new run; the conversation is the same. What the conversation has
+    used is in the metadata of its responses; what came after the last one of a run is lost to it, but for what
+    subagents have used that ended well or waited. A run that `recover` goes on with after a crash is the same run: what
+    the crashed process had used counts, but for its seconds.
 
     pydantic-ai stops a run at 50 requests, whatever these budgets say, unless `usage_limits=UsageLimits(request_limit=…)`
     of the run says otherwise. What a tool of yours uses is counted if it passes `usage=ctx.usage` on,
@@ -135,8 +137,14 @@ class Budgets(AbstractCapability[object]):
             return
         usage = ctx.usage if apart is None else apart.delegation_usage
         self._account = Account(limits=self._limits(), usage=usage, clock=self.clock, is_apart=apart is not None)
+        recovers = next(iter(neighbours(ctx, Recovers)), None)
+        if recovers is not None:
+            self._account.earlier = amounts_of(recovers.used_earlier)
         if self.conversation is not None:
-            await self._take_over(ctx, read_before(ctx.messages, self.id or ''))
+            before = read_before(ctx.messages, self.id or '')
+            if recovers is not None:
+                before = replace(before, used=added(before.used, amounts_of(recovers.lost_usage)))
+            await self._take_over(ctx, before)
 
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
@@ -178,6 +186,11 @@ class Budgets(AbstractCapability[object]):
         if account.is_apart:
             used = added(used, {**amounts_of(response.usage), 'requests': ZERO})
         return stamped(response, Stamp(used=used, warned=account.warned))
+
+    def count_earlier(self, used: RunUsage) -> None:
+        """Count what subagents of this run have used before they waited: no response of the conversation has it."""
+        if not self._above:
+            self._opened.before = added(self._opened.before, amounts_of(used))
 
     def carry_over(self, ctx: RunContext[object], replaced: Sequence[ModelMessage]) -> CarriedOver:
         """Return what the conversation has used, for a summary that stands for the responses in which it was written."""

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None, *, models: Mapping[str, Model] | Non
 
     Returns:
         0 done, 1 the run failed, 2 wrong usage, 3 no usable model, 4 the budget is used up, 5 paused for
-        approvals, 130 interrupted.
+        approvals, 6 suspended, 130 interrupted.
     """
     try:
         from ._app import run_app

@@ -57,6 +57,7 @@ from ._run import run_turn
 from ._serve_app import keys_app, serve_app
 from ._skills import skills_app
 from ._store import choose_store, open_kept
+from ._store_app import store_app
 from ._surroundings import Surroundings
 from ._warned import warned_at_end
 from ._worker import MAX_TOKENS, Settings, open_worker
@@ -275,6 +276,7 @@ def _chat(
 app.add_typer(history_app)
 app.add_typer(changes_app)
 app.add_typer(approvals_app)
+app.add_typer(store_app)
 app.add_typer(skills_app)
 app.add_typer(serve_app)
 app.add_typer(keys_app)

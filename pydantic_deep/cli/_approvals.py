@@ -13,7 +13,7 @@ from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApprov
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
 
-from ._events import Approval, ApprovalAnswerEvent, ApprovalPreview, DecisionKind
+from ._events import Approval, ApprovalAnswerEvent, DecisionKind
 from ._names import shown_id
 
 GATED_TOOLS = ('write_file', 'edit_file', 'execute')
@@ -81,7 +81,7 @@ Decide: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str,
 
 async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
     """Let every call run."""
-    return {call.id: Answer(decision=Approve(), by='option') for call in pending}
+    return {call.id: Answer(decision=Approve(digest=call.digest), by='option') for call in pending}
 
 
 async def deny_all(pending: Sequence[PendingApproval], reason: str = DENIED) -> Mapping[str, Answer]:
@@ -101,13 +101,12 @@ def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
 
 def approval_of(pending: PendingApproval) -> Approval:
     """Return a call that waits as events carry it."""
-    preview = pending.preview
     return Approval(
         id=pending.id,
         path=list(pending.path),
         tool=pending.tool,
         args=_JSON.validate_python(dict(pending.arguments)),
-        preview=None if preview is None else ApprovalPreview(kind=preview.kind, text=preview.text),
+        view=pending.view,
     )
 
 

@@ -13,9 +13,8 @@ from typing import Any, cast
 import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from pydantic_deep._escapes import visible
 from pydantic_deep.errors import DeepAgentError
-
-from ._printable import visible
 
 _ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 

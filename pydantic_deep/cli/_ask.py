@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from pydantic import JsonValue
 from pydantic_ai import RunCancelled
 from rich.text import Text
 
+from pydantic_deep._escapes import visible
+from pydantic_deep._simple_command import TIMEOUT
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
 
 from ._approvals import NOBODY, NOBODY_NOTICE, Answer, approval_of, deny_all
 from ._arguments import UnreadableArgumentsError, parse_arguments, render_arguments
 from ._editor import EditingFailedError, NoEditorError, edit_text
 from ._events import Approval
-from ._printable import visible
+from ._printable import rich_text
 from ._question import Question
 from ._surroundings import Surroundings
 from ._terminal import Terminal
@@ -88,12 +90,12 @@ class Asker:
             if _kind_of_call(approval) in always and 'approve' in call.decisions:
                 decision: Decision = Approve()
             else:
-                question = Question(approval=approval, number=number, count=len(approvals))
-                asking = _Asking(question, call, terminal, self.surroundings.environment)
+                question = Question(view=approval.view, number=number, count=len(approvals))
+                asking = _Asking(question, approval, call, terminal, self.surroundings.environment)
                 decision = await _or_stop(asking.ask())
                 if asking.is_always:
                     always.add(_kind_of_call(approval))
-            answers[call.id] = Answer(decision=decision, by='person')
+            answers[call.id] = Answer(decision=replace(decision, digest=approval.view.digest), by='person')
         self._always = always  # only now: a person who stops the turn has answered nothing
         return answers
 
@@ -102,10 +104,15 @@ class _Asking:
     """One question, asked until it is answered."""
 
     def __init__(
-        self, question: Question, call: PendingApproval, terminal: Terminal, environment: Mapping[str, str]
+        self,
+        question: Question,
+        approval: Approval,
+        call: PendingApproval,
+        terminal: Terminal,
+        environment: Mapping[str, str],
     ) -> None:
         self.is_always = False
-        self._approval = question.approval
+        self._approval = approval
         self._question = question
         self._terminal = terminal
         self._environment = environment
@@ -200,8 +207,15 @@ async def _or_stop(decision: Awaitable[Decision]) -> Decision:
 
 
 def _kind_of_call(approval: Approval) -> tuple[str, str | None]:
-    """Return what `always` stands for: the tool, and of a tool that runs commands the very command."""
-    return approval.tool, json.dumps(approval.args['command']) if _runs_command(approval) else None
+    """Return what `always` stands for: the tool; of a command its arguments but for the timeout; and of a call whose
+    preview is more than its arguments, such as a grant of commands, this very call as it was shown.
+    """
+    if _runs_command(approval):
+        return approval.tool, json.dumps({**approval.args, TIMEOUT: None}, sort_keys=True)
+    preview = approval.view.preview
+    if preview is None or preview.kind != 'call' or preview.text == ('',):
+        return approval.tool, None
+    return approval.tool, json.dumps([approval.args, preview.text], sort_keys=True)
 
 
 def _runs_command(approval: Approval) -> bool:
@@ -210,6 +224,8 @@ def _runs_command(approval: Approval) -> bool:
 
 def _choices(keys: Sequence[Key], approval: Approval) -> Text:
     """Return what may be typed, and what `always` means here."""
-    always = 'this very command' if _runs_command(approval) else visible(approval.tool)
-    words = {'always': f'lways {always} in this conversation', '?': ''}
+    always = rich_text(approval.view.tool)
+    if _kind_of_call(approval)[1] is not None:
+        always = Text('this very command' if _runs_command(approval) else 'this very call')
+    words = {'always': Text.assemble('lways ', always, ' in this conversation'), '?': ''}
     return Text('  ').join(Text.assemble('[', (key[0], 'bold'), ']', words.get(key, key[1:])) for key in keys)

@@ -82,7 +82,7 @@ def _rewind(
             left=[] if head is None else await _left(reader, head, record),
         )
 
-    done = read(context, directory, store, work)
+    done = read(context, directory, store, work, writes=True)
     if json:
         print_document(done)
         return
@@ -117,7 +117,7 @@ def _checkout(
             raise fail(_describe(error), 1) from None
         return CheckedOut(version=await reader.row(record), kept=kept, left=[])
 
-    done = read(context, directory, store, work)
+    done = read(context, directory, store, work, writes=True)
     if json:
         print_document(done)
     else:
@@ -150,7 +150,7 @@ def _merge(
             )
         return Merged(version=await reader.row(merged.record), conflicts=[])
 
-    merged = read(context, directory, store, work)
+    merged = read(context, directory, store, work, writes=True)
     if json:
         print_document(merged)
     elif merged.version is not None:

@@ -22,11 +22,11 @@ from ._approvals import ApprovalMode
 from ._ask import Asker
 from ._context import render_context, report_of
 from ._conversation import Conversation
-from ._failures import EXIT_CODES
+from ._failures import EXIT_CODES, MAX_CHARS
 from ._names import shown_id
 from ._options import print_lines
 from ._present import DecideOn, decide_by, show_progress
-from ._printable import printable
+from ._printable import first_line, printable
 from ._progress import Progress, print_cut
 from ._render import NOT_ALL_FILES, render_file, render_skills, render_todos
 from ._run import run_turn
@@ -98,10 +98,13 @@ class Chat:
                     break
                 if said in ('/quit', '/exit'):
                     break
-                if said.startswith('/'):
-                    await self._obey(said)
-                elif said:
-                    await self._turn(said)
+                try:
+                    if said.startswith('/'):
+                        await self._obey(said)
+                    elif said:
+                        await self._turn(said)
+                except Exception as error:  # noqa: BLE001 - whatever fails in a turn ends the turn, and not the chat
+                    self._survive(error)
         return self._exit_code if self._prints_answers else 0
 
     async def _turn(self, task: str) -> None:
@@ -116,6 +119,12 @@ class Chat:
         self._exit_code = EXIT_CODES[turn.result.status]
         if self._prints_answers and turn.result.output is not None:
             print_answer(turn.result.output)
+
+    def _survive(self, error: Exception) -> None:
+        """Tell of a failure that nobody has foreseen."""
+        self._exit_code = EXIT_CODES['failed']
+        said = first_line(f'{type(error).__name__}: {error}', MAX_CHARS)
+        self._say(Text(f'This failed unexpectedly: {said} The chat goes on.', 'bold red'))
 
     async def _obey(self, command: str) -> None:
         match command:

@@ -161,8 +161,8 @@ class Conversation:
             FileChange(
                 path=f'{top}{file.path}',
                 change=kinds[file.kind],  # pyright: ignore[reportArgumentType] - all of them
-                added_lines=count_lines(file.diff, '+'),
-                removed_lines=count_lines(file.diff, '-'),
+                added_lines=None if file.view is None else file.view.added,
+                removed_lines=None if file.view is None else file.view.removed,
             )
             for file in diff.files
         ]
@@ -250,10 +250,3 @@ def settings_of(record: VersionRecord) -> Settings:
             f'The version {shown_id(record.id)} was made by another program, with the agent {record.agent_name!r}. '
             'Only that can go on with it.'
         ) from None
-
-
-def count_lines(diff: str | None, sign: str) -> int | None:
-    """Return how many lines a unified diff adds or removes; `None` where there is none."""
-    if diff is None:
-        return None
-    return sum(line.startswith(sign) for line in diff.split('\n')[2:])

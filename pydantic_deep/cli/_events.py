@@ -12,11 +12,12 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, JsonValue, TypeAdapter
 
+from pydantic_deep.approvals import ApprovalView
 from pydantic_deep.todos import Todo
 
-Status: TypeAlias = Literal['done', 'failed', 'no_model', 'limit', 'paused', 'interrupted']
+Status: TypeAlias = Literal['done', 'failed', 'no_model', 'limit', 'paused', 'interrupted', 'suspended']
 """How a turn ended: with an answer, with an error, without a model that answers, with its budget used up, waiting for
-approvals, or stopped by the person."""
+approvals, stopped by the person, or without an end in the store."""
 
 DecisionKind: TypeAlias = Literal['approve', 'edit', 'deny', 'respond']
 """What a person may answer: the call runs, it runs with other arguments, it does not run, or the person answers in
@@ -63,16 +64,6 @@ class FileChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApprovalPreview:
-    """What a call would do."""
-
-    kind: Literal['diff', 'command', 'call']
-    """A unified diff, a command line, or nothing more than the arguments."""
-    text: str
-    """The diff or the command; empty for `call`."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Approval:
     """A tool call that waits for a person."""
 
@@ -83,9 +74,9 @@ class Approval:
     tool: str
     """The name of the tool."""
     args: dict[str, JsonValue]
-    """All arguments."""
-    preview: ApprovalPreview | None
-    """What the call would do; `None` where that cannot be told."""
+    """All arguments, for a program."""
+    view: ApprovalView
+    """What a person is shown of the call: all of it, escaped, with a preview and the digest that names it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,15 @@ from ._amounts import Use, render_amount
 from ._events import BudgetMeasure, Status
 from ._printable import first_line
 
-EXIT_CODES: dict[Status, int] = {'done': 0, 'failed': 1, 'no_model': 3, 'limit': 4, 'paused': 5, 'interrupted': 130}
+EXIT_CODES: dict[Status, int] = {
+    'done': 0,
+    'failed': 1,
+    'no_model': 3,
+    'limit': 4,
+    'paused': 5,
+    'suspended': 6,
+    'interrupted': 130,
+}
 """By status. 2, wrong usage, is said before a turn begins; 130 is what shells give for SIGINT (128 + 2)."""
 
 FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError)
@@ -69,6 +77,14 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
             return 'failed', f'{error.model_name!r} did not answer: {said}'
         case _:
             return 'failed', said
+
+
+def describe_suspension(error: Exception) -> str:
+    """Return what a person is told of a turn whose end the store did not take."""
+    return (
+        f'Suspended: the store did not take the end of the turn. {first_line(str(error), MAX_CHARS)} Continue after the '
+        'last stored step with: pydantic-deep run --continue'
+    )
 
 
 def describe_stopped_question(version: str) -> str:

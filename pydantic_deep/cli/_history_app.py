@@ -240,7 +240,7 @@ def _gc(
         report = await reader.store.gc(grace_seconds)
         return Collected(removed=dict(report.removed), condemned=report.condemned, freed_bytes=report.freed_bytes)
 
-    collected = read(context, Path(), store, work)
+    collected = read(context, Path(), store, work, writes=True)
     if json:
         print_document(collected)
     else:

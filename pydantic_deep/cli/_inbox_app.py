@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep._pending import DelegationRequest, parse_request
-from pydantic_deep.approvals import ApprovalError, Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.approvals._view import view_approval
 from pydantic_deep.store import (
     ApprovalNotFoundError,
     ApprovalRecord,
@@ -33,7 +34,7 @@ from pydantic_deep.versions._frozen import thaw
 from ._approvals import approval_of
 from ._arguments import find_misfit
 from ._ask import denial, reason_of
-from ._events import Approval, ApprovalPreview
+from ._events import Approval
 from ._history_app import EXIT_CODE_HELP
 from ._log import describe_age
 from ._names import DIRECTORY, shown_id
@@ -46,6 +47,9 @@ from ._surroundings import Surroundings
 
 MAX_ITEMS = 10_000
 """How many approvals are looked through for the end of an id."""
+
+DIGEST_CHARS = 8
+"""How much of the digest of a call `list` shows."""
 
 approvals_app = typer.Typer(
     name='approvals',
@@ -104,7 +108,9 @@ def _list(
 @approvals_app.command('answer', epilog=EXIT_CODE_HELP)
 def _answer(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(help='The approval, as `list` shows it.')],
+    id: Annotated[
+        str, typer.Argument(help='The approval, as `list` shows it: after the colon, what it showed of the call.')
+    ],
     approve: Annotated[bool, typer.Option('--approve', help='The call runs as it is shown.')] = False,
     deny: Annotated[
         str | None, typer.Option('--deny', metavar='REASON', help='It does not run; the model is told why.')
@@ -126,17 +132,21 @@ def _answer(
 
     async def work(reader: Reader) -> tuple[ApprovalRow, int]:
         try:
-            found = await reader.store.approval(await _find(reader.store, id))
+            id_text, colon, shown = id.partition(':')
+            found = await reader.store.approval(await _find(reader.store, id_text))
+            digest = (await ApprovalInbox(reader.store).get(found.id)).digest
+            if colon and (len(shown) < DIGEST_CHARS or not digest.startswith(shown.lower())):
+                raise ApprovalChangedError(found.id, shown=shown, digest=digest)
             if isinstance(decision, Edit):
                 await _check_edit(reader, found, decision)
             item = await ApprovalInbox(reader.store).answer(
-                found.id, decision, by=by or surroundings.person, reason=deny
+                found.id, replace(decision, digest=digest), by=by or surroundings.person, reason=deny
             )
         except (ApprovalError, ApprovalNotFoundError) as error:
             raise fail(str(error), WRONG_USAGE) from None
         return (await _rows(reader, [item]))[0], len(await reader.store.approvals(version_id=item.version_id))
 
-    row, left = read(context, Path(), store, work)
+    row, left = read(context, Path(), store, work, writes=True)
     if json:
         print_document(row)
         return
@@ -216,9 +226,7 @@ async def _version(reader: Reader, item: InboxItem) -> tuple[Approval, str | Non
         version = await reader.versions.load(item.version_id)
     except VersionNotFoundError:  # what was answered outlives it
         args = cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()})
-        shown = item.preview
-        preview = None if shown is None else ApprovalPreview(kind=shown.kind, text=shown.text)
-        return Approval(id=item.pending_id, path=list(item.path), tool=item.tool, args=args, preview=preview), None
+        return Approval(id=item.pending_id, path=list(item.path), tool=item.tool, args=args, view=item.view), None
     call = next(call for call in version.pending if call.id == item.pending_id)
     return approval_of(call), _backend_of(version.record)
 
@@ -259,16 +267,18 @@ def _print_row(console: Console, row: ApprovalRow) -> None:
     by = f' by {printable(row.decided_by)}' if row.decided_by else ''
     age = describe_age(row.created_at, datetime.now(UTC))
     head = Text.assemble(
-        (shown_id(row.id), 'yellow'),
+        (f'{shown_id(row.id)}:{row.approval.view.digest[:DIGEST_CHARS]}', 'yellow'),
         f' {row.status}{by} {age}',
         (f'  version {shown_id(row.version_id)} of {printable(row.agent_name)}', 'dim'),
     )
-    question = Question(approval=row.approval, number=1, count=1)
+    question = Question(view=row.approval.view, number=1, count=1)
     print_lines(console, [head, *([] if row.backend is None else [Text(f'in {printable(row.backend)}', 'dim')])])
     console.print(question.title)
     console.print(question, end='')
     if row.args is not None:
         console.print(Text('edited to', 'bold'))
-        console.print(Question(approval=replace(row.approval, args=row.args, preview=None), number=1, count=1), end='')
+        call = row.approval
+        edited = view_approval(id=call.id, path=(), tool=call.tool, arguments=row.args, preview=None)
+        console.print(Question(view=edited, number=1, count=1), end='')
     elif row.reason:
         print_lines(console, [Text.assemble(('because ', 'bold'), printable(row.reason))])

@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar, cast
 import anyio
 import typer
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from pydantic_deep.budgets import Budget
 from pydantic_deep.errors import DeepAgentError
@@ -24,6 +25,7 @@ from ._approvals import ApprovalMode, NotWaitingError
 from ._conversation import Conversation, ForeignVersionError, WaitingVersionError, open_conversation
 from ._events import ResultEvent, Usage, render_json
 from ._failures import EXIT_CODES
+from ._fold import print_folded
 from ._models import UnusableModelError
 from ._names import HEAD, Names, UnknownVersionError
 from ._present import present_to_person, present_to_program
@@ -40,7 +42,7 @@ ChoiceT = TypeVar('ChoiceT', bound=StrEnum)
 
 RUN_EXIT_CODE_HELP = (
     'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model (none named, unknown, or its key or '
-    'package is missing), 4 the budget is used up, 5 paused for approvals, 130 interrupted.'
+    'package is missing), 4 the budget is used up, 5 paused for approvals, 6 suspended, 130 interrupted.'
 )
 
 APPROVALS_HELP = (
@@ -213,7 +215,14 @@ def failing(*, json: bool) -> Generator[None]:
         raise fail(str(error), EXIT_CODES['failed']) from None
 
 
-def read(context: typer.Context, directory: Path, store: str | None, work: Callable[[Reader], Awaitable[T]]) -> T:
+def read(
+    context: typer.Context,
+    directory: Path,
+    store: str | None,
+    work: Callable[[Reader], Awaitable[T]],
+    *,
+    writes: bool = False,
+) -> T:
     """Open a store that is there, and do something with what it has.
 
     Args:
@@ -221,12 +230,15 @@ def read(context: typer.Context, directory: Path, store: str | None, work: Calla
         directory: The directory whose versions are meant.
         store: What `--store` said.
         work: What is to be done.
+        writes: Whether that changes the store; it is opened for reading only otherwise.
     """
     surroundings = context.find_object(Surroundings) or Surroundings()
     here = str(directory.resolve())
 
     async def run() -> T:
-        async with open_kept(choose_store(store, surroundings), surroundings, must_exist=True) as opened:
+        async with open_kept(
+            choose_store(store, surroundings), surroundings, must_exist=True, read_only=not writes
+        ) as opened:
             return await work(Reader(names=Names(store=opened, directory=here), versions=open_reader(opened)))
 
     with failing(json=False):
@@ -249,7 +261,10 @@ def print_document(value: object) -> None:
 def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
     """Print lines: folded on a terminal, and left as they are where another program reads them."""
     for line in lines:
-        console.print(line, soft_wrap=not console.is_terminal)
+        if isinstance(line, Text):
+            print_folded(console, line)
+        else:
+            console.print(line, soft_wrap=not console.is_terminal)
 
 
 def _no_model(sentence: str) -> ResultEvent:

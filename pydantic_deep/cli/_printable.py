@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from pydantic_deep_backends.paths import display_path
+from rich.text import Text
+
+from pydantic_deep._escapes import EscapedText
 
 _DRIVING = re.compile(
     '[\x00-\x08\x0b-\x1f\x7f-\x9f'  # control characters but newline and tab, escape sequences of both kinds among them
@@ -19,12 +21,10 @@ def printable(text: str) -> str:
     return _DRIVING.sub(_write_out, text.replace('\r\n', '\n'))
 
 
-def visible(text: str) -> str:
-    r"""Return the text with all that cannot be seen written out, zero-width characters and `\r` too, for a decision.
-
-    Newlines and tabs stay.
-    """
-    return '\n'.join('\t'.join(map(display_path, line.split('\t'))) for line in text.split('\n'))
+def rich_text(text: EscapedText, style: str = '') -> Text:
+    """Return escaped text for a Rich console: what was written out stands out from what was so."""
+    pieces = [(piece, 'reverse' if place % 2 else '') for place, piece in enumerate(text)]
+    return Text.assemble(*pieces, style=style)
 
 
 def first_line(text: str, max_chars: int) -> str:

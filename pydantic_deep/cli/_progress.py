@@ -31,6 +31,7 @@ from ._events import (
     Usage,
     UsageEvent,
 )
+from ._fold import print_folded
 from ._printable import printable
 from ._render import (
     render_budget,
@@ -189,7 +190,7 @@ class Progress:
         error = render_error(result)
         if error is not None:
             # A terminal folds it itself, so that a command in it can be copied.
-            has_command = result.status in ('paused', 'interrupted')
+            has_command = result.status in ('paused', 'interrupted', 'suspended')
             self._console.print(error, soft_wrap=has_command or not self._console.is_terminal)
 
     def _open_task(self, call: ToolCallEvent) -> None:
@@ -213,7 +214,7 @@ class Progress:
 
     def _line(self, text: Text) -> None:
         """Print text that stays: folded on a terminal, and left as it is where another program reads it."""
-        self._console.print(text, soft_wrap=not self._console.is_terminal)
+        print_folded(self._console, text)
 
     def _cut_line(self, text: Text) -> None:
         print_cut(self._console, text)

@@ -1,4 +1,4 @@
-"""How a call that waits looks to the person who is to decide: all of it, and nothing that looks like anything else. Pure.
+"""How a call that waits looks to the person who is to decide: its `ApprovalView`, for a Rich console. Pure.
 
 Each line of what a model wrote stands behind a bar or an indent, however often it is folded, so that no text in it
 passes for a line of ours.
@@ -7,16 +7,17 @@ passes for a line of ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
-from pydantic import JsonValue
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from ._events import Approval, ApprovalPreview
-from ._printable import visible
+from pydantic_deep._escapes import EscapedText
+from pydantic_deep._line_diff import diff_lines
+from pydantic_deep.approvals import ApprovalView, ArgumentView, PreviewView
+
+from ._printable import rich_text
 
 BAR = '│ '
 """Begins each line of a text of the model's."""
@@ -27,15 +28,15 @@ FOLDED = '┆ '
 INDENT = '  '
 """Begins each line of a question but the first."""
 
-_LEFT_OUT_LINES = 3
-"""From how many lines on an argument is not repeated that the diff shows whole."""
+DIFF_STYLES: Mapping[str, str] = {'file': 'bold', 'hunk': 'cyan', 'added': 'green', 'removed': 'red', 'note': 'dim'}
+"""How the lines of a diff look, by what they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """What is shown of one call, for a Rich console."""
 
-    approval: Approval
+    view: ApprovalView
     number: int
     """Which question it is, from 1."""
     count: int
@@ -52,40 +53,50 @@ class Question:
     def title(self) -> Text:
         """The first line: the tool, and which of how many questions it is."""
         of = f'  {self.number} of {self.count}' if self.count > 1 else ''
-        return Text.assemble(('? ', 'bold yellow'), (visible(self.approval.tool), 'bold'), (of, 'dim'))
+        return Text.assemble(('? ', 'bold yellow'), rich_text(self.view.tool, 'bold'), (of, 'dim'))
 
     def lines(self) -> Iterator[tuple[str, Text]]:
         """Yield what begins a line, and the line."""
-        approval = self.approval
-        if approval.path:
-            yield '', Text(f'subagent: {" › ".join(map(visible, approval.path))}', 'magenta')
-        preview = approval.preview
-        for name, value in approval.args.items():
-            if preview is None or not _is_shown(value, preview):
-                yield from _argument(name, value)
-            elif preview.kind == 'diff':
-                yield '', Text.assemble((visible(name), 'bold'), (': all of it is in the diff', 'dim'))
-        if preview is not None and preview.text:
+        view = self.view
+        if view.path:
+            names = Text(' › ').join(map(rich_text, view.path))
+            yield '', Text.assemble('subagent: ', names, style='magenta')
+        preview = view.preview
+        if preview is not None and preview.notice != ('',):
+            yield '', rich_text(preview.notice, 'bold yellow')
+        for argument in view.arguments:
+            if not argument.in_preview:
+                yield from _argument(argument)
+            elif preview is not None and preview.kind == 'diff':
+                yield '', Text.assemble(rich_text(argument.name, 'bold'), (': all of it is in the diff', 'dim'))
+        if preview is not None:
             yield from _preview(preview)
+        if view.escapes:
+            yield '', Text(f'characters that cannot be seen, written as escapes: {view.escapes}', 'yellow')
 
 
-def _argument(name: str, value: JsonValue) -> Iterator[tuple[str, Text]]:
-    """Yield an argument whole: text as it is, all else as JSON."""
-    label = (f'{visible(name)}: ', 'bold')
-    if not isinstance(value, str):
-        yield '', Text.assemble(label, visible(json.dumps(value, ensure_ascii=False)))
-    elif '\n' not in value:
-        yield '', Text.assemble(label, visible(value) if _is_plain(value) else json.dumps(value))
-    else:
-        yield '', Text.assemble(label)
-        for line in value.removesuffix('\n').split('\n'):
-            yield BAR, Text(visible(line))
-        if not value.endswith('\n'):
-            yield BAR, Text('(no newline at its end)', 'dim')
+def _argument(argument: ArgumentView) -> Iterator[tuple[str, Text]]:
+    """Yield an argument whole: a text as it is, all else as JSON."""
+    label = rich_text((*argument.name[:-1], f'{argument.name[-1]}: '), 'bold')
+    if argument.kind == 'text' and len(argument.value) == 1 and not _is_plain(argument.value[0]):
+        yield '', Text.assemble(label, json.dumps(argument.value[0], ensure_ascii=False))
+        return
+    lines = [*rich_text(argument.value).split('\n', allow_blank=True)]
+    if len(lines) == 1:
+        yield '', Text.assemble(label, lines[0])
+        return
+    yield '', label
+    is_ended = not lines[-1].plain
+    for line in lines[:-1] if is_ended else lines:
+        yield BAR, line
+    if argument.kind == 'text' and not is_ended:
+        yield BAR, Text('(no newline at its end)', 'dim')
 
 
 def _is_plain(value: str) -> bool:
     """Return whether a text cannot be taken for anything but this text."""
+    if '\n' in value:
+        return True
     try:
         json.loads(value)
     except ValueError:
@@ -93,54 +104,16 @@ def _is_plain(value: str) -> bool:
     return False
 
 
-def _is_shown(value: JsonValue, preview: ApprovalPreview) -> bool:
-    """Return whether the preview shows all of an argument."""
-    if not isinstance(value, str) or not preview.text:
-        return False
-    if preview.kind == 'command':
-        return value == preview.text
-    wanted = value.removesuffix('\n').split('\n')
-    return len(wanted) >= _LEFT_OUT_LINES and any(_has(side, wanted) for side in _sides(preview.text))
-
-
-def _sides(diff: str) -> tuple[list[str], list[str]]:
-    """Return the lines before and after, as far as a unified diff has them; a gap is a line that no text has."""
-    before: list[str] = []
-    after: list[str] = []
-    for line in islice(diff.split('\n'), 2, None):
-        match line[:1]:
-            case ' ' | '':
-                before.append(line[1:])
-                after.append(line[1:])
-            case '-':
-                before.append(line[1:])
-            case '+':
-                after.append(line[1:])
-            case '@':
-                before.append('\n')
-                after.append('\n')
-            case _:
-                pass  # `\ No newline at end of file`
-    return before, after
-
-
-def _has(lines: Sequence[str], wanted: Sequence[str]) -> bool:
-    size = len(wanted)
-    starts = (start for start in range(len(lines) - size + 1) if lines[start] == wanted[0])
-    return any(lines[start : start + size] == wanted for start in starts)
-
-
-def _preview(preview: ApprovalPreview) -> Iterator[tuple[str, Text]]:
-    lines = preview.text.removesuffix('\n').split('\n')
-    for number, line in enumerate(lines):
-        if preview.kind == 'diff':
-            yield BAR, Text(visible(line), _diff_style(number, line))
-        else:
+def _preview(preview: PreviewView) -> Iterator[tuple[str, Text]]:
+    if preview.text != ('',):
+        for number, line in enumerate(_lines(preview.text)):
             begin = '$ ' if preview.kind == 'command' and number == 0 else '  '
-            yield BAR, Text.assemble((begin, 'dim'), (visible(line), 'bold'))
+            yield BAR, Text.assemble((begin, 'dim'), Text.assemble(line, style='bold'))
+    if preview.diff is not None:
+        for kind, text in diff_lines(preview.diff):
+            yield BAR, rich_text(text, DIFF_STYLES.get(kind, ''))
 
 
-def _diff_style(number: int, line: str) -> str:
-    if number < 2:
-        return 'bold'
-    return {'+': 'green', '-': 'red', '@': 'cyan', '\\': 'dim'}.get(line[:1], '')
+def _lines(text: EscapedText) -> list[Text]:
+    lines = [*rich_text(text).split('\n', allow_blank=True)]
+    return lines[:-1] if len(lines) > 1 and not lines[-1].plain else lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -22,13 +22,24 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
+from pydantic_deep.versions._subagents import runs_of
 from pydantic_deep_backends import Tree
 
 from ._approvals import GATED_TOOLS, approval_of
 from ._events import Usage
 from ._exit_code import exit_code_of
 from ._names import DIRECTORY, Names
-from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails, VersionRow
+from ._shapes import (
+    CallRow,
+    Difference,
+    FileRow,
+    OmittedRow,
+    ProtectedRow,
+    RequestRow,
+    SubagentRow,
+    VersionDetails,
+    VersionRow,
+)
 from ._turns import TurnLine, Turns, is_waiting
 
 VISIBLE: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
@@ -118,6 +129,8 @@ class Reader:
             usage=usage_of(version.usage),
             requests=await self._requests(line),
             files=[] if line.begin is None else files_of(await before.diff(version)),
+            protected=[ProtectedRow(path=each.path, change=each.change) for each in version.protected_changes],
+            omitted_files=[OmittedRow(**asdict(each)) for each in version.omitted_files],
             todos=version.todos,
             subagents=list(subagents.values()),
             pending=[approval_of(call) for call in version.pending] if row.is_waiting else [],
@@ -141,15 +154,16 @@ class Reader:
 
     async def was_allowed(self, record: VersionRecord) -> bool:
         """Return whether the run of a version could do without asking what asks otherwise: it has done so."""
-        if record.run_id is None:
-            return False
-        run = await self.store.run(record.run_id)
-        base_id = None if run is None else run.base_id
-        known = [] if base_id is None else await self.store.approvals(status=None, version_id=base_id, limit=10_000)
-        asked = {each.pending_id for each in known}
+        run_ids = await runs_of(self.store, record)
+        runs = [run for run_id in run_ids if (run := await self.store.run(run_id)) is not None]
+        asked = {
+            each.pending_id
+            for base_id in {run.base_id for run in runs if run.base_id is not None}
+            for each in await self.store.approvals(status=None, version_id=base_id, limit=10_000)
+        }
         return any(
             call.tool_name in GATED_TOOLS and call.status != 'deferred' and call.tool_call_id not in asked
-            for call in await self.store.calls([record.run_id])
+            for call in await self.store.calls(run_ids)
         )
 
     async def came_from(self, record: VersionRecord, other: VersionRecord) -> bool:
@@ -283,6 +297,7 @@ def files_of(diff: VersionDiff) -> list[FileRow]:
             size_before=file.size_before,
             size_after=file.size_after,
             diff=file.diff,
+            view=file.view,
         )
         for file in diff.files
     ]

@@ -30,7 +30,7 @@ from ._events import (
     Usage,
 )
 from ._names import shown_id
-from ._printable import first_line, printable, visible
+from ._printable import first_line, printable, rich_text
 
 TOLD_APART_CHARS = 200
 """How much of an argument or a result is shown at most; the terminal cuts it to its own width."""
@@ -100,7 +100,9 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
 
 def render_changed(approval: Approval) -> Text:
     """Return in a line why a call is asked about again."""
-    return Text(f'Asked again: a file has changed since this call of {visible(approval.tool)} was answered.', 'yellow')
+    tool = rich_text(approval.view.tool)
+    asked = ('Asked again: a file has changed since this call of ', tool, ' was answered.')
+    return Text.assemble(*asked, style='yellow')
 
 
 def render_faster(event: ApprovalAnswerEvent, tool: str | None) -> Text:
@@ -228,7 +230,7 @@ def render_error(result: ResultEvent) -> Text | None:
     """Return what a person is told of a turn without an answer."""
     if result.error is None:
         return None
-    return Text(printable(result.error), 'bold yellow' if result.status == 'paused' else 'bold red')
+    return Text(printable(result.error), 'bold yellow' if result.status in ('paused', 'suspended') else 'bold red')
 
 
 def render_answer(output: str) -> Markdown:

@@ -58,6 +58,7 @@ from ._failures import (
     describe_last_answer,
     describe_pause,
     describe_stopped_question,
+    describe_suspension,
     describe_used_up,
 )
 from ._names import shown_id
@@ -142,6 +143,7 @@ class _Running:
         self._last_answer: BudgetEvent | None = None
         self._pending: list[Approval] = []
         self._answered: set[str] = set()
+        self._is_suspended = False
 
     async def run(self, task: str, *, branch: str | None = None, waiting: Version | None = None) -> Turn:
         worker = self._worker
@@ -225,6 +227,7 @@ class _Running:
                 async for event in stream.events():
                     await self._take(event)
         finally:
+            self._is_suspended = stream.is_suspended
             with anyio.CancelScope(shield=True):
                 await self._settle(stream)
         return stream.version
@@ -263,7 +266,9 @@ class _Running:
         status, sentence = 'done', None
         if error is not None:
             status, sentence = describe_failure(error)
-            if isinstance(error, BudgetExceededError):
+            if self._is_suspended:
+                status, sentence = 'suspended', describe_suspension(error)
+            elif isinstance(error, BudgetExceededError):
                 use = worker.budget.whole(error.measure, error.limit, error.used)
                 sentence = describe_used_up(use, is_kept=version is not None, waiting=self._waiting_version())
             elif status == 'interrupted' and self._pending and version is not None:

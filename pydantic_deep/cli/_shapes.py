@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import JsonValue, TypeAdapter
 
+from pydantic_deep.approvals import DiffView
 from pydantic_deep.todos import Todo
 
 from ._events import Approval, Outcome, Usage
@@ -156,7 +157,9 @@ class FileRow:
     size_after: int | None
     """Bytes; `null` if it is not there."""
     diff: str | None
-    """A unified diff; `null` for what is no text, or too large."""
+    """A unified diff, for a program to apply; `null` for what is no text, or too large."""
+    view: DiffView | None
+    """The same as typed lines, as it is shown; `null` likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +178,28 @@ class SubagentRow:
     """Its newest version."""
     subagents: list[SubagentRow]
     """Those that it delegated to in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectedRow:
+    """A protected file that commands of a turn changed."""
+
+    path: str
+    """Its path below the directory."""
+    change: Literal['added', 'changed', 'removed']
+    """What became of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OmittedRow:
+    """A file that a version does not have."""
+
+    path: str
+    """Its path."""
+    reason: str
+    """Why: `too large`, `unreadable` or `invalid path`."""
+    size_bytes: int | None
+    """Its size, where that is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +224,10 @@ class VersionDetails:
     """The requests of the turn."""
     files: list[FileRow]
     """The files that differ from those that the turn began with."""
+    protected: list[ProtectedRow]
+    """What its commands made of files that programs of the host run or obey, whether or not versions have them."""
+    omitted_files: list[OmittedRow]
+    """Files that were there and that the version does not have."""
     todos: list[Todo]
     """The plan."""
     subagents: list[SubagentRow]
@@ -321,6 +350,22 @@ class Collected:
     """How much nothing reaches, and goes the next time."""
     freed_bytes: int
     """The size of the contents that went."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DamageRow:
+    """What `store check` prints of each damage."""
+
+    table: str | None
+    """The table; none where only a page of the file is known."""
+    row: str | None
+    """The row, by its id, digest or number."""
+    problem: str
+    """What is wrong with it."""
+    versions: list[str]
+    """The versions that depend on it."""
+    conversations: list[str]
+    """The conversations of these."""
 
 
 def dump(value: object) -> JsonValue:

@@ -10,15 +10,18 @@ from pydantic import JsonValue
 from rich.text import Text
 from rich.tree import Tree
 
+from pydantic_deep._escapes import escape
+from pydantic_deep._line_diff import diff_lines
 from pydantic_deep.todos import Todo
 
 from ._conversation import SETTINGS
 from ._events import ToolCallEvent, ToolResultEvent, Usage
 from ._names import HEAD, shown_id
-from ._printable import first_line, printable
+from ._printable import first_line, printable, rich_text
 from ._prompts import text_of_json
+from ._question import DIFF_STYLES
 from ._render import render_call, render_todos
-from ._shapes import CallRow, Difference, FileRow, RequestRow, SubagentRow, VersionDetails, VersionRow
+from ._shapes import CallRow, Difference, FileRow, OmittedRow, RequestRow, SubagentRow, VersionDetails, VersionRow
 
 LINE_CHARS = 200
 """How much of what somebody wrote stands where it has one line."""
@@ -64,6 +67,14 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
     if details.files:
         yield _title('Files')
         yield from (render_file_line(file) for file in details.files)
+    if details.protected:
+        yield _title('Protected files changed by commands')
+        for change in details.protected:
+            mark, style = _FILE_MARKS[change.change]
+            yield Text(f'  {mark} {printable(change.path)}', style)
+    if details.omitted_files:
+        yield _title('Files in no version')
+        yield from (_omitted(file) for file in details.omitted_files)
     if details.todos:
         yield _title('Todos')
         yield render_todos(details.todos)
@@ -96,20 +107,22 @@ def render_difference(difference: Difference) -> Iterator[Text]:
 
 
 def render_file_diff(file: FileRow) -> Iterator[Text]:
-    """Yield a file as a unified diff, or as a line if there is none."""
+    """Yield a file as a diff, or as a line if there is none."""
     yield render_file_line(file)
-    lines = [] if file.diff is None else file.diff.removesuffix('\n').split('\n')
-    for number, line in enumerate(lines):
-        style = 'bold' if number < 2 else {'+': 'green', '-': 'red', '@': 'cyan', '\\': 'dim'}.get(line[:1], '')
-        yield Text(printable(line), style)
+    if file.view is not None:
+        yield from (rich_text(line, DIFF_STYLES.get(kind, '')) for kind, line in diff_lines(file.view))
 
 
 def render_file_line(file: FileRow) -> Text:
     """Return a file in a line."""
     mark, style = _FILE_MARKS[file.kind]
     sizes = ' → '.join(f'{size} bytes' for size in (file.size_before, file.size_after) if size is not None)
-    about = sizes if file.diff is None else _lines(file.diff)
-    return Text.assemble((mark, style), ' ', (printable(file.path).replace('\n', '\\n'), 'bold'), (f'  {about}', 'dim'))
+    about = sizes if file.view is None else f'+{file.view.added} -{file.view.removed}'
+    return Text.assemble((mark, style), ' ', rich_text(escape(file.path, one_line=True), 'bold'), (f'  {about}', 'dim'))
+
+
+def _omitted(file: OmittedRow) -> Text:
+    return Text.assemble(('! ', 'yellow'), printable(file.path).replace('\n', '\\n'), (f'  {file.reason}', 'dim'))
 
 
 def render_subagents(subagents: Sequence[SubagentRow]) -> Tree:
@@ -208,8 +221,3 @@ def _state(row: VersionRow) -> str:
 def _todos(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:
     for todo in todos:
         yield Text(f'{sign} {first_line(todo.content, LINE_CHARS)} ({todo.status})', style)
-
-
-def _lines(diff: str) -> str:
-    lines = diff.split('\n')[2:]
-    return f'+{sum(line.startswith("+") for line in lines)} -{sum(line.startswith("-") for line in lines)}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -89,11 +90,16 @@ class Listed:
 
 @skills_app.command('new', epilog=EXIT_CODE_HELP)
 def _new(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(help='Lowercase letters, digits and hyphens, such as reviewing-changes.')],
-    directory: Annotated[Path, typer.Option('--dir', help='Where its folder is made.')] = PROJECT_SKILLS,
+    directory: Annotated[
+        Path | None,
+        typer.Option('--dir', help='Where its folder is made. Else in ~/.agents/skills, which chat and run use.'),
+    ] = None,
 ) -> None:
     """Write a skill to fill in."""
-    folder = directory / name
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    folder = (surroundings.skills_directory if directory is None else directory) / name
     skill = f'{folder}/SKILL.md'
     problem = _name_problem(name)
     if problem is not None:
@@ -106,7 +112,7 @@ def _new(
         raise _fail(f'{folder} is there already. Choose another name, or edit it.') from None
     except OSError as error:
         raise _fail(f'{skill} cannot be written: {error.strerror}.') from None
-    typer.echo(printable(f'{skill}: fill it in, then: pydantic-deep skills validate {folder}'))
+    typer.echo(printable(f'{skill}: fill it in, then: pydantic-deep skills validate {shlex.quote(str(folder))}'))
 
 
 @skills_app.command('list', epilog=EXIT_CODE_HELP)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Store, StoreError, open_store
+from pydantic_deep.store import Store, StoreError, StoreFormatError, open_store
 
 from ._surroundings import Surroundings
 
@@ -48,28 +48,50 @@ def _is_missing(url: str) -> bool:
     return url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists()
 
 
+def require_store(url: str, surroundings: Surroundings) -> None:
+    """Raise `UnusableStoreError` if a URL names a file that is not there."""
+    if _is_missing(url):
+        raise UnusableStoreError(
+            f'There is no store {shown_store(url, surroundings)} yet. `pydantic-deep run` and `chat` make one; --store '
+            f'or {STORE_VARIABLE} names another.'
+        )
+
+
+def prepare_directory(url: str, surroundings: Surroundings) -> None:
+    """Make the directory of the person's own store, if that is named, for this user alone."""
+    if url == default_store(surroundings):
+        surroundings.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+async def _enter(stack: AsyncExitStack, url: str, *, read_only: bool) -> Store:
+    """Open a store; one with older tables is brought up to date, also to be read."""
+    if read_only:
+        with suppress(StoreFormatError):
+            return await stack.enter_async_context(open_store(url, read_only=True))
+    return await stack.enter_async_context(open_store(url))
+
+
 @asynccontextmanager
-async def open_kept(url: str, surroundings: Surroundings, *, must_exist: bool = False) -> AsyncGenerator[Store]:
+async def open_kept(
+    url: str, surroundings: Surroundings, *, must_exist: bool = False, read_only: bool = False
+) -> AsyncGenerator[Store]:
     """Open a store; the directory of the person's own is made if need be, for this user alone.
 
     Args:
         url: Where it is.
         surroundings: Where the person's own would be.
         must_exist: Whether a file that is not there is an error, instead of a new store.
+        read_only: Whether it is only read.
 
     Raises:
         UnusableStoreError: There is none, or it cannot be opened.
     """
-    if must_exist and _is_missing(url):
-        raise UnusableStoreError(
-            f'There is no store {shown_store(url, surroundings)} yet. `pydantic-deep run` and `chat` make one; --store '
-            f'or {STORE_VARIABLE} names another.'
-        )
+    if must_exist:
+        require_store(url, surroundings)
     async with AsyncExitStack() as stack:
         try:
-            if url == default_store(surroundings):
-                surroundings.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            store = await stack.enter_async_context(open_store(url))
+            prepare_directory(url, surroundings)
+            store = await _enter(stack, url, read_only=read_only)
         except (ImportError, OSError, StoreError, ValueError) as error:
             raise UnusableStoreError(f'The store cannot be opened: {error}') from error
         yield store

@@ -8,12 +8,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TextIO
 
-from pydantic_deep.versions import UnversionedFilesWarning
+from pydantic_deep.versions import ProtectedFilesWarning, UnversionedFilesWarning
 
 
 @contextmanager
 def warned_at_end() -> Generator[None]:
-    """Say which files are in no version at the end, each text once and without a place in the code."""
+    """Say at the end which files are in no version, and which protected ones commands changed: each text once and without a place in the code."""
     with warnings.catch_warnings():
         show = warnings.showwarning
         found: dict[str, None] = {}
@@ -26,7 +26,7 @@ def warned_at_end() -> Generator[None]:
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
-            if issubclass(category, UnversionedFilesWarning):
+            if issubclass(category, (UnversionedFilesWarning, ProtectedFilesWarning)):
                 found[str(message)] = None
             else:
                 show(message, category, filename, lineno, file, line)

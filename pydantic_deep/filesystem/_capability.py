@@ -8,19 +8,24 @@ from typing import Any, cast
 
 from pydantic_ai import AgentToolset, ModelRequestContext, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
+from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 
+from pydantic_deep._neighbours import Gates, neighbours
 from pydantic_deep._notice import Notice, last_noticed
 from pydantic_deep._pending import Preview
 from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
-from pydantic_deep_backends import StateBackend
+from pydantic_deep_backends import StateBackend, SupportsProtection
+from pydantic_deep_backends.paths import display_path
+from pydantic_deep_backends.protection import check_patterns, compare_protected, protected_patterns_of
 
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
 from ._preview import preview_call
+from ._protect import changes_protected, refusal
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
 from ._touched import ROOM_ID, carried_over
@@ -53,9 +58,13 @@ class Filesystem(AbstractCapability[object]):
     those of a tool with a `tool_kind`, which programs read, and `ToolReturn.content`.
     So is a text of the user's prompt that is longer, before a model is sent it; a history stays as it is.
 
+    Files that programs of the host run or obey, such as `.git/config`, are protected: approvals ask a person before a
+    tool writes one, and without approvals such a call is refused. Of tools that are not from here those are looked at
+    that have an argument called `path`, or like it.
+
     Raises:
         UserError: At the start of a run that has no backend, or something else in its place.
-        ValueError: `offload_chars` is less than what is shown of an offloaded result.
+        ValueError: `offload_chars` is less than what is shown of an offloaded result, or a pattern is malformed.
     """
 
     id: str | None = ROOM_ID
@@ -63,6 +72,9 @@ class Filesystem(AbstractCapability[object]):
     """Where the files are, or a function that tells it for a run."""
     offload_chars: int | None = OFFLOAD_CHARS
     """The longest result that a tool may answer with, and the longest text of a prompt; `None` for no limit."""
+    protected: Sequence[str] | None = None
+    """Patterns of files that only a person may let be changed: as `PROTECTED_FILES` of `pydantic_deep_backends`, `()` for
+    none. `None` for those of the backend, which are `PROTECTED_FILES` unless it was made with others."""
     _notice: Notice = field(
         default_factory=lambda: Notice(heading=UPLOADS_HEADING, known=''), init=False, repr=False, compare=False
     )
@@ -71,6 +83,8 @@ class Filesystem(AbstractCapability[object]):
     )
     _known: list[UserPromptPart] = field(default_factory=list[UserPromptPart], init=False, repr=False, compare=False)
     """The last prompts of the history, which stay as they are."""
+    _protected_before: Mapping[str, str] | None = field(default=None, init=False, repr=False, compare=False)
+    """The states of protected files before the first command."""
     _run: RunState = field(init=False, repr=False, compare=False)
     _found: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -79,6 +93,8 @@ class Filesystem(AbstractCapability[object]):
             raise ValueError(
                 f'`offload_chars` is {self.offload_chars}. Use at least {HEAD_CHARS + TAIL_CHARS}, or `None`.'
             )
+        if self.protected is not None:
+            self.protected = check_patterns(self.protected)
         self._run = RunState(offload=StateBackend(), offload_chars=self.offload_chars)
 
     async def for_run(self, ctx: RunContext[object]) -> Filesystem:
@@ -111,6 +127,47 @@ class Filesystem(AbstractCapability[object]):
                     self._files(ctx), message, self.offload_chars, known=self._known, prompt=ctx.prompt
                 )
         return request_context
+
+    async def guards(
+        self, ctx: RunContext[object], *, tool_def: ToolDefinition, args: Mapping[str, Any], files: Sequence[str] | None
+    ) -> bool:
+        """Return whether a call would change a protected file."""
+        backend = self._files(ctx).backend
+        patterns = protected_patterns_of(backend) if self.protected is None else self.protected
+        return await changes_protected(backend, patterns, args, files)
+
+    async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
+        """Return which protected files commands of this run have changed so far."""
+        backend = self._files(ctx).backend
+        if self._protected_before is None or not isinstance(backend, SupportsProtection):
+            return []
+        changes = compare_protected(self._protected_before, await backend.protected_files())
+        return [f'{display_path(each.path)} ({each.change})' for each in changes]
+
+    async def before_tool_execute(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        """Note the state of protected files before the first call that may run a command."""
+        effect = (tool_def.metadata or {}).get('effect')
+        if self._protected_before is None and effect not in ('read', 'write'):
+            files = self._files(ctx)
+            if files.commands is not None and isinstance(files.backend, SupportsProtection):
+                self._protected_before = await files.backend.protected_files()
+        return args
+
+    async def after_tool_validate(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
+    ) -> ValidatedToolArgs:
+        """Refuse to change protected files, unless a person allowed it or approvals will ask one."""
+        if (
+            (tool_def.metadata or {}).get('effect') == 'write'
+            and tool_def.kind == 'function'
+            and not ctx.tool_call_approved
+            and not neighbours(ctx, Gates)
+            and await self.guards(ctx, tool_def=tool_def, args=args, files=None)
+        ):
+            raise ToolFailed(refusal(args))
+        return args
 
     async def after_tool_execute(
         self,

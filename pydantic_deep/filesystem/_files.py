@@ -18,6 +18,7 @@ import anyio
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.workspaces import WorkspaceError
 
+from pydantic_deep._text import MAX_FILE_BYTES
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import BackendError, FileChangedError
 from pydantic_deep_backends.paths import display_path, is_within, resolve_path
@@ -29,7 +30,7 @@ from ._render import render_size
 OFFLOAD = '/offload'
 """Where large results are, for what the tools of this room read."""
 
-MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_READ_BYTES = 64 * 1024 * 1024
 """The largest file that is read whole to show or edit it, as in grep."""
 
 MAX_ATTEMPTS = 50
@@ -118,9 +119,9 @@ class Files:
         """
         try:
             entry = await place.backend.stat(place.path)
-            if not entry.is_dir and entry.size is not None and entry.size > MAX_FILE_BYTES:
+            if not entry.is_dir and entry.size is not None and entry.size > MAX_READ_BYTES:
                 raise ToolFailed(
-                    f'{place.shown} has {render_size(entry.size)}; at most {render_size(MAX_FILE_BYTES)} can be read.'
+                    f'{place.shown} has {render_size(entry.size)}; at most {render_size(MAX_READ_BYTES)} can be read.'
                 )
             data = await place.backend.read_bytes(place.path)
         except FileNotFoundError:
@@ -138,7 +139,7 @@ class Files:
                 returns the new contents and what to say of them. Called once for each attempt.
 
         Raises:
-            ToolFailed: Others changed the file all the time.
+            ToolFailed: Others changed the file all the time, or it would be too large.
             OSError: It cannot be read or written; it is as it was.
         """
         key = await self._key(place)
@@ -146,6 +147,11 @@ class Files:
             for _ in range(MAX_ATTEMPTS):
                 before = await _read_or_none(place)
                 data, plan = decide(before, self.run.digest_by_key.get(key))
+                if len(data) > MAX_FILE_BYTES:  # no version would have it
+                    raise ToolFailed(
+                        f'{place.shown} would have {render_size(len(data))}; at most {render_size(MAX_FILE_BYTES)} can '
+                        'be written.'
+                    )
                 try:
                     await _swap(place, data, None if before is None else digest_of(before))
                 except FileChangedError:

@@ -16,13 +16,13 @@ from functools import cache
 from pydantic_ai import ToolDefinition
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
+from pydantic_deep._line_diff import DiffView, view_diff
 from pydantic_deep._pending import Preview
 from pydantic_deep._text import parse_text
 from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._decide import decide_edit, decide_write, kind_of
-from ._diff import render_diff
 from ._failures import tool_failures
 from ._files import Files
 from ._offload import escape_halves
@@ -39,26 +39,30 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
     if name is None:
         return None
     touched: dict[str, str | None] = {}
+    text, diff = '', None
     binds = name == 'write_file' or args.get('replace_all') is True
     kind = 'command' if name == 'execute' else 'diff' if name in ('write_file', 'edit_file') else 'call'
+    failure = None
     try:
         match name:
             case 'execute':
                 text = _argument(args, 'command')
             case 'write_file':
-                text = await _write(files, touched, args)
+                text, diff = await _write(files, touched, args)
             case 'edit_file':
-                text = await _edit(files, touched, args)
+                diff = await _edit(files, touched, args)
             case 'read_file':
-                text = await _read(files, touched, args)
+                await _read(files, touched, args)
             case _:
-                text = ''  # what a search finds is not known before: no file is named, so no pattern lets it pass
+                pass  # what a search finds is not known before: no file is named, so no pattern lets it pass
     except (ModelRetry, ToolFailed) as error:
-        text, binds = WOULD_FAIL + ' '.join(error.message.splitlines()), True
-    return Preview(kind=kind, text=escape_halves(text), files=touched, binds=binds)
+        text, binds, failure = WOULD_FAIL + ' '.join(error.message.splitlines()), True, escape_halves(error.message)
+    return Preview(kind=kind, text=escape_halves(text), diff=diff, files=touched, binds=binds, failure=failure)
 
 
-async def _write(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> str:
+async def _write(
+    files: Files, touched: dict[str, str | None], args: Mapping[str, object]
+) -> tuple[str, DiffView | None]:
     path, content = _argument(args, 'path'), _argument(args, 'content')
     with tool_failures(path):
         place = await files.place(path)
@@ -66,18 +70,18 @@ async def _write(files: Files, touched: dict[str, str | None], args: Mapping[str
         touched[canonical] = None if before is None else digest_of(before)
     data, written = decide_write(place, content)(before, known)
     if data == before:
-        return f'No change: {display_path(canonical)} has these contents already.\n'
+        return f'No change: {display_path(canonical)} has these contents already.', None
     old = parse_text(before) if before else None
     new = content.replace('\n', '\r\n') if written.crlf else content
     notes = ''
     if before and old is None:
-        notes = f'All of {display_path(canonical)} is replaced: {kind_of(place, before)}, {render_size(len(before))}.\n'
+        notes = f'All of {display_path(canonical)} is replaced: {kind_of(place, before)}, {render_size(len(before))}.'
     elif old is not None and old.encoding != written.encoding:
-        notes = f'The encoding changes from {old.encoding} to {written.encoding}.\n'
-    return notes + _diff(canonical, None if before is None else '' if old is None else old.shown, new)
+        notes = f'The encoding changes from {old.encoding} to {written.encoding}.'
+    return notes, view_diff(canonical, None if before is None else '' if old is None else old.shown, new)
 
 
-async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> str:
+async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> DiffView:
     path = _argument(args, 'path')
     is_all = args.get('replace_all') is True
     decide = decide_edit(_argument(args, 'old_string'), _argument(args, 'new_string'), replace_all=is_all)
@@ -92,19 +96,14 @@ async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str,
     _, edited = decide(place, before)
     old = parse_text(before)
     assert old is not None  # noqa: S101 - else the edit had failed
-    return _diff(canonical, old.shown, replace(old, text=edited.text).shown)
+    return view_diff(canonical, old.shown, replace(old, text=edited.text).shown)
 
 
-async def _read(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> str:
+async def _read(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> None:
     path = _argument(args, 'path', '.')
     with tool_failures(path):
         place = await files.place_to_read(path)
         touched[await place.backend.realpath(place.path)] = None
-    return ''
-
-
-def _diff(path: str, old: str | None, new: str) -> str:
-    return render_diff(display_path(path), old, new)
 
 
 def _argument(args: Mapping[str, object], name: str, default: str | None = None) -> str:

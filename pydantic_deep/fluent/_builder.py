@@ -13,10 +13,10 @@ from pydantic_ai.tools import ToolFuncEither
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from typing_extensions import TypeVar, Unpack
 
+from pydantic_deep._checks import check_model, check_numbers
 from pydantic_deep.models import Model as ModelName
 
-from ._delta import Config, Delta, DepsT, OutputT, assistant_message, user_message
-from .errors import EmptyMessageError
+from ._delta import Config, Delta, DepsT, OutputT, assistant_message, check_instructions, user_message
 
 if TYPE_CHECKING:
     from ._conversation import Conversation
@@ -86,8 +86,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         Raises:
             EmptyMessageError: The text is empty.
         """
-        if not text.strip():
-            raise EmptyMessageError('instructions')
+        check_instructions(text)
         return self._configured(Config(instructions=(text,)))
 
     def user(self, content: str | Sequence[UserContent]) -> PromptBuilder[DepsT, OutputT]:
@@ -122,11 +121,21 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         return self._configured(Config(toolsets=tuple(toolsets)))
 
     def model(self, model: Model | KnownModelName | str) -> PromptBuilder[DepsT, OutputT]:
-        """Ask this model from here on."""
+        """Ask this model from here on.
+
+        Raises:
+            ValidationError: Its name is blank.
+        """
+        check_model('model', model)
         return self._configured(Config(model=model))
 
     def settings(self, **settings: Unpack[ModelSettings]) -> PromptBuilder[DepsT, OutputT]:
-        """Ask with these settings from here on, such as `temperature=0`; those of before stay."""
+        """Ask with these settings from here on, such as `temperature=0`; those of before stay.
+
+        Raises:
+            ValidationError: One is no number where it must be, or out of bounds. Its `field` is the name.
+        """
+        check_numbers(settings)
         return self._configured(Config(settings=settings))
 
     def start(self) -> Conversation[DepsT, OutputT]:

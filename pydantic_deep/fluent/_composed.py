@@ -54,8 +54,9 @@ class ComposedAgent(WrapperAgent[DepsT, OutputT]):
     async def iter(self, *args: Any, **arguments: Any) -> AsyncGenerator[AgentRun[DepsT, Any]]:
         """Run the agent, with all of this."""
         config = self.config
-        if config.instructions:
-            arguments['instructions'] = list(config.instructions)
+        given: Sequence[str] = arguments.get('instructions') or ()  # of a version: they are kept with it
+        if said := [*given, *(text for text in config.instructions if text not in given)]:
+            arguments['instructions'] = said
         arguments['toolsets'] = [*(arguments.get('toolsets') or ()), *config.toolsets]
         arguments['capabilities'] = [*(arguments.get('capabilities') or ()), Gate(self.see)]
         async with self.wrapped.iter(*args, **arguments) as run:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, cast, overload
@@ -18,10 +20,11 @@ from pydantic_ai import (
     TextPartDelta,
 )
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, repair_messages
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, repair_messages
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._checks import check_prompt
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.approvals import Decision, NothingPendingError, PendingApproval
 from pydantic_deep.deps import DeepAgentDeps
@@ -38,8 +41,9 @@ from ._transcript import MessageList
 from ._turn import Turn
 from .errors import ConversationBusyError, NothingToAnswerError
 
-ConversationState = Literal['ready', 'running', 'complete', 'awaiting_approval', 'interrupted', 'failed']
-"""What a conversation is at: nothing was asked yet, or what became of its last turn."""
+ConversationState = Literal['ready', 'running', 'complete', 'awaiting_approval', 'interrupted', 'failed', 'suspended']
+"""What a conversation is at: nothing was asked yet, or what became of its last turn. A `suspended` turn has no end in the
+store: `VersionedAgent.recover` resumes it, and `VersionedAgent.cancel` ends it."""
 
 
 class Conversation(Generic[DepsT, OutputT]):
@@ -47,7 +51,8 @@ class Conversation(Generic[DepsT, OutputT]):
 
     Iterate over it for the messages that the turn makes, each when it is complete: a response of the model before its
     calls run, a request with all of their results before it is sent. To stop, stop iterating: pending calls are
-    answered as interrupted and never run. `continuation` is a builder for what is said next, at any moment.
+    answered as interrupted and never run. `await anext(conversation)` takes one message; the turn then waits for the
+    next `anext` or loop, until it is stopped or another one begins. `continuation` is a builder for what is said next, at any moment.
 
     The list `messages` may be changed: what is at its end when a turn begins is answered. Configuration is never in it.
 
@@ -108,6 +113,8 @@ class Conversation(Generic[DepsT, OutputT]):
         self._state: ConversationState = 'ready'
         self._output: OutputT | None = None
         self._turn: Turn[Any] | None = None
+        self._iteration: AsyncGenerator[ModelMessage] | None = None
+        """The turn that `anext` has begun."""
         self._is_waited_for = False
 
     def __repr__(self) -> str:
@@ -166,9 +173,10 @@ class Conversation(Generic[DepsT, OutputT]):
         """
         if self._is_waited_for:
             raise ConversationBusyError(self.id)
+        self._iteration = None
         self._ground.agent.config = self._ground.agent.config.plus(delta.config)
         self._known = min(self._known, len(self.messages))
-        for message in delta.messages:
+        for message in deepcopy(delta.messages):  # another conversation may be started with the same ones
             whole = joined(self.messages[-1], message) if len(self.messages) > self._known else None
             if whole is None:
                 self.messages.append(message)
@@ -182,7 +190,7 @@ class Conversation(Generic[DepsT, OutputT]):
         With a store its turns are versions on branches of the same conversation, and leave the head where it is.
         """
         branch = cast('Conversation[DepsT, OutputT]', object.__new__(Conversation))
-        branch._begin_on(self._ground.branch(), MessageList(self.messages))
+        branch._begin_on(self._ground.branch(), MessageList(deepcopy(list(self.messages))))
         branch._known, branch._state, branch._output = self._known, self._state, self._output
         return branch
 
@@ -206,7 +214,19 @@ class Conversation(Generic[DepsT, OutputT]):
         await self.stop()
 
     def __aiter__(self) -> AsyncIterator[ModelMessage]:
-        return self._iterate(is_text=False)
+        return self._iterate(is_text=False) if self._iteration is None else self._iteration
+
+    async def __anext__(self) -> ModelMessage:
+        if self._is_waited_for:
+            raise ConversationBusyError(self.id)
+        iteration = self._iteration = self._iteration or self._iterate(is_text=False)
+        try:
+            return await anext(iteration)
+        except BaseException:
+            # Another one has begun where this one was closed while somebody waited for it.
+            if self._iteration is iteration:  # pragma: no branch
+                self._iteration = None
+            raise
 
     def text_stream(self) -> AsyncGenerator[str]:
         """Run the turn as an iteration does, and yield the text of the answers as it comes."""
@@ -253,6 +273,7 @@ class Conversation(Generic[DepsT, OutputT]):
 
     async def stop(self) -> None:
         """Stop the turn that runs, if one does: what it has done stays, and what it has not is never done."""
+        self._iteration = None
         await self._stop_turn()
 
     async def export(self) -> MessageList:
@@ -294,13 +315,34 @@ class Conversation(Generic[DepsT, OutputT]):
         history, prompt = split_prompt(self.messages)
         if prompt is None:
             return None
+        check_prompt('prompt', prompt)
         if self.pending:
             head = self.head
             raise ApprovalsPendingError(self.id if head is None else head.id, [each.id for each in self.pending])
+        if history and not self._known and await self._add_system_prompt(history):
+            history, _ = split_prompt(self.messages)
         words = self.messages[len(history) :]
         ask = Ask(history=_repaired(history, self._known), known=self._known, words=words, prompt=prompt)
         self._known = len(self.messages)
         return self._begin_turn(ask, is_text=is_text)
+
+    async def _add_system_prompt(self, history: Sequence[ModelMessage]) -> bool:
+        """Put the system prompts of the agent before messages that came without: an agent adds them to no history.
+
+        Returns:
+            Whether there are any.
+        """
+        if any(isinstance(part, SystemPromptPart) for message in history for part in message.parts):
+            return False
+        prompts = await self._ground.system_prompt(history)
+        if not prompts:
+            return False
+        first = self.messages[0]
+        if isinstance(first, ModelRequest):
+            self.messages[0] = replace(first, parts=[*prompts, *first.parts])
+        else:
+            self.messages.insert(0, ModelRequest(prompts))
+        return True
 
     def _begin_turn(self, ask: Ask, *, is_text: bool) -> Turn[Any]:
         self._turn = Turn(self.id, partial(self._work, ask, is_text))
@@ -331,7 +373,7 @@ class Conversation(Generic[DepsT, OutputT]):
                         await turn.hand_out(text)
         except BaseException as error:
             is_failure = isinstance(error, Exception) and not isinstance(error, RunCancelled)
-            self._state = 'failed' if is_failure else 'interrupted'
+            self._state = 'suspended' if self._ground.is_suspended else 'failed' if is_failure else 'interrupted'
             await to_end(self._settle(ask, None))
             raise
         await to_end(self._settle(ask, result))

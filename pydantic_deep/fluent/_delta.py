@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
@@ -19,6 +20,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
+
+from pydantic_deep._checks import check_prompt, check_text
 
 from .errors import EmptyMessageError
 
@@ -76,9 +79,8 @@ def user_message(content: Prompt) -> ModelRequest:
     Raises:
         EmptyMessageError: It says nothing.
     """
-    if not content or (isinstance(content, str) and not content.strip()):
-        raise EmptyMessageError('user')
-    return ModelRequest([UserPromptPart(content if isinstance(content, str) else list(content))])
+    _check('user', content)
+    return ModelRequest([UserPromptPart(content if isinstance(content, str) else deepcopy(list(content)))])
 
 
 def assistant_message(text: str) -> ModelResponse:
@@ -87,9 +89,28 @@ def assistant_message(text: str) -> ModelResponse:
     Raises:
         EmptyMessageError: It says nothing.
     """
-    if not text.strip():
-        raise EmptyMessageError('assistant')
+    _check('assistant', text)
     return ModelResponse([TextPart(text.strip())])
+
+
+def check_instructions(text: str) -> None:
+    """Refuse instructions that say nothing.
+
+    Raises:
+        EmptyMessageError: They are blank.
+        ValidationError: They are no text or no Unicode.
+    """
+    _check('instructions', text)
+
+
+def _check(role: str, content: Prompt) -> None:
+    is_blank = not content.strip() if isinstance(content, str) else content in ([], ())
+    if is_blank:
+        raise EmptyMessageError(role)
+    if role == 'user':
+        check_prompt('prompt', content)
+    else:
+        check_text(role, content)
 
 
 def joined(before: ModelMessage, message: ModelMessage) -> ModelMessage | None:

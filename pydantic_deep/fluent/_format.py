@@ -1,19 +1,23 @@
 """The format of transcripts: what a document has in it, which formats can be read, and what is said of a wrong one. Pure.
 
 Format 1 is `{"format_version": 1, "messages": […]}`. Messages are those of pydantic-ai, as its
-`ModelMessagesTypeAdapter` writes them. There is nothing else in it: no settings, tools or instructions are loaded.
+`ModelMessagesTypeAdapter` writes them, without configuration (`_portable`). Earlier releases wrote instructions and
+system prompts into them: these are left out when such a document is read.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Final, NamedTuple, cast
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import ErrorDetails, from_json, to_json
 
 from ._media import MissingMediaError, inline
+from ._portable import portable
 from ._shown import shown
 from .errors import TranscriptError
 
@@ -41,6 +45,42 @@ _MAX_PROBLEM_CHARS: Final = 700
 """How much is said of what is wrong: the longest list of kinds that a part may have, and not all of a wrong one."""
 
 _KEYS = ('format_version', 'messages')
+
+
+def dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
+    """Return messages as JSON, without configuration.
+
+    Raises:
+        TranscriptError: JSON cannot hold one of them. It says which, and what of it.
+    """
+    try:
+        return _dump(messages)
+    except ValueError:
+        for index, message in enumerate(messages):
+            try:
+                _dump([message])
+            except ValueError as error:
+                raise TranscriptError(
+                    f'Message {index} ({message.kind}) cannot be written: JSON cannot hold what is in it. {error}. '
+                    'Change that value or leave the message out.',
+                    index=index,
+                    role=message.kind,
+                    value=message,
+                ) from None
+        raise  # pragma: no cover - what all of them cannot be is due to one
+
+
+def _dump(messages: Sequence[ModelMessage]) -> list[JsonValue]:
+    dumped = [portable(message) for message in _adapter().dump_python(list(messages), mode='json')]
+    json.dumps(dumped, allow_nan=False)
+    return dumped
+
+
+@cache
+def _adapter() -> TypeAdapter[list[ModelMessage]]:
+    """Return what writes messages as pydantic-ai does, but leaves numbers that JSON does not have as they are."""
+    config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='constants')
+    return TypeAdapter(list[ModelMessage], config=config)
 
 
 def render_document(document: Document) -> bytes:
@@ -117,7 +157,10 @@ def parse_document(document: object, media: Mapping[str, bytes]) -> list[ModelMe
             field='messages',
             value=messages,
         )
-    return _validated(_inlined(messages, media))
+    written = _inlined(messages, media)
+    validated = _validated(written)
+    said = [portable(message) for message in written]
+    return validated if said == written else _validated(said)
 
 
 def _migrated(document: Document) -> Document:

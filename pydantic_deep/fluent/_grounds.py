@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Self, cast
 
 from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, DeferredToolRequests, UserError
 from pydantic_ai.agent import AgentRunEvents
-from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage, UsageLimits
 
@@ -70,6 +70,8 @@ class Ground(ABC, Generic[DepsT, OutputT]):
     """The conversation."""
     agent: ComposedAgent[DepsT, OutputT]
     """The agent, with the configuration of the conversation."""
+    _deps: DepsT | None
+    """The deps of all turns, if they were given."""
 
     @property
     @abstractmethod
@@ -81,9 +83,24 @@ class Ground(ABC, Generic[DepsT, OutputT]):
     def pending(self) -> list[PendingApproval]:
         """What waits for a person."""
 
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the turn that raised just now has no end in the store, so that it can be resumed."""
+        return False
+
     @abstractmethod
     async def refresh(self) -> Sequence[ModelMessage] | None:
         """Return the history, if it is not what it was when this was asked last."""
+
+    async def system_prompt(self, history: Sequence[ModelMessage]) -> list[SystemPromptPart]:
+        """Return the system prompts of the agent, for a history without any."""
+        agent = self.agent
+        deps = self._deps
+        if deps is None and issubclass(agent.deps_type, DeepAgentDeps):
+            deps = cast('DepsT', agent.deps_type())
+        return await agent.system_prompt_parts(
+            deps=cast('DepsT', deps), model=agent.config.model, message_history=history, usage=self.usage
+        )
 
     @abstractmethod
     def run(self, ask: Ask) -> AbstractAsyncContextManager[Events[OutputT]]:
@@ -116,7 +133,7 @@ class Plain(Ground[DepsT, OutputT]):
     def __init__(self, agent: ComposedAgent[DepsT, OutputT], deps: DepsT | None, conversation_id: str | None) -> None:
         self.agent = agent
         self.conversation_id = conversation_id or new_id()
-        self._deps: DepsT | None = deps
+        self._deps = deps
         self._usage = RunUsage()
         self._requests: DeferredToolRequests | None = None
         self._events: AgentRunEvents[OutputT] | None = None
@@ -226,6 +243,10 @@ class Stored(Ground[DepsT, OutputT]):
     def pending(self) -> list[PendingApproval]:
         return [] if self.head is None else self.head.pending
 
+    @property
+    def is_suspended(self) -> bool:
+        return self._stream is not None and self._stream.is_suspended
+
     async def refresh(self) -> Sequence[ModelMessage] | None:
         if self.head is not None and not self._moves_head:
             return None
@@ -247,7 +268,7 @@ class Stored(Ground[DepsT, OutputT]):
                 ask.answers, by=ask.by, reason=ask.reason, deps=self._deps, moves_head=self._moves_head
             )
         else:
-            head = self.head = await self._with_history(head, ask.history)
+            head = self.head = await self._with_instructions(await self._with_history(head, ask.history))
             stream = head.advance_stream(
                 ask.prompt, deps=self._deps, model=config.model, moves_head=self._moves_head, **config.settings
             )
@@ -256,7 +277,25 @@ class Stored(Ground[DepsT, OutputT]):
             yield stream.events()
 
     async def _create(self) -> AgentVersion[DepsT, OutputT]:
-        return await self._versioned.create(deps=self._deps, conversation_id=self.conversation_id)
+        instructions = self.agent.config.instructions
+        return await self._versioned.create(
+            deps=self._deps, instructions=instructions, conversation_id=self.conversation_id
+        )
+
+    async def _with_instructions(self, head: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
+        """Return the version to go on from: it keeps what builders have told the agent, for whoever loads it.
+
+        Raises:
+            VersionConflictError: Somebody else moved the head meanwhile. Nothing has run.
+        """
+        new = [text for text in self.agent.config.instructions if text not in head.instructions]
+        if not new:
+            return head
+        told = await head.with_metadata(instructions=[*head.instructions, *new])
+        if self._moves_head:
+            move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=told.id)
+            await self._bench.store.commit(Commit(heads=[move]))
+        return told
 
     async def _with_history(
         self, head: AgentVersion[DepsT, OutputT], history: list[ModelMessage]

@@ -14,11 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, SupportsIndex, cast, overload
 
-from pydantic import JsonValue
-from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, ModelResponse
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
 from ._exchanges import ToolExchange, pair_exchanges
-from ._format import BYTE_ORDER_MARK, FORMAT_VERSION, Document, parse_document, parse_text, render_document
+from ._format import (
+    BYTE_ORDER_MARK,
+    FORMAT_VERSION,
+    Document,
+    dump_messages,
+    parse_document,
+    parse_text,
+    render_document,
+)
 from ._media import escape, externalize
 from ._shown import shown
 
@@ -26,8 +33,9 @@ from ._shown import shown
 class MessageList(MutableSequence[ModelMessage]):
     """The messages of a conversation, in their order; those of pydantic-ai.
 
-    It is a list that can be written to a file and read again, at any moment, also while a turn runs. A transcript says
-    what was said and done, and nothing of settings, tools or instructions: load it under any of them.
+    It is a list that can be written to a file and read again, at any moment, also while a turn runs. A transcript holds
+    what was said and done. Nothing that an agent or a builder was configured with is in it, neither instructions, system
+    prompts, tools and settings nor names and ids of models, runs and conversations: load it under any configuration.
 
     ```python
     from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
@@ -91,8 +99,11 @@ class MessageList(MutableSequence[ModelMessage]):
         Args:
             inline_media: Whether images and other media are in it as base64. Without, it has their digests, and
                 `media()` has their bytes.
+
+        Raises:
+            TranscriptError: JSON cannot hold a message, such as one with `NaN` in it. It says which.
         """
-        dumped = cast('list[JsonValue]', ModelMessagesTypeAdapter.dump_python(self._messages, mode='json'))
+        dumped = dump_messages(self._messages)
         aside: dict[str, bytes] = {}
         messages = [escape(message) if inline_media else externalize(message, aside) for message in dumped]
         return {'format_version': FORMAT_VERSION, 'messages': messages}
@@ -118,7 +129,7 @@ class MessageList(MutableSequence[ModelMessage]):
     def media(self) -> dict[str, bytes]:
         """Return the bytes of all media by their digests (SHA-256)."""
         found: dict[str, bytes] = {}
-        for message in ModelMessagesTypeAdapter.dump_python(self._messages, mode='json'):
+        for message in dump_messages(self._messages):
             externalize(message, found)
         return found
 
@@ -126,8 +137,8 @@ class MessageList(MutableSequence[ModelMessage]):
         """Write the transcript as JSON.
 
         Args:
-            target: A path, or an open stream, which stays open. A file is replaced as a whole or not at all; of a link,
-                that to which it leads; a device or a pipe is written to.
+            target: A path, or an open stream, which stays open. Missing directories are created. A file is replaced as a
+                whole or not at all; of a link, that to which it leads; a device or a pipe is written to.
 
         Raises:
             TranscriptError: It could not be loaded again. It says which message is wrong. Nothing was written.
@@ -209,6 +220,7 @@ def _replace_file(path: Path, data: bytes) -> None:
     if path.exists() and not path.is_file():  # a device would be gone
         path.write_bytes(data)
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f'.{path.name}.{secrets.token_hex(8)}')
     try:
         with beside.open('xb') as file:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.errors import DeepAgentError, ValidationError
 
 
 class TranscriptError(DeepAgentError, ValueError):
@@ -31,16 +31,19 @@ class TranscriptError(DeepAgentError, ValueError):
         super().__init__(problem)
 
 
-class EmptyMessageError(DeepAgentError, ValueError):
+class EmptyMessageError(ValidationError):
     """A message was to say nothing.
 
     Attributes:
         role: Whose: `user`, `assistant` or `instructions`.
+        field: The same, but `prompt` for the user.
     """
 
     def __init__(self, role: str) -> None:
         self.role = role
-        super().__init__(f'The message of the {role} is empty. Leave it out, or give it words.')
+        super().__init__(
+            'prompt' if role == 'user' else role, f'The message of the {role} is empty. Leave it out, or give it words.'
+        )
 
 
 class ConversationBusyError(DeepAgentError, RuntimeError):

@@ -112,7 +112,7 @@ def read_question(
         InvalidQuestionError: A condition does not fit its field, or the limit is out of bounds.
         InvalidCursorError: The cursor is none of ours, or of another question.
     """
-    if not 1 <= limit <= MAX_LIMIT:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_LIMIT:  # pyright: ignore[reportUnnecessaryIsInstance] - of callers without types
         raise InvalidQuestionError(model, 'limit', f'it is a number from 1 to {MAX_LIMIT:,}, not {shown(limit)}')
     conditions = read_conditions(model, columns, where)
     name = order_by.removeprefix('-') if order_by is not None else key.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.errors import DeepAgentError, ValidationError
 
 
 class RepositoryError(DeepAgentError):
@@ -56,11 +56,11 @@ class InvalidFieldError(RepositoryError, ValueError):
         """The name that was given."""
 
 
-class InvalidQuestionError(RepositoryError, ValueError):
+class InvalidQuestionError(RepositoryError, ValidationError):
     """A condition does not fit its field, or the limit is out of bounds."""
 
     def __init__(self, model: str, field: str, reason: str) -> None:
-        super().__init__(f'{model} cannot be asked by {field!r} like that: {reason}.')
+        Exception.__init__(self, f'{model} cannot be asked by {field!r} like that: {reason}.')
         self.model = model
         """The name of the model."""
         self.field = field

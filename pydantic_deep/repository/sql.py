@@ -9,8 +9,15 @@ from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
-from pydantic_deep.store import Store, StoreClosedError, StoreFormatError, StoreUnavailableError
-from pydantic_deep.store._engine import Engine, Operation
+from pydantic_deep.store import (
+    Store,
+    StoreClosedError,
+    StoreFormatError,
+    StoreProcessError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+)
+from pydantic_deep.store._engine import Engine, Operation, read_or_write
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._schema import SupportsTables
 
@@ -90,7 +97,7 @@ class SqlRepository(Generic[T]):
             )
         opened = partial(open_table, engine.dialect, table_name(asked.name, name), asked)
         with _translated():
-            return SqlRepository(engine, await engine.write(opened))
+            return SqlRepository(engine, await read_or_write(engine, opened))
 
     async def create(self, item: T) -> None:
         """Add a row."""
@@ -213,5 +220,5 @@ def _translated() -> Generator[None]:
         raise RepositoryClosedError('The database of the repository was closed. Open it again.') from error
     except StoreFormatError as error:
         raise RepositoryFormatError(str(error)) from error
-    except StoreUnavailableError as error:
+    except (StoreUnavailableError, StoreReadOnlyError, StoreProcessError) as error:
         raise RepositoryUnavailableError(str(error)) from error

@@ -21,7 +21,7 @@ from ._auth import Authentication, KeyInQuery
 from ._errors import api_of, install_error_forms
 from ._headers import SecurityHeaders
 from ._lifespan import serving
-from ._limits import BodyLimit
+from ._limits import BodyLimit, RefuseAmbiguousLength
 from ._metrics import CountRequests, ServerMetrics
 from ._routes import ROUTERS
 from ._settings import ServerSettings, load_settings
@@ -114,10 +114,11 @@ def _add_layers(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) 
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=['GET', 'POST', 'PUT', 'DELETE'],
+            allow_methods=['GET', 'POST', 'PUT', 'PATCH', 'DELETE'],
             allow_headers=['*'],  # clients send headers of their own; there are no cookies that could be abused
         )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
+    app.add_middleware(RefuseAmbiguousLength)
     app.add_middleware(CountRequests, metrics=metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(KeyInQuery)

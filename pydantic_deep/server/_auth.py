@@ -24,7 +24,8 @@ from ._errors import ServerError, api_of, not_found, path_of, render_error
 from ._keys import ApiKey, KeyScope
 from ._state import ServedAgent, ServerState, state_in
 
-_AWAY = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
+AWAY = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
+"""What is raised while the database cannot be reached."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +148,7 @@ class _Told:
 
     async def send(self, message: Message) -> None:
         if message.get('more_body', False) and self._is_due():
-            with suppress(*_AWAY):  # what cannot be known now is asked again
+            with suppress(*AWAY):  # what cannot be known now is asked again
                 if await self._state.keys.find(self._secret) is None:
                     raise _KeyEndedError
         await self._send(message)
@@ -161,11 +162,17 @@ class _Told:
 
 
 async def _admit(state: ServerState, scope: Scope) -> Caller:
+    secret = _secret_of(scope)
     try:
-        key = await state.keys.find(_secret_of(scope))
-    except _AWAY:
+        key = await state.keys.find(secret)
+    except AWAY:
         raise ServerError('unavailable', headers={'Retry-After': '5'}) from None
     if key is None:
+        client = cast('tuple[str, int] | None', scope.get('client'))
+        wait = state.wrong_keys.take(client[0] if client else '') if secret else 0
+        if wait > 0:
+            said = 'Too many wrong keys from this address. Wait as long as `Retry-After` says.'
+            raise ServerError('rate_limited', said, headers={'Retry-After': str(ceil(wait))})
         raise ServerError('unauthenticated')
     wait = state.rate.take(key.id)
     if wait > 0:

@@ -11,7 +11,17 @@ from pydantic import TypeAdapter
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep.approvals import ApprovalError, Approve, Decision, Deny, Edit, Respond, answer_approvals
+from pydantic_deep._checks import check_prompt
+from pydantic_deep.approvals import (
+    ApprovalChangedError,
+    ApprovalError,
+    Approve,
+    Decision,
+    Deny,
+    Edit,
+    Respond,
+    answer_approvals,
+)
 from pydantic_deep.store import ApprovalAnsweredError
 
 from ._auth import Caller
@@ -60,11 +70,13 @@ async def begin_run(
         ServerError: It cannot begin: a run works here already, something waits, the branch is there, too many runs
             work, or the server stops.
         ApprovalAnsweredError: Somebody was faster with an answer.
+        ApprovalChangedError: A call is another one than an answer is for.
     """
     if isinstance(turn, Mapping):
         await _check_answers(state, version, turn)
     else:
         _refuse_if_waiting(version)
+        check_prompt('prompt', turn)
     if branch is not None and branch in {each.name for each in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation has a branch {branch!r} already. Choose another name.')
     await _refuse_if_busy(state, version)
@@ -97,21 +109,29 @@ def decision_of(answer: Answer) -> Decision:
     """Return what a person has decided.
 
     Raises:
-        ServerError: `args` or `content` are not where they belong.
+        ServerError: `args` or `content` are not where they belong, or an answer other than `deny` does not say by its
+            digest what the person was shown.
     """
+    if answer.digest is None and answer.decision != 'deny':
+        raise ServerError(
+            'invalid',
+            f'The decision {answer.decision!r} needs `digest`: the `view.digest` of the approval as the person was '
+            'shown it. Only `deny` goes without.',
+        )
     if answer.args is not None and answer.decision != 'edit':
         raise ServerError('invalid', f'`args` belong to the decision `edit`, and this is {answer.decision!r}.')
     match answer.decision:
         case 'approve':
-            return Approve()
+            return Approve(digest=answer.digest)
         case 'deny':
-            return Deny() if answer.reason is None else Deny(answer.reason)
+            deny = Deny() if answer.reason is None else Deny(answer.reason)
+            return replace(deny, digest=answer.digest)
         case 'respond':
-            return Respond(answer.content)
+            return Respond(answer.content, digest=answer.digest)
         case _:
             if answer.args is None:
                 raise ServerError('invalid', 'The decision `edit` needs `args`: all arguments of the call.')
-            return Edit(answer.args)
+            return Edit(answer.args, digest=answer.digest)
 
 
 async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
@@ -123,7 +143,7 @@ async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
     here = state.hub.runs_in(conversation_id)
     if here:
         raise _busy(here[0].id)
-    stored = await working_in(state.store, conversation_id)
+    stored = await working_in(state, conversation_id)
     if stored:
         raise _busy(stored[0].id)
 
@@ -157,15 +177,17 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
         return
     try:
         answer_approvals(requests, answers)
+    except ApprovalChangedError:
+        raise
     except ApprovalError as error:
         raise ServerError('invalid', str(error)) from None
 
 
 async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
     """Refuse where a run of another process goes on from the same version; the hub knows those of this one."""
-    for run in await working_in(state.store, version.conversation_id):
+    for run in await working_in(state, version.conversation_id):
         if state.hub.get(run.id) is None:
-            stored = await load_run(state.store, run.id)
+            stored = await load_run(state, run.id)
             if stored is not None and stored.base_id == version.id:
                 raise _busy(run.id)
 

@@ -17,7 +17,8 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.types import Scope
 
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.approvals import ApprovalChangedError
+from pydantic_deep.errors import DeepAgentError, ValidationError
 from pydantic_deep.repository import (
     InvalidCursorError,
     InvalidQuestionError,
@@ -195,7 +196,9 @@ def install_error_forms(app: Starlette) -> None:
         app.add_exception_handler(away, _on_unavailable)
     for asked_wrongly in (InvalidCursorError, InvalidQuestionError):
         app.add_exception_handler(asked_wrongly, _on_wrong_question)
+    app.add_exception_handler(ValidationError, _on_wrong_argument)
     app.add_exception_handler(ApprovalAnsweredError, _on_answered)
+    app.add_exception_handler(ApprovalChangedError, _on_changed)
     app.add_exception_handler(UnfinishedCheckoutError, _on_unfinished_checkout)
     app.add_exception_handler(Exception, _on_defect)
 
@@ -216,14 +219,17 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
         for each in cast('RequestValidationError', error).errors()
     ]
     told = '; '.join(f'{each["path"]}: {each["message"]}' for each in problems[:3])
-    return _answer(
-        request,
-        ServerError('invalid', f'The request is not what this path takes: {told}.', facts={'problems': [*problems]}),
-    )
+    facts: dict[str, JsonValue] = {'field': problems[0]['path'].rpartition('.')[2], 'problems': [*problems]}
+    return _answer(request, ServerError('invalid', f'The request is not what this path takes: {told}.', facts=facts))
 
 
 async def _on_wrong_question(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, ServerError('invalid', str(error)))
+
+
+async def _on_wrong_argument(request: Request, error: Exception) -> JSONResponse:
+    wrong = cast('ValidationError', error)
+    return _answer(request, ServerError('invalid', str(wrong), facts={'field': wrong.field}))
 
 
 async def _on_missing(request: Request, error: Exception) -> JSONResponse:
@@ -232,6 +238,11 @@ async def _on_missing(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_unavailable(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, ServerError('unavailable', headers={'Retry-After': '5'}))
+
+
+async def _on_changed(request: Request, error: Exception) -> JSONResponse:
+    digest = cast('ApprovalChangedError', error).digest
+    return _answer(request, ServerError('conflict', str(error), facts={'digest': digest}))
 
 
 async def _on_answered(request: Request, error: Exception) -> JSONResponse:

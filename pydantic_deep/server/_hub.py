@@ -20,12 +20,12 @@ from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._session_id import session_scope
 from pydantic_deep.approvals import Decision
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import RunEvents, StatusEvent, StreamEvent
 from pydantic_deep.streaming._failures import FORESEEN
-from pydantic_deep.streaming._session_id import session_scope
 from pydantic_deep.versions import AgentVersion, TurnStream
 
 from ._log_shelf import LogShelf
@@ -104,6 +104,10 @@ class RunHub:
         self._ended: LogShelf[ServerRun] = LogShelf(
             retention_seconds=settings.log_retention_seconds, max_bytes=settings.max_log_bytes, clock=clock
         )
+        self.is_recovering = False
+        """Whether the suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
+        self.resuming: set[str] = set()
+        """The suspended runs that somebody has asked to resume."""
         self._deadline: float | None = None
         self._tasks: TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -335,7 +339,7 @@ class RunHub:
         except BaseException as error:
             failure = error
             kept = None if stream.version_id == version.id else stream.version_id
-            ends = told.fail(error, version_id=kept)
+            ends = told.fail(error, version_id=kept, is_suspended=stream.is_suspended)
             if not isinstance(error, Exception):  # the server stops, and does not wait any longer
                 raise
             if not isinstance(error, FORESEEN):

@@ -21,7 +21,7 @@ from pydantic_deep.streaming import WholeCalls, current_session_id
 from ._agents import AnyAgent, prepare_agents
 from ._hub import RunHub
 from ._keys import open_keys
-from ._limits import RateLimit
+from ._limits import RateLimit, WrongKeyLimit
 from ._metrics import ServerMetrics
 from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
@@ -68,9 +68,13 @@ async def serving(
             threads=threads,
             hub=hub,
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
+            wrong_keys=WrongKeyLimit(
+                per_minute=settings.wrong_keys_per_minute, burst=settings.wrong_key_burst, clock=time.monotonic
+            ),
             metrics=metrics,
             make_backend=make_backend,
         )
+        hub.is_recovering = True  # before any request is answered
         hub.tasks.start_soon(recover, state)
         app.state.server = state
         try:
@@ -80,10 +84,16 @@ async def serving(
 
 
 async def recover(state: ServerState) -> None:
-    """Go on with the runs that dead processes left, and end the audit records of those that nobody goes on with."""
-    async with anyio.create_task_group() as group:
-        for name in state.agents:
-            group.start_soon(_recover_agent, state, name)
+    """Resume the runs that crashed processes left, and end the audit records of those that nobody resumes.
+
+    A run whose conversation has moved on stays suspended.
+    """
+    try:
+        async with anyio.create_task_group() as group:
+            for name in state.agents:
+                group.start_soon(_recover_agent, state, name)
+    finally:
+        state.hub.is_recovering = False
     store = state.store
 
     async def is_alive(record: AuditRecord) -> bool:

@@ -6,8 +6,12 @@ is not used: it refuses when somebody reads, and this one before anything runs, 
 
 from __future__ import annotations
 
+import secrets
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from ipaddress import IPv4Address, ip_address, ip_network
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +20,10 @@ from ._errors import ServerError, api_of, path_of, render_error
 
 DRAINED_BYTES = 64 * 2**10
 """A body that nobody read and that is larger ends the connection: a server would take all of it from the network."""
+
+
+WRONG_KEY_BUCKETS = 8192
+"""How many buckets there are for addresses that send wrong keys: 128 KiB in all."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +52,70 @@ class RateLimit:
             return (1 - tokens) / self.per_second
         self._buckets[key] = tokens - 1, now
         return 0.0
+
+
+class WrongKeyLimit:
+    """How often an address may send a key that is wrong: a bucket as in `RateLimit`, in a table of constant size.
+
+    Addresses share a bucket where their keyed hashes collide. Keys that are right are never refused by it, because
+    several people may be behind one address.
+
+    Args:
+        per_minute: How many tokens come into a bucket each minute.
+        burst: How many it holds.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, *, per_minute: float, burst: int, clock: Callable[[], float]) -> None:
+        self._per_second = per_minute / 60
+        self._burst = burst
+        self._clock = clock
+        self._secret = secrets.token_bytes(16)  # so that nobody can aim at the bucket of another
+        self._tokens = array('d', [burst]) * WRONG_KEY_BUCKETS
+        self._at = array('d', [clock()]) * WRONG_KEY_BUCKETS
+
+    def take(self, address: str) -> float:
+        """Take a token for an address, and return 0; where there is none, return after how many seconds there will be."""
+        digest = blake2b(_network_of(address).encode(), key=self._secret, digest_size=4).digest()
+        place, now = int.from_bytes(digest) % WRONG_KEY_BUCKETS, self._clock()
+        tokens = min(self._burst, self._tokens[place] + (now - self._at[place]) * self._per_second)
+        self._at[place] = now
+        self._tokens[place] = tokens if tokens < 1 else tokens - 1
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._per_second
+
+
+def _network_of(address: str) -> str:
+    """Return what one client is likely to have of addresses: an IPv4 address, or an IPv6 network of 64 bits."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:  # no IP address, such as that of a Unix socket
+        return address
+    if isinstance(parsed, IPv4Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ip_network((int(parsed), 64), strict=False))
+
+
+class RefuseAmbiguousLength:
+    """An ASGI layer that refuses requests with both Content-Length and Transfer-Encoding, and closes the connection.
+
+    A proxy may believe one and this server the other, so that one reads a second request where the other reads a body
+    (RFC 9112, section 6.1). h11 passes both headers on; httptools refuses such a request by itself.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope['type'] == 'http':
+            headers = Headers(scope=scope)
+            if 'content-length' in headers and 'transfer-encoding' in headers:
+                error = ServerError('invalid', 'A request has Content-Length or Transfer-Encoding, and not both.')
+                response = render_error(error, api_of(path_of(scope)))
+                response.status_code = 400
+                response.headers['connection'] = 'close'
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class BodyLimit:

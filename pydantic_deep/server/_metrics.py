@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from pydantic_ai.usage import RunUsage
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pydantic_deep.store import VersionState
+from pydantic_deep.streaming import RunStatus
 
 UNMATCHED = 'unmatched'
 """The route of a request that none takes: what a client made up is no label."""
@@ -76,7 +76,7 @@ class ServerMetrics:
         self.log_bytes.set_function(lambda: hub.log_bytes)
         self.log_memory_bytes.set_function(lambda: hub.log_memory_bytes)
 
-    def run_ended(self, agent: str, state: VersionState, usage: RunUsage) -> None:
+    def run_ended(self, agent: str, state: RunStatus, usage: RunUsage) -> None:
         """Count a run that ended.
 
         Args:

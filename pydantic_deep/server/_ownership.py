@@ -132,9 +132,14 @@ async def own_run(state: ServerState, caller: Caller, id: str) -> OwnRun:
     """
     check_id(id)
     here = state.hub.get(id)
-    stored = await load_run(state.store, id)
+    stored = await load_run(state, id)
     if here is None and stored is None:
         raise not_found()
+    if here is not None and here.state == 'suspended':
+        if stored is None:  # it never began
+            here.state = 'failed'
+        elif stored.state != 'suspended':  # it was resumed or cancelled since
+            here = None
     conversation_id = stored.last.conversation_id if here is None and stored is not None else ''
     conversation = await own_conversation(state, caller, conversation_id if here is None else here.conversation_id)
     return OwnRun(id=id, agent=conversation.agent, here=here, stored=stored)

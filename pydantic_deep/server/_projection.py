@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 import anyio
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep.store import BranchRecord, RunRecord, RunState, Store, VersionFilter, VersionRecord
+from pydantic_deep.store import BranchRecord, RunRecord, VersionFilter, VersionRecord
 from pydantic_deep.streaming import ErrorEvent, StartEvent, StreamEvent
+from pydantic_deep.streaming._failures import suspended_event
 from pydantic_deep.streaming._project import project_messages
+from pydantic_deep.versions._suspended import has_moved_on
+from pydantic_deep.versions._turn import ALL_RUNS
 
-from ._state import ServedAgent
+from ._server_run import ServedRunState
+from ._state import ServedAgent, ServerState
 
 _ALL = 1_000_000
 """As many versions as a run can have, each of which is a step, and as many runs as there can be."""
@@ -29,8 +33,10 @@ class StoredRun:
     """At least one, oldest first."""
     version: VersionRecord | None
     """The newest version of them; `None` before the first step."""
-    is_given_up: bool = False
-    """Whether its end could not be written, so that it says that it works until a server goes on with it."""
+    is_suspended: bool = False
+    """Whether it has no end in the store and nothing works on it."""
+    has_moved_on: bool = False
+    """Whether it is suspended and its conversation has moved on."""
 
     @property
     def last(self) -> RunRecord:
@@ -38,9 +44,9 @@ class StoredRun:
         return self.attempts[-1]
 
     @property
-    def state(self) -> RunState:
+    def state(self) -> ServedRunState:
         """What became of it."""
-        return 'failed' if self.is_given_up else self.last.state
+        return 'suspended' if self.is_suspended else self.last.state
 
     @property
     def base_id(self) -> str | None:
@@ -55,9 +61,8 @@ class StoredRun:
     @property
     def error(self) -> ErrorEvent | None:
         """Why it failed. What an error said may be of the inside of the application: its type has to do."""
-        if self.is_given_up:
-            message = 'The store did not take the end of the run. A server that is started goes on with it.'
-            return ErrorEvent(kind='run_failed', message=message, status=500)
+        if self.is_suspended:
+            return suspended_event()
         if self.last.error is None:
             return None
         if self.last.state == 'interrupted':
@@ -66,8 +71,9 @@ class StoredRun:
         return ErrorEvent(kind='run_failed', message=f'The run failed with {name}.', status=500)
 
 
-async def load_run(store: Store, id: str) -> StoredRun | None:
+async def load_run(state: ServerState, id: str) -> StoredRun | None:
     """Return a run with all attempts at it; `None` if there is none."""
+    store = state.store
     found = await store.run(id)
     if found is None:
         return None
@@ -78,7 +84,14 @@ async def load_run(store: Store, id: str) -> StoredRun | None:
         later = {run.attempt_of: run for run in await store.runs(conversation_id=found.conversation_id, limit=_ALL)}
         while (after := later.get(attempts[-1].id)) is not None:
             attempts.append(after)
-    run = StoredRun(id=id, attempts=attempts, version=None, is_given_up=not await _working(store, attempts[-1:]))
+    moved_on = (await _suspended(state, attempts[-1:])).get(attempts[-1].id)
+    run = StoredRun(
+        id=id,
+        attempts=attempts,
+        version=None,
+        is_suspended=moved_on is not None,
+        has_moved_on=bool(moved_on),
+    )
     for attempt in reversed(attempts):
         newest = await store.versions(VersionFilter(run_id=attempt.id), limit=1)
         if newest:
@@ -86,16 +99,35 @@ async def load_run(store: Store, id: str) -> StoredRun | None:
     return run
 
 
-async def working_in(store: Store, conversation_id: str) -> list[RunRecord]:
-    """Return the runs that work in a conversation as the store has it."""
-    return await _working(store, await store.runs(conversation_id=conversation_id, states=['running']))
+async def working_in(state: ServerState, conversation_id: str) -> list[RunRecord]:
+    """Return the runs that work in a conversation as the store has it, or will when recovery comes to them."""
+    runs = await state.store.runs(conversation_id=conversation_id, states=['running'])
+    suspended = await _suspended(state, runs)
+    return [run for run in runs if run.id not in suspended]
 
 
-async def _working(store: Store, runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return runs without those of ours that say that they work, and whose end this process could not write."""
-    may_be_left = any(run.state == 'running' and run.owner == store.owner for run in runs)
-    left = {run.id for run in await store.orphans(_ALL) if run.owner == store.owner} if may_be_left else set[str]()
-    return [run for run in runs if run.id not in left]
+async def suspended_in(state: ServerState, conversation_id: str) -> list[RunRecord]:
+    """Return the suspended runs of a conversation, oldest first."""
+    runs = await state.store.runs(conversation_id=conversation_id, states=['running'])
+    suspended = await _suspended(state, runs)
+    return [run for run in reversed(runs) if run.id in suspended]
+
+
+async def _suspended(state: ServerState, runs: Sequence[RunRecord]) -> dict[str, bool]:
+    """Return which of these runs are suspended, each with whether its conversation has moved on.
+
+    While a server recovers after its start, a run that it is about to resume counts as one that works.
+    """
+    store, hub = state.store, state.hub
+    running = {run.id for run in runs if run.state == 'running' and run.id not in hub.resuming}
+    orphans = await store.orphans(ALL_RUNS) if running else []
+    found: dict[str, bool] = {}
+    for run in orphans:
+        if run.id in running:
+            moved_on = await has_moved_on(store, run)
+            if moved_on or run.owner == store.owner or not hub.is_recovering:
+                found[run.id] = moved_on
+    return found
 
 
 async def project_run(agent: ServedAgent, run: StoredRun) -> list[StreamEvent]:
@@ -122,11 +154,12 @@ async def project_run(agent: ServedAgent, run: StoredRun) -> list[StreamEvent]:
 
 
 async def follow_run(
-    agent: ServedAgent, run: StoredRun, *, after: int, poll_seconds: float
+    state: ServerState, agent: ServedAgent, run: StoredRun, *, after: int, poll_seconds: float
 ) -> AsyncGenerator[list[tuple[int, StreamEvent]]]:
     """Yield what a run tells, numbered from 1, until it has ended; an empty list where there is nothing new.
 
     Args:
+        state: The server.
         agent: The agent.
         run: The run as it is.
         after: The number of the event to go on after; 0 for all.
@@ -140,7 +173,7 @@ async def follow_run(
         if run.is_over:
             return
         await anyio.sleep(poll_seconds)
-        run = await load_run(agent.store, run.id) or run
+        run = await load_run(state, run.id) or run
 
 
 async def _messages(agent: ServedAgent, run: StoredRun) -> tuple[list[ModelMessage], int]:

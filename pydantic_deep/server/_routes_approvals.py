@@ -63,7 +63,7 @@ async def list_approvals(
 
 @router.get('/{approval}', summary='One approval', responses=describe_errors('not_found'))
 async def read_approval(approval: str, state: State, caller: Approver) -> ApprovalShape:
-    """With all arguments, and a preview of what the call would do."""
+    """With all arguments, and what a person is to be shown of the call."""
     own = await own_approval(state, caller, approval)
     return approval_shape(own.record, own.version)
 
@@ -78,7 +78,9 @@ async def answer_approval(
         bool, Query(description='Go on with the turn when nothing of it waits any more. Needs the scope `run` too.')
     ] = False,
 ) -> AnsweredApproval:
-    """Each is answered once, by whoever is first: the error tells who that was."""
+    """Each is answered once, by whoever is first: the error tells who that was. An answer carries the `view.digest` of
+    what the person was shown, and is refused if the call is another one; only `deny` goes without.
+    """
     if resume and not caller.has('run'):
         raise ServerError('forbidden', 'To go on with the turn needs a key with the scope `run`.')
     own = await own_approval(state, caller, approval)

@@ -7,14 +7,22 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from pydantic_deep.fluent import MessageList
-from pydantic_deep.store import Store, VersionFilter
+from pydantic_deep.store import ConversationRecord, Store, VersionConflictError, VersionFilter, VersionRecord
 
 from ._auth import Caller, require
-from ._begin import refuse_if_running
+from ._begin import refuse_if_running, refuse_waiting
 from ._errors import ServerError, describe_errors, not_found
 from ._json_body import JsonRoute
 from ._ownership import OwnConversation, ServedVersion, create_conversation, load_version, own_conversation, own_version
-from ._shapes import ConversationPage, ConversationShape, ConversationSummary, Name, NewConversation, Transcript
+from ._shapes import (
+    ConversationChange,
+    ConversationPage,
+    ConversationShape,
+    ConversationSummary,
+    Name,
+    NewConversation,
+    Transcript,
+)
 from ._shaping import conversation_shape, moment
 from ._state import OWNER, ServerState, State
 
@@ -65,7 +73,7 @@ async def list_conversations(
                     ConversationSummary(
                         id=root.conversation_id,
                         agent=root.agent_name,
-                        name=root.name,
+                        name=await _name_of(state.store, record, root),
                         head=record.head_id,
                         created_at=moment(record.created_at),
                     )
@@ -80,6 +88,22 @@ async def read(conversation: str, state: State, caller: Runner) -> ConversationS
     """As it is at its head: state, plan, what waits, what was used."""
     own = await own_conversation(state, caller, conversation)
     return await conversation_shape(state, own, await find_head(state, caller, own))
+
+
+@router.patch('/{conversation}', summary='Rename a conversation', responses=describe_errors('not_found', 'conflict'))
+async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationShape:
+    """The name is that of a new version at the head. While a run works in it, or something waits, it is refused."""
+    own = await own_conversation(state, caller, conversation)
+    await refuse_if_running(state, own.id)
+    head = await version_in(state, caller, own, None)
+    if head.state == 'awaiting_approval':
+        raise refuse_waiting(head)
+    try:
+        await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
+    except VersionConflictError:
+        raise ServerError('conflict', 'The conversation has moved on meanwhile. Rename it again.') from None
+    renamed = await own_conversation(state, caller, conversation)
+    return await conversation_shape(state, renamed, await find_head(state, caller, renamed))
 
 
 @router.delete(
@@ -111,6 +135,11 @@ async def read_messages(
     own = await own_conversation(state, caller, conversation)
     chosen = await version_in(state, caller, own, version)
     return Transcript.model_validate(MessageList(await chosen.messages()).to_dict())
+
+
+async def _name_of(store: Store, record: ConversationRecord, root: VersionRecord) -> str | None:
+    """Return the name at the head of a conversation; at its root if the head was deleted."""
+    return root.name if record.head_id is None else (await store.version(record.head_id)).name
 
 
 async def _conversations_below(store: Store, id: str) -> list[str]:

@@ -8,12 +8,12 @@ from tempfile import SpooledTemporaryFile
 from fastapi import APIRouter, Request
 
 from pydantic_deep.deps import Upload
-from pydantic_deep.errors import InvalidUploadError
+from pydantic_deep.errors import InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.versions import UnversionedBackendError
 
 from ._begin import refuse_if_running, refuse_waiting
-from ._errors import ServerError, describe_errors
+from ._errors import ServerError, describe_errors, not_found
 from ._json_body import JsonRoute
 from ._ownership import own_conversation
 from ._routes_conversations import Runner, version_in
@@ -64,6 +64,8 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
     await refuse_if_running(state, own.id)  # one may have begun while the file came
     try:
         version = await head.upload(name, data, moves_head=True)
+    except UploadTooLargeError as error:
+        raise ServerError('too_large', str(error)) from None
     except InvalidUploadError as error:
         raise ServerError('invalid', str(error)) from None
     except VersionConflictError:
@@ -72,6 +74,24 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
         raise ServerError('conflict', str(error)) from None
     added = [each for each in version.uploads.values() if head.uploads.get(each.name) != each]
     return NewUpload(upload=_shape(added[0] if added else version.uploads[name]), version_id=version.id)
+
+
+@router.delete(
+    '/{name:path}', status_code=204, summary='Delete an upload', responses=describe_errors('not_found', 'conflict')
+)
+async def delete_upload(conversation: str, name: str, state: State, caller: Runner) -> None:
+    """The next turn begins from a version without it and without its file. Earlier versions still have both."""
+    own = await own_conversation(state, caller, conversation)
+    await refuse_if_running(state, own.id)
+    head = await version_in(state, caller, own, None)
+    if head.state == 'awaiting_approval':
+        raise refuse_waiting(head)
+    try:
+        await head.remove_upload(name, moves_head=True)
+    except UploadNotFoundError:
+        raise not_found() from None
+    except VersionConflictError:
+        raise ServerError('conflict', 'The conversation has moved on meanwhile. Look at its uploads again.') from None
 
 
 def _shape(upload: Upload) -> UploadShape:

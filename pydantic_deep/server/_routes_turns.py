@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import Annotated, Any, cast
 
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic_ai.settings import ModelSettings
 
-from ._auth import Caller
+from ._auth import AWAY, Caller
 from ._begin import begin_run, decision_of
 from ._errors import ServerError, describe_errors
 from ._json_body import JsonRoute
@@ -20,7 +21,9 @@ from ._server_run import ServerRun
 from ._shapes import NewBranch, NewTurn, Resumption, RunList, RunShape, TurnSettings
 from ._shaping import run_shape
 from ._sse import FRAMES, STORED, Shown, nothing_more, parse_position, tail_log, tail_stored
-from ._state import ServerState, State
+from ._state import ServedAgent, ServerState, State
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 router = APIRouter(prefix='/api', route_class=JsonRoute)
 
@@ -184,7 +187,7 @@ async def watch_run(
     after_number = 0 if position is None or position.epoch != STORED else position.number
     if after_number and stored.is_over and after_number >= len(await project_run(own.agent, stored)):
         return nothing_more()
-    batches = follow_run(own.agent, stored, after=after_number, poll_seconds=POLL_SECONDS)
+    batches = follow_run(state, own.agent, stored, after=after_number, poll_seconds=POLL_SECONDS)
     return tail_stored(batches, run, position, shown)
 
 
@@ -192,15 +195,60 @@ async def watch_run(
     '/runs/{run}/cancel', tags=['runs'], summary='Stop a run', responses=describe_errors('not_found', 'conflict')
 )
 async def cancel_run(run: str, state: State, caller: Runner) -> RunShape:
-    """What it has done is kept. Answers when it has ended; cancelling what has ended changes nothing."""
+    """What it has done is kept. Answers when the store has its end; cancelling what has ended changes nothing.
+
+    A suspended run ends too, and is not resumed. If the store cannot take the end now, the answer is 503 and the run may
+    still be resumed.
+    """
     own = await own_run(state, caller, run)
-    if own.here is not None:
-        own.here.cancel()
-        await own.here.wait()
-        own = await own_run(state, caller, run)
-    elif own.stored is not None and not own.stored.is_over:
+    try:
+        if own.here is not None:
+            own.here.cancel()
+            await own.here.wait()
+            own = await own_run(state, caller, run)
+        if own.stored is not None and own.stored.is_suspended and await own.agent.cancel(own.stored.last.id):
+            own = await own_run(state, caller, run)
+    except AWAY:
+        raise ServerError(
+            'unavailable',
+            f'The store cannot take the end of the run {run} now, so the run may resume. Cancel it again later.',
+            headers={'Retry-After': '5'},
+        ) from None
+    if own.here is None and own.stored is not None and not own.stored.is_over:
         raise ServerError('conflict', f'The run {run} works in another process. Cancel it there, or wait.')
     return await run_shape(state, own)
+
+
+@router.post(
+    '/runs/{run}/resume',
+    tags=['runs'],
+    status_code=202,
+    summary='Resume a suspended run',
+    responses=describe_errors('not_found', 'conflict'),
+)
+async def resume_run(run: str, state: State, caller: Runner) -> RunShape:
+    """Continue a run that has no end in the store, also if its conversation has moved on: then on a branch of its own.
+
+    Calls that may have run already ask first.
+    """
+    own = await own_run(state, caller, run)
+    if own.stored is None or not own.stored.is_suspended:
+        raise ServerError('conflict', f'The run {run} is not suspended.')
+    if state.hub.is_closed:
+        raise ServerError('unavailable', headers={'Retry-After': '5'})
+    resumed = own.stored.last.id
+    state.hub.resuming.add(resumed)
+    state.hub.tasks.start_soon(_resume, state, own.agent, resumed)
+    return await run_shape(state, await own_run(state, caller, run))
+
+
+async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
+    try:
+        await agent.recover(run_id)
+    except Exception:  # the outermost edge of a task of the server
+        _LOGGER.exception('The run %s could not be resumed', run_id)
+    finally:
+        state.hub.resuming.discard(run_id)
 
 
 async def answer_with(
@@ -215,7 +263,9 @@ async def answer_with(
         return response
     if wait:
         await run.wait()
-    stored = await load_run(state.store, run.id) if wait else None
+    stored: StoredRun | None = None
+    with suppress(*AWAY):  # a run that the store lost is told as this process knows it
+        stored = await load_run(state, run.id) if wait else None
     own = OwnRun(id=run.id, agent=state.agents[run.agent_name], here=run, stored=stored)
     shape = await run_shape(state, own)
     return JSONResponse(shape.model_dump(mode='json'), 200 if wait else 202, headers=headers)

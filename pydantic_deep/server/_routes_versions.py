@@ -72,7 +72,7 @@ async def diff_versions(
     caller: Runner,
     to: Annotated[str | None, Query(description='The other; the parent to this if left out.', max_length=64)] = None,
 ) -> DiffShape:
-    """Messages, files as unified diffs, todos, usage: from this version to the other, or from its parent to it."""
+    """Messages, files as diffs, todos, usage: from this version to the other, or from its parent to it."""
     this = await own_version(state, caller, version)
     if to is None and this.parent_id is None:
         raise ServerError('invalid', 'The version has no parent to compare it with. Say `?to=`.')

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Literal, TypeAlias
 
 import anyio
 from pydantic_ai import CancellationToken
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.store import RunState
 from pydantic_deep.streaming import STREAM_EVENTS, EndEvent, ErrorEvent, NoticeEvent, RunStatus, StreamEvent
 from pydantic_deep.streaming import ToolCallDeltaEvent as CallDelta
 from pydantic_deep.streaming import ToolCallEvent as Call
 from pydantic_deep.streaming._lines import NOTICE, EventEncoder
 
 from ._run_log import RunLog
+
+ServedRunState: TypeAlias = RunStatus | Literal['running']
+"""What became of a run. One that may still resume is `suspended`, and never `failed`."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,7 +48,7 @@ class ServerRun:
     """When it began."""
     ended_at: datetime | None = None
     """When it ended."""
-    state: RunState = 'running'
+    state: ServedRunState = 'running'
     """What became of it."""
     version_id: str | None = None
     """The version that it ended with; `None` until then, and of a run of which nothing was kept."""

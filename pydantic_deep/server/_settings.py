@@ -15,6 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import DeepAgentError
 
 ENVIRONMENT_PREFIX = 'PYDANTIC_DEEP_SERVER_'
@@ -76,10 +77,15 @@ class ServerSettings(BaseSettings):
     """How many requests a key may make each second, in the long run."""
     request_burst: PositiveInt = 100
     """How many requests a key may make at once after a rest."""
+    wrong_keys_per_minute: PositiveFloat = 30
+    """How many requests with a wrong key an address may send each minute, in the long run; an IPv6 network of 64 bits
+    counts as one address."""
+    wrong_key_burst: PositiveInt = 20
+    """How many of them it may send at once after a rest."""
     max_body_bytes: PositiveInt = 8 * 2**20
     """How large a request may be, in bytes; uploads aside."""
-    max_upload_bytes: PositiveInt = 100 * 2**20
-    """How large an uploaded file may be, in bytes."""
+    max_upload_bytes: int = Field(default=MAX_FILE_BYTES, ge=1, le=MAX_FILE_BYTES)
+    """How large an uploaded file may be, in bytes; at most what a version can have."""
 
     # Runs
 

@@ -6,12 +6,27 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 
-from pydantic_deep.store import ApprovalStatus, RunState, VersionKind, VersionState
+from pydantic_deep.approvals import ApprovalView, DiffView
+from pydantic_deep.store import ApprovalStatus, VersionKind, VersionState
 from pydantic_deep.streaming import ErrorEvent
 from pydantic_deep.todos import Todo
 
+from ._server_run import ServedRunState
+
 _ID = '019aa1b2-0000-7000-8000-000000000001'
 _MOMENT = '2026-11-22T12:00:00Z'
+_DIGEST = '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08'
+_VIEW = {
+    'path': [],
+    'tool': ['write_file'],
+    'arguments': [
+        {'name': ['path'], 'kind': 'text', 'value': ['/report.md'], 'in_preview': False},
+        {'name': ['content'], 'kind': 'text', 'value': ['# Sales ', '\\u202e', ''], 'in_preview': False},
+    ],
+    'preview': None,
+    'escapes': 1,
+    'digest': _DIGEST,
+}
 
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=200, pattern=r'^[^\x00\r\n]+$')]
 """What people call something: one line."""
@@ -40,6 +55,15 @@ class NewConversation(BaseModel):
     """What is kept with all its versions. Keys that begin with `server.` are the server's own."""
 
 
+class ConversationChange(BaseModel):
+    """What is to be different in a conversation."""
+
+    model_config = _examples({'name': 'Sales of June'}, extra='forbid')
+
+    name: Name
+    """What people call it from now on."""
+
+
 class UsageShape(BaseModel):
     """What was used."""
 
@@ -57,15 +81,6 @@ class UsageShape(BaseModel):
     """Calls that ran."""
 
 
-class PreviewShape(BaseModel):
-    """What a call would do."""
-
-    kind: Literal['diff', 'command', 'call']
-    """A unified diff, a command line, or nothing more than the arguments."""
-    text: str
-    """It."""
-
-
 class ApprovalShape(BaseModel):
     """A call that waits for a person, or has waited."""
 
@@ -79,7 +94,7 @@ class ApprovalShape(BaseModel):
             'path': [],
             'tool': 'write_file',
             'args': {'path': '/report.md', 'content': '# Sales'},
-            'preview': {'kind': 'diff', 'text': '+# Sales'},
+            'view': _VIEW,
             'decisions': ['approve', 'edit', 'deny'],
             'status': 'pending',
             'decided_by': None,
@@ -105,9 +120,9 @@ class ApprovalShape(BaseModel):
     tool: str
     """The tool."""
     args: dict[str, JsonValue]
-    """All arguments."""
-    preview: PreviewShape | None
-    """What the call would do, if that can be told."""
+    """All arguments, for a program. To show them to a person, show `view`: in it nothing can hide."""
+    view: ApprovalView
+    """What a person is to be shown of the call, and the `digest` that an answer carries."""
     decisions: list[Literal['approve', 'edit', 'deny', 'respond']]
     """Which answers it takes."""
     status: ApprovalStatus
@@ -137,7 +152,8 @@ class Answer(BaseModel):
     """What a person decides of one call."""
 
     model_config = _examples(
-        {'decision': 'edit', 'args': {'path': '/report.md', 'content': '# Sales of May'}}, extra='forbid'
+        {'decision': 'edit', 'args': {'path': '/report.md', 'content': '# Sales of May'}, 'digest': _DIGEST},
+        extra='forbid',
     )
 
     decision: Literal['approve', 'edit', 'deny', 'respond']
@@ -148,6 +164,9 @@ class Answer(BaseModel):
     """Of `respond`: what the model sees as the result."""
     reason: Reason | None = None
     """Of `deny`: what the model is told. Of all: why."""
+    digest: Annotated[str, Field(min_length=64, max_length=64)] | None = None
+    """The `view.digest` of the approval as the person was shown it: the answer is refused with 409 if the call is
+    another one. Needed for all but `deny`."""
 
 
 class AnsweredApproval(BaseModel):
@@ -214,7 +233,7 @@ class NewTurn(NewBranch):
 class Resumption(_Turn):
     """Answers to what waits, and the turn goes on."""
 
-    model_config = _examples({'answers': {'call_1': {'decision': 'approve'}}}, extra='forbid')
+    model_config = _examples({'answers': {'call_1': {'decision': 'approve', 'digest': _DIGEST}}}, extra='forbid')
 
     answers: dict[str, Answer] = Field(default_factory=dict[str, Answer], max_length=10_000)
     """By the `pending_id` of each; empty to go on with what was answered in the inbox."""
@@ -233,6 +252,7 @@ class RunShape(BaseModel):
             'conversation_id': _ID,
             'agent': 'analyst',
             'state': 'complete',
+            'has_moved_on': False,
             'base_id': _ID,
             'version_id': _ID,
             'output': 'Sales grew by 4 %.',
@@ -253,8 +273,10 @@ class RunShape(BaseModel):
     """The conversation."""
     agent: str
     """The agent."""
-    state: RunState
-    """What became of it."""
+    state: ServedRunState
+    """What became of it. One without an end in the store is `suspended` until it is resumed or cancelled."""
+    has_moved_on: bool
+    """Whether it is suspended and its conversation has moved on, so that it resumes only when somebody asks for it."""
     base_id: str | None
     """The version that it went on from."""
     version_id: str | None
@@ -299,6 +321,7 @@ class ConversationShape(BaseModel):
             'state': 'complete',
             'branch': 'main',
             'running': [],
+            'suspended': [],
             'todos': [{'content': 'Read the table', 'status': 'completed'}],
             'approvals': [],
             'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
@@ -322,6 +345,8 @@ class ConversationShape(BaseModel):
     """The branch of the head."""
     running: list[str]
     """The ids of the runs that work in it now."""
+    suspended: list[str]
+    """The ids of its suspended runs, oldest first: resume each, or cancel it."""
     todos: list[Todo]
     """The plan at the head."""
     approvals: list[ApprovalShape]
@@ -376,6 +401,26 @@ class Transcript(BaseModel):
     """Oldest first."""
 
 
+class ProtectedChangeShape(BaseModel):
+    """A protected file that commands of a turn changed."""
+
+    path: str
+    """Its path, from the root of the files on."""
+    change: Literal['added', 'changed', 'removed']
+    """What became of it."""
+
+
+class OmittedFileShape(BaseModel):
+    """A file that no version has."""
+
+    path: str
+    """Where it is."""
+    reason: Literal['too large', 'unreadable', 'invalid path']
+    """Why it is in no version."""
+    size_bytes: int | None
+    """How large it is, where that is known."""
+
+
 class VersionShape(BaseModel):
     """A version: what was true of a conversation at one moment."""
 
@@ -396,6 +441,8 @@ class VersionShape(BaseModel):
             'model': 'openai:gpt-5.2',
             'usage': {'input_tokens': 1200, 'output_tokens': 80, 'requests': 2, 'tool_calls': 1},
             'files_changed': ['/report.md'],
+            'protected_changes': [{'path': '/.git/config', 'change': 'changed'}],
+            'omitted_files': [],
             'is_head': True,
             'created_at': _MOMENT,
         }
@@ -431,6 +478,11 @@ class VersionShape(BaseModel):
     """What the conversation has used up to here."""
     files_changed: list[str]
     """The files that are other than in the parent."""
+    protected_changes: list[ProtectedChangeShape]
+    """What commands of its turn made of files that programs of the host run or obey, such as those of git, which no
+    version holds."""
+    omitted_files: list[OmittedFileShape]
+    """Files that were there and that it does not have."""
     is_head: bool
     """Whether the next turn goes on from it."""
     created_at: AwareDatetime
@@ -454,7 +506,9 @@ class FileDiffShape(BaseModel):
     kind: Literal['added', 'removed', 'changed']
     """What became of it."""
     diff: str | None
-    """A unified diff; null for what is no text, or too large."""
+    """A unified diff, for a program to apply; null for what is no text, or too large."""
+    view: DiffView | None
+    """The same as typed lines, to be shown to a person; null likewise."""
     size_before: int | None
     """Bytes; null if it was not there."""
     size_after: int | None
@@ -472,7 +526,28 @@ class DiffShape(BaseModel):
             'messages_removed': [],
             'messages_added': [],
             'files': [
-                {'path': '/a.txt', 'kind': 'changed', 'diff': '-a\n+b\n', 'size_before': 2, 'size_after': 2},
+                {
+                    'path': '/a.txt',
+                    'kind': 'added',
+                    'diff': '--- a/a.txt\n+++ b/a.txt\n@@ -0,0 +1 @@\n+b\n',
+                    'view': {
+                        'path': ['/a.txt'],
+                        'kind': 'added',
+                        'hunks': [
+                            {
+                                'header': '@@ -0,0 +1 @@',
+                                'lines': [
+                                    {'kind': 'added', 'before': None, 'after': 1, 'text': ['b'], 'is_ended': True}
+                                ],
+                            }
+                        ],
+                        'hidden_lines': 0,
+                        'added': 1,
+                        'removed': 0,
+                    },
+                    'size_before': None,
+                    'size_after': 2,
+                },
             ],
             'todos_before': [],
             'todos_after': [],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import cast
 
@@ -10,22 +11,23 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, UserPromptPart
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._pending import Preview
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store, VersionNotFoundError
 from pydantic_deep.streaming._parts import output_text
 from pydantic_deep.versions import VersionDiff
+from pydantic_deep.versions._inbox import inbox_item
 from pydantic_deep.versions._recording import load_usage
 from pydantic_deep_backends import Tree
 
 from ._ownership import OwnConversation, OwnRun, ServedVersion
-from ._projection import StoredRun, working_in
+from ._projection import StoredRun, suspended_in, working_in
 from ._server_run import ServerRun
 from ._shapes import (
     ApprovalShape,
     ConversationShape,
     DiffShape,
     FileDiffShape,
-    PreviewShape,
+    OmittedFileShape,
+    ProtectedChangeShape,
     RunShape,
     UsageShape,
     VersionShape,
@@ -41,17 +43,17 @@ def usage_shape(usage: RunUsage) -> UsageShape:
 def approval_shape(record: ApprovalRecord, version: ServedVersion) -> ApprovalShape:
     """Return an approval of a version."""
     pending = next((each for each in version.pending if each.id == record.pending_id), None)
-    preview = None if record.preview is None else Preview.model_validate_json(record.preview)
+    item = inbox_item(record)
     return ApprovalShape(
         id=record.id,
         pending_id=record.pending_id,
         version_id=record.version_id,
         conversation_id=record.conversation_id,
         agent=record.agent_name,
-        path=json.loads(record.path),
+        path=list(item.path),
         tool=record.tool_name,
         args=json.loads(record.arguments),
-        preview=None if preview is None else PreviewShape(kind=preview.kind, text=preview.text),
+        view=item.view,
         decisions=[] if pending is None else list(pending.decisions),
         status=record.status,
         decided_by=record.decided_by,
@@ -84,6 +86,7 @@ async def conversation_shape(state: ServerState, own: OwnConversation, head: Ser
         state=None if head is None else head.state,
         branch=None if head is None else head.branch,
         running=await running_in(state, own.id),
+        suspended=[run.id for run in await suspended_in(state, own.id)],
         todos=[] if head is None else head.todos,
         approvals=await approvals_of(state.store, head),
         usage=UsageShape() if head is None else usage_shape(head.usage),
@@ -94,7 +97,7 @@ async def conversation_shape(state: ServerState, own: OwnConversation, head: Ser
 async def running_in(state: ServerState, conversation_id: str) -> list[str]:
     """Return the ids of the runs that work in a conversation now, here or in another process, oldest first."""
     here = {run.id for run in state.hub.runs_in(conversation_id)}
-    return sorted(here | {run.id for run in await working_in(state.store, conversation_id)})
+    return sorted(here | {run.id for run in await working_in(state, conversation_id)})
 
 
 async def run_shape(state: ServerState, own: OwnRun) -> RunShape:
@@ -102,16 +105,20 @@ async def run_shape(state: ServerState, own: OwnRun) -> RunShape:
     newest = None if own.stored is None or own.stored.version is None else own.stored.version.id
     version = None if newest is None else await own.agent.load(newest)
     if own.here is not None:
-        return await _shape_here(state, own.here, version)
+        has_moved_on = own.stored is not None and own.stored.has_moved_on
+        return await _shape_here(state, own.here, version, has_moved_on=has_moved_on)
     return await _shape_stored(state, cast('StoredRun', own.stored), version)
 
 
-async def _shape_here(state: ServerState, run: ServerRun, version: ServedVersion | None) -> RunShape:
+async def _shape_here(
+    state: ServerState, run: ServerRun, version: ServedVersion | None, *, has_moved_on: bool
+) -> RunShape:
     return RunShape(
         id=run.id,
         conversation_id=run.conversation_id,
         agent=run.agent_name,
         state=run.state,
+        has_moved_on=has_moved_on,
         base_id=run.base_id,
         version_id=run.version_id if run.outcome else None if version is None else version.id,
         output=run.output,
@@ -132,6 +139,7 @@ async def _shape_stored(state: ServerState, run: StoredRun, version: ServedVersi
         conversation_id=run.last.conversation_id,
         agent=run.last.agent_name,
         state=run.state,
+        has_moved_on=run.has_moved_on,
         base_id=run.base_id,
         version_id=None if version is None else version.id,
         output=output_text(version.output if version is not None and run.is_over else None),
@@ -165,6 +173,10 @@ async def version_shape(state: ServerState, version: ServedVersion, *, head_id: 
         model=version.model,
         usage=usage_shape(version.usage),
         files_changed=await _changed(version, parent),
+        protected_changes=[
+            ProtectedChangeShape(path=each.path, change=each.change) for each in version.protected_changes
+        ],
+        omitted_files=[OmittedFileShape(**asdict(each)) for each in version.omitted_files],
         is_head=version.id == head_id,
         created_at=version.created_at,
     )
@@ -221,6 +233,7 @@ def diff_shape(before: ServedVersion, after: ServedVersion, diff: VersionDiff) -
                 path=file.path,
                 kind=file.kind,
                 diff=file.diff,
+                view=file.view,
                 size_before=file.size_before,
                 size_after=file.size_after,
             )

@@ -18,7 +18,7 @@ from pydantic_deep_backends import BackendProtocol
 
 from ._hub import RunHub
 from ._keys import KeyRing
-from ._limits import RateLimit
+from ._limits import RateLimit, WrongKeyLimit
 from ._metrics import ServerMetrics
 from ._settings import ServerSettings
 from ._wire_threads import Thread
@@ -64,6 +64,8 @@ class ServerState:
     """The runs that work now, and the logs of those that ended."""
     rate: RateLimit
     """Who may ask how often."""
+    wrong_keys: WrongKeyLimit
+    """How often an address may send a wrong key."""
     metrics: ServerMetrics
     """What is counted."""
     make_backend: MakeBackend | None = None

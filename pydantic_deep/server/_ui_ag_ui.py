@@ -104,6 +104,7 @@ class _Payload(_Lenient):
     edited_args: dict[str, JsonValue] | None = None
     reason: str | None = None
     content: JsonValue = None
+    digest: str | None = None
 
 
 def dialogue_of_ag_ui(body: AgUiRequest) -> Dialogue:
@@ -190,7 +191,13 @@ def _interrupt_of(approval: Approval) -> Interrupt:
 
 def _schema_for(decisions: list[str]) -> dict[str, Any]:
     """Return the schema of the answers that a call takes."""
-    taken: dict[str, Any] = {'approved': {'type': 'boolean'}}
+    taken: dict[str, Any] = {
+        'approved': {'type': 'boolean'},
+        'digest': {
+            'type': 'string',
+            'description': 'The `view.digest` of the call: with another the answer is refused.',
+        },
+    }
     if 'edit' in decisions:
         taken['editedArgs'] = {'type': 'object', 'description': 'All arguments, to run it with these.'}
     if 'respond' in decisions:
@@ -211,10 +218,12 @@ def _decision(entry: AgUiResume) -> Decision:
             '"reason": "…"}`, or what its `responseSchema` allows besides.'
         ) from None
     if not payload.approved:
-        return Deny(payload.reason) if payload.reason else Deny()
+        return Deny(payload.reason or Deny.reason, digest=payload.digest)
     if 'content' in payload.model_fields_set:
-        return Respond(payload.content)
-    return Approve() if payload.edited_args is None else Edit(payload.edited_args)
+        return Respond(payload.content, digest=payload.digest)
+    if payload.edited_args is not None:
+        return Edit(payload.edited_args, digest=payload.digest)
+    return Approve(digest=payload.digest)
 
 
 def _content(content: JsonValue) -> tuple[Content, ...]:

@@ -168,25 +168,27 @@ def file_from_base64(data: str, media_type: str) -> BinaryContent:
         raise invalid('A file is not valid base64.') from None
 
 
-class _Approve(BaseModel):
+class _Decided(BaseModel):
     model_config = ConfigDict(extra='forbid')
+    digest: str | None = None
+    """The `view.digest` of the call as the client was told it."""
+
+
+class _Approve(_Decided):
     decision: Literal['approve']
 
 
-class _Deny(BaseModel):
-    model_config = ConfigDict(extra='forbid')
+class _Deny(_Decided):
     decision: Literal['deny']
     reason: str = Deny.reason
 
 
-class _Edit(BaseModel):
-    model_config = ConfigDict(extra='forbid')
+class _Edit(_Decided):
     decision: Literal['edit']
     args: dict[str, JsonValue]
 
 
-class _Respond(BaseModel):
-    model_config = ConfigDict(extra='forbid')
+class _Respond(_Decided):
     decision: Literal['respond']
     content: JsonValue
 
@@ -200,7 +202,7 @@ def decision_from(text: str) -> Decision:
     """Return what the result of `approval_required` decides.
 
     `approve`, `deny`, `deny: why`, or JSON such as `{"decision": "edit", "args": {…}}` and
-    `{"decision": "respond", "content": …}`.
+    `{"decision": "respond", "content": …}`, with the `digest` of what was shown if the client sends it.
 
     Raises:
         ServerError: It decides nothing. Nothing is approved by mistake.
@@ -219,13 +221,13 @@ def decision_from(text: str) -> Decision:
         ) from None
     match decided:
         case _Approve():
-            return Approve()
+            return Approve(digest=decided.digest)
         case _Deny():
-            return Deny(decided.reason)
+            return Deny(decided.reason, digest=decided.digest)
         case _Edit():
-            return Edit(decided.args)
+            return Edit(decided.args, digest=decided.digest)
         case _:
-            return Respond(decided.content)
+            return Respond(decided.content, digest=decided.digest)
 
 
 def decision_from_json(value: JsonValue) -> Decision:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
 from pydantic_ai import AgentToolset, RunContext, ToolDefinition
@@ -15,23 +14,24 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed, UserError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
+from pydantic_deep._grants import Grant, commands_of, is_granted
 from pydantic_deep._neighbours import Gates, neighbours
+from pydantic_deep._pending import Preview
 from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.paths import display_path, is_within, resolve_path
 
-from ._allowed import is_allowed
 from ._backend import BackendScan
 from ._discovery import Found, find_skill
-from ._files import BACKEND_FAILURES, load_body, place_of
-from ._history import ROOM_ID, carried_over, loaded_names
+from ._files import BACKEND_FAILURES, SkillUnreadableError, load, place_of
+from ._history import ROOM_ID, carried_over, grants_in
 from ._host_paths import file_paths
 from ._library import Library, Shelf, sort_sources
-from ._render import render_unknown
-from ._toolset import RunSkills, function_toolset
-from ._types import BackendSkills, SkillCatalog, SkillSource
+from ._render import render_question, render_unknown
+from ._toolset import TOOLSET_ID, RunSkills, function_toolset, is_asked_for, is_granted_by_code
+from ._types import BackendSkills, Skill, SkillCatalog, SkillSource
 
 MAX_CATALOG_TOKENS = 2_000
 """How large the catalogue may be: some 45 skills with their descriptions."""
@@ -62,6 +62,9 @@ class Skills(AbstractCapability[object]):
 
     What cannot be used is skipped with a diagnostic, in `await skills.catalog()` and in the log `pydantic_deep`.
     Nothing of a skill is ever run here: the model may run a script by `execute`, if the backend shows it there.
+
+    Commands that `allowed-tools` of a skill name by pattern run without asking only if `SkillDirectory(grants=True)` says
+    so, or a person when the skill is loaded. A tool by its name alone grants nothing.
 
     Files of skills that the tools of a run could change are guarded: approvals ask a person, and without them a
     change by a tool whose metadata say `{'effect': 'write'}` is refused. A shell is not looked at; isolate it.
@@ -128,9 +131,9 @@ class Skills(AbstractCapability[object]):
         if skill is None:
             raise SkillNotFoundError(name, render_unknown(name, shelf.catalog.skills))
         run = RunSkills(catalog=shelf.catalog, source=backend, log=self._library.log)
-        body, diagnostics = await load_body(skill, place_of(skill, backend))
-        run.log(diagnostics)
-        return f'<skill name="{skill.name}">\n{await run.render(skill, body)}\n</skill>'
+        loaded = await load(skill, place_of(skill, backend))
+        run.log(loaded.diagnostics)
+        return f'<skill name="{skill.name}">\n{await run.render(skill, loaded.body)}\n</skill>'
 
     async def for_run(self, ctx: RunContext[object]) -> Skills:
         """Return this run's instance, which knows what the history has loaded."""
@@ -143,8 +146,8 @@ class Skills(AbstractCapability[object]):
             )
         run = copy(self)
         run._shelf = shelf = await self._found(cast('BackendProtocol | None', source))
-        loaded = loaded_names(ctx.messages) if shelf.allowing else set[str]()
-        run._run = RunSkills(catalog=shelf.catalog, source=source, log=self._library.log, loaded=loaded)
+        grants = grants_in(ctx.messages) if shelf.allowing else {}
+        run._run = RunSkills(catalog=shelf.catalog, source=source, log=self._library.log, grants=grants)
         run._protected = tuple([path async for path in self._paths_in(source)])
         return run
 
@@ -165,19 +168,39 @@ class Skills(AbstractCapability[object]):
         return self._protected
 
     def is_preapproved(self, *, call: ToolCallPart, tool_def: ToolDefinition, args: Mapping[str, object]) -> bool:
-        """Return whether the `allowed-tools` of a loaded skill name this call.
+        """Return whether a loaded skill was granted to let this call run.
 
-        A skill whose files the tools of the run could change allows nothing.
+        What was granted holds as long as the skill is there, still names it, and is still allowed to.
         """
         run, shelf = self._run, self._shelf
-        if run is None or shelf is None or not run.loaded:
+        if run is None or shelf is None or not run.grants:
             return False
         return any(
-            skill.name in run.loaded
-            and any(is_allowed(entry, tool_def.name, args) for entry in skill.allowed_tools)
-            and not _is_writable(skill.directory, run.source)
+            is_granted(
+                _live_commands(run.grants[skill.name], skill), tool_def.name, args, tool_def.parameters_json_schema
+            )
+            and run.may_grant(skill)
             for skill in shelf.allowing
+            if skill.name in run.grants
         )
+
+    async def preview(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, object]
+    ) -> Preview | None:
+        """Return what a person is asked to grant with a skill that is to be loaded; `None` for nothing."""
+        run, shelf, name = self._run, self._shelf, args.get('name')
+        if run is None or shelf is None or tool_def.toolset_id != TOOLSET_ID or args.get('file'):
+            return None
+        skill = find_skill(shelf.catalog, name) if isinstance(name, str) else None
+        if skill is None or skill not in shelf.allowing or is_granted_by_code(skill) or not run.may_grant(skill):
+            return None
+        if not is_asked_for(ctx):
+            return None
+        try:
+            commands = (await load(skill, run.place(skill))).commands
+        except SkillUnreadableError:
+            return None  # loading says better what is wrong
+        return Preview(kind='call', text=render_question(skill.name, commands)) if commands else None
 
     async def after_tool_validate(
         self,
@@ -227,5 +250,8 @@ class Skills(AbstractCapability[object]):
                 yield await backend.realpath(resolve_path(skills.path, await backend.working_dir()))
 
 
-def _is_writable(directory: Path | str | None, source: object) -> bool:
-    return directory is not None and next(file_paths(os.path.realpath(directory), source), None) is not None
+def _live_commands(grant: Grant, skill: Skill) -> Sequence[str]:
+    """Return what of a grant holds: code may grant no longer, and the skill may name less."""
+    if grant.by == 'code' and not is_granted_by_code(skill):
+        return ()
+    return [command for command in commands_of(skill.allowed_tools) if command in grant.commands]

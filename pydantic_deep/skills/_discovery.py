@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
 from ._rules import shown_path
-from ._scan import Scan
+from ._scan import Scan, is_inside
 from ._types import Scope, Skill, SkillCatalog, SkillDiagnostic, SkillDirectory
 
 _RANK: dict[Scope, int] = {scope: rank for rank, scope in enumerate(get_args(Scope))}
@@ -58,7 +58,12 @@ def scan_directories(directories: Sequence[SkillDirectory], found: Found) -> Non
             scan.run()
         elif directory.is_required:
             scan.diagnostics.append(missing(str(directory.path)))
-        found.add(scan.skills, scan.diagnostics, trusted=directory.trusted)
+        skills = scan.skills
+        if directory.grants is not None:
+            skills = [
+                replace(skill, grants=directory.grants and is_inside(str(skill.source), root)) for skill in skills
+            ]
+        found.add(skills, scan.diagnostics, trusted=directory.trusted)
 
 
 def real_paths(directories: Iterable[SkillDirectory]) -> list[str]:

@@ -10,8 +10,9 @@ from pydantic_deep._text import parse_text
 MAX_HEADER_CHARS = 32 * 1024
 """The longest frontmatter that is parsed: some ten times the longest that the standard's limits let be useful."""
 
-MAX_DOCUMENT_BYTES = 256 * 1024
-"""The largest `SKILL.md` that is read, some 64,000 tokens: the standard's advice is under 500 lines."""
+MAX_DOCUMENT_BYTES = 1024 * 1024
+"""The largest `SKILL.md` or text file of a skill that is read. The standard's advice is under 500 lines; published ones
+have up to 294 kB."""
 
 HEAD_BYTES = 8 * 1024
 """How much of a file discovery reads at first. Nearly every frontmatter ends there."""

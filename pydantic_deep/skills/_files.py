@@ -14,6 +14,7 @@ from typing import cast
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.workspaces import WorkspaceError
 
+from pydantic_deep._grants import commands_of
 from pydantic_deep._text import parse_text
 from pydantic_deep_backends import BackendProtocol, LocalBackend
 from pydantic_deep_backends.errors import BackendError, InvalidPathError
@@ -21,7 +22,7 @@ from pydantic_deep_backends.paths import display_path, is_within, resolve_path
 
 from ._document import MAX_DOCUMENT_BYTES, DocumentError, parse_document
 from ._invisible import strip_invisible
-from ._rules import Report
+from ._rules import Report, parse_frontmatter
 from ._scan import FILE_NAME
 from ._types import Skill, SkillDiagnostic
 
@@ -66,20 +67,33 @@ def place_of(skill: Skill, backend: BackendProtocol | None) -> Place | None:
         own = cast('BackendProtocol', backend)  # whoever found the skill there has it
         path = skill.source or f'{skill.directory}/{FILE_NAME}'
         return Place(backend=own, root=skill.directory, document=own, document_path=path)
-    files = LocalBackend(skill.directory)
+    files = LocalBackend(skill.directory, allow_hard_links=True)  # who named the directory vouches for it
     source = Path(skill.source or skill.directory / FILE_NAME)
-    document = files if source.parent == skill.directory else LocalBackend(source.parent)
+    document = files if source.parent == skill.directory else LocalBackend(source.parent, allow_hard_links=True)
     return Place(backend=files, root='/', document=document, document_path=f'/{source.name}')
 
 
-async def load_body(skill: Skill, place: Place | None) -> tuple[str, list[SkillDiagnostic]]:
-    """Return the instructions as they are now, without invisible characters, and whether there were some.
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A skill as its file is now."""
+
+    body: str
+    """The instructions, without invisible characters."""
+    diagnostics: list[SkillDiagnostic]
+    """Whether there were invisible characters."""
+    commands: tuple[str, ...]
+    """The commands that it asked for when it was found, and asks for now."""
+
+
+async def load(skill: Skill, place: Place | None) -> Loaded:
+    """Return a skill as its file is now.
 
     Raises:
         SkillUnreadableError: The file is gone, or no `SKILL.md` any more.
     """
+    commands = commands_of(skill.allowed_tools)
     if skill.body is not None or place is None:
-        return _visible(skill, skill.body or '')
+        return _visible(skill, skill.body or '', commands)
     try:
         entry = await place.document.stat(place.document_path)
         if entry.size is not None and entry.size > MAX_DOCUMENT_BYTES:
@@ -89,16 +103,19 @@ async def load_body(skill: Skill, place: Place | None) -> tuple[str, list[SkillD
         raise SkillUnreadableError(f'{FILE_NAME}: {error}') from error
     except BACKEND_FAILURES as error:
         raise SkillUnreadableError(f'{FILE_NAME} cannot be read any more') from error
-    return _visible(skill, document.body)
+    if commands and skill.source is not None:  # else they were written in code, and the file does not count
+        now = parse_frontmatter(document.header, document.first_line, skill.name, Report(path=skill.source))
+        asked = () if now is None else commands_of(now.allowed_tools)
+        commands = tuple(command for command in commands if command in asked)
+    return _visible(skill, document.body, commands)
 
 
-def _visible(skill: Skill, body: str) -> tuple[str, list[SkillDiagnostic]]:
-    visible = strip_invisible(body)
-    if visible == body:
-        return body, []
+def _visible(skill: Skill, body: str, commands: tuple[str, ...]) -> Loaded:
     report = Report(path=skill.source or skill.name)
-    report.add('warning', 'invisible-characters', None, 'The body has invisible characters, which are left out.')
-    return visible, report.found
+    visible = strip_invisible(body)
+    if visible != body:
+        report.add('warning', 'invisible-characters', None, 'The body has invisible characters, which are left out.')
+    return Loaded(body=visible, diagnostics=report.found, commands=commands)
 
 
 async def list_files(place: Place) -> tuple[list[str], bool]:

@@ -8,9 +8,10 @@ from typing import cast
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
+from pydantic_deep._grants import LOAD_TOOL, Grant, parse_grant
 from pydantic_deep._replaced import CarriedOver, carried_state
 
-TOOL_NAME = 'load_skill'
+TOOL_NAME = LOAD_TOOL
 
 ROOM_ID = 'skills'
 """The `id` of the room, under which a summary keeps names."""
@@ -23,6 +24,17 @@ DIGEST_KEY = 'digest'
 
 _HEAD_CHARS = 200
 """How much of a text must still be there: a result may have been cut to its head and tail since."""
+
+
+def grants_in(messages: Sequence[ModelMessage]) -> dict[str, Grant]:
+    """Return what the skills that a conversation has loaded were granted, by name. What was loaded last counts."""
+    grants: dict[str, Grant] = {}
+    for _, metadata in _loads(messages):
+        name, grant = metadata.get(SKILL_KEY), parse_grant(metadata)
+        if isinstance(name, str):
+            grants.pop(name, None)
+            grants |= {} if grant is None else {name: grant}
+    return grants
 
 
 def loaded_names(messages: Sequence[ModelMessage]) -> set[str]:

@@ -14,6 +14,8 @@ from typing import cast
 import anyio.to_thread
 from pydantic_ai.exceptions import UserError
 
+from pydantic_deep._grants import commands_of
+
 from ._catalogue import Catalogue, render_catalogue
 from ._discovery import Found, merge, real_paths, scan_directories
 from ._rules import MAX_NAME_CHARS, name_problem
@@ -41,7 +43,7 @@ class Shelf:
     found: Found
     """What the sources gave, before it was decided which counts."""
     allowing: tuple[Skill, ...] = ()
-    """Those that may allow tools beforehand."""
+    """Those that name commands which could be granted."""
 
 
 @dataclass(kw_only=True)
@@ -93,7 +95,7 @@ class Library:
             allowing=tuple(
                 skill
                 for skill in catalog.skills.values()
-                if skill.allowed_tools and not isinstance(skill.directory, str)  # an agent may have written that one
+                if commands_of(skill.allowed_tools) and not isinstance(skill.directory, str)  # an agent may write there
             ),
         )
 

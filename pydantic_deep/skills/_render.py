@@ -54,6 +54,17 @@ def render_files(name: str, files: list[str], *, is_cut: bool, shown: Shown) -> 
     return f'Files, read with load_skill({name!r}, file) and {to_run}: {named}{more}'
 
 
+def render_grant(commands: Iterable[str]) -> str:
+    """Return what a loaded skill says of the commands that it was granted."""
+    return f'[Commands that need no approval now: {", ".join(map(display_path, commands))}]'
+
+
+def render_question(name: str, commands: Iterable[str]) -> str:
+    """Return what a person is asked to grant, for a preview."""
+    listed = ''.join(f'\n  {display_path(command)}' for command in commands)
+    return f'With the skill {name!r}, these commands run without asking for the rest of this conversation:{listed}'
+
+
 def render_unknown(name: str, known: Iterable[str]) -> str:
     """Return that there is no skill of a name, and which names are like it."""
     names = list(islice(known, MAX_NAMES))

@@ -11,21 +11,28 @@ from pathlib import Path
 from typing import cast
 
 from pydantic_ai import FunctionToolset, RunContext, ToolReturn
-from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
+from pydantic_deep._grants import COMMAND_TOOL, GRANTS_KEY, Grant
+from pydantic_deep._neighbours import TakesGrants, neighbours
+from pydantic_deep._pending import Approved, CallRequest, Edited, parse_answer, parse_request
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._catalogue import render_line, search_skills
 from ._discovery import find_skill
-from ._files import Place, SkillUnreadableError, list_files, load_body, place_of, read_text
+from ._files import Place, SkillUnreadableError, list_files, load, place_of, read_text
 from ._history import DIGEST_KEY, SKILL_KEY, TOOL_NAME, is_loaded
 from ._host_paths import file_paths, mounted_path
-from ._render import Shown, render_files, render_loaded, render_unknown
+from ._render import Shown, render_files, render_grant, render_loaded, render_question, render_unknown
 from ._types import Skill, SkillCatalog, SkillDiagnostic
 
 MAX_RETRIES = 10
 """How often in a row a model may name a wrong skill, as in `create_deep_agent`."""
+
+
+TOOLSET_ID = 'skills'
+"""The id of the toolset with `load_skill`."""
 
 
 @dataclass(kw_only=True)
@@ -37,8 +44,14 @@ class RunSkills:
     """The backend of the run, or the workspace in its place; `None` if it has neither."""
     log: Callable[[list[SkillDiagnostic]], None]
     """Takes what was found wrong with a file that was loaded."""
-    loaded: set[str] = field(default_factory=set[str])
-    """The names of those that the conversation has loaded."""
+    grants: dict[str, Grant] = field(default_factory=dict[str, Grant])
+    """What the skills that the conversation has loaded were granted, by name."""
+
+    def may_grant(self, skill: Skill) -> bool:
+        """Return whether commands that a skill names could be granted: not where an agent could have written it."""
+        if skill.grants is False or isinstance(skill.directory, str):
+            return False
+        return skill.directory is None or not is_writable(skill.directory, self.source)
 
     def place(self, skill: Skill) -> Place | None:
         """Return where the files of a skill are."""
@@ -79,7 +92,7 @@ async def load_or_search(
 @cache
 def function_toolset(is_searched: bool) -> FunctionToolset[RunSkills]:
     """Return the toolset of `load_skill`, whose deps are `RunSkills`; with `query` where the skills are searched."""
-    toolset = FunctionToolset[RunSkills](id='skills', max_retries=MAX_RETRIES)
+    toolset = FunctionToolset[RunSkills](id=TOOLSET_ID, max_retries=MAX_RETRIES)
     toolset.add_function(load_or_search if is_searched else load_skill, name=TOOL_NAME, metadata={'effect': 'read'})
     return toolset
 
@@ -98,12 +111,57 @@ async def _load(ctx: RunContext[RunSkills], name: str, file: str | None) -> str 
     if skill.is_hidden:
         raise ToolFailed(f'Only a person may load the skill {skill.name!r}.')
     try:
-        body, diagnostics = await load_body(skill, place)
+        loaded = await load(skill, place)
     except SkillUnreadableError as error:
         raise ToolFailed(f'The skill {skill.name!r} cannot be loaded: {error}.') from error
-    run.log(diagnostics)
-    digest = digest_of(body.encode())
+    run.log(loaded.diagnostics)
+    body, digest = loaded.body, digest_of(loaded.body.encode())
     if is_loaded(ctx.messages, skill.name, digest, body):
         return f'The skill {skill.name!r} is in this conversation already.'
-    run.loaded.add(skill.name)
-    return ToolReturn(await run.render(skill, body), metadata={SKILL_KEY: skill.name, DIGEST_KEY: digest})
+    text, metadata = await run.render(skill, body), {SKILL_KEY: skill.name, DIGEST_KEY: digest}
+    grant = _grant(ctx, skill, loaded.commands)
+    run.grants.pop(skill.name, None)
+    if grant is None:
+        return ToolReturn(text, metadata=metadata)
+    run.grants[skill.name] = grant
+    noted = {**metadata, GRANTS_KEY: grant.model_dump(mode='json')}
+    return ToolReturn(f'{text}\n\n{render_grant(grant.commands)}', metadata=noted)
+
+
+def _grant(ctx: RunContext[RunSkills], skill: Skill, commands: tuple[str, ...]) -> Grant | None:
+    """Return what a skill is granted that is being loaded; `None` for nothing.
+
+    Raises:
+        ApprovalRequired: A person is to decide.
+    """
+    if not commands or not ctx.deps.may_grant(skill):
+        return None
+    if is_granted_by_code(skill):
+        return Grant(commands=commands, by='code')
+    if not is_asked_for(cast('RunContext[object]', ctx)):
+        return None
+    if not ctx.tool_call_approved:
+        raise ApprovalRequired
+    answer = parse_answer(ctx.tool_call_metadata)
+    if not isinstance(answer, Approved | Edited):
+        return None  # not made by `answer_approvals`: nobody knows what was shown
+    request = parse_request(answer.request)
+    shown = request.preview if isinstance(request, CallRequest) else None
+    if shown is None or shown.text != render_question(skill.name, commands):
+        raise ApprovalRequired  # the call was approved, or edited, without this grant
+    return Grant(commands=commands, by='person')
+
+
+def is_granted_by_code(skill: Skill) -> bool:
+    """Return whether the commands of a skill need no person: those of its directory, or written in code themselves."""
+    return skill.grants is True or (skill.grants is None and skill.source is None)
+
+
+def is_asked_for(ctx: RunContext[object]) -> bool:
+    """Return whether commands wait for a person that would not wait with a grant."""
+    return any(each.takes_grants(ctx, COMMAND_TOOL) for each in neighbours(ctx, TakesGrants))
+
+
+def is_writable(directory: Path | str, source: object) -> bool:
+    """Return whether the file tools of a run could change a directory of this machine."""
+    return next(file_paths(os.path.realpath(directory), source), None) is not None

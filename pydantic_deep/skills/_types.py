@@ -37,7 +37,11 @@ class Skill:
     files: tuple[str, ...] | None = field(default=None, kw_only=True)
     """Its files other than `SKILL.md`, relative to the directory; `None` until they are listed."""
     allowed_tools: tuple[str, ...] = field(default=(), kw_only=True)
-    """Tools that need no approval once the skill is loaded, such as `read_file` or `execute(git status *)`."""
+    """What the skill asks to be allowed. Commands by pattern, such as `execute(git status *)` or `Bash(git status:*)`, can
+    be granted; anything else, a tool by its name included, grants nothing."""
+    grants: bool | None = field(default=None, kw_only=True)
+    """Who grants these commands when the skill is loaded: `True` code, `False` nobody, `None` a person, who is asked
+    where such commands wait. A skill made in code, without a `source`, needs no `True`."""
     license: str | None = field(default=None, kw_only=True)
     """The name of a licence, or of a file with one."""
     compatibility: str | None = field(default=None, kw_only=True)
@@ -97,6 +101,24 @@ class SkillDirectory:
     """Whether somebody vouches for them. Those that nobody vouches for are diagnostics, and are not loaded."""
     is_required: bool = field(default=True, kw_only=True)
     """Whether it is an error if there is no such directory."""
+    grants: bool | None = field(default=None, kw_only=True)
+    """Whether commands that `allowed-tools` of these skills name by pattern run without asking once the skill is loaded.
+
+    `True` grants them; `False` never does; `None` asks a person when such a skill is loaded, where commands wait for
+    one. A skill whose files the tools of the run could change grants nothing.
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse grants of skills that are not loaded.
+
+        Raises:
+            ValueError: `grants` is true and `trusted` is not.
+        """
+        if self.grants and not self.trusted:
+            raise ValueError(
+                f'SkillDirectory({str(self.path)!r}, trusted=False, grants=True): skills that nobody vouches for are '
+                'not loaded, so they grant nothing. Leave out one of the two.'
+            )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Streams: what a run says as it goes, and what providers say, in one form; from and to server-sent events."""
 
+from pydantic_deep._session_id import current_session_id, session_scope
+
 from ._answer import APPROVAL_REQUIRED, AnswerEncoder
 from ._buffer import AssetSpill, FileSpill, Spill, WindowedBuffer
 from ._decode_anthropic import AnthropicDecoder
@@ -11,7 +13,6 @@ from ._encode_openai import OpenaiEncoder, openai_completion, openai_error
 from ._events import (
     STREAM_EVENTS,
     Approval,
-    ApprovalPreview,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
@@ -39,7 +40,6 @@ from ._lines import NOTICE, EventEncoder, iter_lines
 from ._project import project_messages
 from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
 from ._run_events import RunEvents, stream_events
-from ._session_id import current_session_id, session_scope
 from ._stream import AgentStream, stream_agent
 from ._whole_calls import WholeCalls
 
@@ -52,7 +52,6 @@ __all__ = (
     'AnthropicDecoder',
     'AnthropicEncoder',
     'Approval',
-    'ApprovalPreview',
     'ApprovalRequiredEvent',
     'AssetSpill',
     'Decoder',

@@ -67,13 +67,12 @@ class Call:
 
 def approval_call(approval: Approval) -> Call:
     """Return the call by which a client is asked for an approval."""
-    preview = approval.preview
     args: dict[str, JsonValue] = {
         'approval_id': approval.id,
         'tool': approval.tool,
         'arguments': approval.args,
-        'preview': None if preview is None else {'kind': preview.kind, 'text': preview.text},
         'path': [*approval.path],
+        'view': approval.view.model_dump(mode='json'),
     }
     return Call(id=approval.id, name=APPROVAL_REQUIRED, args=render_json(args))
 

@@ -11,13 +11,15 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, JsonValue, TypeAdapter
 
+from pydantic_deep.approvals import ApprovalView
 from pydantic_deep.todos import Todo
 
 FinishReason: TypeAlias = Literal['stop', 'length', 'content_filter', 'tool_call', 'error']
 """Why a model ended its answer, in pydantic-ai's words; of a run, `tool_call` means that calls wait."""
 
-RunStatus: TypeAlias = Literal['complete', 'awaiting_approval', 'interrupted', 'failed']
-"""What became of a run, in the words of a version's state."""
+RunStatus: TypeAlias = Literal['complete', 'awaiting_approval', 'interrupted', 'failed', 'suspended']
+"""What became of a run, in the words of a version's state. A `suspended` run has no end in the store: it can be resumed
+or cancelled."""
 
 Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retried']
 """How a tool call ended; `retried` asks the model to call again with other arguments."""
@@ -129,16 +131,6 @@ class NoticeEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApprovalPreview:
-    """What a call would do."""
-
-    kind: Literal['diff', 'command', 'call']
-    """A unified diff, a command line, or nothing more than the arguments."""
-    text: str
-    """The diff or the command; empty for `call`."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Approval:
     """A call that waits for a person."""
 
@@ -149,9 +141,9 @@ class Approval:
     tool: str
     """The name of the tool."""
     args: dict[str, JsonValue]
-    """All arguments."""
-    preview: ApprovalPreview | None = None
-    """What the call would do; `None` where that cannot be told."""
+    """All arguments, for a program."""
+    view: ApprovalView
+    """What a person is shown of the call: all of it, escaped, with a preview and the digest that names it."""
     decisions: list[str] = field(default_factory=lambda: ['approve', 'edit', 'deny'])
     """Which answers it takes."""
 

@@ -52,6 +52,15 @@ def describe_failure(error: BaseException) -> ErrorEvent:
     return ErrorEvent(kind=kind, message=_message_of(error), status=status)
 
 
+def suspended_event() -> ErrorEvent:
+    """Return the error of a run whose end the store does not have."""
+    return ErrorEvent(
+        kind='run_suspended',
+        message='The store did not take the end of the run, so it is suspended. Resume it, or cancel it.',
+        status=503,
+    )
+
+
 def status_after(error: BaseException) -> RunStatus:
     """Return what became of a run that an error ended."""
     return 'interrupted' if isinstance(error, (RunCancelled, asyncio.CancelledError)) else 'failed'

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 
@@ -22,6 +23,7 @@ from ._events import (
     EndEvent,
     ErrorEvent,
     FinishReason,
+    StartEvent,
     StreamEvent,
     TextEvent,
     ToolCallDeltaEvent,
@@ -87,8 +89,8 @@ class FunctionCall:
 class HybridResponse:
     """A provider's streaming answer: iterate it for events, or `iter_lines` to pass it on; once, one or the other.
 
-    What has come so far is in `content()`, `tool_calls`, `usage`, `finish_reason` and `error`, also when it was
-    cancelled half way. The stream is read as fast as its events or lines are taken. It is closed when it has ended,
+    What has come so far is in `content()`, `tool_calls`, `model`, `usage`, `finish_reason` and `error`, also when it was
+    cancelled half way; `pydantic_deep.audit.audit_response` writes a record of it. The stream is read as fast as its events or lines are taken. It is closed when it has ended,
     when its reader is cancelled, and by `aclose`, which `async with` calls; what has come stays.
 
     Whatever goes wrong is an `ErrorEvent`, and the last one: an HTTP error, a connection that broke off, an answer that
@@ -125,6 +127,10 @@ class HybridResponse:
         self._has_begun = False
         self.status = status or (source.status_code if is_response else 200)
         """The HTTP status."""
+        self.started_at = datetime.now(UTC)
+        """When it was wrapped."""
+        self.model: str | None = None
+        """The model that answers, if the provider names it."""
         self.usage: UsageEvent | None = None
         """What was used, as far as the provider has said."""
         self.finish_reason: FinishReason | None = None
@@ -249,6 +255,8 @@ class HybridResponse:
                 noted.append(failure)
             elif isinstance(event, ToolCallEvent):
                 self._tool_calls.append(FunctionCall(id=event.id, name=event.name, arguments=event.args))
+            elif isinstance(event, StartEvent):
+                self.model = event.model or self.model
             elif isinstance(event, UsageEvent):
                 self.usage = event
             if isinstance(last := noted[-1], EndEvent):

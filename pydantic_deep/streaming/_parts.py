@@ -21,7 +21,6 @@ from pydantic_deep_backends.paths import resolve_path
 
 from ._events import (
     Approval,
-    ApprovalPreview,
     ApprovalRequiredEvent,
     FileEvent,
     FinishReason,
@@ -145,13 +144,12 @@ def approval_events(output: object) -> list[StreamEvent]:
 
 def approval_of(pending: PendingApproval) -> Approval:
     """Return a call that waits as events carry it."""
-    preview = pending.preview
     return Approval(
         id=pending.id,
         path=list(pending.path),
         tool=pending.tool,
         args=_json_object().validate_python(dict(pending.arguments)),
-        preview=None if preview is None else ApprovalPreview(kind=preview.kind, text=preview.text),
+        view=pending.view,
         decisions=list(pending.decisions),
     )
 

@@ -33,7 +33,7 @@ from ._events import (
     StreamEvent,
     UsageEvent,
 )
-from ._failures import FORESEEN, describe_failure, status_after
+from ._failures import FORESEEN, describe_failure, status_after, suspended_event
 from ._parts import (
     CHANGERS,
     WRITE_TODOS,
@@ -132,15 +132,19 @@ class RunEvents:
             ),
         ]
 
-    def fail(self, error: BaseException, *, version_id: str | None = None) -> list[StreamEvent]:
+    def fail(
+        self, error: BaseException, *, version_id: str | None = None, is_suspended: bool = False
+    ) -> list[StreamEvent]:
         """Return what is told last of a run that raised an error: the error, then the end.
 
         Args:
             error: What it raised; its words are told only where they are meant to be read, and without keys.
             version_id: The version that keeps what was done.
+            is_suspended: Whether the store does not have the end of the run, so that it can be resumed.
         """
-        end = EndEvent(finish_reason='error', status=status_after(error), version_id=version_id)
-        return [*self._usage_news(), describe_failure(error), end]
+        status = 'suspended' if is_suspended else status_after(error)
+        said = suspended_event() if is_suspended else describe_failure(error)
+        return [*self._usage_news(), said, EndEvent(finish_reason='error', status=status, version_id=version_id)]
 
     def _speaker(self, key: str, *, within: str = '', path: tuple[str, ...] = ()) -> Speaker:
         return self._speakers.setdefault(key, Speaker(within, path))

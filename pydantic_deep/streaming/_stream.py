@@ -15,13 +15,13 @@ from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
 
 from ._events import StatusEvent, StreamEvent, TextEvent, ToolCallEvent
 from ._lines import NOTICE, iter_lines
 from ._protocol import Encoder
 from ._run_events import RunEvents, stream_events
-from ._session_id import session_scope
 from ._whole_calls import WholeCalls
 
 DepsT = TypeVar('DepsT')

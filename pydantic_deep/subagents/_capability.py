@@ -31,9 +31,9 @@ class Subagents(AbstractCapability[object]):
     works with deps of its own that share the files, and shares usage, limits and model settings with its parent, which
     gets its answer, or a failed result with what it had done.
 
-    How many levels of subagents a run may have below it is `deps.max_depth`, 1 by default; each level leaves one less.
-    With 0 there is neither the tool nor a word of it. Deps that know nothing of subagents are passed on as they are,
-    and the level is in the `metadata` of the child's run.
+    A subagent has subagents of its own if it declares some. `deps.max_depth` is a limit on the levels below a run; each
+    level leaves one less, and with 0 there is neither the tool nor a word of it. Deps that know nothing of subagents are
+    passed on as they are, and the level is in the `metadata` of the child's run.
 
     Raises:
         TypeError: `subagents` is no list of `Subagent`s.
@@ -82,7 +82,7 @@ class Subagents(AbstractCapability[object]):
     async def for_run(self, ctx: RunContext[object]) -> Subagents:
         """Return this run's instance, which knows what its requests are like."""
         run = replace(self)
-        run._is_told = depth_of(ctx.deps, place_of(ctx.metadata)) > 0
+        run._is_told = depth_of(ctx.deps, place_of(ctx.metadata)) != 0
         return run
 
     def get_instructions(self) -> str | None:

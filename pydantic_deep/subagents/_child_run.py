@@ -45,6 +45,11 @@ class ChildRun(AbstractCapability[object]):
         """What the delegation has used so far, with all that is below it."""
         return self.budgets[0].usage
 
+    def count(self, used: RunUsage) -> None:
+        """Count what crashed processes have used in this delegation and those above it."""
+        for budget in self.budgets:
+            budget.usage.incr(used)
+
     async def for_run(self, ctx: RunContext[object]) -> ChildRun:
         """Note that the run has started."""
         self.is_started = True

@@ -25,6 +25,7 @@ from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._neighbours import Recovers, neighbours
 from pydantic_deep._pending import DelegationAnswers, DelegationRequest, dump
 from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge
 
@@ -92,7 +93,9 @@ class Delegation:
             ToolFailed: It did not end well, for whatever reason.
             ApprovalRequired: It waits for a person.
         """
-        return await self._settle(None, user_prompt=description, conversation_id='new')
+        recorder = next(iter(neighbours(self.ctx, Recovers)), None)
+        begun = None if recorder is None else await recorder.thread_of_call()
+        return await self._settle(None, user_prompt=description, conversation_id=begun or 'new')
 
     async def resume(self, answers: DelegationAnswers) -> ToolReturn[object]:
         """Go on with a child that has waited, with what was answered.

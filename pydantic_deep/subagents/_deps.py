@@ -21,21 +21,24 @@ class HasSubagents(Protocol):
     """The plan."""
     subagents: dict[str, object]
     """Agents by name: what was built, and what the user supplies."""
-    max_depth: int
-    """How many levels may be below the run."""
+    max_depth: int | None
+    """How many levels may be below the run; `None` for as many as are declared."""
 
-    def clone_for_subagent(self, max_depth: int = 0) -> Any:
+    def clone_for_subagent(self, max_depth: int | None = 0) -> Any:
         """Return deps for a subagent."""
         ...
 
 
-def depth_of(deps: object, place: Place) -> int:
-    """Return how many levels may be below a run. Asked at each step, so it does without `isinstance` of a protocol."""
+def depth_of(deps: object, place: Place) -> int | None:
+    """Return how many levels may be below a run; `None` for as many as are declared.
+
+    Asked at each step, so it does without `isinstance` of a protocol.
+    """
     max_depth = getattr(deps, 'max_depth', None)
     return max_depth if isinstance(max_depth, int) and hasattr(deps, 'clone_for_subagent') else place.max_depth
 
 
-def clone_deps(deps: object, max_depth: int) -> object:
+def clone_deps(deps: object, max_depth: int | None) -> object:
     """Return deps for a child: a clone where they know how, else the same object."""
     return deps.clone_for_subagent(max_depth=max_depth) if isinstance(deps, HasSubagents) else deps
 

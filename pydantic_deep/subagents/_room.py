@@ -26,7 +26,7 @@ from ._inheritance import inherited_capabilities, passed_settings
 from ._outputs import with_pause
 from ._report import describe_error
 from ._state import Place, place_of
-from ._types import Subagent
+from ._types import MAX_LEVELS, Subagent, declared_by, levels_of
 
 TOOL_NAME = 'task'
 
@@ -85,7 +85,7 @@ class Room:
         """
         if not self.subagents:
             return False
-        return depth_of(ctx.deps, place_of(ctx.metadata)) > 0 or _awaits_task(ctx.messages)
+        return depth_of(ctx.deps, place_of(ctx.metadata)) != 0 or _awaits_task(ctx.messages)
 
     async def delegate(self, ctx: RunContext[object], name: str, description: str) -> ToolReturn[object]:
         """Do what a `task` call asks for.
@@ -114,16 +114,18 @@ class Room:
     def _checked_plan(self, ctx: RunContext[object], name: str) -> Plan:
         place = place_of(ctx.metadata)
         depth = depth_of(ctx.deps, place)
-        if depth < 1:
-            chain = ' > '.join((*place.path, name))
+        chain = ' > '.join((*place.path, name))
+        if depth == 0:
             raise ToolFailed(f'No more levels of subagents are allowed here, so {chain} cannot run. Do it yourself.')
+        if depth is None and len(place.path) >= MAX_LEVELS:
+            raise ToolFailed(f'At most {MAX_LEVELS} levels of subagents run, so {chain} cannot. Do it yourself.')
         try:
             return self._plan(ctx, name, place=place, depth=depth)
         except Exception as error:  # builders and inherited capabilities are the user's, and may raise anything
             _LOGGER.warning('Subagent %r cannot be built', name, exc_info=error)
             raise ToolFailed(f'The subagent {name!r} cannot be built: {describe_error(error)}') from error
 
-    def _plan(self, ctx: RunContext[object], name: str, *, place: Place, depth: int) -> Plan:
+    def _plan(self, ctx: RunContext[object], name: str, *, place: Place, depth: int | None) -> Plan:
         subagent = self.subagents[name]
         agent = self._agent(ctx, subagent)
         is_parent = agent is ctx.agent
@@ -131,7 +133,7 @@ class Room:
         return Plan(
             name=name,
             agent=agent,
-            place=Place(path=(*place.path, name), max_depth=_depth_below(depth, subagent)),
+            place=Place(path=(*place.path, name), max_depth=self._depth_below(depth, subagent, agent)),
             is_parent=is_parent,
             model=model,
             has_parents_model=has_parents_model,
@@ -145,6 +147,27 @@ class Room:
             timeout_seconds=None if subagent is None else subagent.timeout_seconds,
             is_fork=subagent is not None and subagent.isolation == 'fork',
         )
+
+    def _depth_below(self, depth: int | None, subagent: Subagent | None, agent: AbstractAgent[Any, Any]) -> int | None:
+        """Return how many levels may be below a child; `None` for as many as it declares.
+
+        The agent itself, as its own general-purpose subagent, declares none.
+        """
+        declared = () if subagent is None else declared_by(agent)
+        given = None if subagent is None else subagent.max_depth
+        if depth is None:
+            levels = levels_of(declared)
+            below = None if levels and (given is None or given >= levels) else given if levels else 0
+        else:
+            below = depth - 1 if given is None else min(depth - 1, given)
+        if below == 0 and declared:
+            _LOGGER.warning(
+                'The subagent %r cannot call the subagents that it declares (%s): `max_depth` of the deps or of a '
+                'subagent leaves no level for them. Raise it, or leave it out.',
+                cast('Subagent', subagent).name,
+                ', '.join(repr(each.name) for each in declared),
+            )
+        return below
 
     def _agent(self, ctx: RunContext[object], subagent: Subagent | None) -> AbstractAgent[Any, Any]:
         cache = self.cache_of(ctx.deps)
@@ -178,11 +201,6 @@ def _model(ctx: RunContext[object], subagent: Subagent | None, agent: AbstractAg
     if has_own and agent is not ctx.agent:
         return None, False
     return ctx.model, True
-
-
-def _depth_below(depth: int, subagent: Subagent | None) -> int:
-    most = depth - 1
-    return most if subagent is None or subagent.max_depth is None else min(most, subagent.max_depth)
 
 
 def _awaits_task(messages: Sequence[ModelMessage]) -> bool:

@@ -25,8 +25,8 @@ class Place(BaseModel):
 
     path: tuple[str, ...] = ()
     """The names of the subagents that lead to it, its own last."""
-    max_depth: int = 1
-    """How many levels may be below it."""
+    max_depth: int | None = None
+    """How many levels may be below it; `None` for as many as are declared."""
 
 
 _TOP = Place()

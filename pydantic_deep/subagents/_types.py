@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from pydantic_ai import AgentToolset, Tool
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.capabilities import AgentCapability
+from pydantic_ai.capabilities import AbstractCapability, AgentCapability
 from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.tools import ToolFuncEither
@@ -23,6 +23,9 @@ Isolation: TypeAlias = Literal['shared', 'fork']
 
 _NAME = re.compile(r'[A-Za-z0-9_-]{1,64}')
 """What every provider takes as the name of a tool."""
+
+MAX_LEVELS = 16
+"""How many levels of subagents may be declared below one another. Real ones have one to three."""
 
 _BUILDS = (
     'instructions',
@@ -67,13 +70,13 @@ class Subagent:
     skills: Sequence[object] = ()
     """Skills that it has, for the factory to read."""
     subagents: Sequence[Subagent] = ()
-    """Subagents of its own, there where the depth of the run allows them."""
+    """Subagents of its own. It can call them unless a `max_depth` leaves no level for them, which the log says."""
     output_type: OutputSpec[Any] = str
     """What it answers with: text, or data of that type."""
     interrupt_on: Mapping[str, object] | None = None
     """Calls that wait for a person besides those of its parent, for the factory to read."""
     max_depth: int | None = None
-    """How many levels may be below it, if fewer than its parent leaves."""
+    """How many levels may be below it, if fewer than it declares and its parent leaves."""
     usage_limits: UsageLimits | None = None
     """What one delegation to it may use, with all that is below it. The limits of its parent hold besides.
 
@@ -95,6 +98,11 @@ class Subagent:
             raise InvalidSubagentError(self.name, problem)
         if self.agent is not None:
             self._check_ready_agent(self.agent)
+        if levels_of([self]) > MAX_LEVELS:
+            raise InvalidSubagentError(
+                self.name,
+                f'more than {MAX_LEVELS} levels of subagents are declared, its own included. Declare fewer.',
+            )
 
     def _check_model_facing(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance] - nothing checks types at run time
@@ -131,6 +139,20 @@ class Subagent:
                 f'it has a ready `agent` and {", ".join(given)}, which would be left unread. '
                 'Build the agent with them, or leave `agent` out.',
             )
+
+
+def levels_of(subagents: Sequence[Subagent]) -> int:
+    """Return how many levels of subagents are declared, those in a list and below them."""
+    below = (each.subagents if each.agent is None else declared_by(each.agent) for each in subagents)
+    return max((1 + levels_of(each) for each in below), default=0)
+
+
+def declared_by(agent: AbstractAgent[Any, Any]) -> list[Subagent]:
+    """Return the subagents that an agent declares: those of its capability for them, whose attribute they are."""
+    capabilities: list[AbstractCapability[Any]] = []
+    agent.root_capability.apply(capabilities.append)
+    lists: list[object] = [getattr(each, 'subagents', None) for each in capabilities]
+    return [each for given in lists if list_problem(given) is None for each in cast('Collection[Subagent]', given)]
 
 
 def list_problem(subagents: object) -> str | None:

@@ -21,7 +21,7 @@ class DepsFields(TypedDict, total=False):
     subagents: dict[str, object]
     usage_limits: UsageLimits | None
     metadata: dict[str, JsonValue]
-    max_depth: int
+    max_depth: int | None
 
 
 def deps_for_test(files: Mapping[str, str | bytes] | None = None, **fields: Unpack[DepsFields]) -> DeepAgentDeps:

@@ -2,15 +2,18 @@
 
 from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
-from ._files import UnversionedFilesWarning
+from ._files import OmittedFile, UnversionedFilesWarning
 from ._inbox import ApprovalInbox, InboxItem
+from ._protected import ProtectedFilesWarning
 from ._recorder import Recorder
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
+from ._suspended import SuspendedRun
 from ._version import AgentVersion, Lineage
 from ._versioned_agent import VersionedAgent
 from .errors import (
     ApprovalsPendingError,
+    ConversationNotFoundError,
     MergeConflictError,
     NoCommonVersionError,
     NoFilesError,
@@ -25,6 +28,7 @@ __all__ = (
     'AgentVersion',
     'ApprovalInbox',
     'ApprovalsPendingError',
+    'ConversationNotFoundError',
     'FileDiff',
     'InboxItem',
     'Lineage',
@@ -32,10 +36,13 @@ __all__ = (
     'NoCommonVersionError',
     'NoFilesError',
     'NothingAnsweredError',
+    'OmittedFile',
+    'ProtectedFilesWarning',
     'Recorder',
     'Replay',
     'RequestDifference',
     'SubagentThread',
+    'SuspendedRun',
     'ThreadEvent',
     'TurnStream',
     'UnversionedBackendError',

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
+from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep._replaced import is_summary
-from pydantic_deep.store import CallRecord, RunRecord, Store, VersionFilter
+from pydantic_deep.store import CallRecord, RequestRecord, RunEnd, RunRecord, Store, VersionFilter, VersionRecord
 
 from ._deps_state import fork_of
 from ._ledger import deps_of, result_of
-from ._messages import decode_messages
-from ._recording import CallKey
+from ._messages import decode_messages, load_history
+from ._recording import CallKey, dump_usage, last_response
 from ._replayed import RecordedResponse, Replayed
 from ._rewritten import Summarized, earlier_records, summaries_since
 
 _BASE = ''
 """Stands for the response that a run goes on from."""
+
+_ALL = 1_000_000
+"""As many runs as there can be below one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,45 +46,112 @@ async def attempts_of(store: Store, run: RunRecord) -> list[RunRecord]:
 
 
 async def settled_calls(store: Store, attempts: Sequence[RunRecord]) -> dict[CallKey, CallRecord]:
-    """Return the calls that attempts have begun, each as what is known of it best.
+    """Return the calls that attempts have begun. Each is noted once, under the attempt whose response asked for it."""
+    return {(call.response_id, call.tool_call_id): call for call in await _calls(store, attempts)}
 
-    That a call has ended counts more than that it was started; of two that were started the newer counts, because it
-    knows what became of a delegation.
+
+async def calls_before_pause(
+    store: Store, attempts: Sequence[RunRecord], response_id: str, tool_call_id: str
+) -> list[CallRecord]:
+    """Return what runs have noted of a call that was started in a crashed process, before a person was asked about it.
+
+    Args:
+        store: The store.
+        attempts: The run that makes the call after all, and those that it goes on with. Each began from a pause.
+        response_id: The message that asked for the call.
+        tool_call_id: The call.
     """
-    found: dict[CallKey, CallRecord] = {}
-    for attempt in attempts:
-        _settle(found, await store.calls([attempt.id]))
+    found: list[CallRecord] = []
+    base = await store.version(attempts[0].base_id or '')
+    while base.kind == 'pause' and (run := await store.run(base.run_id or '')) is not None:
+        attempts = await attempts_of(store, run)
+        found += [
+            call
+            for call in await _calls(store, attempts)
+            if (call.response_id, call.tool_call_id, call.status) == (response_id, tool_call_id, 'started')
+        ]
+        base = await store.version(attempts[0].base_id or '')
     return found
 
 
-async def load_attempts(store: Store, run: RunRecord) -> tuple[Replayed, dict[CallKey, CallRecord]]:
-    """Return what a run and those that it went on with were answered, and the calls that they have begun.
+async def newest_version(store: Store, attempts: Sequence[RunRecord]) -> VersionRecord | None:
+    """Return the last version that attempts have made; `None` if they have made none."""
+    for attempt in reversed(attempts):
+        newest = await store.versions(VersionFilter(run_id=attempt.id), limit=1)
+        if newest:
+            return newest[0]
+    return None
 
-    A newer attempt begins by telling again what the older ones had; where it died before the end of that, the older
-    ones know the rest.
+
+async def asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRecord) -> str:
+    """Return the attempt under which calls of the last response of a version are noted: the one that had the response.
+
+    Those of a response that was there before are noted under the first one.
     """
-    responses: list[RecordedResponse] = []
-    summaries: list[ModelMessage] = []
-    overflowed: frozenset[int] = frozenset()
-    settled: dict[CallKey, CallRecord] = {}
-    for attempt in await attempts_of(store, run):
-        newer, calls, made = await _load(store, attempt)
-        summaries = [*(each.message for each in made), *summaries[len(made) :]]
-        overflowed |= _overflows(made, newer)
-        both = [_joined(old, new) for old, new in zip(responses, newer, strict=False)]
-        responses = [*both, *responses[len(both) :], *newer[len(both) :]]
-        _settle(settled, calls)
-    replayed = Replayed(run_id=run.id, responses=responses, summaries=summaries, overflowed_after=overflowed)
-    return replayed, settled
+    messages, _ = await load_history(store, base)
+    place = last_response(messages)
+    owner = messages[place].run_id if place >= 0 else None
+    return next((attempt.id for attempt in attempts if attempt.id == owner), attempts[0].id)
 
 
-async def load_replayed(store: Store, run: RunRecord) -> tuple[Replayed, dict[str, CallRecord]]:
-    """Return the responses that a run had, and by their ids the calls of the response that it went on from."""
-    responses, calls, made = await _load(store, run)
-    own = {response.id for response in responses}
-    before = {call.tool_call_id: call for call in calls if call.response_id not in own}
-    summaries, overflowed = [each.message for each in made], _overflows(made, responses)
-    return Replayed(run_id=run.id, responses=responses, summaries=summaries, overflowed_after=overflowed), before
+async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed:
+    """Return the responses that attempts had, with the calls of each.
+
+    Args:
+        store: The store.
+        attempts: A run and those before it, oldest first, as `attempts_of` returns them. Each goes on with the last
+            version of the one before.
+    """
+    calls = await _calls(store, attempts)
+    newest = await newest_version(store, attempts)
+    if newest is None:
+        return Replayed(run_id=attempts[-1].id, responses=[])
+    records = await store.messages(newest.branch_id, newest.message_count)
+    made = await summaries_since(store, newest, await store.version(attempts[0].base_id or ''))
+    records = [*await earlier_records(store, newest), *records]  # what was replaced is told again too
+    messages = await decode_messages(records, _reader(store))
+    # By the run that they name: it may also have put together what was there, under other ids and in fewer messages.
+    run_ids = {attempt.id for attempt in attempts}
+    run_id_by_response = {
+        record.id: message.run_id or ''
+        for record, message in zip(records, messages, strict=True)
+        if isinstance(message, ModelResponse) and message.run_id in run_ids
+    }
+    returned: dict[tuple[str, str], ToolReturnPart] = {}  # ids of calls repeat from response to response
+    asked, begun_from = _BASE, None
+    for record, message in zip(records, messages, strict=True):
+        if isinstance(message, ModelRequest):
+            parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
+            returned |= {(asked, part.tool_call_id): part for part in parts}
+        elif not any(map(is_summary, message.parts)):  # which may stand between a call and its result here
+            asked = record.id if record.id in run_id_by_response else _BASE
+            begun_from = (record.id, message) if asked == _BASE else begun_from
+    calls = [
+        _with_result(
+            call,
+            returned.get((call.response_id if call.response_id in run_id_by_response else _BASE, call.tool_call_id)),
+        )
+        for call in calls
+    ]
+    calls_by_response: dict[str, dict[str, CallRecord]] = {}
+    for call in calls:
+        calls_by_response.setdefault(call.response_id, {})[call.tool_call_id] = call
+
+    def recorded(id: str, response: ModelResponse, run_id: str) -> RecordedResponse:
+        return RecordedResponse(id=id, run_id=run_id, response=response, calls=calls_by_response.get(id, {}))
+
+    responses = [
+        recorded(record.id, message, run_id_by_response[record.id])
+        for record, message in zip(records, messages, strict=True)
+        if isinstance(message, ModelResponse) and record.id in run_id_by_response
+    ]
+    return Replayed(
+        run_id=attempts[-1].id,
+        responses=responses,
+        begun_from=None if begun_from is None else recorded(*begun_from, attempts[0].id),
+        summaries=[each.message for each in made],
+        overflowed_after=_overflows(made, responses),
+    )
 
 
 def _overflows(made: Sequence[Summarized], responses: Sequence[RecordedResponse]) -> frozenset[int]:
@@ -92,61 +165,13 @@ def _overflows(made: Sequence[Summarized], responses: Sequence[RecordedResponse]
     return frozenset(found)
 
 
-async def _load(store: Store, run: RunRecord) -> tuple[list[RecordedResponse], list[CallRecord], list[Summarized]]:
-    """Return the responses that a run had, all its calls, also those of the response that it went on from, and the
-    summaries that it made: what they replaced of its own is told again too.
-    """
-
-    async def read(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
-    versions = await store.versions(VersionFilter(run_id=run.id), limit=1)
-    if not versions:
-        return [], await store.calls([run.id]), []
-    newest = versions[0]
-    records = await store.messages(newest.branch_id, newest.message_count)
-    summaries = await summaries_since(store, newest, await store.version(run.base_id or ''))
-    if summaries:
-        records = [*await earlier_records(store, newest), *records]
-    messages = await decode_messages(records, read)
-    # By the run that they name: it may also have put together what was there, under other ids and in fewer messages.
-    own = {
-        record.id
-        for record, message in zip(records, messages, strict=True)
-        if isinstance(message, ModelResponse) and message.run_id == run.id
-    }
-    returned: dict[tuple[str, str], ToolReturnPart] = {}  # ids of calls repeat from response to response
-    asked_by = _BASE
-    for record, message in zip(records, messages, strict=True):
-        if isinstance(message, ModelRequest):
-            parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-            returned |= {(asked_by, part.tool_call_id): part for part in parts}
-        elif not any(map(is_summary, message.parts)):  # which may stand between a call and its result here
-            asked_by = record.id if record.id in own else _BASE
-    calls = [
-        _with_result(call, returned.get((call.response_id if call.response_id in own else _BASE, call.tool_call_id)))
-        for call in await store.calls([run.id])
-    ]
-    responses = [
-        RecordedResponse(
-            id=record.id,
-            response=message,
-            calls={call.tool_call_id: call for call in calls if call.response_id == record.id},
-        )
-        for record, message in zip(records, messages, strict=True)
-        if isinstance(message, ModelResponse) and record.id in own
-    ]
-    return responses, calls, summaries
-
-
 async def left_deps(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> str | None:
     """Return the digest of the state of the deps that the calls of a response left; `None` if none changed it."""
     found: list[tuple[int, str]] = []
-    for attempt in attempts:
-        for call in await store.calls([attempt.id]):
-            digest = deps_of(call.result) if call.response_id == response_id else None
-            if digest is not None and call.ended_at is not None:
-                found.append((call.ended_at, digest))
+    for call in await _calls(store, attempts):
+        digest = deps_of(call.result) if call.response_id == response_id else None
+        if digest is not None and call.ended_at is not None:
+            found.append((call.ended_at, digest))
     return max(found, default=(0, None))[1]
 
 
@@ -186,7 +211,7 @@ async def _states(store: Store, run: RunRecord) -> list[tuple[int, str]]:
 async def _runs_below(store: Store, run: RunRecord) -> list[RunRecord]:
     """Return all runs that a run has delegated to, at any depth."""
     found: list[RunRecord] = []
-    for child in await store.runs(parent_run_id=run.id):
+    for child in await store.runs(parent_run_id=run.id, limit=_ALL):
         found += [child, *await _runs_below(store, child)]
     return found
 
@@ -199,40 +224,108 @@ async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: s
         attempts: The run, and those that it went on with.
         response_id: The last message that asked for calls, of the version that is gone on from.
     """
-    found: list[LeftFiles] = []
-    for attempt in attempts:
-        calls = [call for call in await store.calls([attempt.id]) if call.response_id == response_id]
-        links = await store.delegations(parent_run_id=attempt.id)
-        for link in [link for link in links if link.response_id == response_id]:
-            for run in await store.runs(conversation_id=link.child_conversation_id, parent_run_id=attempt.id):
-                runs = [run, *await _runs_below(store, run)]
-                calls += await store.calls([each.id for each in runs])
-        found += [
-            LeftFiles(tree=call.tree, at=call.ended_at)
-            for call in calls
-            if call.tree is not None and call.ended_at is not None
-        ]
+    runs = await runs_called(store, attempts, response_id)
+    calls = [call for call in await _calls(store, attempts) if call.response_id == response_id]
+    calls += await store.calls([run.id for run in runs])
+    found = [
+        LeftFiles(tree=call.tree, at=call.ended_at)
+        for call in calls
+        if call.tree is not None and call.ended_at is not None
+    ]
     return max(found, key=lambda left: left.at, default=None)
 
 
-def _joined(old: RecordedResponse, new: RecordedResponse) -> RecordedResponse:
-    """Return a response that two attempts had, with what is known best of each call."""
-    calls: Mapping[str, CallRecord] = {
-        **old.calls,
-        **{id: _better(old.calls.get(id), call) for id, call in new.calls.items()},
-    }
-    return RecordedResponse(id=new.id, response=new.response, calls=calls)
+async def runs_called(
+    store: Store, attempts: Sequence[RunRecord], response_id: str | None, tool_call_id: str | None = None
+) -> list[RunRecord]:
+    """Return the runs of subagents that calls of a response have begun, at any depth.
+
+    Args:
+        store: The store.
+        attempts: The run that made the calls, and those that it goes on with.
+        response_id: The message that asked for the calls.
+        tool_call_id: One of them; `None` for all.
+    """
+    run_ids = {attempt.id for attempt in attempts}
+    found: dict[str, RunRecord] = {}
+    for link in [link for run_id in run_ids for link in await store.delegations(parent_run_id=run_id)]:
+        if link.response_id == response_id and tool_call_id in (None, link.tool_call_id):
+            runs = await store.runs(conversation_id=link.child_conversation_id, limit=_ALL)
+            for run in [run for run in runs if run.parent_run_id in run_ids]:
+                found |= {each.id: each for each in [run, *await _runs_below(store, run)]}
+    return list(found.values())
 
 
-def _settle(found: dict[CallKey, CallRecord], calls: Sequence[CallRecord]) -> None:
-    """Add the calls of a newer attempt."""
-    for call in calls:
-        key = (call.response_id, call.tool_call_id)
-        found[key] = _better(found.get(key), call)
+async def usage_of_call(
+    store: Store, attempts: Sequence[RunRecord], response_id: str, tool_call_id: str
+) -> tuple[RunUsage, RunUsage]:
+    """Return what a delegation has used in a run and those that it goes on with, and what before, until it waited."""
+    called = await runs_called(store, attempts, response_id, tool_call_id)
+    known = {run.id for run in called}
+    before: set[str] = set()
+    for conversation_id in {
+        run.conversation_id for run in called if run.parent_run_id in {each.id for each in attempts}
+    }:
+        for run in await store.runs(conversation_id=conversation_id, limit=_ALL):
+            before |= {run.id, *(each.id for each in await _runs_below(store, run))}
+    return await usage_of_runs(store, list(known)), await usage_of_runs(store, list(before - known))
 
 
-def _better(old: CallRecord | None, new: CallRecord) -> CallRecord:
-    return old if old is not None and old.status != 'started' and new.status == 'started' else new
+async def usage_of_runs(store: Store, run_ids: Sequence[str]) -> RunUsage:
+    """Return what runs have used by themselves, as the store has it: their requests, and their calls that are done."""
+    used = await usage_of_requests(store, run_ids)
+    used.tool_calls = sum(call.status == 'done' for call in await store.calls(run_ids))
+    return used
+
+
+async def usage_of_requests(
+    store: Store, run_ids: Sequence[str], *, without: Collection[str] = (), since: int = 0
+) -> RunUsage:
+    """Return what requests of runs have used.
+
+    Args:
+        store: The store.
+        run_ids: The runs.
+        without: The responses whose requests are left out.
+        since: When the first that counts was sent, in microseconds since 1970.
+    """
+    used = RunUsage()
+    for run_id in run_ids:
+        for request in await store.requests(run_id):
+            if request.response_id not in without and request.started_at >= since:
+                used.requests += 1
+                used.incr(_usage_of_request(request))
+    return used
+
+
+async def end_of_attempt(
+    store: Store, run_id: str, state: Literal['interrupted', 'failed'] = 'interrupted', error: str | None = None
+) -> RunEnd:
+    """Return the end of a run whose process died, with what it had used by then."""
+    used = await usage_of_runs(store, [run_id])
+    cost = None if used.cost is None else str(used.cost)
+    return RunEnd(run_id=run_id, state=state, usage=dump_usage(used), cost=cost, error=error)
+
+
+def _usage_of_request(request: RequestRecord) -> RequestUsage:
+    return RequestUsage(
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
+        cache_read_tokens=request.cache_read_tokens,
+        cache_write_tokens=request.cache_write_tokens,
+        cost=None if request.cost is None else Decimal(request.cost),
+    )
+
+
+async def _calls(store: Store, attempts: Sequence[RunRecord]) -> list[CallRecord]:
+    return [call for attempt in attempts for call in await store.calls([attempt.id])]
+
+
+def _reader(store: Store) -> Callable[[str], Awaitable[bytes]]:
+    async def read(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    return read
 
 
 def _with_result(call: CallRecord, part: ToolReturnPart | None) -> CallRecord:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.filesystem._diff import render_diff
+from pydantic_deep._line_diff import DiffView, render_diff, view_diff
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends import Tree
 
 MAX_DIFF_BYTES = 1_000_000
 """The largest file whose lines are compared: above, a diff says only that it changed."""
 
-_WHOLE = 100 * MAX_DIFF_BYTES
-"""Longer than any diff of two such files: none is cut."""
+
+FileChangeKind: TypeAlias = Literal['added', 'removed', 'changed']
+"""What became of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,10 +27,12 @@ class FileDiff:
 
     path: str
     """Its path in trees."""
-    kind: Literal['added', 'removed', 'changed']
+    kind: FileChangeKind
     """What became of it."""
     diff: str | None
-    """A unified diff; `None` for what is no text, or too large."""
+    """A unified diff, for programs to apply; `None` for what is no text, or too large."""
+    view: DiffView | None
+    """The same as typed lines, for people to read; `None` likewise."""
     size_before: int | None
     """Bytes; `None` if it was not there."""
     size_after: int | None
@@ -105,7 +108,7 @@ async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[
         read: Returns contents by digest.
     """
     changes = before.diff(after)
-    kinds: Mapping[str, Literal['added', 'removed', 'changed']] = {
+    kinds: Mapping[str, FileChangeKind] = {
         **dict.fromkeys(changes.added, 'added'),
         **dict.fromkeys(changes.removed, 'removed'),
         **dict.fromkeys(changes.changed, 'changed'),
@@ -122,6 +125,7 @@ async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[
                 path=path,
                 kind=kinds[path],
                 diff=_unified(path, texts[0], texts[1]),
+                view=_view(path, kinds[path], texts[0], texts[1]),
                 size_before=None if old is None else old.size,
                 size_after=None if new is None else new.size,
             )
@@ -130,8 +134,6 @@ async def diff_files(before: Tree, after: Tree, read: Callable[[str], Awaitable[
 
 
 def _text_of(data: bytes) -> str | None:
-    if b'\0' in data:
-        return None
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -143,5 +145,10 @@ def _unified(path: str, before: str | None, after: str | None) -> str | None:
         return None
     if before == after:
         return ''
-    # difflib takes minutes for some texts, and an agent could write two of them.
-    return render_diff(path, before, after, max_chars=_WHOLE)
+    return render_diff(path, before, after)
+
+
+def _view(path: str, kind: FileChangeKind, before: str | None, after: str | None) -> DiffView | None:
+    if before is None or after is None:
+        return None
+    return view_diff(path, None if kind == 'added' else before, None if kind == 'removed' else after)

@@ -7,12 +7,13 @@ and after the step of its parent.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
+from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._spans import trace_id
 from pydantic_deep.deps import DeepAgentDeps
@@ -29,14 +30,24 @@ from pydantic_deep.store import (
     Store,
     StoreError,
     VersionFilter,
+    VersionNotFoundError,
     VersionRecord,
     new_id,
 )
 from pydantic_deep_backends.overlay import OverlayBackend
 
-from ._attempts import attempts_of, last_deps, last_fork, load_attempts
+from ._attempts import (
+    asked_by,
+    attempts_of,
+    last_deps,
+    last_fork,
+    load_replayed,
+    newest_version,
+    settled_calls,
+    usage_of_requests,
+)
 from ._deps_state import restore_deps, restore_fork
-from ._messages import encode_message
+from ._messages import encode_message, load_history
 from ._recording import Beginning, CallKey, Recording, now
 from ._replayed import Replayed
 
@@ -54,14 +65,29 @@ class Caller:
     """The call."""
     intent: str
     """What the other agent is asked to do."""
-    recovers: tuple[str, str] | None = None
-    """The run and the response of a dead process that made the call before."""
+    was_begun: bool = False
+    """Whether the process that crashed had begun the call."""
     refused: list[StoreError] = field(default_factory=list[StoreError])
     """With what runs within the call have ended because the store did not take what they did."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Start:
+    """Where a run begins."""
+
+    base: VersionRecord
+    messages: Sequence[ModelMessage]
+    message_ids: Sequence[str]
+    commit: Commit
+    """What makes the base, if the store does not have it."""
+    attempts: Sequence[RunRecord] = ()
+    """The runs of crashed processes that it goes on with, oldest first."""
+
+
 async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None) -> tuple[Recording, Replayed | None]:
     """Record the beginning of a run, and return what is to be told again of it.
+
+    A run that goes on with that of a crashed process does so in its conversation, after its last version.
 
     Args:
         store: Where to.
@@ -70,18 +96,14 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
     """
     history = list(ctx.messages)
     conversation_id = ctx.conversation_id or new_id()
-    before = await _begun_before(store, caller)
-    found = await _find(store, conversation_id, history) if history else None
-    if found is None:
-        is_new = await store.conversation(conversation_id) is None
-        found = _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
-    base, ids, commit = found
+    start = await _start_again(store, history, caller) or await _start(store, ctx, conversation_id, history, caller)
+    base, attempts = start.base, start.attempts
     run = RunRecord(
         id=ctx.run_id or new_id(),
         conversation_id=conversation_id,
         base_id=base.id,
         agent_name=base.agent_name,
-        attempt_of=None if before is None else before.id,
+        attempt_of=attempts[-1].id if attempts else None,
         parent_run_id=None if caller is None else caller.recording.run_id,
         state='running',
         owner=None,
@@ -94,7 +116,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         started_at=now(),
         ended_at=None,
     )
-    commit = replace(commit, runs=[run])
+    commit = replace(start.commit, runs=[run])
     if caller is not None:
         commit = replace(
             commit,
@@ -103,37 +125,80 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
             delegations=[_link(caller, conversation_id, base.agent_name)],
         )
     own_fork = _own_fork(ctx.deps, caller)
+    replayed: Replayed | None = None
+    settled: Mapping[CallKey, CallRecord] = {}
+    lost = RunUsage()
     try:
         await store.commit(commit)
-        replayed, settled = (None, {}) if before is None else await _tell_again(store, before, ctx.deps, own_fork)
+        if attempts:
+            await _restore(store, attempts, ctx.deps, own_fork)
+            replayed = await load_replayed(store, attempts)
+            settled = await settled_calls(store, attempts)
+            told = [each.id for each in replayed.responses]
+            lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=told)
     except BaseException:
         store.give_up(run.id)  # nobody else knows of it
         raise
     files = None if caller is None else caller.recording.begin.files
+    origin = attempts[0].base_id if attempts else base.id
     begin = Beginning(
         base=base,
-        messages=history,
-        message_ids=ids,
+        messages=start.messages,
+        message_ids=start.message_ids,
         run_record=run,
         files=files,
         has_files=files is not None and _has_backend(ctx.deps, files.files.backend),
         fork=conversation_id if own_fork is not None else _fork_above(ctx.deps, caller),
+        attempts=attempts,
         settled=settled,
-        pause_id=base.id if base.state == 'awaiting_approval' else None,
+        asked_by=await asked_by(store, attempts, base) if attempts else None,
+        lost=lost,
+        earlier=lost,
+        parent_id=origin,
+        pause_id=base.id if base.state == 'awaiting_approval' and not attempts else None,
     )
     return Recording(store=store, begin=begin), replayed
 
 
-async def _tell_again(
-    store: Store, before: RunRecord, deps: object, own_fork: OverlayBackend | None
-) -> tuple[Replayed, dict[CallKey, CallRecord]]:
-    """Give deps what a run of a dead process has left, and return what it was answered and which calls it has begun."""
+async def _start(
+    store: Store, ctx: RunContext[object], conversation_id: str, history: list[ModelMessage], caller: Caller | None
+) -> _Start:
+    found = await _find(store, conversation_id, history) if history else None
+    if found is None:
+        is_new = await store.conversation(conversation_id) is None
+        found = _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
+    base, ids, commit = found
+    return _Start(base=base, messages=history, message_ids=ids, commit=commit)
+
+
+async def _start_again(store: Store, history: list[ModelMessage], caller: Caller | None) -> _Start | None:
+    """Return where a run goes on that a crashed process had begun within a call; `None` if it had not, or that is gone."""
+    before = None if caller is None else await begun_before(store, caller)
+    if before is None:
+        return None
     attempts = await attempts_of(store, before)
+    try:
+        newest = await newest_version(store, attempts)
+        base = newest or await store.version(before.base_id or '')
+        messages, ids = await load_history(store, base)
+    # Somebody has deleted the versions of the subagent since the crash.
+    except VersionNotFoundError:  # pragma: no cover
+        return None
+    return _Start(
+        base=base,
+        messages=history if newest is None else messages,
+        message_ids=ids,
+        commit=Commit(),
+        attempts=attempts,
+    )
+
+
+async def _restore(store: Store, attempts: Sequence[RunRecord], deps: object, own_fork: OverlayBackend | None) -> None:
+    """Give deps what a run of a crashed process has left."""
     await restore_deps(store, await last_deps(store, attempts), deps)
     forked = None if own_fork is None else await last_fork(store, attempts)
     if own_fork is not None and forked is not None:
         await restore_fork(store, forked, own_fork)
-    return await load_attempts(store, before)
 
 
 def _has_backend(deps: object, backend: object) -> bool:
@@ -268,15 +333,15 @@ def root_version(agent_name: str, branch: BranchRecord) -> VersionRecord:
     )
 
 
-async def _begun_before(store: Store, caller: Caller | None) -> RunRecord | None:
-    """Return the run of a dead process that had begun on this call."""
-    if caller is None or caller.recovers is None:
+async def begun_before(store: Store, caller: Caller) -> RunRecord | None:
+    """Return the newest run that crashed processes have begun on a call."""
+    if not caller.was_begun:
         return None
-    run_id, response_id = caller.recovers
+    call = caller.call
     links = [
         link
-        for link in await store.delegations(parent_run_id=run_id)
-        if (link.response_id, link.tool_call_id) == (response_id, caller.call.tool_call_id)
+        for link in await store.delegations(parent_run_id=call.run_id)
+        if (link.response_id, link.tool_call_id) == (call.response_id, call.tool_call_id)
     ]
     runs = await store.runs(conversation_id=links[-1].child_conversation_id) if links else []
     return runs[0] if runs else None

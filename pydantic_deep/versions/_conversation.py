@@ -17,7 +17,9 @@ from pydantic_deep_backends import BackendProtocol
 
 from ._edited import with_messages
 from ._turn import Prompt
+from ._uploaded import with_name
 from ._version import AgentVersion, DepsT, OutputT
+from .errors import ConversationNotFoundError
 
 if TYPE_CHECKING:
     from ._workbench import Workbench
@@ -43,11 +45,12 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """Return the version that the head points at now.
 
         Raises:
-            LookupError: There is no such conversation, or its head was deleted.
+            ConversationNotFoundError: The store has no such conversation.
+            LookupError: Its head was deleted.
         """
         conversation = await self._bench.store.conversation(self.id)
         if conversation is None:
-            raise LookupError(f'There is no conversation {self.id!r} in this store.')
+            raise ConversationNotFoundError(self.id)
         if conversation.head_id is None:
             raise LookupError(f'The conversation {self.id!r} has no head: it was deleted. Set one with `move_to`.')
         return await self._bench.load(conversation.head_id, self._backend)
@@ -94,6 +97,16 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         move = HeadMove(conversation_id=self.id, expected_id=expected, version_id=version.id)
         await self._bench.store.commit(Commit(heads=[move]))
 
+    async def rename(self, name: str) -> AgentVersion[DepsT, OutputT]:
+        """Give the conversation another name, as a version of its own at the head, and return that.
+
+        Raises:
+            ApprovalsPendingError: The head waits for a person: answer first.
+            VersionConflictError: Somebody else moved the head meanwhile. The version is kept as a branch.
+        """
+        head = await self.head()
+        return await self._bench.load((await with_name(self._bench, head.record, head.backend, name)).id, self._backend)
+
     async def set(self, messages: Sequence[ModelMessage]) -> AgentVersion[DepsT, OutputT]:
         """Give the head this history, as a version of its own, and return it; the same history makes no version.
 
@@ -111,8 +124,15 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         return await (await self.head()).messages()
 
     async def branches(self) -> list[BranchRecord]:
-        """Return the branches, oldest first."""
-        return await self._bench.store.branches(self.id)
+        """Return the branches, oldest first.
+
+        Raises:
+            ConversationNotFoundError: The store has no such conversation.
+        """
+        branches = await self._bench.store.branches(self.id)
+        if not branches and await self._bench.store.conversation(self.id) is None:
+            raise ConversationNotFoundError(self.id)
+        return branches
 
     async def _move(
         self, head: AgentVersion[DepsT, OutputT], version: AgentVersion[DepsT, OutputT]

@@ -13,10 +13,11 @@ from typing import Any, cast
 
 from pydantic_deep.deps import DeepAgentDeps, offload_of
 from pydantic_deep.store import NewAsset, Store
-from pydantic_deep_backends import BackendProtocol, FileVersion, StateBackend, Tree, digest_of
+from pydantic_deep_backends import BackendProtocol, FileVersion, ProtectedChange, StateBackend, Tree, digest_of
 from pydantic_deep_backends.overlay import OverlayBackend, relocate
 
 from ._fork_segments import Segment, joined, segments_with
+from ._protected import PROTECTED, dump_changes
 
 _OFFLOAD = 'offload'
 """The key of the large results beside the fields of deps: digest and size by path."""
@@ -33,6 +34,10 @@ class DepsState:
     """Of the asset with it; `None` before there is one."""
     fork: str | None = None
     """Whose fork the files of the deps are, which is gone with the process but for what is kept here; `None` if none."""
+    run_id: str | None = None
+    """The run, so that what it changed is not taken for what another one did that keeps the state."""
+    protected: tuple[ProtectedChange, ...] = ()
+    """What the turn changed in protected files; known when its run ends."""
     _offloaded: Tree = field(default_factory=Tree)
     """The large results that the store has."""
     _forked: frozenset[str] = frozenset()
@@ -48,7 +53,7 @@ class DepsState:
     async def dump(self, deps: object) -> list[NewAsset]:
         """Return what the store has not of the state now; `digest` is that of the state then."""
         if not isinstance(deps, DeepAgentDeps):
-            return []
+            return self._dumped('{}', {PROTECTED: dump_changes(self.protected, self.run_id)}) if self.protected else []
         offload = offload_of(deps)
         files = await offload.snapshot()
         assets = [
@@ -69,14 +74,20 @@ class DepsState:
             self._forked, self._segments = frozenset(contents), segments
             digests = [each.digest for each in segments]
             beside[_FORK] = {'of': self.fork, 'working_dir': working_dir, 'changes': digests}
+        if self.protected:
+            beside[PROTECTED] = dump_changes(self.protected, self.run_id)
+        return [*assets, *self._dumped(text, beside)]
+
+    def _dumped(self, text: str, beside: Mapping[str, object]) -> list[NewAsset]:
+        """Return the asset with the state, if the store does not have it."""
         if beside:
             text = json.dumps({**json.loads(text), **beside}, ensure_ascii=False)
         data = text.encode()
         digest = digest_of(data)
-        if digest != self.digest:
-            self.digest = digest
-            assets.append(_json_asset(digest, data))
-        return assets
+        if digest == self.digest:
+            return []
+        self.digest = digest
+        return [_json_asset(digest, data)]
 
 
 def _json_asset(digest: str, data: bytes) -> NewAsset:
@@ -100,6 +111,7 @@ async def load_deps(store: Store, digest: str | None, given: object, backend: Ba
         document = json.loads((await store.asset(digest)).data)
         named = document.pop(_OFFLOAD, {})
         document.pop(_FORK, None)
+        document.pop(PROTECTED, None)
         live = {
             each.name: getattr(given, each.name) for each in fields(given) if each.init and each.metadata.get('live')
         }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from pydantic_deep_backends import BackendProtocol, BackendRef, LocalBackend, SupportsCommands
+from pydantic_deep_backends.tracking import OmittedFile
 
 _SANDBOX = 'sandbox'
 
@@ -61,6 +62,26 @@ def with_view(description: str | None, view: str | None) -> str | None:
         return None
     described = {name: value for name, value in _load(description).items() if name != 'view'}
     return _dump(described if view is None else {**described, 'view': view})
+
+
+MAX_OMITTED = 100
+"""How many files without a version a description names: a version with all of them could be as large as they are many."""
+
+
+def omitted_in(description: str | None) -> tuple[OmittedFile, ...]:
+    """Return the files of the backend that a version does not have, as it was described then."""
+    listed = () if description is None else cast('list[list[Any]]', _load(description).get('omitted', ()))
+    return tuple(OmittedFile(path=path, reason=reason, size_bytes=size) for path, reason, size in listed)
+
+
+def with_omitted(description: str | None, omitted: Sequence[OmittedFile]) -> str | None:
+    """Return a description that names the files of the backend that a version does not have."""
+    if description is None or tuple(omitted[:MAX_OMITTED]) == omitted_in(description):
+        return description
+    described = {name: value for name, value in _load(description).items() if name != 'omitted'}
+    if omitted:
+        described['omitted'] = [[each.path, each.reason, each.size_bytes] for each in omitted[:MAX_OMITTED]]
+    return _dump(described)
 
 
 def attach_backend(description: str) -> BackendProtocol | None:

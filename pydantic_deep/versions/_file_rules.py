@@ -1,4 +1,4 @@
-"""What versions leave out: `.git`, and what the `.gitignore` files of a directory name, as git does it.
+"""What versions leave out: `.git`, under any name that some file system takes for it, and what the `.gitignore` files of a directory name, as git does it.
 
 The rules of one directory are its own file and those of the directories above, the nearest first; in one file the last
 pattern that matches decides. A directory that is left out is never entered, so nothing below it can be taken back in.
@@ -15,13 +15,11 @@ from typing import cast
 
 from pydantic_deep_backends import Tree
 from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.protection import is_git_name
 from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
 
 _BELOW_DIRECTORY = 'ps_d'
 """The group of a pattern of `pathspec` that takes part where the pattern matched a directory above."""
-
-ALWAYS_OUT = '.git'
-"""What git keeps its own versions in: putting that back would break it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +70,7 @@ class GitRules:
 
     def leaves_out(self, name: str, *, is_dir: bool) -> bool:
         """Return whether something in this directory is left out."""
-        if name == ALWAYS_OUT:
+        if is_git_name(name):
             return True
         for file in self.files:
             path = f'{file.prefix}{name}'

@@ -60,7 +60,7 @@ async def _viewed(
         await fill(there, tree, read_blob)
         return there
     if isinstance(backend, LocalBackend | StateBackend):
-        return StateBackend.of(tree, read_blob)
+        return StateBackend.of(tree, read_blob, protected=backend.protected)
     if isinstance(backend, ReadOnlyBackend):
         return ReadOnlyBackend(StateBackend.of(tree, read_blob))
     if not isinstance(backend, CompositeBackend):

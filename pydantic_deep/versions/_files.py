@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep_backends import BackendProtocol, ReadBlob, Tree
 from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.tracking import Captured, FileTracker, OmittedFile, SupportsTracking
@@ -34,9 +35,6 @@ __all__ = (
     'warn_of_omitted',
     'why_unversioned',
 )
-
-MAX_FILE_BYTES = 52_428_800
-"""The largest file that versions have: above all that people write, and what one commit can hold in memory."""
 
 
 class RunFiles(Protocol):
@@ -129,12 +127,16 @@ def why_unversioned(backend: BackendProtocol) -> str | None:
 
 def warn_of_omitted(omitted: Iterable[OmittedFile]) -> None:
     """Say which files no version has, if there are any: what nobody has named in a `.gitignore` was to be kept."""
-    found = [*omitted]
-    if found:
-        named = ', '.join(f'{_shown(file)} ({file.reason})' for file in found[:10])
-        more = f' and {len(found) - 10} more' if len(found) > 10 else ''
-        text = f'In no version: {named}{more}. Name them in a .gitignore if that is right, else rename or split them.'
+    named = name_omitted([*omitted])
+    if named:
+        text = f'In no version: {named}. Name them in a .gitignore if that is right, else rename or split them.'
         warnings.warn(text, UnversionedFilesWarning, stacklevel=2)
+
+
+def name_omitted(files: Sequence[OmittedFile]) -> str:
+    """Return what names the files that no version has, each with the reason; empty for none."""
+    named = ', '.join(f'{_shown(file)} ({file.reason})' for file in files[:10])
+    return f'{named} and {len(files) - 10} more' if len(files) > 10 else named
 
 
 def _shown(file: OmittedFile) -> str:

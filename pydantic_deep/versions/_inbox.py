@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 from pydantic_ai import DeferredToolRequests
 
 from pydantic_deep._pending import Preview
 from pydantic_deep._spans import VERSION_ID, open_span
-from pydantic_deep.approvals import Decision, answer_approvals
+from pydantic_deep.approvals import ApprovalView, Decision, answer_approvals
+from pydantic_deep.approvals._view import view_approval
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store
 
 from ._answers import decode_decision, encode_decision
@@ -42,6 +43,8 @@ class InboxItem:
     """With what. They cannot be changed at any level."""
     preview: Preview | None
     """What the call would do, if a room could tell."""
+    view: ApprovalView
+    """What a person is to be shown of the call, all of it escaped."""
     status: ApprovalStatus
     """What became of it."""
     decision: Decision | None
@@ -56,6 +59,11 @@ class InboxItem:
     """When it counts as denied; `None` for never."""
     created_at: datetime
     """When it was asked."""
+
+    @property
+    def digest(self) -> str:
+        """Names what is shown: `Approve(digest=item.digest)` is for this call with these arguments only."""
+        return self.view.digest
 
 
 class ApprovalInbox:
@@ -81,7 +89,7 @@ class ApprovalInbox:
             limit: At most how many.
         """
         found = await self._store.approvals(status=status, agent_name=agent_name, limit=limit)
-        return [_item(record) for record in found]
+        return [inbox_item(record) for record in found]
 
     async def get(self, id: str) -> InboxItem:
         """Return an approval by its id, or an unambiguous beginning of it of at least 8 characters.
@@ -89,7 +97,7 @@ class ApprovalInbox:
         Raises:
             ApprovalNotFoundError: There is none.
         """
-        return _item(await self._store.approval(id))
+        return inbox_item(await self._store.approval(id))
 
     async def answer(
         self, id: str, decision: Decision, *, by: str | None = None, reason: str | None = None
@@ -106,12 +114,13 @@ class ApprovalInbox:
             ApprovalNotFoundError: There is none.
             ApprovalAnsweredError: Somebody was faster, or it expired; says who and when.
             InvalidDecisionError: The call does not take this decision.
+            ApprovalChangedError: The decision carries the digest of another call.
         """
         record = await self._store.approval(id)
         check_decision(await self._requests(record), record.pending_id, decision)
         with open_span('answer approvals', {VERSION_ID: record.version_id, 'pydantic_deep.approvals': 1}):
             decided = await self._store.decide([encode_decision(record, decision, by=by, reason=reason)])
-        return _item(decided[0])
+        return inbox_item(decided[0])
 
     async def _requests(self, record: ApprovalRecord) -> DeferredToolRequests:
         version = await self._store.version(record.version_id)
@@ -127,17 +136,23 @@ def check_decision(requests: DeferredToolRequests, pending_id: str, decision: De
     answer_approvals(requests, {pending_id: decision})
 
 
-def _item(record: ApprovalRecord) -> InboxItem:
+def inbox_item(record: ApprovalRecord) -> InboxItem:
+    """Return an approval as people see it."""
+    path = tuple(json.loads(record.path))
+    arguments: dict[str, Any] = json.loads(record.arguments)
+    preview = None if record.preview is None else Preview.model_validate_json(record.preview)
+    view = view_approval(id=record.pending_id, path=path, tool=record.tool_name, arguments=arguments, preview=preview)
     return InboxItem(
         id=record.id,
         version_id=record.version_id,
         pending_id=record.pending_id,
         conversation_id=record.conversation_id,
         agent_name=record.agent_name,
-        path=tuple(json.loads(record.path)),
+        path=path,
         tool=record.tool_name,
-        arguments=cast('Mapping[str, FrozenJson]', freeze(json.loads(record.arguments))),
-        preview=None if record.preview is None else Preview.model_validate_json(record.preview),
+        arguments=cast('Mapping[str, FrozenJson]', freeze(arguments)),
+        preview=preview,
+        view=view,
         status=record.status,
         decision=decode_decision(record),
         decided_by=record.decided_by,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic_ai import DeferredToolRequests
@@ -57,15 +59,15 @@ def _as_long(new: ApprovalRecord, old: ApprovalRecord | None) -> ApprovalRecord:
     return new if old is None else new._replace(created_at=old.created_at, expires_at=old.expires_at)
 
 
-def arguments_digest(tool: str, arguments: str) -> str:
-    """Return what a decision is for: the tool and its arguments, as they were shown."""
-    return hashlib.sha256(f'{tool}\n{arguments}'.encode()).hexdigest()
+def arguments_digest(tool: str, arguments: Mapping[str, Any]) -> str:
+    """Return what tells a call from one of another tool or with other arguments, whatever their order."""
+    canonical = json.dumps(dict(arguments), sort_keys=True, default=repr)
+    return hashlib.sha256(f'{tool}\n{canonical}'.encode()).hexdigest()
 
 
 def _approval(
     base: VersionRecord, pending: PendingApproval, *, created_at: int, expires_at: int | None
 ) -> ApprovalRecord:
-    arguments = json.dumps(dict(pending.arguments), sort_keys=True, default=repr)
     return ApprovalRecord(
         id=new_id(),
         version_id='',
@@ -74,8 +76,8 @@ def _approval(
         agent_name=base.agent_name,
         path=json.dumps(pending.path),
         tool_name=pending.tool,
-        arguments=arguments,
-        arguments_digest=arguments_digest(pending.tool, arguments),
+        arguments=json.dumps(dict(pending.arguments), default=repr),  # in the order that a person is shown
+        arguments_digest=arguments_digest(pending.tool, pending.arguments),
         preview=None if pending.preview is None else to_json(pending.preview).decode(),
         status='pending',
         decision=None,

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, cast
 
 from opentelemetry import trace
-from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition
+from pydantic_ai import AgentRunResult, DeferredToolRequests, RunCancelled, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.agent import CallToolsNode, ModelRequestNode
 from pydantic_ai.capabilities import (
     AbstractCapability,
@@ -48,8 +49,16 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
-from pydantic_deep._neighbours import Previews, neighbours
-from pydantic_deep._pending import CallRequest, Edited, Preview, dump, parse_answer, with_notice
+from pydantic_deep._neighbours import CountsConversation, Delegated, Previews, neighbours
+from pydantic_deep._pending import (
+    MAY_HAVE_RUN_AND_FAILS,
+    CallRequest,
+    Edited,
+    Preview,
+    dump,
+    parse_answer,
+    with_notice,
+)
 from pydantic_deep.approvals import Approvals
 from pydantic_deep.store import (
     ApprovalRecord,
@@ -58,10 +67,13 @@ from pydantic_deep.store import (
     RunTakenOverError,
     Store,
     StoreError,
+    VersionNotFoundError,
     VersionState,
 )
 
-from ._children import Caller, begin_run
+from ._attempts import calls_before_pause, usage_of_call
+from ._children import Caller, begin_run, begun_before
+from ._files import OmittedFile, name_omitted
 from ._ledger import (
     effect_of,
     encode_failure,
@@ -74,7 +86,7 @@ from ._ledger import (
 )
 from ._pause import approvals_of
 from ._pause_histories import store_pause
-from ._recording import FAILED, Recording, now, used_since
+from ._recording import FAILED, Recording, now
 from ._replayed import Replayed
 from ._requests import clock_us, price_of
 from ._rewritten import earlier_messages
@@ -113,6 +125,10 @@ class Recorder(AbstractCapability[object]):
     _below: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], init=False, repr=False)
     """The tasks of the runs of subagents."""
     _replayed: Replayed | None = field(default=None, init=False, repr=False)
+    _is_behind: bool = field(default=False, init=False, repr=False)
+    """Whether the run has not come as far yet as the one that it recovers: what it does is in the store."""
+    _delegated: Delegated | None = field(default=None, init=False, repr=False)
+    """What counts the use of this run and those below it, if it is that of a subagent."""
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
     _returned: dict[str, list[ModelRequestPart]] = field(
         default_factory=dict[str, 'list[ModelRequestPart]'], init=False, repr=False
@@ -122,13 +138,13 @@ class Recorder(AbstractCapability[object]):
         default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False, repr=False
     )
     """The calls that run now: the task of each, and what is set when it has ended."""
-    _usage_before: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
+    _own_usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
+    """What the run has used by itself."""
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
+    """What its conversation has used, with all below it."""
     _cost: Decimal | None = field(default=None, init=False, repr=False)
     _refused_below: StoreError | None = field(default=None, init=False, repr=False)
     """With what the run of a subagent has ended, because the store did not take what it did."""
-    _is_over: bool = field(default=False, init=False, repr=False)
-    """Whether the store has the end of the run."""
 
     def get_ordering(self) -> CapabilityOrdering:
         """Come before all others."""
@@ -146,18 +162,26 @@ class Recorder(AbstractCapability[object]):
         """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""
         self._live, self._usage = ctx.messages, ctx.usage
         self._caller = None if self._parent is None else _CALLER.get()
-        self._usage_before = RunUsage() + ctx.usage
+        if self._caller is not None and (delegated := next(iter(neighbours(ctx, Delegated)), None)) is not None:
+            self._delegated, self._usage = delegated, delegated.delegation_usage
         task = cast('asyncio.Task[object]', asyncio.current_task())
         self._beside.append(task)
         try:
             return await self._wrap_run(ctx, handler)
-        except FAILED as error:
-            self._tell_caller(error)
+        except BaseException as error:
+            if isinstance(error, FAILED):
+                self._tell_caller(error)
+            if self.recording is not None and not self.recording.is_ended:
+                self._suspend(self.recording, error)
             raise
         finally:
             self._beside.remove(task)
-            if self.recording is not None and not self._is_over:
-                self.store.give_up(self.recording.run_id)
+
+    def _suspend(self, recording: Recording, error: BaseException) -> None:
+        """Leave a run whose end the store did not take to be recovered or cancelled."""
+        self.store.give_up(recording.run_id)
+        if self._parent is None:
+            error.add_note(suspension_note(recording.run_id, recording.tip.id))
 
     async def _wrap_run(self, ctx: RunContext[object], handler: WrapRunHandler) -> AgentRunResult[Any]:
         try:
@@ -189,8 +213,37 @@ class Recorder(AbstractCapability[object]):
         return result
 
     async def _begin(self, ctx: RunContext[object]) -> Recording:
-        self.recording, self._replayed = await begin_run(self.store, ctx, self._caller)
-        return self.recording
+        recording, self._replayed = await begin_run(self.store, ctx, self._caller)
+        self.recording = recording
+        self._is_behind = self._replayed is not None and bool(self._replayed.responses)
+        self._count(ctx, recording.begin.lost)
+        return recording
+
+    def _count(self, ctx: RunContext[object], used: RunUsage) -> None:
+        """Count what crashed processes have used and this run does not do again."""
+        ctx.usage.incr(used)
+        if self._delegated is not None:
+            self._delegated.count(used)
+
+    @property
+    def used_earlier(self) -> RunUsage:
+        """What crashed attempts at this run have used before it began, as far as it is not told again."""
+        return RunUsage() if self.recording is None else self.recording.begin.earlier
+
+    @property
+    def lost_usage(self) -> RunUsage:
+        """The part of that which is in no response of the history."""
+        return RunUsage() if self.recording is None else self.recording.begin.lost
+
+    async def thread_of_call(self) -> str | None:
+        """Return the conversation in which a crashed process has begun the call that runs now; `None` if it has not."""
+        caller = _CALLER.get()
+        before = None if caller is None else await begun_before(self.store, caller)
+        return None if before is None else before.conversation_id
+
+    def is_told_again(self) -> bool:
+        """Return whether the last response was that of a crashed process."""
+        return self._replayed is not None and self._replayed.is_telling
 
     def _tell_caller(self, error: StoreError) -> None:
         """Let the run above end too: its model would be told that the subagent failed, and go on without what it did."""
@@ -216,7 +269,11 @@ class Recorder(AbstractCapability[object]):
         recording = self.recording
         if recording is None:
             return result
-        if isinstance(result, ModelRequestNode):
+        if self._is_behind:
+            if isinstance(node, ModelRequestNode):
+                self._returned.clear()
+                self._catch_up(recording)
+        elif isinstance(result, ModelRequestNode):
             await recording.keep_step()
         elif (
             isinstance(node, ModelRequestNode)
@@ -224,8 +281,15 @@ class Recorder(AbstractCapability[object]):
             and result.model_response.tool_calls
         ):
             self._returned.clear()
-            await recording.stage(ctx.messages, ctx.usage)
+            await recording.stage(ctx.messages, self._usage)
         return result
+
+    def _catch_up(self, recording: Recording) -> None:
+        """Go on with the history that the store has, where the last response of the crashed process was told again."""
+        replayed = cast('Replayed', self._replayed)
+        if replayed.told == len(replayed.responses):
+            self._is_behind = False
+            self._live[:] = recording.catch_up(cast('ModelResponse', self._live[-1]))
 
     async def earlier_messages(self, ctx: RunContext[object]) -> Sequence[ModelMessage]:
         """Return what summaries have replaced in the history of the run, from the store."""
@@ -241,11 +305,13 @@ class Recorder(AbstractCapability[object]):
 
     async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Make a history durable before it is told anew: answers that were rejected are not yet, if none had calls."""
-        if self.recording is not None:
+        if self.recording is not None and not self._is_behind:
             await self.recording.keep_messages(messages)
 
     def note_summary(self, response: ModelResponse) -> None:
         """Count what a summary has cost."""
+        self._own_usage.requests += 1
+        self._own_usage.incr(response.usage)
         cost = price_of(response)
         if cost is not None:
             self._cost = (self._cost or Decimal()) + cost
@@ -257,12 +323,14 @@ class Recorder(AbstractCapability[object]):
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
-        """Note what was sent in the end, and what it took."""
+        """Note what was sent in the end, and what it took; nothing was sent for a response that is told again."""
         self._live = ctx.messages  # with the prompt: no node has ended yet at the first request
         started_at, begun = now(), clock_us()
         response = await handler(request_context)
         recording = self.recording
-        if recording is not None:
+        if recording is not None and not self.is_told_again():
+            self._own_usage.requests += 1
+            self._own_usage.incr(response.usage)
             request, assets = recording.begin.requests.note(
                 recording.run_id, request_context, response, started_at=started_at, duration_us=clock_us() - begun
             )
@@ -299,8 +367,11 @@ class Recorder(AbstractCapability[object]):
         if known is None or known.status != 'started' or known.effect == 'read' or is_delegation(tool_def):
             return args
         answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
+        preview = await _preview(ctx, call, tool_def, args)
+        if preview is not None and preview.failure is not None:  # nothing to decide: it cannot run again
+            raise ToolFailed(f'{MAY_HAVE_RUN_AND_FAILS} {preview.failure}')
         request = CallRequest(
-            preview=with_notice(await _preview(ctx, call, tool_def, args)),
+            preview=with_notice(preview),
             decisions=('approve', 'deny'),
             edited=answer.args if isinstance(answer, Edited) else None,
         )
@@ -319,14 +390,12 @@ class Recorder(AbstractCapability[object]):
         recording = self.recording
         if recording is None:
             return await handler(args)
-        response_id = recording.response_id
         known = self._known(recording, call.tool_call_id)
         if known is not None and known.result is not None:
-            await recording.keep_step()
-            recording.note_call(known._replace(run_id=recording.run_id, response_id=response_id))
-            return replay_result(known.result)
+            return await self._tell_result(ctx, recording, known, known.result, is_delegation=is_delegation(tool_def))
+        run_id, response_id = self._asked_by(recording)
         entry = CallRecord(
-            run_id=recording.run_id,
+            run_id=run_id,
             response_id=response_id,
             tool_call_id=call.tool_call_id,
             tool_name=call.tool_name,
@@ -339,14 +408,45 @@ class Recorder(AbstractCapability[object]):
             started_at=now(),
             ended_at=None,
         )
+        if ctx.tool_call_approved:
+            await self._supersede(recording, entry)
         intent = args.get('description')
         caller = Caller(
             recording=recording,
             call=entry,
             intent=intent if isinstance(intent, str) else entry.arguments,
-            recovers=None if known is None else (known.run_id, known.response_id),
+            was_begun=known is not None,
         )
         return await self._execute(caller, args, handler, is_delegation=is_delegation(tool_def))
+
+    def _asked_by(self, recording: Recording) -> tuple[str, str]:
+        """Return the run and the message under which calls are noted that run now."""
+        told = None if self._replayed is None else self._replayed.last
+        return (recording.asked_by, recording.response_id) if told is None else (told.run_id, told.id)
+
+    async def _supersede(self, recording: Recording, entry: CallRecord) -> None:
+        """Mark what was noted of a call that may have run, and that a person has allowed to run now."""
+        about = recording.begin
+        with suppress(VersionNotFoundError):  # the pause was deleted
+            attempts = [*about.attempts, about.run_record]
+            for call in await calls_before_pause(self.store, attempts, entry.response_id, entry.tool_call_id):
+                recording.supersede(call)
+
+    async def _tell_result(
+        self, ctx: RunContext[object], recording: Recording, known: CallRecord, kept: str, *, is_delegation: bool
+    ) -> object:
+        """Return what a call of a crashed process has returned; what subagents have used in it is counted."""
+        if is_delegation:
+            attempts = recording.begin.attempts
+            now_used, before = await usage_of_call(self.store, attempts, known.response_id, known.tool_call_id)
+            self._count(ctx, now_used)
+            for counter in neighbours(ctx, CountsConversation):
+                counter.count_earlier(before)
+        if not self._is_behind:
+            recording.note_told(known)
+        result = replay_result(kept)
+        self._returned[known.tool_call_id] = parts_of(known.tool_name, known.tool_call_id, result)
+        return result
 
     def _known(self, recording: Recording, tool_call_id: str) -> CallRecord | None:
         """Return what a dead process has noted of a call of the last response.
@@ -387,6 +487,7 @@ class Recorder(AbstractCapability[object]):
         finally:
             self._under_way.remove(under_way)
             under_way[1].set()
+        self._own_usage.tool_calls += 1
         self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
         is_told = is_told_by_message(result)
         if is_told:
@@ -395,7 +496,8 @@ class Recorder(AbstractCapability[object]):
         is_needed = entry.effect != 'read' or not is_told
         kept = encode_result(entry.tool_name, entry.tool_call_id, result) if is_needed else None
         await self._end(recording, entry._replace(status='done', result=kept))
-        return result
+        omitted = recording.take_omitted()
+        return _with_omitted(result, omitted) if omitted else result
 
     async def _run(
         self, caller: Caller, args: ValidatedToolArgs, handler: Callable[[ValidatedToolArgs], Awaitable[Any]]
@@ -435,19 +537,33 @@ class Recorder(AbstractCapability[object]):
 
     async def _finish(self, recording: Recording, result: AgentRunResult[Any]) -> None:
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None
-        if requests is None:
+        if self._has_ended_before(recording, requests):
+            self._live[:] = recording.history[0]
+            await recording.end_as_before(self._own_usage, self._spent)
+        elif requests is None:
             await recording.end(
                 result.all_messages(),
-                result.usage,
+                self._usage,
                 kind='turn',
                 state='complete',
-                run_usage=used_since(result.usage, self._usage_before),
+                run_usage=self._own_usage,
                 cost=self._spent,
                 output=_encode_output(result.output),
             )
         else:
             await self._pause(recording, result, requests)
-        self._is_over = True
+
+    def _has_ended_before(self, recording: Recording, requests: DeferredToolRequests | None) -> bool:
+        """Return whether a crashed process has stored the same end: all that it was answered was told again."""
+        base, replayed = recording.begin.base, self._replayed
+        if replayed is None or replayed.told != len(replayed.responses) or recording.tip is not base:
+            return False
+        state = 'complete' if requests is None else 'awaiting_approval'
+        return (
+            base.kind != 'step'
+            and base.state == state
+            and base.run_id in {each.id for each in recording.begin.attempts}
+        )
 
     async def _pause(self, recording: Recording, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:
         approvals: list[ApprovalRecord] = []
@@ -463,10 +579,10 @@ class Recorder(AbstractCapability[object]):
             )
         await recording.end(
             result.all_messages(),
-            result.usage,
+            self._usage,
             kind='pause',
             state='awaiting_approval',
-            run_usage=used_since(result.usage, self._usage_before),
+            run_usage=self._own_usage,
             cost=self._spent,
             pending=await store_pause(self.store, requests),
             approvals=approvals,
@@ -478,8 +594,6 @@ class Recorder(AbstractCapability[object]):
             return
         if self._is_left(recording, error):
             await self._stop_calls()
-            if self._parent is None:
-                error.add_note(f'The run is cut off after version {recording.tip.id}: `recover` goes on with it.')
             return
         if isinstance(error, BranchExistsError):
             recording.lose_name()
@@ -492,7 +606,7 @@ class Recorder(AbstractCapability[object]):
                 self._usage,
                 kind='turn',
                 state=state,
-                run_usage=used_since(self._usage, self._usage_before),
+                run_usage=self._own_usage,
                 cost=self._spent,
                 error=error,
             )
@@ -501,7 +615,6 @@ class Recorder(AbstractCapability[object]):
         except Exception as unsaved:  # noqa: BLE001 - the user's deps: it may be anything, and the first error counts
             await self._abandon(recording, error, unsaved)
         else:
-            self._is_over = True
             error.add_note(f'The run is kept as version {recording.tip.id}.')
 
     async def _stop_calls(self) -> None:
@@ -528,13 +641,12 @@ class Recorder(AbstractCapability[object]):
     async def _abandon(self, recording: Recording, error: BaseException, unsaved: Exception) -> None:
         """End a run whose end cannot be written down, so that nobody takes it for one that works."""
         await recording.abandon(error)
-        self._is_over = True
         error.add_note(f'The run is kept up to version {recording.tip.id}; what came after cannot be kept: {unsaved}')
 
     def _with_returned(self, recording: Recording) -> Sequence[ModelMessage]:
         """Return the messages of a run that is cut off, with what is done of the last response's calls."""
-        messages = self._live
-        if not self._returned or not isinstance(messages[-1], ModelResponse):
+        messages = recording.history[0] if self._is_behind else self._live
+        if self._is_behind or not self._returned or not isinstance(messages[-1], ModelResponse):
             return messages
         parts = [part for call in messages[-1].tool_calls for part in self._returned.get(call.tool_call_id, ())]
         about = recording.begin.run_record
@@ -558,6 +670,26 @@ async def _preview(
         if preview is not None:
             return preview
     return None
+
+
+def _with_omitted(result: object, omitted: Sequence[OmittedFile]) -> object:
+    """Return the result of a call with what the model has to know of files that it left."""
+    note = f'Not saved in any version: {name_omitted(omitted)}.'
+    if isinstance(result, str):
+        return f'{result}\n\n{note}'
+    given = cast('ToolReturn[Any]', result) if isinstance(result, ToolReturn) else ToolReturn[Any](return_value=result)
+    if isinstance(given.return_value, str):
+        return replace(given, return_value=f'{given.return_value}\n\n{note}')
+    before = [given.content] if isinstance(given.content, str) else [*(given.content or ())]
+    return replace(given, content=[*before, note])
+
+
+def suspension_note(run_id: str, version_id: str) -> str:
+    """Return what is added to the error that leaves a run suspended."""
+    return (
+        f'The run {run_id} is suspended after the version {version_id}: `VersionedAgent.recover` resumes it, and '
+        '`VersionedAgent.cancel` ends it.'
+    )
 
 
 def _cause_of(error: BaseException) -> str:

@@ -12,7 +12,7 @@ import copy
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import cast
 
@@ -47,12 +47,15 @@ from pydantic_deep.store import (
     WorkspaceRecord,
     new_id,
 )
-from pydantic_deep_backends import digest_of
+from pydantic_deep_backends import ProtectedChange, digest_of
 
 from ._deps_state import DepsState
+from ._file_backends import with_omitted
+from ._files import OmittedFile
 from ._ledger import with_deps
 from ._merged import common, merged, rest_of
 from ._messages import encode_message
+from ._protected import protected_changes
 from ._requests import RequestLog
 from ._run_files import NewFiles, TurnFiles, key_of
 from ._to_end import to_end
@@ -87,8 +90,16 @@ class Beginning:
     """The directory in which the run works, if it has claimed one."""
     branch_name: str | None = None
     """How the branch is to be called; `None` to go on with that of the base."""
+    attempts: Sequence[RunRecord] = ()
+    """The runs of crashed processes that it goes on with, oldest first."""
     settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
-    """The calls that the run before, which this one recovers, has begun."""
+    """The calls that these have begun."""
+    asked_by: str | None = None
+    """The run under which calls of the last response of `messages` are noted; `None` for this one."""
+    lost: RunUsage = field(default_factory=RunUsage)
+    """What `attempts` have used that is neither in the usage of the base nor told again."""
+    earlier: RunUsage = field(default_factory=RunUsage)
+    """What `attempts` have used until the base, and what is lost."""
     has_loaded_deps: bool = False
     """Whether the deps have the state of the base, and nothing besides."""
     has_files: bool = True
@@ -101,6 +112,8 @@ class Beginning:
     """The version whose answers the run acts on."""
     head_id: str | None = None
     """Where the head of the conversation is, if the end of the run is to move it from there."""
+    protected: Mapping[str, str] | None = None
+    """The states of protected files when the turn began; `None` if they are not looked at."""
     requests: RequestLog = field(default_factory=RequestLog)
     """What is known of the requests of the run, and of those before it."""
 
@@ -139,6 +152,8 @@ class Recording:
     """The newest version of the run, at first its base."""
     conflict: VersionConflictError | None = field(default=None, init=False)
     """Why the head of the conversation has not come along, where it was to."""
+    is_ended: bool = field(default=False, init=False)
+    """Whether the store has the end of the run. A run that raised and has no end there is suspended."""
     refused: StoreError | None = field(default=None, init=False)
     """What the store said to the last commit that it did not make."""
     _messages: list[ModelMessage] = field(init=False)
@@ -155,8 +170,11 @@ class Recording:
     )
     _request_assets: list[NewAsset] = field(default_factory=list[NewAsset], init=False)
     _request_count: int = field(default=0, init=False)
+    _first_response_id: str | None = field(init=False)
     _staged: _Draft | None = field(default=None, init=False)
     """The step that whoever runs the first of its calls makes durable."""
+    _reported: set[OmittedFile] = field(default_factory=set[OmittedFile], init=False)
+    """The files without a version that the model knows of, or that were there before the run."""
     _staging: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True), init=False)
     """Held while a step or the end is made: other calls wait until it is."""
 
@@ -169,7 +187,9 @@ class Recording:
         self._branch_id = begin.base.branch_id
         self._forks = begin.branch_name is not None
         self._has_prompt = begin.run_record.prompt is not None
-        self._deps_state = DepsState(digest=begin.base.deps, fork=begin.fork)
+        self._deps_state = DepsState(digest=begin.base.deps, fork=begin.fork, run_id=begin.run_record.id)
+        self._first_response_id = response_id_of(begin.messages, begin.message_ids)
+        self._reported.update(() if begin.files is None else begin.files.omitted)
 
     @property
     def run_id(self) -> str:
@@ -220,6 +240,30 @@ class Recording:
         newest = [self.history] if staged is None else [(staged.messages, staged.ids), self.history]
         return next(found for messages, ids in newest if (found := response_id_of(messages, ids)) is not None)
 
+    @property
+    def asked_by(self) -> str:
+        """The run under which the calls that run now are noted: of several attempts, the one that had the response."""
+        asked_by = self.begin.asked_by
+        return asked_by if asked_by is not None and self.response_id == self._first_response_id else self.run_id
+
+    def catch_up(self, response: ModelResponse) -> list[ModelMessage]:
+        """Make a response that was told again the last one that the store has, and return the history up to it.
+
+        It stays the same object: pydantic-ai looks for it in the history.
+        """
+        place = last_response(self._messages)
+        for each in fields(response):
+            setattr(response, each.name, getattr(self._messages[place], each.name))
+        self._messages[place] = response
+        return self._messages[: place + 1]
+
+    async def end_as_before(self, run_usage: RunUsage, cost: str | None) -> None:
+        """Commit the end of the run where the base, which the run before has made, is its end already."""
+        base = self.begin.base
+        state = 'awaiting_approval' if base.state == 'awaiting_approval' else 'complete'
+        end = RunEnd(run_id=self.run_id, state=state, usage=dump_usage(run_usage), cost=cost)
+        await self._store(Commit(fence=self.run_id, calls=self._unsent_calls, ends=[end]))
+
     def _go_on(self, at: int, messages: Sequence[ModelMessage], ids: Sequence[str]) -> None:
         """Take what was committed as what the store has: what is new costs, not the history."""
         del self._messages[at:], self._ids[at:]
@@ -242,6 +286,13 @@ class Recording:
         """
         return call.effect == 'read' or (call.effect == 'write' and self._volatile_files is not None)
 
+    def take_omitted(self) -> list[OmittedFile]:
+        """Return the files that the last capture left out and that the model has not been told of; it is told now."""
+        files = self.begin.files
+        new = [] if files is None else [each for each in files.omitted if each not in self._reported]
+        self._reported.update(new)
+        return new
+
     @property
     def _volatile_files(self) -> TurnFiles | None:
         files = self.begin.files
@@ -254,6 +305,10 @@ class Recording:
             files.note(call)
         else:
             self._unsent_calls.append(call)
+
+    def supersede(self, call: CallRecord) -> None:
+        """Note with the next commit that a call is made again."""
+        self._unsent_calls.append(call._replace(status='superseded'))
 
     def note_told(self, call: CallRecord) -> None:
         """Note that the next message has all of the result of a call."""
@@ -338,6 +393,7 @@ class Recording:
         )
         begin = self.begin
         async with self._staging:
+            await self._look_at_protected()
             draft = await self._draft(
                 messages, usage, kind=kind, state=state, parent_id=begin.parent_id or begin.base.id
             )
@@ -355,7 +411,21 @@ class Recording:
                 ends=[end],
                 heads=self._heads(version, draft),
             )
-            return await self._commit(replace(draft, version=version, commit=commit))
+            ended = await self._commit(replace(draft, version=version, commit=commit))
+            self.is_ended = True
+            return ended
+
+    @property
+    def protected_changes(self) -> tuple[ProtectedChange, ...]:
+        """What the turn changed in protected files, once it has ended."""
+        return self._deps_state.protected
+
+    async def _look_at_protected(self) -> None:
+        """Find out what the turn has changed in protected files."""
+        begin = self.begin
+        backend = getattr(self.deps, 'backend', None) if begin.files is None else begin.files.files.backend
+        in_place = begin.files is None or begin.workspace is not None
+        self._deps_state.protected = await protected_changes(begin.protected, backend, in_place=in_place)
 
     async def abandon(self, error: BaseException) -> None:
         """Commit that the run has failed, and no version: the newest one stays the last."""
@@ -363,6 +433,7 @@ class Recording:
         held = [] if workspace is None else [WorkspaceRecord(workspace, self.tip.id, None)]
         end = RunEnd(run_id=self.run_id, state='failed', error=_dump_error(error))
         await self._store(Commit(fence=self.run_id, ends=[end], workspaces=held))
+        self.is_ended = True
 
     def _heads(self, version: VersionRecord, draft: _Draft) -> list[HeadMove]:
         """Return how the head moves. It stays where a turn ended before it was answered: the prompt can be sent again."""
@@ -439,7 +510,7 @@ class Recording:
         assets = [*commit.assets, *self._request_assets]
         calls = self._unsent_calls
         if files is not None:
-            version = version._replace(tree=files.tree)
+            version = version._replace(tree=files.tree, backend=with_omitted(version.backend, files.omitted))
             assets += files.assets
             calls = [*files.calls, *calls]
         told = set(commit.settled_calls)
@@ -586,18 +657,6 @@ def _dump_error(error: BaseException) -> str:
 def dump_usage(usage: RunUsage) -> str:
     """Return usage as JSON, without what is 0."""
     return to_json({key: value for key, value in vars(usage).items() if value}).decode()
-
-
-def used_since(usage: RunUsage, before: RunUsage) -> RunUsage:
-    """Return what a run has used of the usage of its conversation."""
-    return RunUsage(
-        requests=usage.requests - before.requests,
-        tool_calls=usage.tool_calls - before.tool_calls,
-        input_tokens=usage.input_tokens - before.input_tokens,
-        output_tokens=usage.output_tokens - before.output_tokens,
-        cache_read_tokens=usage.cache_read_tokens - before.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens - before.cache_write_tokens,
-    )
 
 
 def load_usage(text: str) -> RunUsage:

@@ -10,10 +10,10 @@ import json
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pydantic_ai import DeferredToolResults
-from pydantic_ai.messages import ModelRequest, ModelResponse
+from pydantic_ai import DeferredToolResults, RunCancelled
+from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, UserPromptPart
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
@@ -21,7 +21,6 @@ from pydantic_deep.approvals import answer_approvals
 from pydantic_deep.store import (
     ApprovalAnsweredError,
     Commit,
-    RunEnd,
     RunRecord,
     Store,
     VersionFilter,
@@ -30,12 +29,23 @@ from pydantic_deep.store import (
 )
 
 from ._answers import answers_of
-from ._attempts import attempts_of, left_deps, left_files, settled_calls
+from ._attempts import (
+    asked_by,
+    attempts_of,
+    end_of_attempt,
+    left_deps,
+    left_files,
+    runs_called,
+    settled_calls,
+    usage_of_requests,
+    usage_of_runs,
+)
 from ._file_backends import workspace_key
 from ._ledger import told_parts
 from ._pause_histories import load_pause
-from ._recording import Beginning, Recording, load_usage, response_id_of, used_since
-from ._turn import TurnRequest, decode_prompt, load_limits
+from ._recording import Beginning, Recording, load_usage, response_id_of
+from ._suspended import has_moved_on, last_version
+from ._turn import ALL_RUNS, TurnRequest, decode_prompt, load_limits
 
 if TYPE_CHECKING:
     from ._version import AgentVersion
@@ -43,18 +53,37 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
-_ALL = 1_000_000
-"""As many orphans as there can be: those below a run must not be missed."""
+
+async def cancel(agent: Workbench[Any, Any], run_id: str) -> bool:
+    """End a suspended run with a version that keeps what it did; return whether it was suspended."""
+    store = agent.store
+    run = await store.run(run_id)
+    if run is None or run.parent_run_id is not None or not await store.take_over(run.id):
+        return False
+    cancelled = RunCancelled('The run was cancelled while it was suspended.')
+    with _given_up_if_it_fails(store, run.id):
+        await _end_children(store, run.id)
+        newest = await last_version(store, run)
+        await (
+            _end(store, run, cancelled, state='interrupted')
+            if newest is None
+            else _close(agent, run, newest, cancelled)
+        )
+    return True
 
 
-async def recover(agent: Workbench[Any, Any]) -> list[AgentVersion[Any, Any]]:
-    """Go on with the runs of an agent whose process died."""
+async def recover(agent: Workbench[Any, Any], run_id: str | None = None) -> list[AgentVersion[Any, Any]]:
+    """Resume one suspended run of an agent, or all whose conversation has not moved on."""
     store = agent.store
     versions: list[AgentVersion[Any, Any]] = []
-    for run in await store.orphans(_ALL):
+    for run in await store.orphans(ALL_RUNS):
         if run.parent_run_id is not None:
             await _end_stray(store, run, run.parent_run_id)
-        elif run.agent_name == agent.name and await store.take_over(run.id):
+        elif run.agent_name != agent.name or run_id not in (None, run.id):
+            continue
+        elif run_id is None and await has_moved_on(store, run) and not await _is_void(store, run):
+            _LOGGER.info('The run %s stays suspended: its conversation has moved on', run.id)
+        elif await store.take_over(run.id):
             with _given_up_if_it_fails(store, run.id):
                 await _end_children(store, run.id)  # before anything runs twice: one of them may be alive after all
                 version = await _go_on(agent, run)
@@ -66,7 +95,7 @@ async def recover(agent: Workbench[Any, Any]) -> list[AgentVersion[Any, Any]]:
 async def close_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> VersionRecord:
     """End what dead processes have begun at a version, and return the version to go on from."""
     store = agent.store
-    for run in await store.runs(conversation_id=version.conversation_id, states=['running'], limit=_ALL):
+    for run in await store.runs(conversation_id=version.conversation_id, states=['running'], limit=ALL_RUNS):
         newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
         last_id = newest[0].id if newest else run.base_id
         if last_id == version.id and run.parent_run_id is None and await store.take_over(run.id):
@@ -88,18 +117,27 @@ def _given_up_if_it_fails(store: Store, run_id: str) -> Generator[None]:
         raise
 
 
-async def _close(agent: Workbench[Any, Any], run: RunRecord, last: VersionRecord) -> VersionRecord:
-    """Commit the end of a run after its last step, as if it had been stopped: with what is done of its calls."""
+async def _close(
+    agent: Workbench[Any, Any], run: RunRecord, last: VersionRecord, error: BaseException | None = None
+) -> VersionRecord:
+    """Commit the end of a run after its newest version, or its base, as if it had been stopped there."""
     store = agent.store
     attempts = await attempts_of(store, run)
     messages, ids = await agent.history(last)
     response_id = response_id_of(messages, ids) or ''
     settled = await settled_calls(store, attempts)
-    known = [settled.get((response_id, call.tool_call_id)) for call in cast('ModelResponse', messages[-1]).tool_calls]
-    parts = [part for call in known if call is not None for part in told_parts(call)]
+    calls = messages[-1].tool_calls if messages and isinstance(messages[-1], ModelResponse) else ()
+    known = [settled.get((response_id, call.tool_call_id)) for call in calls]
+    parts: list[ModelRequestPart] = [part for call in known if call is not None for part in told_parts(call)]
+    if run.prompt is not None:  # no version of the run has it yet
+        parts.append(UserPromptPart(decode_prompt(run.prompt)))
+    options: dict[str, Any] = json.loads(run.options)
     left, deps = await left_files(store, attempts, response_id), await left_deps(store, attempts, response_id)
     parent_id = await _origin(store, attempts[0])
-    used, before = load_usage(last.usage), RunUsage() if parent_id is None else await _usage_of(store, parent_id)
+    lost = await _lost_usage(store, attempts, last)
+    below = await runs_called(store, attempts, response_id)
+    used = load_usage(last.usage) + lost + await usage_of_runs(store, [each.id for each in below])
+    used.tool_calls += sum(call is not None and call.status == 'done' for call in known)
     begin = Beginning(
         base=last._replace(tree=last.tree if left is None else left.tree, deps=deps or last.deps),
         messages=messages,
@@ -107,6 +145,8 @@ async def _close(agent: Workbench[Any, Any], run: RunRecord, last: VersionRecord
         run_record=run,
         parent_id=parent_id,
         workspace=await _workspace_of(store, last),
+        pause_id=options.get('resumes'),
+        head_id=options.get('head'),
     )
     told = [ModelRequest(parts, state='interrupted', run_id=run.id, conversation_id=run.conversation_id)]
     return await Recording(store=store, begin=begin).end(
@@ -114,12 +154,20 @@ async def _close(agent: Workbench[Any, Any], run: RunRecord, last: VersionRecord
         used,
         kind='turn',
         state='interrupted',
-        run_usage=used_since(used, before),
+        run_usage=await usage_of_runs(store, [run.id]),
+        error=error,
     )
 
 
-async def _usage_of(store: Store, version_id: str) -> RunUsage:
-    return load_usage((await store.version(version_id)).usage)
+async def _lost_usage(store: Store, attempts: Sequence[RunRecord], last: VersionRecord) -> RunUsage:
+    """Return what attempts have used since their last version: for responses that were rejected."""
+    return await usage_of_requests(store, [attempt.id for attempt in attempts], since=last.created_at)
+
+
+async def _earlier_usage(store: Store, origin_id: str | None, last: VersionRecord) -> RunUsage:
+    """Return what a turn has used up to a version of it."""
+    before = RunUsage() if origin_id is None else load_usage((await store.version(origin_id)).usage)
+    return load_usage(last.usage) - before
 
 
 async def _workspace_of(store: Store, version: VersionRecord) -> str | None:
@@ -160,6 +208,8 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
     pause_id: str | None = options.get('resumes')
     messages, ids = await agent.history(base)
     response_id = response_id_of(messages, ids)
+    origin_id = await _origin(store, attempts[0])
+    lost = await _lost_usage(store, attempts, base)
     return TurnRequest(
         base=base,
         prompt=None if run.prompt is None else decode_prompt(run.prompt),
@@ -171,8 +221,12 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
         head_id=options.get('head'),
         usage_limits=load_limits(options),
         attempt_of=run.id,
+        attempts=attempts,
         settled=await settled_calls(store, attempts),
-        parent_id=await _origin(store, attempts[0]),
+        asked_by=await asked_by(store, attempts, base),
+        lost=lost,
+        earlier=lost + await _earlier_usage(store, origin_id, base),
+        parent_id=origin_id,
         left=await left_files(store, attempts, response_id),
         left_deps=await left_deps(store, attempts, response_id),
         can_pause=True,
@@ -185,6 +239,16 @@ async def _origin(store: Store, first: RunRecord) -> str | None:
         return (await store.version(first.base_id or '')).id
     except VersionNotFoundError:
         return None
+
+
+async def _is_void(store: Store, run: RunRecord) -> bool:
+    """Return whether a run was to act on answers that another run acts on: it can only be ended."""
+    pause_id: str | None = json.loads(run.options).get('resumes')
+    if pause_id is None or await store.versions(VersionFilter(run_id=run.id), limit=1):
+        return False
+    own = {None, *(attempt.id for attempt in await attempts_of(store, run))}
+    approvals = await store.approvals(status=None, version_id=pause_id, limit=ALL_RUNS)
+    return any(each.resumed_by not in own for each in approvals)
 
 
 async def _results(
@@ -200,7 +264,7 @@ async def _results(
 
 async def _end_children(store: Store, run_id: str) -> None:
     """End the runs below a run of a dead process: the run that goes on with it begins them again."""
-    running = await store.runs(parent_run_id=run_id, states=['running'], limit=_ALL)
+    running = await store.runs(parent_run_id=run_id, states=['running'], limit=ALL_RUNS)
     for child in [child for child in running if await store.take_over(child.id)]:
         with _given_up_if_it_fails(store, child.id):
             await _end_children(store, child.id)
@@ -215,7 +279,13 @@ async def _end_stray(store: Store, run: RunRecord, parent_id: str) -> None:
             await _end(store, run)
 
 
-async def _end(store: Store, run: RunRecord, error: Exception | None = None) -> None:
+async def _end(
+    store: Store,
+    run: RunRecord,
+    error: Exception | None = None,
+    *,
+    state: Literal['interrupted', 'failed'] | None = None,
+) -> None:
     said = None if error is None else json.dumps({'type': type(error).__name__, 'message': str(error)})
-    end = RunEnd(run_id=run.id, state='interrupted' if error is None else 'failed', error=said)
+    end = await end_of_attempt(store, run.id, state or ('interrupted' if error is None else 'failed'), said)
     await store.commit(Commit(fence=run.id, ends=[end]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +32,7 @@ from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._canonical import canonical_message
 from pydantic_deep.approvals import Approvals, answer_approvals
-from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, RunState, VersionRecord
+from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
 from ._answers import answers_of
@@ -46,8 +46,8 @@ from ._recording import load_usage
 from ._replayed import Replayed
 from ._requests import RequestLog
 from ._rewritten import earlier_messages
-from ._settings import load_settings
-from ._turn import Prompt
+from ._settings import load_instructions, load_settings
+from ._turn import Prompt, missing_failures
 
 if TYPE_CHECKING:
     from ._workbench import Workbench
@@ -64,8 +64,6 @@ class _Replayer(AbstractCapability[object]):
     id: str | None = 'recorder'
     replayed: Replayed
     recorded: Sequence[RequestRecord]
-    calls_before: Mapping[str, CallRecord]
-    """The calls of the response that the turn goes on from, by their ids."""
     waits: DeferredToolRequests | None
     """What the turn waited for in the end."""
     difference: tuple[int, ModelRequestContext] | None = field(default=None, init=False)
@@ -124,14 +122,21 @@ class _Replayer(AbstractCapability[object]):
         handler: WrapToolExecuteHandler,
     ) -> Any:
         told = self.replayed.last
-        known = (self.calls_before if told is None else told.calls).get(call.tool_call_id)
-        if known is not None and known.status == 'deferred' and self.waits is not None:
-            metadata = self.waits.metadata.get(call.tool_call_id)
-            is_external = any(each.tool_call_id == call.tool_call_id for each in self.waits.calls)
-            raise CallDeferred(metadata) if is_external else ApprovalRequired(metadata)
+        known = None if told is None else told.calls.get(call.tool_call_id)
+        if self.waits is not None and known is not None and known.status not in ('done', 'failed'):
+            waiting = {each.tool_call_id: is_external for each, is_external in _waiting(self.waits)}
+            # A call that was superseded by an approval does not wait itself.
+            if call.tool_call_id in waiting:  # pragma: no branch
+                metadata = self.waits.metadata.get(call.tool_call_id)
+                raise CallDeferred(metadata) if waiting[call.tool_call_id] else ApprovalRequired(metadata)
         if known is None or known.result is None:
             raise ToolFailed('The result of this call was not recorded.')
         return replay_result(known.result)
+
+
+def _waiting(waits: DeferredToolRequests) -> list[tuple[ToolCallPart, bool]]:
+    """Return the calls that wait, and whether somebody else is to make them."""
+    return [*((call, True) for call in waits.calls), *((call, False) for call in waits.approvals)]
 
 
 class _WithCommands(StateBackend):
@@ -155,17 +160,18 @@ async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
     run = None if record.run_id is None else await agent.store.run(record.run_id)
     if run is None or run.base_id is None or record.kind not in ('turn', 'pause'):
         raise ValueError(f'The version {record.id} is no end of a turn, but {record.kind}. Replay one that is.')
-    base = await agent.store.version(run.base_id)
-    replayed, calls_before = await load_replayed(agent.store, run)
-    recorded = await agent.store.requests(run.id)
+    attempts = await attempts_of(agent.store, run)
+    base = await agent.store.version(attempts[0].base_id or run.base_id)
+    replayed = await load_replayed(agent.store, attempts)
+    recorded = await _requests_of(agent.store, attempts, replayed)
     waits = None if record.pending is None else await load_pause(agent.store, await agent.read_asset(record.pending))
-    replayer = _Replayer(replayed=replayed, recorded=recorded, calls_before=calls_before, waits=waits)
+    replayer = _Replayer(replayed=replayed, recorded=recorded, waits=waits)
     history, _ = await agent.history(base)
     stored, _ = await agent.history(record)
-    said = [*(await earlier_messages(agent.store, record) if replayed.summaries else ()), *stored]
-    prompt = None if _goes_on(run, base) else _prompt_of(said, run.id)
+    said = [*await earlier_messages(agent.store, record), *stored]
+    prompt = None if _resumes(run) is not None else _prompt_of(said, {attempt.id for attempt in attempts})
     files = _WithCommands if record.backend is not None and runs_commands(record.backend) else StateBackend
-    result = await _run(agent, base, run, replayer, history, prompt, files)
+    result = await _run(agent, base, attempts, replayer, history, prompt, files)
     difference = await _difference(agent, replayer, stored, run.state)
     return Replay(
         requests=replayer.number,
@@ -178,7 +184,7 @@ async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
 async def _run(
     agent: Workbench[Any, Any],
     base: VersionRecord,
-    run: RunRecord,
+    attempts: Sequence[RunRecord],
     replayer: _Replayer,
     history: list[ModelMessage],
     prompt: Prompt | None,
@@ -188,47 +194,55 @@ async def _run(
     view = files.of(tree, agent.read_asset)
     deps = await load_deps(agent.store, base.deps, agent.make_deps(), view)
     settings, model = load_settings(base.model_settings)
-    options: dict[str, Any] = json.loads(run.options)
+    options: dict[str, Any] = json.loads(attempts[-1].options)
     try:
         return await agent.agent.run(
             prompt,
             message_history=repair_messages(history) if prompt is not None else history,
-            deferred_tool_results=await _results(agent, run),
+            deferred_tool_results=await _results(agent, attempts),
             conversation_id=base.conversation_id,
             model=options.get('model') or model,
             model_settings=merge_model_settings(settings, cast('ModelSettings', options.get('model_settings') or {})),
+            instructions=load_instructions(base.model_settings) or None,
             deps=deps,
             usage=load_usage(base.usage),
             usage_limits=UsageLimits(request_limit=None),
-            capabilities=[replayer],
+            capabilities=[replayer, *missing_failures(agent.agent)],
         )
     except _ReplayEndedError:
         return None
 
 
-async def _results(agent: Workbench[Any, Any], run: RunRecord) -> DeferredToolResults | None:
-    pause_id: str | None = json.loads(run.options).get('resumes')
+async def _results(agent: Workbench[Any, Any], attempts: Sequence[RunRecord]) -> DeferredToolResults | None:
+    pause_id = _resumes(attempts[-1])
     if pause_id is None:
         return None
-    attempt_ids = {attempt.id for attempt in await attempts_of(agent.store, run)}  # the first one has claimed them
+    run_ids = {attempt.id for attempt in attempts}  # the first one has claimed them
     approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
-    answers = answers_of([each for each in approvals if each.resumed_by in attempt_ids])
+    answers = answers_of([each for each in approvals if each.resumed_by in run_ids])
     pending = (await agent.store.version(pause_id)).pending or ''
     return answer_approvals(await load_pause(agent.store, await agent.read_asset(pending)), answers)
 
 
-def _goes_on(run: RunRecord, base: VersionRecord) -> bool:
-    """Return whether a run began without a prompt: from answers of people, or in the middle of a turn.
+def _resumes(run: RunRecord) -> str | None:
+    """Return the version whose answers a run acts on, which begins without a prompt then.
 
     Its first request may have words of a user even so: what a tool had to say besides its result.
     """
-    return bool(json.loads(run.options).get('resumes')) or (run.attempt_of is not None and base.kind == 'step')
+    return json.loads(run.options).get('resumes')
 
 
-def _prompt_of(messages: Sequence[ModelMessage], run_id: str) -> Prompt | None:
-    """Return what the user said in the first request of a run; `None` if it began without."""
+async def _requests_of(store: Store, attempts: Sequence[RunRecord], replayed: Replayed) -> list[RequestRecord]:
+    """Return the requests that were answered with the responses of a turn, in their order."""
+    found = [request for attempt in attempts for request in await store.requests(attempt.id)]
+    request_by_response = {request.response_id: request for request in found}
+    return [request_by_response[response.id] for response in replayed.responses if response.id in request_by_response]
+
+
+def _prompt_of(messages: Sequence[ModelMessage], run_ids: Collection[str]) -> Prompt | None:
+    """Return what the user said in the first request of a turn; `None` if it began without."""
     for message in messages:
-        if isinstance(message, ModelRequest) and message.run_id == run_id:
+        if isinstance(message, ModelRequest) and message.run_id in run_ids:
             prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
             return prompts[-1].content if prompts else None
     return None

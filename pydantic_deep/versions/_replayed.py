@@ -23,6 +23,8 @@ class RecordedResponse:
 
     id: str
     """The id of the message."""
+    run_id: str
+    """The run that had it."""
     response: ModelResponse
     calls: Mapping[str, CallRecord]
     """By the id of each call."""
@@ -34,6 +36,8 @@ class Replayed:
 
     run_id: str
     responses: Sequence[RecordedResponse]
+    begun_from: RecordedResponse | None = None
+    """The response that the run began from, if there was one: calls of it were made in the run."""
     summaries: Sequence[ModelMessage] = ()
     """What it made of histories that were too long, in order."""
     overflowed_after: frozenset[int] = frozenset()
@@ -45,8 +49,15 @@ class Replayed:
 
     @property
     def last(self) -> RecordedResponse | None:
-        """The response that was told last, as long as nothing else was answered since."""
-        return self.responses[self.told - 1] if 0 < self.told <= len(self.responses) else None
+        """The response whose calls are told now; `None` once something else was answered."""
+        if self.told == 0:
+            return self.begun_from
+        return self.responses[self.told - 1] if self.told <= len(self.responses) else None
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether the last answer was one of the responses."""
+        return 0 < self.told <= len(self.responses)
 
     def before(self, model: Model) -> Model | None:
         """Return a model that answers with what is left, and then is this one; `None` if nothing is left."""

@@ -25,6 +25,8 @@ class NewFiles:
     assets: tuple[NewAsset, ...] = ()
     calls: tuple[CallRecord, ...] = ()
     """What became of the calls that changed them, where no commit has told of that."""
+    omitted: tuple[OmittedFile, ...] = ()
+    """The files that it does not have."""
 
 
 @dataclass(kw_only=True)
@@ -57,10 +59,10 @@ class TurnFiles:
         tree = captured.tree.digest
         calls = tuple(call if call.ended_at is None else call._replace(tree=tree) for call in self.calls.values())
         if tree == self.tree.digest:
-            return NewFiles(tree=tree, files=self.tree, calls=calls)
+            return NewFiles(tree=tree, files=self.tree, calls=calls, omitted=self.omitted)
         nodes = dict(captured.tree.nodes(self.known))
         assets = tuple(NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items())
-        return NewFiles(tree=tree, files=captured.tree, nodes=nodes, assets=assets, calls=calls)
+        return NewFiles(tree=tree, files=captured.tree, nodes=nodes, assets=assets, calls=calls, omitted=self.omitted)
 
     def note(self, call: CallRecord) -> None:
         """Note that a call may change volatile files from now on, or what became of it."""

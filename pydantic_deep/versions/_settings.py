@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import PydanticSerializationError, to_json
 
+from pydantic_deep._checks import check_numbers
+
 from .errors import ValidationError
 
 _MODEL = 'model'
 """The key of the model among stored settings. No setting has that name, and none may."""
+
+_INSTRUCTIONS = 'instructions'
+"""The key of the instructions of a conversation among stored settings."""
 
 _PROVIDERS = (
     'anthropic_', 'bedrock_', 'cerebras_', 'cohere_', 'google_', 'groq_', 'huggingface_', 'mistral_', 'openai_',
@@ -32,6 +37,7 @@ def check_settings(settings: Mapping[str, object]) -> None:
     Raises:
         ValidationError: One is no setting of a model, holds keys or NaN, or would replace messages, model or tools.
     """
+    check_numbers(settings)
     for name, value in settings.items():
         if name not in ModelSettings.__annotations__ and not name.startswith(_PROVIDERS):
             raise ValidationError(
@@ -49,11 +55,11 @@ def check_settings(settings: Mapping[str, object]) -> None:
             raise ValidationError(name, f'it would replace {", ".join(sent)}. Settings cannot do that.')
 
 
-def dump_settings(settings: Mapping[str, object] | None, model: str | None) -> str:
-    """Return settings as a version keeps them.
+def dump_settings(settings: Mapping[str, object] | None, model: str | None, instructions: Sequence[str] = ()) -> str:
+    """Return settings as a version keeps them, with the model and the instructions of its conversation.
 
     Raises:
-        ValidationError: As by `check_settings`; or one is no JSON.
+        ValidationError: As by `check_settings`; or one is no JSON, or an instruction is blank.
     """
     kept = dict(settings or {})
     check_settings(kept)
@@ -61,13 +67,27 @@ def dump_settings(settings: Mapping[str, object] | None, model: str | None) -> s
         text = to_json(kept).decode()
     except PydanticSerializationError as error:
         raise ValidationError(', '.join(kept), f'JSON cannot hold this: {error}.') from None
-    if model is None:
-        return text
-    return json.dumps({**json.loads(text), _MODEL: model})
+    if not all(instruction.strip() for instruction in instructions):
+        raise ValidationError(_INSTRUCTIONS, 'a blank text instructs nobody. Leave it out.')
+    beside: dict[str, object] = {} if model is None else {_MODEL: model}
+    if instructions:
+        beside[_INSTRUCTIONS] = list(instructions)
+    return json.dumps({**json.loads(text), **beside}) if beside else text
 
 
 def load_settings(text: str) -> tuple[ModelSettings, str | None]:
     """Return the settings, and the model that was asked for, from what `dump_settings` wrote."""
     settings = cast('dict[str, object]', json.loads(text))
     model = settings.pop(_MODEL, None)
+    settings.pop(_INSTRUCTIONS, None)
     return cast('ModelSettings', settings), cast('str | None', model)
+
+
+def load_instructions(text: str) -> tuple[str, ...]:
+    """Return the instructions of a conversation from what `dump_settings` wrote."""
+    return tuple(cast('dict[str, list[str]]', json.loads(text)).get(_INSTRUCTIONS, ()))
+
+
+def listed(instructions: str | Sequence[str]) -> Sequence[str]:
+    """Return one text, or several, as several."""
+    return [instructions] if isinstance(instructions, str) else instructions

@@ -14,7 +14,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep_backends import BackendProtocol
 
-from ._turn import OpenTurn
+from ._turn import OpenTurn, TurnOutcome
 from ._version import AgentVersion, DepsT, OutputT
 
 
@@ -29,10 +29,12 @@ class TurnStream(Generic[DepsT, OutputT]):
         start: Callable[[], AbstractAsyncContextManager[OpenTurn]],
         run: Callable[[OpenTurn], AbstractAsyncContextManager[AsyncIterator[Any]]],
         version_of: Callable[[OpenTurn], Any],
+        outcome: TurnOutcome,
     ) -> None:
         self._start = start
         self._run = run
         self._version_of = version_of
+        self._outcome = outcome
         self._turn: OpenTurn | None = None
         self.begun = anyio.Event()
         """Set when the store knows of the run: from then on it can be recovered."""
@@ -60,6 +62,11 @@ class TurnStream(Generic[DepsT, OutputT]):
     def run_id(self) -> str | None:
         """The run, as the store knows it; `None` before it has begun."""
         return None if self._turn is None else self._turn.recording.run_id
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the turn raised and the store does not have its end: `recover` resumes the run, `cancel` ends it."""
+        return self._outcome.is_suspended
 
     @property
     def conflict(self) -> VersionConflictError | None:

@@ -53,12 +53,9 @@ class ThreadEvent:
 
 
 async def load_subagents(store: Store, run_ids: Sequence[str]) -> list[SubagentThread]:
-    """Return the conversations that runs delegated to."""
-    threads: list[SubagentThread] = []
-    for run_id in run_ids:
-        for link in await store.delegations(parent_run_id=run_id):
-            threads.append(await _thread(store, link))
-    return threads
+    """Return the conversations that runs delegated to, each once: one that waited was called by several runs."""
+    links = [link for run_id in run_ids for link in await store.delegations(parent_run_id=run_id)]
+    return [await _thread(store, link) for link in {link.child_conversation_id: link for link in links}.values()]
 
 
 async def load_events(store: Store, conversation_id: str) -> list[ThreadEvent]:

@@ -9,7 +9,7 @@ import asyncio
 import json
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Protocol
@@ -21,11 +21,12 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage, UserContent, repair_messages
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings, merge_model_settings
-from pydantic_ai.usage import UsageLimits
+from pydantic_ai.usage import RunUsage, UsageLimits
 
 from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.failures import ToolFailures
 from pydantic_deep.store import (
     ApprovalAnsweredError,
     BranchExistsError,
@@ -35,6 +36,7 @@ from pydantic_deep.store import (
     RunRecord,
     Store,
     StoreError,
+    StoreUnavailableError,
     UnfinishedCheckoutError,
     VersionRecord,
     WorkspaceRecord,
@@ -42,18 +44,22 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol, StateBackend, Tree
 
-from ._attempts import LeftFiles
+from ._attempts import LeftFiles, end_of_attempt
 from ._claim import Claim, find_noted
 from ._deps_state import load_deps
 from ._edited import edit_of
-from ._file_backends import attach_backend, describe_backend, view_of, with_view, workspace_key
+from ._file_backends import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
 from ._files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
-from ._recorder import Recorder
-from ._recording import Beginning, CallKey, Recording, load_usage, now
+from ._protected import PROTECTED, states_before, warn_of_protected
+from ._recorder import Recorder, suspension_note
+from ._recording import FAILED, Beginning, CallKey, Recording, load_usage, now
 from ._requests import RequestLog
 from ._run_files import TurnFiles
-from ._settings import load_settings
+from ._settings import load_instructions, load_settings
 from ._to_end import to_end
+
+ALL_RUNS = 1_000_000
+"""A limit above the number of runs that crashed processes can leave."""
 
 Prompt = str | Sequence[UserContent]
 """What a user says: text, or text with media."""
@@ -98,6 +104,14 @@ class Host(Protocol):
         ...
 
 
+@dataclass(kw_only=True)
+class TurnOutcome:
+    """What became of the run of a turn, for the caller that gets only an exception."""
+
+    is_suspended: bool = False
+    """Whether the run may have begun in the store and has no end there: it can be recovered."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TurnRequest:
     """What is to be done."""
@@ -123,8 +137,16 @@ class TurnRequest:
     """Where the head of the conversation is, if it is to go from there to the version that the turn ends with."""
     attempt_of: str | None = None
     """The run of a dead process that this one goes on with."""
+    attempts: Sequence[RunRecord] = ()
+    """That one, after those that it went on with."""
     settled: Mapping[CallKey, CallRecord] = field(default_factory=dict[CallKey, CallRecord])
-    """What that one has begun."""
+    """What these have begun."""
+    asked_by: str | None = None
+    """Under which of them calls of the last response of the base are noted."""
+    lost: RunUsage = field(default_factory=RunUsage)
+    """What they have used that is neither in the usage of the base nor told again."""
+    earlier: RunUsage = field(default_factory=RunUsage)
+    """What they have used until the base, and what is lost."""
     parent_id: str | None = None
     """The parent of the version that it ends with, if that is not the base."""
     pause_id: str | None = None
@@ -135,6 +157,8 @@ class TurnRequest:
     """The state of deps that the dead process left, where it is newer than that of the version."""
     can_pause: bool = False
     """Whether the run must be able to wait, whatever the agent says."""
+    outcome: TurnOutcome = field(default_factory=TurnOutcome)
+    """Filled in when the turn fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,7 +205,11 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         state = request.left_deps or base.deps
         deps = await load_deps(host.store, state, given, None if opened is None else opened.files.files.backend)
         settings, model = load_settings(base.model_settings)
-        run = await _begin(host, request, base)
+        backend = getattr(deps, 'backend', None) if opened is None else opened.files.files.backend
+        began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)
+        is_in_place = opened is None or opened.claim is not None
+        protected = await states_before(host.store, began_with if is_in_place else None, backend)
+        run = await _begin(host, request, base, protected)
         results = request.results
         if request.claim_results is not None:
             try:
@@ -197,12 +225,17 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             files=None if opened is None else opened.files,
             workspace=None if opened is None else opened.workspace,
             branch_name=request.branch,
+            attempts=request.attempts,
             settled=request.settled,
+            asked_by=request.asked_by,
+            lost=request.lost,
+            earlier=request.earlier,
             parent_id=request.parent_id,
             pause_id=_pause_id(request),
             head_id=request.head_id,
             has_loaded_deps=state is not None,
             requests=host.request_log(base),
+            protected=protected,
         )
         recording = Recording(store=host.store, begin=begin)
         timeout = host.approval_timeout_seconds
@@ -220,10 +253,11 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             'run_id': request.run_id,
             'model': request.model or model,
             'model_settings': merge_model_settings(settings, request.model_settings),
+            'instructions': load_instructions(base.model_settings) or None,
             'deps': deps,
             'usage': load_usage(base.usage),
             'usage_limits': limits or UsageLimits(request_limit=None),
-            'capabilities': [recorder],
+            'capabilities': [recorder, *missing_failures(host.agent)],
         }
         if request.can_pause:
             arguments['output_type'] = [host.agent.output_type, DeferredToolRequests]
@@ -237,9 +271,12 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         except BaseException as error:
             if not recording.is_begun:  # such as for a model that is not known: no recorder has seen it
                 await _end_unbegun(host, request, run, error)
+            elif not recording.is_ended:
+                request.outcome.is_suspended = True
             raise
         host.keep(recording, None if opened is None else opened.files.tree)
         warn_of_omitted(() if opened is None else [file for file in opened.files.omitted if file not in omitted])
+        warn_of_protected(recording.protected_changes)
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
@@ -256,6 +293,13 @@ async def _undo(store: Store, opened: OpenFiles, base: VersionRecord) -> None:
             await store.delete(opened.base.id)
 
 
+def missing_failures(agent: AbstractAgent[Any, Any]) -> list[ToolFailures]:
+    """Return what makes a failed result of what a tool raises, if the agent does not have it: no tool ends a turn."""
+    own: list[object] = []
+    agent.root_capability.apply(own.append)
+    return [] if any(isinstance(each, ToolFailures) for each in own) else [ToolFailures()]
+
+
 def _needs_repair(request: TurnRequest) -> bool:
     """Return whether a history may have calls without results: not after a turn that ended well, however long it is."""
     is_whole = request.base.kind == 'turn' and request.base.state == 'complete'
@@ -265,16 +309,18 @@ def _needs_repair(request: TurnRequest) -> bool:
 async def _end_unbegun(host: Host, request: TurnRequest, run: RunRecord, error: BaseException) -> None:
     """End a run that nothing has come of, so that nobody recovers it; if the store cannot take that, it is given up.
 
-    One that goes on with another is given up too if it was only stopped: it is to be gone on with.
+    One that recovers another is given up too if it was stopped or the store failed: it is to be recovered again.
     """
-    if request.attempt_of is not None and not isinstance(error, Exception):
+    is_over = False
+    if request.attempt_of is None or (isinstance(error, Exception) and not isinstance(error, FAILED)):
+        with anyio.CancelScope(shield=True), suppress(StoreError):  # the error that ends the turn is the one to raise
+            with suppress(ValueError):  # the store has no such run
+                await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+            is_over = True
+    if not is_over:
         host.store.give_up(run.id)
-        return
-    with anyio.CancelScope(shield=True):
-        try:
-            await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
-        except StoreError:  # the error that ends the turn is the one to raise
-            host.store.give_up(run.id)
+        request.outcome.is_suspended = True
+        error.add_note(suspension_note(run.id, request.base.id))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,7 +426,7 @@ async def _take_edits(request: TurnRequest, files: TurnFiles, claim: Claim) -> O
     base, store = request.base, claim.store
     new = await files.capture(is_full=True)
     if new.tree != base.tree and request.attempt_of is None:
-        edit = edit_of(base)._replace(tree=new.tree)
+        edit = edit_of(base)._replace(tree=new.tree, backend=with_omitted(base.backend, new.omitted))
         holds = WorkspaceRecord(claim.workspace, edit.id, claim.run_id)
         await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit], workspaces=[holds]))
         base = edit
@@ -399,7 +445,9 @@ async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awa
     return await open_run_files(backend, tree=Tree(), read_blob=read_blob, in_place=True)
 
 
-async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRecord:
+async def _begin(
+    host: Host, request: TurnRequest, base: VersionRecord, protected: Mapping[str, str] | None
+) -> RunRecord:
     run = RunRecord(
         id=request.run_id,
         conversation_id=base.conversation_id,
@@ -417,6 +465,8 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
                 'resumes': _pause_id(request),
                 'branch': request.branch,
                 'head': request.head_id,
+                **({} if protected is None else {PROTECTED: protected}),
+                'after': await _suspended_before(host, request),
                 'usage_limits': None
                 if request.usage_limits is None
                 else _limits().dump_python(request.usage_limits, mode='json', exclude_defaults=True),
@@ -431,14 +481,25 @@ async def _begin(host: Host, request: TurnRequest, base: VersionRecord) -> RunRe
     )
     commit = Commit(runs=[run])
     if request.attempt_of is not None:  # one ends as the other begins: whoever dies in between leaves one to recover
-        ended = RunEnd(run_id=request.attempt_of, state='interrupted')
+        ended = await end_of_attempt(host.store, request.attempt_of)
         commit = replace(commit, fence=request.attempt_of, ends=[ended])
     try:
         await to_end(host.store.commit(commit))
-    except asyncio.CancelledError as error:
+    except (asyncio.CancelledError, StoreUnavailableError) as error:  # the store may have it all the same
         await _end_unbegun(host, request, run, error)
         raise
     return run
+
+
+async def _suspended_before(host: Host, request: TurnRequest) -> list[str]:
+    """Return the suspended runs of the conversation that a new turn moves on from, so that none resumes by itself."""
+    if request.attempt_of is not None:
+        return []
+    running = await host.store.runs(conversation_id=request.base.conversation_id, states=['running'])
+    if not running:
+        return []
+    orphans = {run.id for run in await host.store.orphans(ALL_RUNS)}
+    return [run.id for run in running if run.id in orphans]
 
 
 async def _refuse_if_taken(store: Store, version_id: str) -> None:

@@ -1,16 +1,19 @@
-"""A version with one more file among its uploads, without a run."""
+"""Versions that are made without a run: with an upload more or less, or with another name."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.deps import UPLOADS, DeepAgentDeps, Upload
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord, new_id
 from pydantic_deep_backends import BackendProtocol
 
 from ._deps_state import DepsState, load_deps
+from ._file_backends import with_omitted
+from ._files import name_omitted
 from ._recording import now
 from ._turn import OpenFiles, TurnRequest, open_files
 from .errors import ApprovalsPendingError, UnversionedBackendError
@@ -29,23 +32,83 @@ async def with_upload(
     moves_head: bool,
 ) -> VersionRecord:
     """Store and return a child of a version that has an upload: in its directory as well, if that has its files."""
+    return await _with(agent, record, backend, lambda deps: deps.upload(name, data), moves_head=moves_head)
+
+
+async def without_upload(
+    agent: Workbench[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str, *, moves_head: bool
+) -> VersionRecord:
+    """Store and return a child of a version without one of its uploads, and without the file."""
+    return await _with(agent, record, backend, lambda deps: deps.remove_upload(name), moves_head=moves_head)
+
+
+async def with_name(
+    agent: Workbench[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str
+) -> VersionRecord:
+    """Store and return a child of a version with another name, and move the head to it."""
     if record.state == 'awaiting_approval':
-        approvals = await agent.store.approvals(status=None, version_id=record.id, limit=10_000)
-        raise ApprovalsPendingError(record.id, [each.pending_id for each in approvals])
+        raise await _waiting(agent, record)
+    opened = await open_files(agent, TurnRequest(base=record, backend=backend))
+    held = base = record if opened is None else opened.base
+    try:
+        child = _child_of(base)._replace(name=name)
+        move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
+        try:
+            await agent.store.commit(Commit(versions=[child], heads=[move]))
+        except VersionConflictError:  # all of the commit is true but the head
+            held = child
+            raise
+        held = child
+        return await agent.store.version(child.id)
+    finally:
+        if opened is not None:
+            with anyio.CancelScope(shield=True):
+                if opened.claim is not None:
+                    await opened.claim.let_go(held.id)
+                await opened.files.files.aclose()
+
+
+def _child_of(base: VersionRecord) -> VersionRecord:
+    return base._replace(
+        id=new_id(), number=0, parent_id=base.id, cloned_from=None, merged_from=None, kind='edit', run_id=None,
+        created_at=now(),
+    )  # fmt: skip
+
+
+async def _waiting(agent: Workbench[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
+    approvals = await agent.store.approvals(status=None, version_id=record.id, limit=10_000)
+    return ApprovalsPendingError(record.id, [each.pending_id for each in approvals])
+
+
+async def _with(
+    agent: Workbench[Any, Any],
+    record: VersionRecord,
+    backend: BackendProtocol | None,
+    change: Callable[[DeepAgentDeps], Awaitable[Upload | None]],
+    *,
+    moves_head: bool,
+) -> VersionRecord:
+    if record.state == 'awaiting_approval':
+        raise await _waiting(agent, record)
     opened = await open_files(agent, TurnRequest(base=record, backend=backend))
     if opened is None:
         raise UnversionedBackendError(
             f'The files of the version {record.id} are not versioned, so nothing can be added.'
         )
     try:
-        return await _keep(agent, record, opened, name, data, moves_head=moves_head)
+        return await _keep(agent, record, opened, change, moves_head=moves_head)
     finally:
         with anyio.CancelScope(shield=True):
             await opened.files.files.aclose()
 
 
 async def _keep(
-    agent: Workbench[Any, Any], record: VersionRecord, opened: OpenFiles, name: str, data: bytes, *, moves_head: bool
+    agent: Workbench[Any, Any],
+    record: VersionRecord,
+    opened: OpenFiles,
+    change: Callable[[DeepAgentDeps], Awaitable[Upload | None]],
+    *,
+    moves_head: bool,
 ) -> VersionRecord:
     base = opened.base
     held = base  # what the directory has, whatever fails
@@ -56,13 +119,18 @@ async def _keep(
             raise UnversionedBackendError(f'The deps of {agent.name!r} are no `DeepAgentDeps`: they hold no uploads.')
         state = DepsState(digest=base.deps)
         await state.begin(deps)
-        await deps.upload(name, data)
+        upload = await change(deps)
         assets = await state.dump(deps)
         new = await opened.files.capture()
-        child = base._replace(
-            id=new_id(), number=0, parent_id=base.id, cloned_from=None, merged_from=None, kind='edit', run_id=None,
-            tree=new.tree, deps=state.digest, created_at=now(),
-        )  # fmt: skip
+        if upload is not None and not any(path in new.files for path in (upload.path, f'/{UPLOADS}/{upload.name}')):
+            await opened.files.files.backend.remove(upload.path)
+            raise UnversionedBackendError(
+                f'The upload {upload.name!r} would be in no version: {name_omitted(new.omitted) or "a .gitignore names it"}. '
+                'Choose another name.'
+            )
+        child = _child_of(base)._replace(
+            tree=new.tree, backend=with_omitted(base.backend, new.omitted), deps=state.digest
+        )
         move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
         commit = Commit(
             assets=[*assets, *new.assets], nodes=new.nodes, versions=[child], heads=[move] if moves_head else []

@@ -20,12 +20,15 @@ from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
 from pydantic_deep.deps import Upload
 from pydantic_deep.store import RequestRecord, VersionKind, VersionRecord, VersionState
 from pydantic_deep.todos import Todo
-from pydantic_deep_backends import BackendProtocol, Tree
+from pydantic_deep_backends import BackendProtocol, ProtectedChange, Tree
+from pydantic_deep_backends.tracking import OmittedFile
 
+from ._file_backends import omitted_in
 from ._frozen import FrozenJson, freeze
 from ._pause import decode_pause
+from ._protected import load_changes
 from ._recording import load_usage
-from ._settings import load_settings
+from ._settings import load_instructions, load_settings
 from ._turn import Prompt
 
 if TYPE_CHECKING:
@@ -131,6 +134,11 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return load_settings(self._record.model_settings)[0]
 
     @property
+    def instructions(self) -> Sequence[str]:
+        """What the agent is told in its turns besides its own instructions; see `VersionedAgent.create`."""
+        return load_instructions(self._record.model_settings)
+
+    @property
     def usage(self) -> RunUsage:
         """What the conversation has used up to here."""
         return load_usage(self._record.usage)
@@ -166,9 +174,25 @@ class AgentVersion(Generic[DepsT, OutputT]):
         return {name: Upload(**each) for name, each in json.loads(self._loaded.deps).get('uploads', {}).items()}
 
     @property
+    def protected_changes(self) -> tuple[ProtectedChange, ...]:
+        """What commands of its turn made of files that programs of the host run or obey, such as `.git/config`.
+
+        Versions hold nothing of `.git`, so no diff shows it and no checkout takes it back.
+        """
+        return () if self._loaded.deps is None else load_changes(json.loads(self._loaded.deps), self.run_id)
+
+    @property
     def tree(self) -> str | None:
         """The digest of its files; `None` where files are not versioned."""
         return self._record.tree
+
+    @property
+    def omitted_files(self) -> Sequence[OmittedFile]:
+        """The files of its directory that it does not have, because they are too large, unreadable or badly named.
+
+        The first hundred by path. Files that a `.gitignore` names are left out on purpose and are not among them.
+        """
+        return omitted_in(self._record.backend)
 
     @property
     def message_count(self) -> int:
@@ -386,14 +410,18 @@ class AgentVersion(Generic[DepsT, OutputT]):
         *,
         name: str | None = None,
         model_settings: ModelSettings | None = None,
+        instructions: str | Sequence[str] | None = None,
     ) -> AgentVersion[DepsT, OutputT]:
-        """Return a child with other metadata, another name, or other default settings; what is `None` stays.
+        """Return a child with other metadata, another name, other default settings or other instructions of its
+        conversation; what is `None` stays, and `instructions=()` removes them.
 
         Raises:
-            ValidationError: A setting cannot be kept.
+            ValidationError: A setting cannot be kept, or an instruction is blank.
             ValidationError: The metadata are no JSON.
         """
-        return await self._bench.edit(self, metadata=metadata, name=name, model_settings=model_settings)
+        return await self._bench.edit(
+            self, metadata=metadata, name=name, model_settings=model_settings, instructions=instructions
+        )
 
     async def upload(self, name: str, data: bytes, *, moves_head: bool = False) -> AgentVersion[DepsT, OutputT]:
         """Return a child with one more file among its uploads, where the next turn finds it: see `DeepAgentDeps.upload`.
@@ -407,11 +435,28 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
         Raises:
             InvalidUploadError: The name is empty, absolute, or leaves the uploads.
+            UploadTooLargeError: The contents have more than `pydantic_deep.deps.MAX_FILE_BYTES`.
+            ApprovalsPendingError: The version waits for a person: answer first.
+            UnversionedBackendError: Its files are not versioned, or the file would be in no version, or the agent's deps
+                hold no uploads.
+            VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
+        """
+        return await self._bench.upload(self, name, data, moves_head=moves_head)
+
+    async def remove_upload(self, name: str, *, moves_head: bool = False) -> AgentVersion[DepsT, OutputT]:
+        """Return a child without one of the uploads and without its file. Earlier versions still have both.
+
+        Args:
+            name: The name of the upload.
+            moves_head: Whether the head of the conversation goes along, if it is at this version.
+
+        Raises:
+            UploadNotFoundError: There is no upload of that name.
             ApprovalsPendingError: The version waits for a person: answer first.
             UnversionedBackendError: Its files are not versioned, or the agent's deps hold no uploads.
             VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
         """
-        return await self._bench.upload(self, name, data, moves_head=moves_head)
+        return await self._bench.remove_upload(self, name, moves_head=moves_head)
 
     async def diff(self, other: AgentVersion[DepsT, OutputT]) -> VersionDiff:
         """Return what is different in `other`: messages, files as unified diffs, todos, usage."""
@@ -463,9 +508,13 @@ class AgentVersion(Generic[DepsT, OutputT]):
         """
         return await self._bench.request_parameters_of(self._record)
 
-    async def subagents(self) -> Sequence[SubagentThread]:
-        """Return the conversations that its turn delegated to, each with those that it delegated to in turn."""
-        return await self._bench.subagents_of(self._record)
+    async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:
+        """Return the delegations of its turn as a tree: each thread has the threads that it delegated to.
+
+        Args:
+            whole_conversation: Return those of all turns up to this version, oldest first.
+        """
+        return await self._bench.subagents_of(self._record, whole_conversation=whole_conversation)
 
     async def replay(self) -> Replay:
         """Run its turn again with the answers and results that were recorded: no model, no tool.

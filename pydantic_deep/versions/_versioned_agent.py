@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import builtins
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Generic
@@ -11,6 +12,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
 
+from pydantic_deep._checks import check_text
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     BranchRecord,
@@ -35,16 +37,17 @@ from . import _recover
 from ._children import MAIN, root_version
 from ._conversation import VersionedConversation
 from ._deps_state import DepsState
-from ._file_backends import describe_backend, workspace_key
+from ._file_backends import describe_backend, with_omitted, workspace_key
 from ._files import warn_of_omitted
 from ._recording import now
 from ._run_files import TurnFiles
-from ._settings import dump_settings
+from ._settings import dump_settings, listed
 from ._subagents import ThreadEvent, load_events
+from ._suspended import SuspendedRun, suspended
 from ._turn import open_files_of
 from ._version import AgentVersion, DepsT, OutputT
 from ._workbench import Workbench, dump_metadata
-from .errors import ValidationError
+from .errors import ConversationNotFoundError, ValidationError
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""
@@ -107,6 +110,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         deps: DepsT | None = None,
         model: str | None = None,
         model_settings: ModelSettings | None = None,
+        instructions: str | Sequence[str] = (),
         conversation_id: str | None = None,
     ) -> AgentVersion[DepsT, OutputT]:
         """Return the root of a new conversation, with the files as they are.
@@ -118,13 +122,18 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             deps: Deps to begin with: their todos, uploads and metadata are part of the version.
             model: The name of the model of all turns, instead of the agent's.
             model_settings: Settings of all turns.
+            instructions: What the agent is told in all turns besides its own instructions: a text, or several. Versions
+                keep it, so it holds wherever and under whichever agent the conversation is loaded.
             conversation_id: An id of your own for the conversation.
 
         Raises:
-            ValidationError: A setting cannot be kept.
+            ValidationError: A name, the model or the id is blank, or a setting cannot be kept.
             ValidationError: The metadata are no JSON, or there is a conversation of that id.
             UnfinishedCheckoutError: A checkout into the directory was cut off.
         """
+        for field, value in (('name', name), ('model', model), ('conversation_id', conversation_id)):
+            if value is not None:
+                check_text(field, value)
         if conversation_id is not None and await self.store.conversation(conversation_id) is not None:
             message = f'There is a conversation {conversation_id!r} already. Leave the id out, or go on with it.'
             raise ValidationError('conversation_id', message)
@@ -135,7 +144,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             name=name,
             metadata=dump_metadata(metadata),
             model=model,
-            model_settings=dump_settings(model_settings, model),
+            model_settings=dump_settings(model_settings, model, listed(instructions)),
         )
         assets: list[NewAsset] = []
         if isinstance(given, DeepAgentDeps):
@@ -155,7 +164,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 warn_of_omitted(turn_files.omitted)
                 assets += new.assets
                 nodes = {**dict(Tree().nodes()), **new.nodes}
-                root = root._replace(tree=new.tree, backend=describe_backend(backend))
+                described = with_omitted(describe_backend(backend), new.omitted)
+                root = root._replace(tree=new.tree, backend=described)
         await self.store.commit(
             Commit(
                 assets=assets,
@@ -229,12 +239,27 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """Return how many versions of this agent there are; the arguments are those of `list`."""
         return await self.store.count(self._filter(name, model, metadata, since, until, conversation_id, steps=steps))
 
-    async def find_by_name(self, name: str) -> AgentVersion[DepsT, OutputT] | None:
-        """Return the newest version with exactly this name; `None` if there is none."""
-        found = await self.store.versions(
-            VersionFilter(agent_name=self.name, exact_name=name, kinds=VISIBLE_KINDS), limit=1
+    async def find_by_name(
+        self, name: str, *, limit: int = 100, offset: int = 0
+    ) -> builtins.list[AgentVersion[DepsT, OutputT]]:
+        """Return the versions with exactly this name, newest first. Versions of failed turns are left out.
+
+        Args:
+            name: The name. Case matters.
+            limit: The largest number of versions to return.
+            offset: How many of the newest to skip.
+        """
+        records = await self.store.versions(
+            VersionFilter(
+                agent_name=self.name,
+                exact_name=name,
+                kinds=VISIBLE_KINDS,
+                states=('complete', 'awaiting_approval', 'interrupted'),
+            ),
+            limit=limit,
+            offset=offset,
         )
-        return (await self._bench.handles(found))[0] if found else None
+        return await self._bench.handles(records)
 
     def conversation(self, id: str, *, backend: BackendProtocol | None = None) -> VersionedConversation[DepsT, OutputT]:
         """Return the handle of a conversation, whose head moves with each turn.
@@ -249,16 +274,23 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """Return the newest messages of a conversation, that of a subagent too: take the `sub_agent_thread_id`.
 
         Raises:
-            LookupError: There is no such conversation.
+            ConversationNotFoundError: The store has no such conversation.
         """
         newest = await self.store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
         if not newest:
-            raise LookupError(f'There is no conversation {conversation_id!r} in this store.')
+            raise ConversationNotFoundError(conversation_id)
         return (await self._bench.history(newest[0]))[0]
 
     async def events(self, conversation_id: str) -> list[ThreadEvent]:
-        """Return what a conversation tells of its delegations: `tool_call` with the link to the thread, `tool_response`."""
-        return await load_events(self.store, conversation_id)
+        """Return the delegations of a conversation: `tool_call` with the link to the thread, and `tool_response`.
+
+        Raises:
+            ConversationNotFoundError: The store has no such conversation.
+        """
+        events = await load_events(self.store, conversation_id)
+        if not events and await self.store.conversation(conversation_id) is None:
+            raise ConversationNotFoundError(conversation_id)
+        return events
 
     async def delete(self, version: AgentVersion[DepsT, OutputT] | str) -> None:
         """Delete one version. Its children stay, and their lineage ends where it was.
@@ -280,14 +312,38 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         """Remove what no version reaches: see `Store.gc`."""
         return await self.store.gc(grace_seconds)
 
-    async def recover(self) -> list[AgentVersion[DepsT, OutputT]]:
-        """Go on with the runs of this agent whose process died, and return the versions that they end with.
+    async def recover(self, run_id: str | None = None) -> list[AgentVersion[DepsT, OutputT]]:
+        """Resume the suspended runs of this agent, and return the versions that they end with.
 
         What is done is not done again. A call that only reads runs once more; one that may have run and does more than
         read becomes an approval. Call it when a program starts; of several that do, each run is taken by one.
         A run that fails once more is kept as a failed version and does not keep others from being recovered.
+        A run whose conversation has moved on stays suspended until it is named here, or cancelled.
+
+        Args:
+            run_id: The suspended run to resume, whether or not its conversation has moved on. By default all runs are
+                resumed whose conversation has not.
         """
-        return await _recover.recover(self._bench)
+        return await _recover.recover(self._bench, run_id)
+
+    async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
+        """Return the suspended runs of this agent, oldest first: those without an end whose process does not work on them.
+
+        Args:
+            conversation_id: Only those of one conversation.
+        """
+        return await suspended(self._bench, conversation_id)
+
+    async def cancel(self, run_id: str) -> bool:
+        """End a suspended run, so that nothing resumes it, and return whether it was suspended.
+
+        When this returns, the cancellation is in the store: with a version that is `interrupted` and has the results, the
+        files and the todos of all calls that are done. To stop a run of this process use its cancellation token.
+
+        Raises:
+            StoreUnavailableError: The store does not take it now. The run is still suspended.
+        """
+        return await _recover.cancel(self._bench, run_id)
 
     async def close_crashed(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """End the run of a dead process that came as far as this version, where it is, and return its end.

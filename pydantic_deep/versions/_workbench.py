@@ -17,6 +17,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
+from pydantic_deep._checks import check_model, check_prompt, check_text
 from pydantic_deep.approvals import Decision, NothingPendingError
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
@@ -38,11 +39,11 @@ from ._outputs import output_adapter
 from ._recording import Recording, now
 from ._requests import RequestLog
 from ._restore import checkout_version
-from ._settings import check_settings, dump_settings
+from ._settings import check_settings, dump_settings, listed, load_instructions, load_settings
 from ._stream import TurnStream
 from ._subagents import SubagentThread, load_subagents, runs_of
-from ._turn import OpenTurn, Prompt, TurnRequest, open_turn
-from ._uploaded import with_upload
+from ._turn import OpenTurn, Prompt, TurnOutcome, TurnRequest, open_turn
+from ._uploaded import with_upload, without_upload
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .errors import ApprovalsPendingError, ValidationError
 
@@ -109,7 +110,7 @@ class Workbench(Generic[DepsT, OutputT]):
         """See `AgentVersion.advance_stream`."""
         request = self._turn(version, prompt, deps, model, branch, usage_limits, model_settings)
         request = replace(request, run_id=run_id or new_id(), head_id=version.id if moves_head else None)
-        return self._stream(partial(open_turn, self, request), version, cancellation_token)
+        return self._stream(partial(open_turn, self, request), version, cancellation_token, request.outcome)
 
     async def run_turn(self, request: TurnRequest) -> AgentVersion[DepsT, OutputT]:
         """Run a turn, and return the version that it ends with."""
@@ -144,15 +145,17 @@ class Workbench(Generic[DepsT, OutputT]):
         moves_head: bool,
     ) -> TurnStream[DepsT, OutputT]:
         """See `AgentVersion.resume_stream`."""
+        outcome = TurnOutcome()
 
         @asynccontextmanager
         async def start() -> AsyncGenerator[OpenTurn]:
             request = await self._resumption(version, answers, by, reason, deps, usage_limits)
-            request = replace(request, run_id=run_id or new_id(), head_id=version.id if moves_head else None)
+            head_id = version.id if moves_head else None
+            request = replace(request, run_id=run_id or new_id(), head_id=head_id, outcome=outcome)
             async with open_turn(self, request) as turn:
                 yield turn
 
-        return self._stream(start, version, cancellation_token)
+        return self._stream(start, version, cancellation_token, outcome)
 
     async def _resumption(
         self,
@@ -183,6 +186,7 @@ class Workbench(Generic[DepsT, OutputT]):
         start: Callable[[], AbstractAsyncContextManager[OpenTurn]],
         version: AgentVersion[DepsT, OutputT],
         cancellation_token: CancellationToken | None,
+        outcome: TurnOutcome,
     ) -> TurnStream[DepsT, OutputT]:
         def run(turn: OpenTurn) -> AbstractAsyncContextManager[Any]:
             return self.agent.run_stream_events(**turn.arguments, cancellation_token=cancellation_token)
@@ -190,7 +194,7 @@ class Workbench(Generic[DepsT, OutputT]):
         def version_of(turn: OpenTurn) -> object:
             return self.handle(turn.recording.tip, version.backend)
 
-        return TurnStream(start, run, version_of)
+        return TurnStream(start, run, version_of, outcome)
 
     async def messages_of(self, record: VersionRecord, start: int, stop: int | None) -> list[ModelMessage]:
         """Return messages of a version, read anew: whoever gets them may change them, and those at hand must not."""
@@ -230,8 +234,11 @@ class Workbench(Generic[DepsT, OutputT]):
         metadata: Mapping[str, object] | None,
         name: str | None,
         model_settings: ModelSettings | None,
+        instructions: str | Sequence[str] | None,
     ) -> AgentVersion[DepsT, OutputT]:
         """See `AgentVersion.with_metadata`."""
+        if name is not None:
+            check_text('name', name)
         record = await self.store.version(version.id)
         child = record._replace(
             id=new_id(),
@@ -245,10 +252,11 @@ class Workbench(Generic[DepsT, OutputT]):
             metadata=record.metadata if metadata is None else dump_metadata(metadata),
             created_at=now(),
         )
-        if model_settings is not None:
-            child = child._replace(
-                model_settings=dump_settings(model_settings, json.loads(record.model_settings).get('model'))
-            )
+        settings, model = load_settings(record.model_settings)
+        kept = load_instructions(record.model_settings) if instructions is None else listed(instructions)
+        child = child._replace(
+            model_settings=dump_settings(settings if model_settings is None else model_settings, model, kept)
+        )
         approvals = await _answers.fresh_approvals(self.store, record, child.id)
         await self.store.commit(Commit(versions=[child], approvals=approvals))
         return await self.handle(await self.store.version(child.id), version.backend)
@@ -258,6 +266,13 @@ class Workbench(Generic[DepsT, OutputT]):
     ) -> AgentVersion[DepsT, OutputT]:
         """See `AgentVersion.upload`."""
         child = await with_upload(self, version.record, version.backend, name, data, moves_head=moves_head)
+        return await self.handle(child, version.backend)
+
+    async def remove_upload(
+        self, version: AgentVersion[DepsT, OutputT], name: str, *, moves_head: bool
+    ) -> AgentVersion[DepsT, OutputT]:
+        """See `AgentVersion.remove_upload`."""
+        child = await without_upload(self, version.record, version.backend, name, moves_head=moves_head)
         return await self.handle(child, version.backend)
 
     async def diff(self, before: AgentVersion[DepsT, OutputT], after: AgentVersion[DepsT, OutputT]) -> VersionDiff:
@@ -307,9 +322,14 @@ class Workbench(Generic[DepsT, OutputT]):
         tree = Tree() if record.tree is None else await self.tree(record.tree)
         return ReadOnlyBackend(StateBackend.of(tree, self.read_asset))
 
-    async def subagents_of(self, record: VersionRecord) -> Sequence[SubagentThread]:
+    async def subagents_of(
+        self, record: VersionRecord, *, whole_conversation: bool = False
+    ) -> Sequence[SubagentThread]:
         """See `AgentVersion.subagents`."""
-        return await load_subagents(self.store, await runs_of(self.store, record))
+        records = (await self.store.lineage(record.id)).versions if whole_conversation else (record,)
+        records = {each.run_id: each for each in records}.values()
+        run_ids = [run_id for each in records for run_id in await runs_of(self.store, each)]
+        return await load_subagents(self.store, list(dict.fromkeys(run_ids)))
 
     async def requests_of(self, record: VersionRecord) -> Sequence[RequestRecord]:
         """See `AgentVersion.requests`."""
@@ -398,6 +418,10 @@ class Workbench(Generic[DepsT, OutputT]):
     ) -> TurnRequest:
         if version.state == 'awaiting_approval':
             raise ApprovalsPendingError(version.id, [pending.id for pending in version.pending])
+        check_prompt('prompt', prompt)
+        check_model('model', model)
+        if branch is not None:
+            check_text('branch', branch)
         check_settings(model_settings)
         return TurnRequest(
             base=version.record,

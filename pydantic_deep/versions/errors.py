@@ -6,20 +6,24 @@ import json
 from collections.abc import Sequence
 
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.errors import ValidationError as ValidationError
 from pydantic_deep_backends import Conflict
 from pydantic_deep_backends.paths import display_path
 
 
-class ValidationError(DeepAgentError, ValueError):
-    """Something cannot be kept in a version.
+class ConversationNotFoundError(DeepAgentError, LookupError):
+    """A store has no such conversation, nor a thread of a subagent with that id.
 
     Attributes:
-        field: What: the name of a setting, `metadata`, or `conversation_id`.
+        conversation_id: The id that was asked for.
     """
 
-    def __init__(self, field: str, message: str) -> None:
-        self.field = field
-        super().__init__(f'{field}: {message}')
+    def __init__(self, conversation_id: str) -> None:
+        self.conversation_id = conversation_id
+        super().__init__(
+            f'There is no conversation {conversation_id!r} in this store. Pass the `conversation_id` of a version, '
+            'or the `sub_agent_thread_id` of a delegation.'
+        )
 
 
 class ApprovalsPendingError(DeepAgentError, ValueError):

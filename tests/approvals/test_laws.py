@@ -71,6 +71,7 @@ class Forest:
         return gated
 
 
+@pytest.mark.slow
 @given(tree=CALLS, decisions=st.lists(DECISIONS, min_size=1, max_size=12), rounds=st.integers(0, 3))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_answers_in_any_order_run_each_call_of_a_tree_once(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from pydantic_deep._pending import DECISIONS, Preview
-from pydantic_deep.approvals import PendingApproval, render_approval
+from pydantic_deep.approvals import PendingApproval, render_approval, view_diff
 
 
 def pending(
@@ -33,46 +33,84 @@ def pending(
 
 def test_everything_is_shown() -> None:
     shown = pending(
-        arguments={'path': 'a.py', 'content': 'x = 1\n' * 3, 'mode': {'deep': [1]}},
+        arguments={'path': 'a.py', 'content': 'x = 1\n' * 3, 'mode': {'deep': [1]}, 'long': ['x' * 80]},
         path=('researcher', 'coder'),
-        preview=Preview(kind='diff', text='--- a.py\n+++ a.py\n@@ -1 +1 @@\n-x = 0\n+\tx = 1'),
+        preview=Preview(
+            kind='diff', notice='Look.', text='The encoding changes.', diff=view_diff('/a.py', 'x = 0', '\tx = 1\n')
+        ),
     )
     assert render_approval(shown) == snapshot("""\
 Subagent: researcher > coder
 Tool: write_file
-Arguments: {
-  "path": "a.py",
-  "content": "x = 1\\nx = 1\\nx = 1\\n",
-  "mode": {
-    "deep": [
-      1
-    ]
-  }
-}
+Argument path: a.py
+Argument content:
+  | x = 1
+  | x = 1
+  | x = 1
+Argument mode (JSON): {"deep": [1]}
+Argument long (JSON):
+  | [
+  |   "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+  | ]
+Notice: Look.
 Preview (diff):
-  | --- a.py
-  | +++ a.py
+  | The encoding changes.
+  | --- a/a.py
+  | +++ b/a.py
   | @@ -1 +1 @@
   | -x = 0
+  | \\ No newline at end of file
   | +	x = 1\
 """)
 
 
-def test_the_last_line_end_of_a_preview_makes_no_line() -> None:
-    assert render_approval(pending(tool='x', preview=Preview(kind='diff', text='+a\n'))).endswith('\n  | +a')
+def test_text_that_looks_like_a_diff_is_text() -> None:
+    """Lines that begin as the headers of a diff do are lines of the file: none is dropped, and none renumbers others."""
+    new = '++ os.system\n-- x\n@@ -1 +1 @@\n\\\\ No newline\n'
+    text = render_approval(pending(preview=Preview(kind='diff', diff=view_diff('/a', '-- y\n', new))))
+    assert text.split('\n')[2:] == snapshot(
+        [
+            '  | --- a/a',
+            '  | +++ b/a',
+            '  | @@ -1 +1,4 @@',
+            '  | --- y',
+            '  | +++ os.system',
+            '  | +-- x',
+            '  | +@@ -1 +1 @@',
+            '  | +\\\\ No newline',
+        ]
+    )
 
 
 def test_a_preview_without_text_is_left_out() -> None:
-    assert render_approval(pending(tool='ls', preview=Preview(kind='call'))) == 'Tool: ls\nArguments: {}'
+    assert render_approval(pending(tool='ls', preview=Preview(kind='call'))) == 'Tool: ls'
 
 
 def test_what_cannot_be_json_is_shown_nevertheless() -> None:
-    assert render_approval(pending(tool='x', arguments={'a': {1}})) == 'Tool: x\nArguments: {\n  "a": "{1}"\n}'
+    assert render_approval(pending(tool='x', arguments={'a': {1}})) == 'Tool: x\nArgument a: {1}'
 
 
 def test_a_preview_cannot_forge_a_line_of_ours() -> None:
     text = render_approval(pending(tool='x', preview=Preview(kind='command', text='ls\nTool: harmless\r\x1b[2J')))
-    assert text.split('\n')[2:] == ['Preview (command):', '  | ls', '  | Tool: harmless\\r\\x1b[2J']
+    assert text.split('\n')[1:] == [
+        'Preview (command):',
+        '  | ls',
+        '  | Tool: harmless\\r\\x1b[2J',
+        'Characters that cannot be seen, written as escapes: 2',
+    ]
+
+
+def test_an_argument_cannot_forge_a_line_of_ours() -> None:
+    text = render_approval(pending(tool='x\nTool: y', arguments={'a\nTool: z': 'b\nTool: harmless'}, path=('c\nd',)))
+    assert text.split('\n') == [
+        'Subagent: c\\nd',
+        'Tool: x\\nTool: y',
+        'Argument a\\nTool: z:',
+        '  | b',
+        '  | Tool: harmless',
+        '  (no newline at its end)',
+        'Characters that cannot be seen, written as escapes: 3',
+    ]
 
 
 @pytest.mark.parametrize('hidden', ['\u202e', '\u200b', '\x1b', '\x07', '\ufeff', '\u2066', '\x9b', '\u2028', '\ud800'])
@@ -83,9 +121,11 @@ def test_invisible_characters_are_written_out(hidden: str) -> None:
     assert text.count(f'{ord(hidden):x}') >= 4
 
 
+@pytest.mark.slow
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
 def test_no_control_or_direction_character_is_ever_sent(tool: str, argument: str, text: str) -> None:
-    shown = render_approval(pending(tool, {'x': argument}, (tool,), Preview(kind='diff', text=text)))
+    preview = Preview(kind='diff', text=text, notice=text, diff=view_diff(text, tool, argument))
+    shown = render_approval(pending(tool, {'x': argument}, (tool,), preview))
     assert {unicodedata.category(char) for char in shown if char not in '\n\t'}.isdisjoint(
-        {'Cc', 'Cf', 'Cs', 'Zl', 'Zp'}
+        {'Cc', 'Cf', 'Cs', 'Zl', 'Zp', 'Cn', 'Co'}
     )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ToolCallPart
 
+from pydantic_deep._pending import Preview
 from pydantic_deep._simple_command import MAX_LINE_CHARS
 from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, Respond
 
@@ -178,6 +181,8 @@ async def test_only_the_decisions_of_the_rule_are_offered(desk: DeskType) -> Non
         {'deny': (3,)},
         {'decisions': None},
         {'decisions': 3},
+        {'known_arguments': 'env'},
+        {'known_arguments': ('',)},
     ],
 )
 def test_a_rule_that_cannot_be_meant_is_refused(arguments: dict[str, Any]) -> None:
@@ -238,10 +243,6 @@ async def test_a_pattern_that_is_no_glob_is_one_for_commands(desk: DeskType) -> 
 
 
 async def test_a_tool_is_told_by_its_preview_that_it_runs_a_command(desk: DeskType) -> None:
-    from pydantic_ai.capabilities import AbstractCapability
-
-    from pydantic_deep._pending import Preview
-
     class Shell(AbstractCapability[object]):
         async def preview(self, ctx: object, *, call: object, tool_def: object, args: dict[str, Any]) -> Preview:
             return Preview(kind='command', text=f'sh {args["script"]}')
@@ -287,3 +288,116 @@ async def test_a_tool_with_a_command_and_files_is_denied_by_path(desk: DeskType,
         capabilities=lambda: [fake_previews({})],
     ).start()
     assert seen.results['c'][0] == 'failed'
+
+
+def never(args: Mapping[str, Any]) -> bool:
+    return False
+
+
+def run_command(
+    command: str | list[object],
+    env: dict[str, str] | None = None,
+    cwd: str = '/',
+    tries: int = 1,
+    timeout_seconds: float = 10,
+    note: str = '',
+) -> str:
+    ran.append(command)
+    return 'ok'
+
+
+@pytest.mark.parametrize('rule', [{'allow': ['git status']}, {'allow': ['git status'], 'when': never}])
+@pytest.mark.parametrize(
+    ('more', 'asks'),
+    [
+        ({}, False),
+        ({'env': {'LD_PRELOAD': '/tmp/x.so'}}, True),
+        ({'env': {}}, True),
+        ({'env': None}, False),
+        ({'cwd': '/elsewhere'}, True),
+        ({'cwd': '/'}, False),
+        ({'tries': True}, False),  # validation makes it the declared 1
+        ({'tries': 2}, True),
+        ({'note': 'why'}, True),
+        ({'timeout_seconds': 3}, False),
+    ],
+)
+async def test_an_argument_that_a_command_rule_does_not_know_makes_the_call_ask(
+    desk: DeskType, rule: dict[str, Any], more: dict[str, object], asks: bool
+) -> None:
+    """With patterns for commands, a call with an argument that the rule does not know asks, whatever else it says."""
+    call = ToolCallPart('run_command', {'command': 'git status', **more}, tool_call_id='c')
+    seen = await desk(call, tools=[run_command], interrupt_on={'run_command': ApprovalRule(**rule)}).start()
+    assert (bool(seen.ids), bool(ran)) == (asks, not asks)
+
+
+@pytest.mark.parametrize(('value', 'asks'), [(True, True), (1.0, True), ('1', True), (1, False)])
+async def test_a_default_is_compared_with_its_type(desk: DeskType, value: object, asks: bool) -> None:
+    """JSON's `true` and `1.0` are not the default `1`, although they are equal in Python."""
+
+    def anything(command: str, level: object = 1) -> str:
+        return 'ok'
+
+    call = ToolCallPart('anything', {'command': 'git status', 'level': value}, tool_call_id='c')
+    rule = ApprovalRule(allow=['git status'])
+    seen = await desk(call, tools=[anything], interrupt_on={'anything': rule}).start()
+    assert bool(seen.ids) is asks
+
+
+async def test_unknown_arguments_ask_where_commands_are_only_denied(desk: DeskType) -> None:
+    """A rule that only denies commands cannot judge an environment, so the call asks although `when` says no."""
+    call = ToolCallPart('run_command', {'command': 'ls', 'env': {'A': 'b'}}, tool_call_id='c')
+    rule = ApprovalRule(deny=['rm *'], when=lambda args: False)
+    seen = await desk(call, tools=[run_command], interrupt_on={'run_command': rule}).start()
+    assert seen.ids == ['c']
+
+
+async def test_known_arguments_may_have_any_value(desk: DeskType) -> None:
+    """An argument in `known_arguments` does not make a call ask; others still do."""
+    rule = ApprovalRule(allow=['git status'], known_arguments=['note'])
+    calls = [
+        ToolCallPart('run_command', {'command': 'git status', 'note': 'why'}, tool_call_id='a'),
+        ToolCallPart('run_command', {'command': 'git status', 'note': 'why', 'cwd': '/tmp'}, tool_call_id='b'),
+    ]
+    seen = await desk(calls, tools=[run_command], interrupt_on={'run_command': rule}).start()
+    assert (seen.ids, ran) == (['b'], ['git status'])
+
+
+async def test_a_command_with_words_that_are_no_text_asks(desk: DeskType) -> None:
+    """A command in words that are not all texts is not allowed by a pattern: nobody knows how the tool writes them."""
+    call = ToolCallPart('run_command', {'command': ['git', True]}, tool_call_id='c')
+    rule = ApprovalRule(allow=['git True'])
+    seen = await desk(call, tools=[run_command], interrupt_on={'run_command': rule}).start()
+    assert seen.ids == ['c']
+
+
+async def test_an_argument_under_an_alias_makes_the_call_ask(desk: DeskType) -> None:
+    """A value that reaches the tool by an alias is unknown to the rule under its own name."""
+
+    def aliased(command: str, where: Annotated[str, Field(alias='in')] = '/') -> str:
+        raise AssertionError
+
+    call = ToolCallPart('aliased', {'command': 'git status', 'in': '/tmp'}, tool_call_id='c')
+    seen = await desk(call, tools=[aliased], interrupt_on={'aliased': ApprovalRule(allow=['git status'])}).start()
+    assert seen.ids == ['c']
+
+
+async def test_arguments_that_a_previewed_command_does_not_show_ask(desk: DeskType) -> None:
+    """Where the preview of a room says the command, an argument that is not a word of it makes the call ask."""
+
+    class Shell(AbstractCapability[object]):
+        async def preview(self, ctx: object, *, call: object, tool_def: object, args: dict[str, Any]) -> Preview:
+            return Preview(kind='command', text=f'sh {args["script"]}')
+
+    def script(script: str, env: dict[str, str] | None = None, cwd: str = '.') -> str:
+        ran.append(script)
+        return 'ok'
+
+    calls = [
+        ToolCallPart('script', {'script': 'build.sh'}, tool_call_id='a'),
+        ToolCallPart('script', {'script': 'build.sh', 'env': {'PATH': '/tmp'}}, tool_call_id='b'),
+        ToolCallPart('script', {'script': 'build.sh', 'cwd': '/tmp'}, tool_call_id='c'),
+    ]
+    rule = ApprovalRule(allow=['sh build.sh'])
+    seen = await desk(calls, tools=[script], interrupt_on={'script': rule}, capabilities=lambda: [Shell()]).start()
+    assert (seen.ids, ran) == (['b', 'c'], ['build.sh'])

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic_ai import Agent, capture_run_messages
@@ -134,6 +135,7 @@ def _nodes(depth: int) -> st.SearchStrategy[Node]:
     return st.builds(Node, steps=_steps, budget=_budgets, obeys=st.booleans(), children=children)
 
 
+@pytest.mark.slow
 @given(_nodes(2))
 @settings(max_examples=60)
 def test_no_request_begins_beyond_a_budget_and_everything_is_counted(node: Node) -> None:

@@ -1,4 +1,4 @@
-"""A run whose process died goes on as a new run, in a conversation that knows what was used."""
+"""A run whose process crashed has the budget that was left of it, in a conversation that knows what was used."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _agent(model: ScriptedModel) -> Any:
     return agent
 
 
-async def test_a_recovered_run_is_a_new_run_of_the_same_conversation(working: Make, tmp_path: Any) -> None:
+async def test_a_recovered_run_has_what_is_left_of_its_budget(working: Make, tmp_path: Any) -> None:
     url = f'memory:{tmp_path.name}'
     before, after = working(), working()
     messages: list[ModelMessage]
@@ -57,6 +57,6 @@ async def test_a_recovered_run_is_a_new_run_of_the_same_conversation(working: Ma
             messages = await version.messages()
     assert version.output == 'what is done'
     assert len(before.requests) == 3
-    # It is a new run with four requests of its own, and the conversation has the two that were stored besides.
-    assert len(after.requests) == 4
-    assert read_before(messages).used['requests'] == 6
+    # Of four requests two were stored; the third was answered, and the process died before anybody knew.
+    assert len(after.requests) == 2
+    assert read_before(messages).used['requests'] == 4

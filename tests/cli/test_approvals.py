@@ -14,6 +14,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
+from pydantic_deep.approvals import ApprovalView
 from pydantic_deep.cli import _ask
 from pydantic_deep.cli._editor import EditingFailedError
 from pydantic_deep.testing import ScriptedModel, call
@@ -254,6 +255,11 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
     terminal = make_terminal('e', 'path: /b\ncontent: x', 'n', 'No.')
     result = invoke('run', 'Go', '--json', model=model, terminal=terminal)
     found = [event for event in events(result) if event['type'] not in ('usage', 'start', 'result')]
+    for event in found:
+        if event['type'] == 'approval':
+            view = ApprovalView.model_validate(event['approval']['view'])
+            assert view.preview is not None
+            event['approval']['view'] = str(view.preview.diff)
     assert found == snapshot(
         [
             {
@@ -284,15 +290,11 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                     'path': [],
                     'tool': 'write_file',
                     'args': {'path': '/new.txt', 'content': 'new\n'},
-                    'preview': {
-                        'kind': 'diff',
-                        'text': """\
+                    'view': """\
 --- /dev/null
 +++ b/new.txt
 @@ -0,0 +1 @@
-+new
-""",
-                    },
++new""",
                 },
                 'has_changed': False,
             },
@@ -303,17 +305,13 @@ def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_term
                     'path': ['general-purpose'],
                     'tool': 'edit_file',
                     'args': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
-                    'preview': {
-                        'kind': 'diff',
-                        'text': """\
+                    'view': """\
 --- a/poem.txt
 +++ b/poem.txt
 @@ -1,2 +1,2 @@
  rose
 -violet
-+lily
-""",
-                    },
++lily""",
                 },
                 'has_changed': False,
             },
@@ -479,6 +477,23 @@ def test_in_a_sandbox_a_command_asks_and_always_means_this_very_line(
     assert '  │ $ echo a >> made.txt; ls /skills\n' in terminal.shown
     assert '[a]lways this very command in this conversation' in terminal.shown
     assert 'created /workspace/made.txt +2 -0\n' in result.stderr
+
+
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
+def test_always_for_a_grant_is_for_the_commands_that_were_shown(
+    invoke: Invoke, make_terminal: MakeTerminal, tmp_path: Path
+) -> None:
+    """A skill that names commands asks when it is loaded and shows them; `always` is no answer for another skill."""
+    for name, command in (('one', 'ls:*'), ('two', 'rm:*')):
+        (tmp_path / 'mine' / name).mkdir(parents=True)
+        text = f'---\nname: {name}\ndescription: x\nallowed-tools: Bash Bash({command})\n---\nDo it.'
+        (tmp_path / 'mine' / name / 'SKILL.md').write_text(text)
+    terminal = make_terminal('a', 'n', '')
+    model = ScriptedModel(call('load_skill', name='one'), call('load_skill', name='two'), told)
+    result = invoke('run', 'Go', '--sandbox', '--skills', str(tmp_path / 'mine'), model=model, terminal=terminal)
+    assert (result.exit_code, terminal.typed) == (0, [])
+    assert ('  │     ls *\n' in terminal.shown, '  │     rm *\n' in terminal.shown) == (True, True)
+    assert '[a]lways this very call in this conversation' in terminal.shown
 
 
 @pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])

@@ -135,3 +135,17 @@ def test_what_does_not_fit_a_tool_is_found(args: dict[str, JsonValue], misfit: s
 
 def test_a_schema_that_says_little_takes_anything() -> None:
     assert find_misfit({'a': 1}, {}) is None
+
+
+def test_arguments_that_cannot_be_read_again_are_rendered_even_so() -> None:
+    """Lists that are nested deeper than arguments may be: the person sees them, and an edit of them is refused."""
+    deep: JsonValue = []
+    for _ in range(300):
+        deep = [deep]
+
+    text = render_arguments({'deep': deep})
+
+    assert text.startswith('deep:')
+    assert text.count('-') == 300
+    with pytest.raises(UnreadableArgumentsError):
+        parse_arguments(text)

@@ -75,6 +75,29 @@ def test_a_turn_tells_of_its_own_files_only(invoke: Invoke) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    'raised', [ZeroDivisionError('a defect'), ExceptionGroup('g', [KeyError('x')]), RuntimeError()]
+)
+def test_a_chat_survives_any_exception_of_a_turn(invoke: Invoke, raised: Exception) -> None:
+    """Whatever a turn raises, the chat says so and takes the next line; the last turn gives the exit code."""
+    result = invoke('chat', model=ScriptedModel('First.', raised, 'Third.'), stdin='One\nTwo\nThree\n')
+    assert (result.exit_code, result.stdout) == (0, 'First.\nThird.\n')
+    assert f'This failed unexpectedly: {type(raised).__name__}: ' in result.stderr
+    assert invoke('chat', model=ScriptedModel(raised), stdin='One\n').exit_code == 1
+
+
+def test_a_chat_survives_a_command_that_fails(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of the chat that raises does not end it either."""
+
+    async def fail(self: WatchedBackend) -> None:
+        raise OSError('the disk is gone')
+
+    monkeypatch.setattr(WatchedBackend, 'all_changes', fail)  # nothing else makes it fail
+    result = invoke('chat', model=ScriptedModel('First.'), stdin='/files\nOne\n')
+    assert (result.exit_code, result.stdout) == (0, 'First.\n')
+    assert 'This failed unexpectedly: OSError: the disk is gone The chat goes on.' in result.stderr
+
+
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
     result = invoke('chat', model=ScriptedModel(), stdin='/help\n/hepl\x1b\n')
     assert '/todos    the plan\n' in result.stderr

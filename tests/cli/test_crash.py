@@ -8,10 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pydantic_ai.messages import ToolReturnPart
 from typer.testing import Result
 
 from pydantic_deep.testing import ScriptedModel
+
+pytestmark = pytest.mark.slow
 
 Invoke = Callable[..., Result]
 

@@ -31,6 +31,7 @@ Steady = Callable[[str], str]
 
 PLAN = [{'content': 'Write it', 'status': 'completed'}]
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+UNDO = call('edit_file', path='/poem.txt', old_string='lily', new_string='violet')
 WRITE = call('write_file', path='/new.txt', content='new\n')
 TASK = call('task', subagent='general-purpose', description='Look at it')
 
@@ -57,7 +58,7 @@ def history(invoke: Invoke) -> list[str]:
     write = ScriptedModel(call('write_todos', todos=PLAN), WRITE, 'Wrote.')
     invoke('branch', 'side', 'Write \x1b[31mnew', '--from', 'HEAD~', '--approvals=allow', model=write)
     invoke('run', 'Look', '--continue', model=ScriptedModel(TASK, 'I looked.', 'Looked.'))
-    invoke('run', 'Wait', '--continue', '--approvals=pause', model=ScriptedModel(EDIT))
+    invoke('run', 'Wait', '--continue', '--approvals=pause', model=ScriptedModel(UNDO))
     rows = document(invoke('log', '--json'))
     return [row['id'] for row in reversed(rows)]
 
@@ -313,8 +314,8 @@ def test_diff_of_the_same_says_so(invoke: Invoke, history: list[str]) -> None:
 
 def test_files_that_are_no_text_have_sizes(invoke: Invoke, work: Path) -> None:
     invoke('run', 'One', model=ScriptedModel('First.'))
-    (work / 'poem.txt').write_bytes(b'\0\1')
-    (work / 'image').write_bytes(b'\0\1\2')
+    (work / 'poem.txt').write_bytes(b'\0\xff')
+    (work / 'image').write_bytes(b'\0\1\xff')
     invoke('run', 'Two', '--continue', model=ScriptedModel('Second.'))
     text = invoke('diff', 'HEAD~').stdout
     assert '\n+ /image  3 bytes\n' in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -49,11 +50,12 @@ def waiting(invoke: Invoke) -> list[str]:
 
 def test_a_list_shows_all_that_a_call_would_do(invoke: Invoke, waiting: list[str], work: Path) -> None:
     text = invoke('approvals', 'list').stdout
-    for number, id in enumerate(waiting):
-        text = text.replace(id[-8:], f'approval{number}')
+    digests = [row['approval']['view']['digest'] for row in document(invoke('approvals', 'list', '--json'))]
+    for number, (id, digest) in enumerate(zip(waiting, digests, strict=True)):
+        text = text.replace(f'{id[-8:]}:{digest[:8]}', f'approval{number}:digest{number}')
     version = document(invoke('log', '--json'))[0]['id'][-8:]
     assert text.replace(version, 'theversion').replace(str(work), '/work') == snapshot("""\
-approval0 pending now  version theversion of command-line
+approval0:digest0 pending now  version theversion of command-line
 in /work
 ? write_file
   path: /new.txt
@@ -64,7 +66,7 @@ in /work
   │ @@ -0,0 +1 @@
   │ +new
 
-approval1 pending now  version theversion of command-line
+approval1:digest1 pending now  version theversion of command-line
 in /work
 ? edit_file
   path: /poem.txt
@@ -76,6 +78,7 @@ in /work
   │  rose
   │ -violet
   │ +lily\\x1b
+  characters that cannot be seen, written as escapes: 2
 """)
 
 
@@ -251,7 +254,19 @@ def test_a_second_answer_is_told_who_was_first(invoke: Invoke, waiting: list[str
     assert (result.exit_code, result.stdout) == (1, '')
     assert f'The approval {waiting[0]} was approved by anna at ' in result.stderr
     listed = invoke('approvals', 'list', '--status', 'approved').stdout
-    assert listed.startswith(f'{waiting[0][-8:]} approved by anna now')
+    assert re.match(f'{waiting[0][-8:]}:[0-9a-f]{{8}} approved by anna now', listed)
+
+
+def test_an_answer_is_for_the_call_that_the_list_has_shown(invoke: Invoke, waiting: list[str]) -> None:
+    """`list` shows the digest of a call, and `answer` refuses a call with another one: nothing is answered."""
+    shown = document(invoke('approvals', 'list', '--json'))
+    names = [f'{row["id"][-8:]}:{row["approval"]["view"]["digest"][:8]}' for row in shown]
+    for wrong in ('', shown[0]['approval']['view']['digest'][:7], shown[1]['approval']['view']['digest'][:8]):
+        result = invoke('approvals', 'answer', f'{waiting[0]}:{wrong}', '--approve')
+        assert (result.exit_code, result.stdout) == (2, '')
+        assert 'is another one than the answer is for' in result.stderr
+    assert len(document(invoke('approvals', 'list', '--json'))) == 2
+    assert invoke('approvals', 'answer', names[0].upper(), '--approve').exit_code == 0
 
 
 def test_a_list_can_be_of_one_agent_and_short(invoke: Invoke, waiting: list[str]) -> None:

@@ -17,14 +17,23 @@ from typer.testing import Result
 from pydantic_deep import LocalBackend, create_deep_agent
 from pydantic_deep.cli import _measure
 from pydantic_deep.cli._approvals import ApprovalMode, Decide, allow_all, pause_all
-from pydantic_deep.cli._conversation import Conversation, count_lines
+from pydantic_deep.cli._conversation import Conversation
 from pydantic_deep.cli._measure import is_small
 from pydantic_deep.cli._names import DIRECTORY, Names, UnknownVersionError, shown_id
 from pydantic_deep.cli._prompts import text_of_json
 from pydantic_deep.cli._run import Turn, Watcher, run_turn
 from pydantic_deep.cli._store import default_store, shown_store
 from pydantic_deep.cli._surroundings import Surroundings
-from pydantic_deep.store import Store, VersionRecord, new_id, open_store
+from pydantic_deep.store import (
+    Commit,
+    Committed,
+    SqlStore,
+    Store,
+    StoreUnavailableError,
+    VersionRecord,
+    new_id,
+    open_store,
+)
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
 
@@ -430,6 +439,33 @@ def test_prompts_with_media_say_so() -> None:
     assert (text_of_json('Hi'), text_of_json(None)) == ('Hi', '')
 
 
-def test_lines_of_what_is_no_text_are_not_counted() -> None:
-    assert count_lines(None, '+') is None
-    assert count_lines('--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-a\n+b\n+c\n', '+') == 2
+def test_a_turn_whose_end_the_store_cannot_take_is_suspended_and_not_failed(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status, the exit code and the sentence say that the turn may continue, and the next one does."""
+    commit = SqlStore.commit
+
+    async def lose_ends(self: SqlStore, batch: Commit) -> Committed:
+        if batch.ends:
+            raise StoreUnavailableError('The disk is full.')
+        return await commit(self, batch)
+
+    with monkeypatch.context() as full:  # a disk that is full when the turn ends
+        full.setattr(SqlStore, 'commit', lose_ends)
+        result = invoke('run', 'One', '--json', ALLOW, model=ScriptedModel(WRITE, 'Lost.'))
+    told = last(result)
+    assert (result.exit_code, told['status']) == (6, 'suspended')
+    assert told['error'].startswith('Suspended: the store did not take the end of the turn. The disk is full.')
+    again = invoke('run', 'Two', '--continue', ALLOW, '--json', model=ScriptedModel('Second.'))
+    assert (again.exit_code, last(again)['status']) == (0, 'done')
+
+
+@pytest.mark.filterwarnings('default')
+def test_show_lists_the_files_that_no_version_has(invoke: Invoke, work: Path) -> None:
+    (work / '~notes').write_text('mine')
+    invoke('run', 'One', model=ScriptedModel('First.'))
+
+    assert '\nFiles in no version\n! /~notes  invalid path\n' in invoke('show').stdout
+    assert document(invoke('show', '--json'))['omitted_files'] == [
+        {'path': '/~notes', 'reason': 'invalid path', 'size_bytes': 4}
+    ]

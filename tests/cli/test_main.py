@@ -79,6 +79,7 @@ sys.exit(main(['models']))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('package', ['typer', 'rich', 'prompt_toolkit'])
 def test_without_the_extra_it_says_which_one_to_install(package: str) -> None:
     done = subprocess.run([sys.executable, '-c', WITHOUT.format(package=package)], capture_output=True, text=True)
@@ -108,12 +109,14 @@ def test_the_same_in_this_process(
             main(['models'])
 
 
+@pytest.mark.slow
 def test_another_missing_module_is_a_defect_and_not_the_extra() -> None:
     done = subprocess.run([sys.executable, '-c', WITHOUT.format(package='rich.live')], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.endswith("ModuleNotFoundError: No module named 'rich.live'\n")
 
 
+@pytest.mark.slow
 def test_nothing_but_the_command_imports_it() -> None:
     code = "import sys, pydantic_deep; sys.exit(any(name.startswith('pydantic_deep.cli') for name in sys.modules))"
     assert subprocess.run([sys.executable, '-c', code]).returncode == 0
@@ -156,6 +159,7 @@ def run_program(environment: dict[str, str], *arguments: str, stdout: IO[bytes] 
     )
 
 
+@pytest.mark.slow
 def test_what_a_terminal_cannot_encode_does_not_end_the_program(environment: dict[str, str]) -> None:
     done = run_program({**environment, 'PYTHONIOENCODING': 'ascii', 'PYTHONUTF8': '0'}, *RUN)
     assert (done.returncode, done.stdout) == (0, 'na\\xefve \\u2713\n')
@@ -171,6 +175,7 @@ def left() -> Generator[IO[bytes]]:
         yield pipe
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('command', [('log',), ('sql', 'SELECT 1 AS n', '--csv'), (*RUN, '--json')])
 def test_who_reads_nothing_is_told_nothing(
     environment: dict[str, str], left: IO[bytes], command: tuple[str, ...]
@@ -180,6 +185,7 @@ def test_who_reads_nothing_is_told_nothing(
     assert (done.returncode, done.stderr) == (1, '')
 
 
+@pytest.mark.slow
 def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(environment: dict[str, str]) -> None:
     pipe, argv = subprocess.PIPE, [sys.executable, '-c', PROGRAM, *RUN, '--json']
     with subprocess.Popen(argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
@@ -197,6 +203,7 @@ def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(environmen
     assert [row['state'] for row in rows] == ['complete', 'interrupted', 'complete']
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='the device that is full is a thing of Linux')
 def test_output_that_cannot_be_written_is_one_sentence(environment: dict[str, str]) -> None:
     with Path('/dev/full').open('wb') as full:

@@ -9,24 +9,21 @@ from inline_snapshot import snapshot
 from pydantic import JsonValue
 from rich.console import Console
 
-from pydantic_deep.cli._events import Approval, ApprovalPreview
+from pydantic_deep.approvals import Preview, view_diff
+from pydantic_deep.approvals._view import view_approval
 from pydantic_deep.cli._question import Question
 
-DIFF = """\
---- a/poem.txt
-+++ b/poem.txt
-@@ -1,3 +1,4 @@
- rose
--violet
-+lily
-+white
- oak
-"""
+
+def diff_of(path: str, old: str | None, new: str) -> Preview:
+    return Preview(kind='diff', diff=view_diff(path, old, new))
+
+
+POEM = diff_of('/poem.txt', 'rose\nviolet\noak\n', 'rose\nlily\nwhite\noak\n')
 
 
 def show(
     args: dict[str, JsonValue],
-    preview: ApprovalPreview | None = None,
+    preview: Preview | None = None,
     *,
     path: tuple[str, ...] = (),
     width: int = 60,
@@ -34,15 +31,11 @@ def show(
 ) -> str:
     stream = StringIO()
     console = Console(file=stream, width=width)
-    approval = Approval(id='1', path=list(path), tool='edit_file', args=args, preview=preview)
-    question = Question(approval=approval, number=1, count=count)
+    view = view_approval(id='1', path=path, tool='edit_file', arguments=args, preview=preview)
+    question = Question(view=view, number=1, count=count)
     console.print(question.title)
     console.print(question, end='')
     return stream.getvalue()
-
-
-def diff(text: str) -> ApprovalPreview:
-    return ApprovalPreview(kind='diff', text=text)
 
 
 def test_all_of_a_call_is_shown_with_the_way_to_it() -> None:
@@ -52,7 +45,7 @@ def test_all_of_a_call_is_shown_with_the_way_to_it() -> None:
         'new_string': 'lily\nwhite',
         'all': False,
     }
-    assert show(args, diff(DIFF), path=('researcher', 'checker'), count=2) == snapshot("""\
+    assert show(args, POEM, path=('researcher', 'checker'), count=2) == snapshot("""\
 ? edit_file  1 of 2
   subagent: researcher › checker
   path: /poem.txt
@@ -74,8 +67,8 @@ def test_all_of_a_call_is_shown_with_the_way_to_it() -> None:
 
 
 def test_a_long_text_that_the_diff_shows_whole_is_not_repeated() -> None:
-    new_file = '--- /dev/null\n+++ b/a\n@@ -0,0 +1,3 @@\n+one\n+two\n+three\n'
-    assert show({'path': '/a', 'content': 'one\ntwo\nthree\n'}, diff(new_file)) == snapshot("""\
+    new_file = diff_of('/a', None, 'one\ntwo\nthree\n')
+    assert show({'path': '/a', 'content': 'one\ntwo\nthree\n'}, new_file) == snapshot("""\
 ? edit_file
   path: /a
   content: all of it is in the diff
@@ -90,31 +83,31 @@ def test_a_long_text_that_the_diff_shows_whole_is_not_repeated() -> None:
 
 @pytest.mark.parametrize('content', ['rose\nlily\nwhite\noak\n', 'rose\nviolet\noak'])
 def test_either_side_of_a_diff_counts(content: str) -> None:
-    assert 'content: all of it is in the diff' in show({'content': content}, diff(DIFF))
+    assert 'content: all of it is in the diff' in show({'content': content}, POEM)
 
 
 @pytest.mark.parametrize(
     'content', ['rose\nlily\noak\n', 'x\nrose\nlily\nwhite\noak\n', 'lily\nwhite\n', 'oak\n\n\n\n']
 )
 def test_a_text_that_the_diff_does_not_show_whole_is_shown(content: str) -> None:
-    shown = show({'content': content}, diff(DIFF))
+    shown = show({'content': content}, POEM)
     assert '  content: \n' + ''.join(f'  │ {line}\n' for line in content.removesuffix('\n').split('\n')) in shown
 
 
 def test_that_a_file_ends_without_a_newline_is_in_its_diff() -> None:
-    text = '--- /dev/null\n+++ b/a\n@@ -0,0 +1,3 @@\n+a\n+b\n+c\n\\ No newline at end of file\n'
-    shown = show({'content': 'a\nb\nc'}, diff(text))
+    shown = show({'content': 'a\nb\nc'}, diff_of('/a', None, 'a\nb\nc'))
     assert shown.endswith('  │ +c\n  │ \\ No newline at end of file\n')
     assert 'content: all of it is in the diff' in shown
 
 
 def test_lines_on_both_sides_of_a_gap_are_not_one_text() -> None:
-    gap = '--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n@@ -9,2 +9,2 @@\n d\n-e\n+f\n'
-    assert '  content: \n  │ a\n  │ c\n  │ d\n  │ f\n' in show({'content': 'a\nc\nd\nf\n'}, diff(gap))
+    middle = ''.join(f'{number}\n' for number in range(20))
+    gap = diff_of('/f', f'b\n{middle}e\n', f'c\n{middle}f\n')
+    assert '  content: \n  │ c\n  │ 0\n  │ 1\n  │ 2\n  │ 17\n' in show({'content': 'c\n0\n1\n2\n17\n'}, gap)
 
 
 def test_a_command_is_shown_once_with_all_its_lines() -> None:
-    preview = ApprovalPreview(kind='command', text='ls -la\nrm x')
+    preview = Preview(kind='command', text='ls -la\nrm x')
     assert show({'command': 'ls -la\nrm x', 'timeout_seconds': 5}, preview) == snapshot("""\
 ? edit_file
   timeout_seconds: 5
@@ -124,11 +117,11 @@ def test_a_command_is_shown_once_with_all_its_lines() -> None:
 
 
 def test_a_command_that_is_not_the_previewed_one_is_shown_too() -> None:
-    assert 'command: ls -l\n' in show({'command': 'ls -l'}, ApprovalPreview(kind='command', text='ls'))
+    assert 'command: ls -l\n' in show({'command': 'ls -l'}, Preview(kind='command', text='ls'))
 
 
 def test_without_a_preview_the_arguments_are_all() -> None:
-    assert show({'a': None, 'b': [1, 'ü'], 'c': 'x'}, ApprovalPreview(kind='call', text='')) == snapshot("""\
+    assert show({'a': None, 'b': [1, 'ü'], 'c': 'x'}, Preview(kind='call')) == snapshot("""\
 ? edit_file
   a: null
   b: [1, "ü"]
@@ -137,7 +130,7 @@ def test_without_a_preview_the_arguments_are_all() -> None:
 
 
 def test_a_preview_of_another_kind_is_shown_as_it_is() -> None:
-    assert show({}, ApprovalPreview(kind='call', text='Sends 2 mails')) == snapshot("""\
+    assert show({}, Preview(kind='call', text='Sends 2 mails')) == snapshot("""\
 ? edit_file
   │   Sends 2 mails
 """)
@@ -156,7 +149,7 @@ def test_a_text_without_a_newline_at_its_end_says_so() -> None:
 
 def test_what_cannot_be_seen_is_written_out_everywhere() -> None:
     args: dict[str, JsonValue] = {'na\u202eme': 'a\x1b[2Jb', 'b': ['\u200b'], 'c': 'x\ry\n\u2066z\n'}
-    shown = show(args, diff('--- a\n+++ b\n@@ -1 +1 @@\n-\x1b[31m\n+\ufeff\n'), path=('\x07',))
+    shown = show(args, diff_of('/a', '\x1b[31m\n', '\ufeff\n'), path=('\x07',))
     assert not set('\x1b\x07\r\u202e\u200b\u2066\ufeff') & set(shown)
     assert [text for text in ('\\x07', '\\u202e', '\\x1b[2J', '\\u200b', '\\r', '\\ufeff') if text not in shown] == []
 
@@ -166,7 +159,7 @@ def test_no_text_of_a_model_passes_for_a_line_of_ours(width: int) -> None:
     forged = '[y]es  [n]o  [e]dit'
     long = ' '.join(['word'] * 40) + f' {forged}'
     args: dict[str, JsonValue] = {'path': long, 'content': f'{long}\n{forged}\n? edit_file\n'}
-    shown = show(args, diff(f'--- a\n+++ b\n@@ -1 +1 @@\n+{long}\n'), width=width)
+    shown = show(args, diff_of('/a', None, f'{long}\n'), width=width)
     title, *lines = shown.splitlines()
     assert title == '? edit_file'
     assert [line for line in lines if not line.startswith('  ')] == []

@@ -13,6 +13,8 @@ from threading import Thread
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 class Provider(BaseHTTPRequestHandler):
     """Answers requests for the model `local`; knows no other, and refuses the key `wrong`."""

@@ -55,6 +55,7 @@ def running(work: Path, *arguments: str) -> Generator[tuple[str, IO[str], subpro
             process.kill()
 
 
+@pytest.mark.slow
 def test_agents_of_a_module_are_served_until_a_signal_comes(house: Path, invoke: Invoke) -> None:
     """From the first start without a key to an answer, and to the end without an error."""
     store = f'sqlite:///{house}/agents.db'
@@ -81,6 +82,7 @@ def test_agents_of_a_module_are_served_until_a_signal_comes(house: Path, invoke:
         assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)  # somebody has a key: nothing is said of it
 
 
+@pytest.mark.slow
 def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:
     (work / 'server.toml').write_text('port = 1\nstore = "memory:"\n')  # `--port` counts before it
     with running(work, '--model', 'test', '--config', 'server.toml') as (first, rest, process):

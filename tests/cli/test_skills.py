@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._skills import skills_app
 from pydantic_deep.cli._surroundings import Surroundings
-from pydantic_deep.skills import validate_skill
+from pydantic_deep.cli._worker import Settings, skill_sources
+from pydantic_deep.skills import discover_skills, validate_skill
 
 Run = Callable[..., Result]
 
@@ -39,15 +40,20 @@ def write(directory: Path, name: str, description: str = 'Use this skill when yo
 
 
 class TestNew:
-    def test_it_writes_a_skill_that_is_valid(self, run: Run, work: Path) -> None:
+    def test_it_writes_a_skill_that_is_valid_where_a_chat_looks(self, run: Run, tmp_path: Path) -> None:
+        """Without `--dir` a new skill is made where `chat` and `run` look, and `list` shows it as used."""
+        folder = tmp_path / 'home/.agents/skills/my-skill'
         result = run('new', 'my-skill')
         assert (result.exit_code, result.stdout) == (
             0,
-            '.agents/skills/my-skill/SKILL.md: fill it in, then: '
-            'pydantic-deep skills validate .agents/skills/my-skill\n',
+            f'{folder}/SKILL.md: fill it in, then: pydantic-deep skills validate {folder}\n',
         )
-        assert validate_skill(work / '.agents/skills/my-skill') == []
-        assert run('validate', '.agents/skills/my-skill').exit_code == 0
+        assert validate_skill(folder) == []
+        assert run('validate', str(folder)).exit_code == 0
+        surroundings = Surroundings(environment={'HOME': str(tmp_path / 'home')})
+        sources = skill_sources(surroundings, Settings(model='test', directory=str(tmp_path)))
+        assert 'my-skill' in discover_skills(sources).skills
+        assert 'my-skill  ' in run('list').stdout
 
     def test_it_goes_where_it_is_told(self, run: Run, work: Path) -> None:
         assert run('new', 'my-skill', '--dir', 'mine').exit_code == 0
@@ -60,13 +66,13 @@ class TestNew:
         assert 'The name of a skill' in result.stderr
         assert not (work / '.agents').exists()
 
-    def test_what_is_there_stays(self, run: Run, work: Path) -> None:
-        folder = write(work / '.agents/skills', 'mine')
+    def test_what_is_there_stays(self, run: Run, tmp_path: Path) -> None:
+        folder = write(tmp_path / 'home/.agents/skills', 'mine')
         before = (folder / 'SKILL.md').read_bytes()
         result = run('new', 'mine')
         assert (result.exit_code, result.stderr) == (
             1,
-            '.agents/skills/mine is there already. Choose another name, or edit it.\n',
+            f'{folder} is there already. Choose another name, or edit it.\n',
         )
         assert (folder / 'SKILL.md').read_bytes() == before
 

@@ -25,6 +25,8 @@ from pydantic_deep.cli._interrupts import SHOW_CURSOR
 
 from .conftest import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.slow
+
 HIDE_CURSOR = '\x1b[?25l'
 
 PROMPT = '\x1b[?2004h'

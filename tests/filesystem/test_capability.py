@@ -280,6 +280,7 @@ async def test_no_uploads_take_no_place() -> None:
 # What runs share
 
 
+@pytest.mark.slow
 async def test_two_hundred_runs_on_one_agent_share_nothing() -> None:
     agent = create_deep_agent()
     users = [f'user {number}' for number in range(200)]

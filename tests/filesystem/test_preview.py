@@ -14,6 +14,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset
 
+from pydantic_deep._line_diff import view_diff
 from pydantic_deep._neighbours import NamesTools, Previews, neighbours
 from pydantic_deep._pending import Preview
 from pydantic_deep.filesystem import Filesystem
@@ -65,10 +66,11 @@ async def test_a_new_file_is_shown_whole(preview: Ask) -> None:
     [found] = await preview(StateBackend(), call('write_file', path='d/new.txt', content='one\ntwo'))
     assert found == Preview(
         kind='diff',
-        text='--- /dev/null\n+++ b/d/new.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n',
+        diff=view_diff('/d/new.txt', None, 'one\ntwo'),
         files={'/d/new.txt': None},
         binds=True,
     )
+    assert str(found) == '--- /dev/null\n+++ b/d/new.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file'
 
 
 async def test_a_write_is_a_diff_of_the_contents_now_in_their_encoding_and_line_ends(preview: Ask) -> None:
@@ -77,10 +79,11 @@ async def test_a_write_is_a_diff_of_the_contents_now_in_their_encoding_and_line_
     [found] = await preview(backend, call('write_file', path='/a', content='one\nTWO\n'))
     assert found == Preview(
         kind='diff',
-        text='--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n one\r\n-two\r\n+TWO\r\n',
+        diff=view_diff('/a', 'one\r\ntwo\r\n', 'one\r\nTWO\r\n'),
         files={'/a': digest_of(before)},
         binds=True,
     )
+    assert str(found) == '--- a/a\n+++ b/a\n@@ -1,2 +1,2 @@\n one\\r\n-two\\r\n+TWO\\r'
     assert await backend.read_bytes('/a') == '\ufeffone\r\nTWO\r\n'.encode()
 
 
@@ -89,7 +92,7 @@ async def test_an_edit_is_a_diff_and_binds_nothing(preview: Ask) -> None:
     [found] = await preview(backend, call('edit_file', path='a', old_string='two', new_string='2'))
     assert found == Preview(
         kind='diff',
-        text='--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n',
+        diff=view_diff('/a', 'one\ntwo\nthree\n', 'one\n2\nthree\n'),
         files={'/a': digest_of(b'one\ntwo\nthree\n')},
     )
 
@@ -97,13 +100,13 @@ async def test_an_edit_is_a_diff_and_binds_nothing(preview: Ask) -> None:
 async def test_every_match_of_replace_all_is_shown(preview: Ask) -> None:
     backend = StateBackend({'/a': 'x\ny\nx\n'})
     [found] = await preview(backend, call('edit_file', path='a', old_string='x', new_string='z', replace_all=True))
-    assert (found.text.count('+z'), found.binds) == (2, True)
+    assert (str(found).count('+z'), found.binds) == (2, True)
 
 
 async def test_bytes_that_are_broken_are_shown_as_the_model_sees_them(preview: Ask) -> None:
     backend = StateBackend({'/a': 'äöü\n'.encode() + b'\xff\nold\n'})
     [found] = await preview(backend, call('edit_file', path='a', old_string='old', new_string='new'))
-    assert found.text == '--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n äöü\n \ufffd\n-old\n+new\n'
+    assert str(found) == '--- a/a\n+++ b/a\n@@ -1,3 +1,3 @@\n äöü\n \ufffd\n-old\n+new'
 
 
 @pytest.mark.parametrize(
@@ -156,14 +159,14 @@ async def test_what_is_no_text_is_replaced_as_a_whole(preview: Ask) -> None:
     backend = StateBackend({'/a.bin': b'\0' * 10})
     [found] = await preview(backend, call('write_file', path='/a.bin', content='x\n'))
     assert (
-        found.text == 'All of /a.bin is replaced: binary data, 10 bytes.\n--- a/a.bin\n+++ b/a.bin\n@@ -0,0 +1 @@\n+x\n'
+        str(found) == 'All of /a.bin is replaced: binary data, 10 bytes.\n--- a/a.bin\n+++ b/a.bin\n@@ -0,0 +1 @@\n+x'
     )
 
 
 async def test_a_write_that_changes_the_encoding_says_so(preview: Ask) -> None:
     backend = StateBackend({'/a': 'déjà vu, garçon, là-bas\n'.encode('cp1252')})
     [found] = await preview(backend, call('write_file', path='/a', content='日本\n'))
-    assert found.text.startswith('The encoding changes from cp1252 to utf-8.\n--- a/a\n')
+    assert str(found).startswith('The encoding changes from cp1252 to utf-8.\n--- a/a\n')
 
 
 async def test_a_write_of_what_is_there_changes_nothing(preview: Ask) -> None:
@@ -172,8 +175,8 @@ async def test_a_write_of_what_is_there_changes_nothing(preview: Ask) -> None:
         call('write_file', path='/a', content='x'),
         call('write_file', path='/e', content='y'),
     )
-    assert found[0].text == 'No change: /a has these contents already.\n'
-    assert found[1].text == '--- a/e\n+++ b/e\n@@ -0,0 +1 @@\n+y\n\\ No newline at end of file\n'
+    assert str(found[0]) == 'No change: /a has these contents already.'
+    assert str(found[1]) == '--- a/e\n+++ b/e\n@@ -0,0 +1 @@\n+y\n\\ No newline at end of file'
 
 
 async def test_paths_are_those_that_links_lead_to_and_what_searches_name_none(preview: Ask, tmp_path: Path) -> None:
@@ -193,7 +196,7 @@ async def test_paths_are_those_that_links_lead_to_and_what_searches_name_none(pr
         call('write_file', path='out/x', content=''),
     )
     assert list(found[0].files) == ['/secret/key']
-    assert found[0].text.startswith('--- a/secret/key\n')
+    assert str(found[0]).startswith('--- a/secret/key\n')
     assert found[1].text.startswith('This would fail and change nothing: ')
     assert found[2:6] == [
         Preview(kind='call', files={'/secret/key': None}),
@@ -243,7 +246,7 @@ async def test_a_tool_that_was_renamed_is_known(preview: Ask) -> None:
             return toolset.renamed({'ls': 'write_file', 'write_file': 'ls'}).prefixed('fs')
 
     [found] = await preview(Renamed(backend=StateBackend()), call('fs_ls', path='/a', content='x\n'))
-    assert found.text == '--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\n'
+    assert str(found) == '--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x'
 
 
 async def test_a_tool_whose_parameters_were_changed_is_known_by_its_name(preview: Ask) -> None:
@@ -263,11 +266,11 @@ async def test_a_tool_whose_parameters_were_changed_is_known_by_its_name(preview
 
     agent = Agent(ScriptedModel(call('ls'), 'done'), capabilities=[room, Other()])
     await agent.run('go')
-    assert [found and found.text for found in asking] == [
+    assert [found and str(found) for found in asking] == [
         'This would fail and change nothing: path is missing or no text.',
         'This would fail and change nothing: path is missing or no text.',
         'This would fail and change nothing: content is missing or no text.',
-        '--- /dev/null\n+++ b/b\n',
+        '--- /dev/null\n+++ b/b',
         *[None] * 4,
     ]
 

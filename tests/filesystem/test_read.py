@@ -12,7 +12,7 @@ from inline_snapshot import snapshot
 from pydantic_ai import Agent, BinaryContent
 
 from pydantic_deep.filesystem import Filesystem
-from pydantic_deep.filesystem._files import MAX_FILE_BYTES
+from pydantic_deep.filesystem._files import MAX_READ_BYTES
 from pydantic_deep.filesystem._toolset import MAX_MEDIA_BYTES
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep_backends import BackendError, FileEntry, LocalBackend, StateBackend
@@ -122,6 +122,22 @@ async def test_binary_data_is_refused_with_what_it_is(play: Play) -> None:
     )
 
 
+async def test_a_few_random_bytes_are_neither_read_nor_edited_as_text(play: Play) -> None:
+    """What an old encoding happens to have characters for is binary to `read_file` and `edit_file`, and stays as it is."""
+    backend = StateBackend({'/b.dat': bytes([0x80, 0x81, 0x82, 0xFF])})
+    assert await play(
+        backend,
+        call('read_file', path='b.dat'),
+        call('edit_file', path='b.dat', old_string='\x80', new_string='x'),
+    ) == snapshot(
+        [
+            'failed: /b.dat is no text: binary data, 4 bytes.',
+            'failed: /b.dat is no text: binary data. Nothing was changed.',
+        ]
+    )
+    assert await backend.read_bytes('/b.dat') == bytes([0x80, 0x81, 0x82, 0xFF])
+
+
 @pytest.mark.parametrize(
     ('name', 'data', 'media_type'),
     [('a.png', PNG, 'image/png'), ('a.txt', PNG, 'image/png'), ('a.pdf', b'%PDF-1.7\n%%EOF\n', 'application/pdf')],
@@ -195,7 +211,7 @@ async def test_a_directory_says_to_use_ls(play: Play) -> None:
 async def test_a_file_that_is_too_large_is_not_read(play: Play) -> None:
     class Huge(StateBackend):
         async def stat(self, path: str) -> FileEntry:
-            return FileEntry(name='a', path=path, is_dir=False, size=MAX_FILE_BYTES + 1)
+            return FileEntry(name='a', path=path, is_dir=False, size=MAX_READ_BYTES + 1)
 
         async def read_bytes(self, path: str) -> bytes:
             raise AssertionError('it was read')

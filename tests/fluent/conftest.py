@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pytest
 from pydantic_ai.agent import AbstractAgent
@@ -177,6 +178,29 @@ def every_kind() -> list[ModelMessage]:
         ),
         ModelResponse([TextPart('')], finish_reason='content_filter', timestamp=WHEN),
     ]
+
+
+@pytest.fixture
+def spoken(every_kind: list[ModelMessage]) -> list[ModelMessage]:
+    """The messages of `every_kind`, as they were said, without what an agent was configured with."""
+    configured = (
+        SystemPromptPart,
+        InstructionBaselinePart,
+        InstructionDeltaPart,
+        ToolAvailabilityDeltaPart,
+        ModelSettingsDeltaPart,
+    )
+    spoken: list[ModelMessage] = []
+    for message in every_kind:
+        if isinstance(message, ModelRequest):
+            parts = [part for part in message.parts if not isinstance(part, configured)]
+            without = replace(message, parts=parts, instructions=None)
+        else:
+            without = replace(message, model_name=None, provider_name=None, provider_response_id=None)
+        spoken.append(replace(without, metadata=None, run_id=None, conversation_id=None))
+    loaded = cast('list[Any]', spoken[4].parts)
+    loaded[1] = replace(loaded[1], content={})
+    return spoken
 
 
 class Begin(Protocol):

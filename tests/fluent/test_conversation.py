@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    TextContent,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -267,6 +268,66 @@ async def test_a_loop_whose_turn_was_replaced_is_told_so(begin: Begin, tools: To
     assert told(conversation.messages) == [*INTERRUPTED, 'user: Something else', 'Inner.']
 
 
+async def test_a_conversation_is_an_iterator(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-04, 001-21: async iteration can take one message (`await conversation.__anext__()`, `anext(conversation)`),
+    and the rest later, by `anext` or in a loop. At its end, and where nothing was asked, it stops.
+    """
+    conversation = begin(tools.agent(PARALLEL, 'One.', PARALLEL, 'Two.')).user('Go').start()
+    assert isinstance(conversation, AsyncIterator)
+    assert told([await conversation.__anext__(), await anext(conversation)]) == ['call a + call b', 'a: A + b: B']
+    assert told([message async for message in conversation]) == ['One.']
+    assert conversation.state == 'complete'
+    with pytest.raises(StopAsyncIteration):
+        await anext(conversation)
+    assert await anext(conversation, None) is None
+
+    again = conversation.continuation.user('Again').start()
+    assert told([await anext(again), await anext(again), await anext(conversation)])[2] == 'Two.'
+    assert await anext(again, None) is None
+
+
+async def test_one_message_is_taken_and_another_turn_begun(begin: Begin, tools: Tools, told: Told) -> None:
+    """001-04, 001-07, 001-35: the conversation is left after one message and continued with a new request, whose
+    messages are those that come next; what was pending is interrupted, and never run.
+    """
+    conversation = begin(tools.agent(PARALLEL, 'Else.', PARALLEL)).user('Go').start()
+    assert told([await anext(conversation)]) == ['call a + call b']
+    other = conversation.continuation.user('Something else').start()
+    assert told([await anext(other)]) == ['Else.']
+    assert await anext(conversation, None) is None
+    assert told(conversation.messages) == [*INTERRUPTED, 'user: Something else', 'Else.']
+    assert tools.ran == []
+
+    await anext(conversation.continuation.user('Stop').start())
+    await conversation.stop()
+    assert await anext(conversation, None) is None
+    assert conversation.state == 'interrupted'
+
+
+async def test_a_message_is_taken_by_one_at_a_time(begin: Begin, tools: Tools) -> None:
+    """001-27: who asks for a message while somebody else waits for one is refused, and nothing has changed."""
+    tools.may_end = anyio.Event()
+    conversation = begin(tools.agent(PARALLEL, 'One.')).user('Go').start()
+    await anext(conversation)
+    waiting = asyncio.create_task(conversation.__anext__())
+    await tools.is_running.wait()
+    with pytest.raises(ConversationBusyError):
+        await anext(conversation)
+    tools.may_end.set()
+    assert isinstance(await waiting, ModelRequest)
+    assert await anext(conversation) == conversation.messages[-1]
+
+
+async def test_a_turn_that_was_replaced_is_not_gone_on_with(begin: Begin, tools: Tools) -> None:
+    conversation = begin(tools.agent(PARALLEL, 'Inner.')).user('Go').start()
+    await anext(conversation)
+    conversation.messages.append(ModelRequest.user_text_prompt('Else'))
+    await conversation.run()
+    with pytest.raises(TurnStoppedError):
+        await anext(conversation)
+    assert await anext(conversation, None) is None
+
+
 async def test_nothing_is_told_twice(begin: Begin) -> None:
     conversation = begin(Agent(ScriptedModel('Hi.'))).user('Hello').start()
     assert len([message async for message in conversation]) == 1
@@ -324,6 +385,24 @@ async def test_of_two_one_shots_at_once_one_is_refused(begin: Begin, told: Told)
     done = await asyncio.gather(*(builder.prompt() for builder in builders), return_exceptions=True)
     assert [type(each) for each in done] == [str, ConversationBusyError]
     assert told(conversation.messages) == ['user: Hello', 'Hi.', 'user: a', 'A']
+
+
+async def test_conversations_share_no_message_that_can_be_changed(begin: Begin, told: Told) -> None:
+    """001-10, 001-33: conversations of builders with a common beginning, and branches, share no mutable message, and
+    what a builder was given is not changed with what was handed to it.
+    """
+    content: list[Any] = [TextContent('Hello')]
+    builder = begin(Agent(ScriptedModel())).user(content).assistant('Hi.')
+    content[0].content = 'changed'
+    first, second = builder.user('1').start(), builder.user('2').start()
+    branch = first.branch()
+    for conversation in (first, branch):
+        for message in conversation.messages:
+            for part in message.parts:
+                part.content = ['changed']  # pyright: ignore[reportAttributeAccessIssue] - of any kind
+    assert told(second.messages) == ["user: [TextContent(content='Hello')]", 'Hi.', 'user: 2']
+    assert told(builder.start().messages) == told(second.messages)[:2]
+    assert not {id(message) for message in first.messages} & {id(message) for message in branch.messages}
 
 
 async def test_a_branch_goes_on_beside_its_conversation(begin: Begin, told: Told) -> None:

@@ -37,7 +37,9 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_conversation_goes_on_in_another_process(tmp_path: Path, told: Told) -> None:
-    """001-02: by its id; what was injected and the instructions of each request are kept, configuration is given anew."""
+    """001-02: by its id; what was injected and the instructions of the conversation are kept, tools and models are
+    given anew.
+    """
     url = f'sqlite:///{tmp_path}/agents.db'
     async with open_store(url) as store:
         builder = prompt(Agent(ScriptedModel('Arr.')), store=store, conversation_id='dialogue-1')
@@ -51,7 +53,7 @@ async def test_a_conversation_goes_on_in_another_process(tmp_path: Path, told: T
         assert told(conversation.messages) == ['Ahoy.', 'user: Hello', 'Arr.', 'user: How are you?', 'Good.']
         assert told(model.requests[0].messages) == told(conversation.messages)[:-1]
         requests = [message for message in conversation.messages if isinstance(message, ModelRequest)]
-        assert [request.instructions for request in requests] == ['Talk like a pirate.', None]
+        assert [request.instructions for request in requests] == ['Talk like a pirate.'] * 2
 
 
 async def test_what_a_store_has_is_there_before_a_turn(store: Store, told: Told) -> None:
@@ -237,6 +239,22 @@ async def test_a_branch_leaves_the_head_where_it_is(store: Store, told: Told) ->
     assert len(await conversation.versions.branches()) == 2
 
 
+async def test_instructions_of_a_branch_stay_in_the_branch(store: Store) -> None:
+    """A branch that gets instructions has them in its versions; those of the conversation, and its head, stay."""
+    conversation = prompt(Agent(ScriptedModel('Hi.', 'B', 'A')), store=store).user('Hello').start()
+    await conversation.run()
+    branch = conversation.branch()
+
+    await branch.continuation.instructions('Be brief.').user('b').prompt()
+    await conversation.continuation.user('a').prompt()
+
+    assert branch.head is not None
+    assert conversation.head is not None
+    assert conversation.versions is not None
+    assert (list(branch.head.instructions), list(conversation.head.instructions)) == (['Be brief.'], [])
+    assert await conversation.versions.head() == conversation.head
+
+
 async def test_a_branch_of_what_was_not_loaded_begins_at_the_head(store: Store, told: Told) -> None:
     one, _ = await two_handles(store, ScriptedModel('Hi.', 'B'))
     branch = Conversation(agent=Agent(ScriptedModel('B')), store=store, conversation_id=one.id).branch()
@@ -296,7 +314,7 @@ async def test_a_transcript_goes_from_one_store_to_another_with_its_media(store:
         record = imported.head.record
         bodies = b''.join(each.body for each in await other.messages(record.branch_id, record.message_count))
         assert f'asset:{digest_of(picture.data)}'.encode() in bodies
-        assert MessageList.from_dict(imported.messages.to_dict())[0] == first.messages[0]
+        assert imported.messages.to_dict() == MessageList([*first.messages, *imported.messages[2:]]).to_dict()
 
 
 def summarizing(*steps: Any) -> Any:
@@ -396,6 +414,7 @@ async def test_calls_of_a_transcript_are_interrupted_before_a_store_has_them(sto
     assert [exchange.result and exchange.result.outcome for exchange in stored.exchanges()] == ['interrupted']
 
 
+@pytest.mark.slow
 async def test_a_long_conversation_takes_memory_for_what_is_new(begin: Begin) -> None:
     """001-26: measured in bytes: ten turns after 2 MB of history take less than a twentieth of it.
 
@@ -531,7 +550,7 @@ async def test_a_turn_whose_end_could_not_be_written_is_not_forgotten(
     conversation = prompt(agent, store=store).user('Go.').start()
     with pytest.raises(StoreUnavailableError):
         await conversation.run()
-    assert (conversation.state, told(conversation.messages)[:2]) == ('failed', ['user: Go.', 'call work'])
+    assert (conversation.state, told(conversation.messages)[:2]) == ('suspended', ['user: Go.', 'call work'])
     is_full = False
     assert await conversation.continuation.user('Go on.').prompt() == 'On.'
     assert [told(conversation.messages)[at] for at in (0, 1, -2, -1)] == [

@@ -4,31 +4,58 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from inline_snapshot import snapshot
+from pydantic import BaseModel
+from pydantic_ai import Agent, FunctionToolset, InstructionPart, ModelSettings, RunContext, Tool, ToolOutput
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import (
+    CompactionPart,
     ModelMessage,
+    ModelMessagesTypeAdapter,
     ModelRequest,
     ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
+    StructuredContent,
+    SystemPromptPart,
+    TextContent,
     TextPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
 )
 
+from pydantic_deep import DeepAgentDeps
 from pydantic_deep.fluent import FORMAT_VERSION, MessageList, TranscriptError
 from pydantic_deep.fluent._format import MAX_DEPTH, MIGRATIONS, Document, parse_document
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.todos import Todos
 from pydantic_deep_backends import digest_of
+
+from .conftest import Begin
 
 USER = ModelRequest([UserPromptPart('Hello')])
 ASSISTANT = ModelResponse([TextPart('Hi.')])
+
+
+class Instructions(AbstractCapability[object]):
+    """Has instructions that are recorded in the history, and change between requests."""
+
+    id = 'canary'
+
+    def get_instructions(self) -> Any:
+        def instructions(ctx: RunContext[object]) -> InstructionPart:
+            return InstructionPart(f'canary {ctx.run_step}', name='canary', on_change='append')
+
+        return instructions
 
 
 def part_kinds(union: Any) -> set[type]:
@@ -44,6 +71,10 @@ def is_part(kind: type) -> bool:
 
 def dumped(document: object) -> str:
     return json.dumps(document, sort_keys=True)
+
+
+def contents(messages: list[ModelMessage]) -> list[object]:
+    return [getattr(part, 'content', None) for message in messages for part in message.parts]
 
 
 def refused(document: Any) -> TranscriptError:
@@ -67,15 +98,144 @@ def test_a_transcript_has_messages_and_a_format_version_and_nothing_else(every_k
     assert document['format_version'] == FORMAT_VERSION == 1
 
 
-def test_messages_come_back_as_they_were(every_kind: list[ModelMessage]) -> None:
-    """001-02, 001-30: `to_dict` and `from_dict` lose nothing of any kind of part."""
+def test_messages_come_back_as_they_were_said(every_kind: list[ModelMessage], spoken: list[ModelMessage]) -> None:
+    """001-02, 001-30: `to_dict` and `from_dict` lose nothing that was said, of any kind of part."""
     document = json.loads(json.dumps(MessageList(every_kind).to_dict()))
-    assert list(MessageList.from_dict(document)) == every_kind
+    assert list(MessageList.from_dict(document)) == spoken
 
 
-def test_the_golden_file_of_format_1_still_loads(golden: Path, every_kind: list[ModelMessage]) -> None:
-    """001-28: a file that an earlier release wrote says what it said then."""
-    assert list(MessageList.load(golden / 'format_1.json')) == every_kind
+def test_the_golden_file_of_format_1_still_loads(golden: Path, spoken: list[ModelMessage]) -> None:
+    """001-28: a file that an earlier release wrote, with instructions and system prompts in it, still loads: with all
+    that was said, and without the configuration of then.
+    """
+    assert list(MessageList.load(golden / 'format_1.json')) == spoken
+
+
+@pytest.mark.anyio
+async def test_nothing_that_was_configured_is_in_a_transcript(begin: Begin, tmp_path: Path) -> None:
+    """001-11, 001-18: only messages serialize. Instructions, system prompts, names and descriptions of tools that were
+    not called, toolsets, output types, models, providers, settings, metadata and ids of conversations are not in a
+    transcript, wherever they were set: on the agent, in a capability, on a builder, or in the deps.
+    """
+
+    def look(what: str = 'canary') -> str:
+        """Look, canary.
+
+        Args:
+            what: What, canary.
+        """
+        return 'seen'
+
+    class CanaryOutput(BaseModel):
+        answer: str
+
+    tool = Tool(look, name='look', description='canary', metadata={'canary': 'canary'})
+    settings = ModelSettings(temperature=0.123454321, stop_sequences=['canary'], thinking='high')
+    model = ScriptedModel(
+        call('look', what=''),
+        call('final_result', answer='Done.'),
+        model_name='canary-model',
+        settings=ModelSettings(max_tokens=123454321),
+    )
+    agent = Agent(
+        model,
+        name='canary',
+        instructions='canary',
+        system_prompt='canary',
+        deps_type=DeepAgentDeps,
+        output_type=ToolOutput(CanaryOutput, name='final_result', description='canary'),
+        tools=[tool],
+        toolsets=[FunctionToolset([look], id='canary', instructions='canary').prefixed('canary')],
+        capabilities=[Instructions(), Todos()],
+        metadata={'canary': 'canary'},
+        model_settings=settings,
+    )
+    deps = DeepAgentDeps(metadata={'canary': 'canary'})
+    builder = (
+        begin(agent, deps=deps, conversation_id='canary')
+        .instructions('canary')
+        .tools(Tool(look, name='canary', description='canary'))
+        .settings(**settings)
+        .settings(extra_body={'x-canary': 'canary'})
+        .model(model)
+    )
+    conversation = builder.user('Look.').start()
+    await conversation.run()
+    assert 'canary' in str(conversation.messages[0])
+    for transcript in (conversation.messages, await conversation.export()):
+        transcript.save(tmp_path / 'saved.json')
+        saved = (tmp_path / 'saved.json').read_text()
+        assert [word for word in ('canary', '123454321') if word in saved.lower()] == []
+        assert '"Look."' in saved
+        assert '"seen"' in saved
+
+
+@pytest.mark.anyio
+async def test_a_transcript_is_asked_under_the_system_prompt_of_whoever_loads_it(begin: Begin) -> None:
+    """001-06, 001-18: configuration is set again where a transcript is loaded, once, and none comes with it."""
+    first = begin(Agent(ScriptedModel('One.'), system_prompt='Old.')).user('1').start()
+    await first.run()
+    model = ScriptedModel('Two.', 'Three.')
+    loaded = begin(Agent(model, system_prompt='New.')).start()
+    loaded.messages.extend(MessageList.from_dict(first.messages.to_dict()))
+    await loaded.continuation.user('2').prompt()
+    await loaded.continuation.user('3').prompt()
+    for request in model.requests:
+        assert contents(request.messages)[:3] == ['New.', '1', 'One.']
+        assert str(request.messages).count('New.') == 1
+
+
+@pytest.mark.anyio
+async def test_a_history_that_begins_with_an_answer_gets_the_system_prompt_too(begin: Begin) -> None:
+    model = ScriptedModel('Yes.')
+    await begin(Agent(model, system_prompt='New.')).assistant('Ready?').user('Go').prompt()
+    assert contents(model.requests[0].messages) == ['New.', 'Ready?', 'Go']
+
+
+@pytest.mark.anyio
+async def test_a_system_prompt_that_was_put_there_by_hand_stays_the_only_one(begin: Begin) -> None:
+    model = ScriptedModel('Yes.')
+    conversation = begin(Agent(model, system_prompt='New.')).start()
+    own = ModelRequest([SystemPromptPart('Own.'), UserPromptPart('1')])
+    conversation.messages.extend([own, ModelResponse([TextPart('One.')])])
+    await conversation.continuation.user('2').prompt()
+    assert 'New.' not in str(model.requests[0].messages)
+
+
+def test_messages_that_a_summary_stands_for_are_saved_as_they_were_said(every_kind: list[ModelMessage]) -> None:
+    """001-11: what a summary keeps of earlier messages is a transcript too."""
+    kept = MessageList(every_kind).to_dict()['messages']
+    written = ModelMessagesTypeAdapter.dump_python(every_kind, mode='json')
+    summary = CompactionPart('Short.', metadata={'pydantic_deep': {'reason': 'tokens', 'messages': written}})
+    document: Any = MessageList([ModelRequest([summary])]).to_dict()
+    assert document['messages'][0]['parts'][0]['metadata'] == {
+        'pydantic_deep': {'reason': 'tokens', 'messages': kept},
+    }
+
+
+@pytest.mark.parametrize('value', [math.nan, {'a': [math.inf]}, {'a': object()}, -math.inf, {1, math.nan}])
+def test_what_json_cannot_hold_is_named_and_not_changed(tmp_path: Path, value: object) -> None:
+    """R11: a message that JSON cannot hold is named, in `save` and `to_dict`, and `NaN` never becomes `null`."""
+    parts: list[ModelMessage] = [
+        ModelRequest([ToolReturnPart('look', value, 'c')]),
+        ModelRequest([ToolReturnPart('look', 'seen', 'c', metadata={'found': value})]),
+        ModelRequest([UserPromptPart([StructuredContent(value=0, content='x'), TextContent('x', metadata=value)])]),
+        ModelResponse([ToolCallPart('look', {'a': value}, 'c')]),
+    ]
+    for message in parts:
+        messages = MessageList([USER, ASSISTANT, message])
+        for write in (messages.to_dict, partial(messages.save, tmp_path / 'a.json')):
+            with pytest.raises(TranscriptError, match=f'^Message 2 .{message.kind}. cannot be written: JSON') as error:
+                write()
+            assert (error.value.index, error.value.role, error.value.value) == (2, message.kind, message)
+    assert not (tmp_path / 'a.json').exists()
+
+
+def test_directories_are_made_for_a_transcript(tmp_path: Path) -> None:
+    """R11: a path whose directories are not there yet can be written to."""
+    MessageList([USER]).save(tmp_path / 'a' / 'b' / 'c.json')
+    MessageList([USER]).save(str(tmp_path / 'd' / 'c.json'))
+    assert MessageList.load(tmp_path / 'a' / 'b' / 'c.json') == MessageList.load(tmp_path / 'd' / 'c.json')
 
 
 def test_every_format_has_a_golden_file(golden: Path) -> None:
@@ -101,9 +261,9 @@ def test_arguments_of_calls_stay_as_the_model_wrote_them() -> None:
     assert [exchange.call.args for exchange in loaded.exchanges()] == written
 
 
-def test_media_are_in_a_transcript_unless_it_is_to_have_their_digests(every_kind: list[ModelMessage]) -> None:
+def test_media_are_in_a_transcript_unless_it_is_to_have_their_digests(spoken: list[ModelMessage]) -> None:
     """C32: the export form has the bytes of media in it, the other form their digests."""
-    messages = MessageList(every_kind)
+    messages = MessageList(spoken)
     media = messages.media()
     pixel = digest_of(b'\x89PNG\r\n\x1a\n\x00\xff')
     assert media == {pixel: b'\x89PNG\r\n\x1a\n\x00\xff', digest_of(b'RIFF'): b'RIFF'}
@@ -192,8 +352,8 @@ def test_a_call_and_its_result_are_seen_as_one() -> None:
 
 
 @pytest.fixture
-def messages(every_kind: list[ModelMessage]) -> MessageList:
-    return MessageList(every_kind)
+def messages(spoken: list[ModelMessage]) -> MessageList:
+    return MessageList(spoken)
 
 
 def test_a_transcript_is_saved_to_and_loaded_from_a_path(tmp_path: Path, messages: MessageList) -> None:

@@ -61,7 +61,7 @@ test('a call that waits is an interrupt, and goes on when it is approved', async
   await say(agent, 'write Hello');
   const [interrupt] = agent.pendingInterrupts;
   assert.equal(interrupt.reason, 'tool_call');
-  assert.match(interrupt.metadata.preview.text, /\+Hello/);
+  assert.deepEqual(interrupt.metadata.view.preview.diff.hunks[0].lines[0].text, ['Hello']);
   await assert.rejects(say(agent, 'Go on'), /pending interrupt/);
   agent.messages.pop();
   await resume(agent, { approved: true });

@@ -72,7 +72,7 @@ test('a call waits for approval, and goes on', async () => {
   const chat = new Chat('careful');
   await say(chat, 'write Hello');
   const details = chat.lastMessage.parts.find((each) => each.type === 'data-approval');
-  assert.match(details.data.preview.text, /\+Hello/);
+  assert.deepEqual(details.data.view.preview.diff.hunks[0].lines[0].text, ['Hello']);
   await chat.decide(true);
   assert.match(chat.answer, /Done: Created \/a.txt/);
   assert.equal(chat.tools('output-available').length, 1);

@@ -40,7 +40,7 @@ from pydantic_deep.repository.iceberg import IcebergRepository
 
 T = TypeVar('T', bound=BaseModel)
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 class TestIcebergRepository(RepositorySuite):

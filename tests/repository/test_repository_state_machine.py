@@ -168,6 +168,7 @@ def check_engine(open_one: OpenAt, examples: int) -> None:
     run_state_machine_as_test(Machine, settings=chosen)
 
 
+@pytest.mark.slow
 def test_sqlite_in_memory_answers_as_plain_python() -> None:
     """004-04: the same answers from every engine."""
     check_engine(lambda: open_repository('memory:', Sample, fields=FIELDS), examples=60)
@@ -180,10 +181,12 @@ def test_sqlite_in_a_file_answers_as_plain_python(tmp_path_factory: pytest.TempP
     check_engine(open_one, examples=10)
 
 
+@pytest.mark.slow
 def test_postgresql_answers_as_plain_python(new_postgres_url: Callable[[], str]) -> None:
     check_engine(lambda: open_repository(new_postgres_url(), Sample, fields=FIELDS), examples=15)
 
 
+@pytest.mark.slow
 def test_duckdb_answers_as_plain_python() -> None:
     """004-08: DuckDB."""
 
@@ -195,6 +198,7 @@ def test_duckdb_answers_as_plain_python() -> None:
     check_engine(open_one, examples=25)
 
 
+@pytest.mark.slow
 def test_iceberg_answers_as_plain_python(tmp_path_factory: pytest.TempPathFactory) -> None:
     """004-08: Iceberg; few examples, because each change is a commit."""
 

@@ -364,6 +364,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 async def test_two_processes_use_one_table(path: Path, new_postgres_url: Callable[[], str]) -> None:
     """004-04: each transaction is of one process alone."""
     for url in places(path, new_postgres_url):
@@ -413,6 +414,7 @@ async def test_a_page_is_read_along_an_index(path: Path, order: str) -> None:
     engine = await Explaining.open(path)
     engine.steps = []
     events = await SqlRepository.open(engine, Event, fields=('at',))
+    engine.steps.clear()  # of looking for the table
     ties = 'USE TEMP B-TREE FOR RIGHT PART OF ORDER BY'
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     await events.apply([Create(Event(id=f'{at:03}', at=moment if at % 9 else None)) for at in range(200)])

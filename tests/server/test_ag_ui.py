@@ -292,8 +292,10 @@ async def test_a_call_that_waits_is_an_interrupt_with_all_that_a_person_needs(ad
     assert interrupt.reason == 'tool_call'
     assert interrupt.id == interrupt.tool_call_id
     assert interrupt.metadata['args'] == {'path': '/a.txt', 'content': 'Hello'}
-    assert '+Hello' in interrupt.metadata['preview']['text']
-    assert sorted(interrupt.response_schema['properties']) == ['approved', 'content', 'editedArgs', 'reason']
+    [hunk] = interrupt.metadata['view']['preview']['diff']['hunks']
+    assert [line['text'] for line in hunk['lines']] == [['Hello']]
+    taken = ['approved', 'content', 'digest', 'editedArgs', 'reason']
+    assert sorted(interrupt.response_schema['properties']) == taken
 
 
 async def test_an_interrupt_says_which_answers_it_takes(ada: Client):
@@ -302,7 +304,7 @@ async def test_an_interrupt_says_which_answers_it_takes(ada: Client):
         '/ag-ui/strict', json=resumed(interrupt.id, payload={'approved': True, 'editedArgs': {'path': '/b'}})
     )
 
-    assert sorted(interrupt.response_schema['properties']) == ['approved']
+    assert sorted(interrupt.response_schema['properties']) == ['approved', 'digest']
     assert refused.status_code == 422
 
 

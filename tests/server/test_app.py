@@ -533,6 +533,7 @@ async def test_the_store_stays_open_when_the_application_has_ended(serve: Serve,
     assert await store.conversation('none') is None
 
 
+@pytest.mark.slow
 def test_without_the_extra_it_says_what_to_install() -> None:
     program = "import sys; sys.modules['prometheus_client'] = None\nimport pydantic_deep.server"
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True)

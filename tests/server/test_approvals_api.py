@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from pydantic_ai import Tool
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
@@ -50,6 +51,11 @@ async def pause(client: Client, prompt: str = 'write') -> tuple[str, dict[str, A
     return path, (await client.post(f'{path}/turns', json={'prompt': prompt})).json()
 
 
+def approve(approval: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer of a person who was shown an approval."""
+    return {'decision': 'approve', 'digest': approval['view']['digest']}
+
+
 async def test_what_waits_is_told_with_a_preview_and_in_the_stream(ada: Client):
     """C24"""
     path, run = await pause(ada)
@@ -62,11 +68,14 @@ async def test_what_waits_is_told_with_a_preview_and_in_the_stream(ada: Client):
         ('write_file', '/a.txt', 'pending'),
         ('write_file', '/b.txt', 'pending'),
     ]
-    assert waiting[0]['preview']['kind'] == 'diff'
-    assert '+a' in waiting[0]['preview']['text']
+    preview = waiting[0]['view']['preview']
+    assert preview['kind'] == 'diff'
+    assert [line for hunk in preview['diff']['hunks'] for line in hunk['lines']] == [
+        {'kind': 'added', 'before': None, 'after': 1, 'text': ['a'], 'is_ended': True}
+    ]
     assert (await ada.get(f'/api/approvals/{waiting[0]["id"]}')).json() == waiting[0]
     asked = dict(frames)['approval_required']['approvals']
-    assert [each['id'] for each in asked] == [each['pending_id'] for each in waiting]
+    assert [(each['id'], each['view']) for each in asked] == [(each['pending_id'], each['view']) for each in waiting]
     assert frames[-1][1]['status'] == 'awaiting_approval'
 
 
@@ -74,7 +83,11 @@ async def test_answers_go_on_with_the_turn(ada: Client):
     path, run = await pause(ada)
     first, second = (each['pending_id'] for each in run['approvals'])
     edited = {'path': '/c.txt', 'content': 'c\n'}
-    answers = {first: {'decision': 'edit', 'args': edited}, second: {'decision': 'deny', 'reason': 'No.'}}
+    digest = run['approvals'][0]['view']['digest']
+    answers = {
+        first: {'decision': 'edit', 'args': edited, 'digest': digest},
+        second: {'decision': 'deny', 'reason': 'No.'},
+    }
 
     after = (await ada.post(f'{path}/resume', json={'answers': answers})).json()
 
@@ -91,9 +104,11 @@ async def test_each_is_answered_once_and_who_is_late_learns_by_whom(ada: Client,
     _, run = await pause(ada)
     first, second = (f'/api/approvals/{each["id"]}' for each in run['approvals'])
 
-    taken = (await ada.post(first, json={'decision': 'approve', 'reason': 'Fine.'})).json()
+    shown, last_shown = run['approvals']
+    taken = (await ada.post(first, json={**approve(shown), 'reason': 'Fine.'})).json()
     late = await ada.post(first, json={'decision': 'deny'})
-    last = await ada.post(second, json={'decision': 'respond', 'content': 'b is there'}, params={'resume': True})
+    respond = {'decision': 'respond', 'content': 'b is there', 'digest': last_shown['view']['digest']}
+    last = await ada.post(second, json=respond, params={'resume': True})
 
     assert taken['run_id'] is None
     assert {name: taken['approval'][name] for name in ('status', 'decided_by', 'reason')} == {
@@ -110,7 +125,7 @@ async def test_each_is_answered_once_and_who_is_late_learns_by_whom(ada: Client,
 async def test_resuming_acts_on_what_the_inbox_has(ada: Client):
     path, run = await pause(ada)
     unanswered = await ada.post(f'{path}/resume', json={})
-    await ada.post(f'/api/approvals/{run["approvals"][0]["id"]}', json={'decision': 'approve'})
+    await ada.post(f'/api/approvals/{run["approvals"][0]["id"]}', json=approve(run['approvals'][0]))
 
     after = (await ada.post(f'{path}/resume', json={})).json()
     again = await ada.post(f'{path}/resume', json={'from_version': run['version_id']})
@@ -123,12 +138,16 @@ async def test_resuming_acts_on_what_the_inbox_has(ada: Client):
 
 async def test_answers_that_do_not_fit_change_nothing(ada: Client):
     path, run = await pause(ada)
-    id = run['approvals'][0]['pending_id']
+    id, shown = run['approvals'][0]['pending_id'], approve(run['approvals'][0])
 
     wrong: list[dict[str, Any]] = [
-        {'nothing': {'decision': 'approve'}},
-        {id: {'decision': 'edit'}},
-        {id: {'decision': 'approve', 'args': {}}},
+        {'nothing': shown},
+        {id: {**shown, 'decision': 'edit'}},
+        {id: {**shown, 'args': {}}},
+        {id: {'decision': 'approve'}},
+        {id: {'decision': 'edit', 'args': {}}},
+        {id: {'decision': 'respond', 'content': 'x'}},
+        {id: {'decision': 'approve', 'digest': 'short'}},
         {id: {'decision': 'maybe'}},
     ]
     for answers in wrong:
@@ -136,6 +155,54 @@ async def test_answers_that_do_not_fit_change_nothing(ada: Client):
     inbox = await ada.post(f'/api/approvals/{run["approvals"][0]["id"]}', json={'decision': 'edit'})
     assert inbox.status_code == 422
     assert len((await ada.get('/api/approvals')).json()['items']) == 2
+
+
+async def test_an_answer_is_for_what_was_shown_and_for_nothing_else(ada: Client):
+    """An approval posts the digest of what was shown, and the server refuses it (409) if the call is another one:
+    another call, other arguments, or one that was answered already. Nothing runs, and it still waits."""
+    path, run = await pause(ada)
+    first, second = run['approvals']
+    assert first['view']['digest'] != second['view']['digest']
+
+    decisions: list[dict[str, Any]] = [
+        {'decision': 'approve'}, {'decision': 'edit', 'args': {}}, {'decision': 'deny'}
+    ]  # fmt: skip
+    for decision in decisions:
+        answer = {**decision, 'digest': second['view']['digest']}
+        refused = await ada.post(f'/api/approvals/{first["id"]}', json=answer)
+        resumed = await ada.post(f'{path}/resume', json={'answers': {first['pending_id']: answer}})
+        assert [each.status_code for each in (refused, resumed)] == [409, 409]
+        assert refused.json()['error']['digest'] == first['view']['digest']
+    assert [each['status'] for each in (await ada.get(path)).json()['approvals']] == ['pending'] * 2
+    assert (await ada.post(f'/api/approvals/{first["id"]}', json=approve(first))).status_code == 200
+    late = await ada.post(f'/api/approvals/{first["id"]}', json=approve(first))
+    assert (late.status_code, late.json()['error']['status']) == (409, 'approved')
+
+
+async def test_arguments_are_shown_in_the_order_of_the_model_and_what_nobody_sees_is_written_out(serve: Serve):
+    hidden = {'z': 'a\u202eb\r', 'content': '\u200b', 'a': {'\U000e0041': ['\x00']}}
+    agent = create_deep_agent(
+        ScriptedModel(call('odd', **hidden)), tools=[Tool(odd, requires_approval=True)], interrupt_on={}
+    )
+    async with serve(agents={'analyst': agent}) as served:
+        ada = served.client(await served.key('run', 'approve'))
+        _, run = await pause(ada)
+        [approval] = run['approvals']
+
+        shown = [(each['name'], each['kind'], each['value']) for each in approval['view']['arguments']]
+        assert shown == [
+            (['z'], 'text', ['a', '\\u202e', 'b', '\\r', '']),
+            (['content'], 'text', ['', '\\u200b', '']),
+            (['a'], 'json', ['{"', '\\U000e0041', '": ["\\u0000"]}']),
+        ]
+        assert approval['view']['escapes'] == 4
+        assert approval['args'] == hidden
+        await ada.aclose()
+
+
+def odd(z: str, content: str, a: dict[str, Any]) -> str:
+    """Do something odd."""
+    return z + content + str(a)
 
 
 async def test_a_call_that_takes_no_such_decision_is_not_answered(serve: Serve):
@@ -157,8 +224,8 @@ async def test_what_a_subagent_waits_for_is_answered_the_same_way(ada: Client):
 
     assert [each['path'] for each in run['approvals']] == [['scribe'], ['scribe']]
     first, last = (f'/api/approvals/{each["id"]}' for each in run['approvals'])
-    await ada.post(first, json={'decision': 'approve'}, params={'resume': 'true'})
-    answered = await ada.post(last, json={'decision': 'approve'}, params={'resume': 'true'})
+    await ada.post(first, json=approve(run['approvals'][0]), params={'resume': 'true'})
+    answered = await ada.post(last, json=approve(run['approvals'][1]), params={'resume': 'true'})
     events = told(frames_in((await ada.get(f'/api/runs/{answered.json()["run_id"]}/events')).content))
     assert events[-1][1]['status'] == 'complete'
 
@@ -172,18 +239,17 @@ async def test_answering_needs_its_own_scope(ada: Client, make_client: MakeClien
         await make_client('approve'),
         await make_client('approve', owner='bob'),
     )
-    answers = {run['approvals'][0]['pending_id']: {'decision': 'approve'}}
+    yes = approve(run['approvals'][0])
+    answers = {run['approvals'][0]['pending_id']: yes}
 
     assert (await runner.get('/api/approvals')).status_code == 403
     assert (await runner.post(f'{path}/resume', json={'answers': answers})).status_code == 403
-    assert (
-        await approver.post(f'/api/approvals/{id}', json={'decision': 'approve'}, params={'resume': 'true'})
-    ).status_code == 403
+    assert (await approver.post(f'/api/approvals/{id}', json=yes, params={'resume': 'true'})).status_code == 403
     assert (await approver.get(path)).status_code == 403
     assert (await bob.get('/api/approvals')).json()['items'] == []
-    assert (await bob.post(f'/api/approvals/{id}', json={'decision': 'approve'})).status_code == 404
+    assert (await bob.post(f'/api/approvals/{id}', json=yes)).status_code == 404
     assert (await bob.get('/api/approvals', params={'conversation': path.rpartition('/')[2]})).status_code == 404
-    assert (await approver.post(f'/api/approvals/{id}', json={'decision': 'approve'})).status_code == 200
+    assert (await approver.post(f'/api/approvals/{id}', json=yes)).status_code == 200
 
 
 async def test_a_version_that_waits_for_nothing_is_not_resumed(ada: Client):

@@ -161,6 +161,20 @@ async def test_wrong_keys_do_not_use_up_what_a_key_may_ask(serve: Serve) -> None
             assert (await client.get('/api/me')).status_code == 200
 
 
+async def test_wrong_keys_of_one_address_are_limited_and_right_ones_pass(serve: Serve) -> None:
+    """After some wrong keys an address is told to wait; a right key of the same address is never locked out by that."""
+    async with serve(settings=ServerSettings(wrong_keys_per_minute=1, wrong_key_burst=3)) as served:
+        key = await served.key()
+        async with served.client() as nobody, served.client(key) as client:
+            wrong = [{'x-api-key': key[:-1] + '!'}, {'authorization': 'Bearer guess'}] * 3
+            answers = [await nobody.get('/api/me', headers=each) for each in wrong]
+            assert [each.status_code for each in answers] == [401, 401, 401, 429, 429, 429]
+            assert answers[-1].headers['retry-after'] == '60'
+            assert answers[-1].json()['error']['type'] == 'rate_limited'
+            assert (await nobody.get('/api/me')).status_code == 401, 'without any key there is nothing to guess'
+            assert (await client.get('/api/me')).status_code == 200
+
+
 async def test_a_store_that_is_away_is_no_wrong_key(served: Served, make_client: MakeClient) -> None:
     client = await make_client()
     await served.state.keys.keys.aclose()

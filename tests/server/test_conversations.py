@@ -6,8 +6,10 @@ import pytest
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._state import OWNER
-from pydantic_deep.store import SqlStore, VersionFilter
+from pydantic_deep.store import SqlStore, VersionFilter, _rows
 from pydantic_deep.store._engine import Operation, Statement
+from pydantic_deep.store._operations_commit import move_head
+from pydantic_deep.store._sql import integer
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -27,7 +29,7 @@ async def test_a_conversation_begins_empty_and_is_there(make_client: MakeClient)
     assert created.headers['location'] == f'/api/conversations/{body["id"]}'
     assert body | {'id': '', 'head': '', 'created_at': ''} == {
         'id': '', 'agent': 'analyst', 'name': 'Sales', 'metadata': {'a': [1]}, 'head': '', 'state': 'complete',
-        'branch': 'main', 'running': [], 'todos': [], 'approvals': [], 'created_at': '',
+        'branch': 'main', 'running': [], 'suspended': [], 'todos': [], 'approvals': [], 'created_at': '',
         'usage': dict.fromkeys(body['usage'], 0),
     }  # fmt: skip
     assert (await ada.get(created.headers['location'])).json() == body
@@ -159,14 +161,15 @@ async def _behead(store: SqlStore, conversation_id: str) -> None:
     """Take the head away, as deleting a version without a parent does."""
 
     def forget() -> Operation[None]:
-        yield Statement('UPDATE conversation SET head_id = NULL', ())
+        (row,) = yield Statement(f'SELECT {_rows.CONVERSATION}, number FROM conversation', ())
+        yield from move_head(_rows.conversation_from(row[:-1]), integer(row[-1]), None)
 
     await store.engine.write(forget)
 
 
 RESOURCES = {
     'agents': 'L R',
-    'conversations': 'C L R D',
+    'conversations': 'C L R U D',
     'messages': 'R',
     'turns': 'C',
     'runs': 'C L R U',
@@ -174,7 +177,7 @@ RESOURCES = {
     'heads': 'R U',
     'files': 'L R',
     'archives': 'R',
-    'uploads': 'C L R U',
+    'uploads': 'C L R U D',
     'approvals': 'L R U',
     'skills': 'L',
     'audit': 'L R',
@@ -183,12 +186,10 @@ RESOURCES = {
 
 ABSENT = {
     'agents': 'they are code, and change with it',
-    'conversations U': 'a name is kept with versions, which never change',
     'messages': 'they come by turns alone: what a client writes is never history',
     'runs D': 'they go with their conversation',
     'versions U D': 'a version never changes; one alone is not deleted, because others came from it',
     'files C U D': 'files change by turns and uploads, each in a version',
-    'uploads D': 'a version before has it not: go back, or let the agent remove it',
     'approvals C D': 'they come with a pause and stay as the record of who answered what',
     'audit C U D': 'records are written by the server, and outlive what they tell of',
     'skills C U D': 'they are files of the application',
@@ -201,11 +202,18 @@ ROUTES = {
         'POST /api/conversations',
         'GET /api/conversations',
         'GET /api/conversations/{conversation}',
+        'PATCH /api/conversations/{conversation}',
         'DELETE /api/conversations/{conversation}',
     },
     'messages': {'GET /api/conversations/{conversation}/messages'},
     'turns': {'POST /api/conversations/{conversation}/turns', 'POST /api/conversations/{conversation}/resume'},
-    'runs': {'GET /api/runs', 'GET /api/runs/{run}', 'GET /api/runs/{run}/events', 'POST /api/runs/{run}/cancel'},
+    'runs': {
+        'GET /api/runs',
+        'GET /api/runs/{run}',
+        'GET /api/runs/{run}/events',
+        'POST /api/runs/{run}/cancel',
+        'POST /api/runs/{run}/resume',
+    },
     'versions': {
         'GET /api/conversations/{conversation}/versions',
         'GET /api/versions/{version}',
@@ -219,6 +227,7 @@ ROUTES = {
     'uploads': {
         'GET /api/conversations/{conversation}/uploads',
         'PUT /api/conversations/{conversation}/uploads/{name:path}',
+        'DELETE /api/conversations/{conversation}/uploads/{name:path}',
     },
     'approvals': {'GET /api/approvals', 'GET /api/approvals/{approval}', 'POST /api/approvals/{approval}'},
     'skills': {'GET /api/agents/{agent}/skills'},
@@ -271,3 +280,19 @@ async def test_every_route_says_what_it_takes_and_answers(served: Served):
             if body is not None:
                 name = body['schema']['$ref'].rpartition('/')[2]
                 assert document['components']['schemas'][name]['examples'], (method, path)
+
+
+async def test_a_conversation_is_renamed(make_client: MakeClient):
+    ada = await make_client('run')
+    path = (await ada.post('/api/conversations', json={'agent': 'analyst', 'name': 'Old'})).headers['location']
+    await ada.put(f'{path}/uploads/a', content=b'a')
+
+    renamed = await ada.patch(path, json={'name': 'New'})
+    empty = await ada.patch(path, json={'name': ''})
+    run = (await ada.post(f'{path}/turns', json={'prompt': 'Hi'})).json()
+
+    assert (renamed.status_code, renamed.json()['name'], empty.status_code) == (200, 'New', 422)
+    [listed] = (await ada.get('/api/conversations')).json()['items']
+    assert (listed['name'], run['base_id']) == ('New', renamed.json()['head'])
+    assert (await ada.get(f'/api/versions/{run["version_id"]}')).json()['name'] == 'New'
+    assert [each['name'] for each in (await ada.get(f'{path}/uploads')).json()['items']] == ['a']

@@ -11,9 +11,13 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep import LocalBackend, create_deep_agent
-from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent, deps
+from pydantic_deep.deps import MAX_FILE_BYTES
+from pydantic_deep.errors import UploadNotFoundError
+from pydantic_deep.server._settings import InvalidSettingsError, ServerSettings, load_settings
+from pydantic_deep.store import VersionConflictError
 from pydantic_deep.testing import Answer, ScriptedModel, call
+from pydantic_deep.versions import AgentVersion, UnversionedFilesWarning, VersionedConversation
 
 from .conftest import Client, Gate, MakeClient, Serve
 
@@ -177,3 +181,114 @@ async def test_an_agent_without_our_deps_holds_no_uploads(serve: Serve):
 
     assert refused.status_code == 409
     assert refused.json()['error']['type'] == 'conflict'
+
+
+async def test_one_number_decides_how_large_an_upload_may_be(ada: Client):
+    """What is answered with 201 is in the version, up to the largest file; above it the answer is 413 with the number."""
+    path = await begin(ada)
+
+    largest = await ada.put(f'{path}/uploads/a.bin', content=bytes(MAX_FILE_BYTES))
+    larger = await ada.put(f'{path}/uploads/b.bin', content=bytes(MAX_FILE_BYTES + 1))
+
+    files = (await ada.get(f'/api/versions/{largest.json()["version_id"]}/files')).json()['items']
+    assert (largest.status_code, [(each['path'], each['size_bytes']) for each in files]) == (
+        201, [('/uploads/a.bin', MAX_FILE_BYTES)],
+    )  # fmt: skip
+    assert larger.status_code == 413
+    assert str(MAX_FILE_BYTES) in larger.json()['error']['message']
+    assert ServerSettings().max_upload_bytes == MAX_FILE_BYTES
+    with pytest.raises(InvalidSettingsError, match='max_upload_bytes'):
+        load_settings(max_upload_bytes=MAX_FILE_BYTES + 1)
+
+
+async def test_an_agent_that_takes_less_refuses_with_its_number(ada: Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(deps, 'MAX_FILE_BYTES', 3)  # the layer that counts bodies has the real number
+    refused = await ada.put(f'{await begin(ada)}/uploads/a', content=b'four')
+    assert (refused.status_code, '3' in refused.json()['error']['message']) == (413, True)
+
+
+async def test_an_upload_that_would_be_in_no_version_is_refused(ada: Client):
+    path = await begin(ada)
+    await ada.put(f'{path}/uploads/.gitignore', content=b'*.bin\n')
+
+    refused = await ada.put(f'{path}/uploads/a.bin', content=b'x')
+
+    assert (refused.status_code, '.gitignore' in refused.json()['error']['message']) == (409, True)
+    assert [each['name'] for each in (await ada.get(f'{path}/uploads')).json()['items']] == ['.gitignore']
+
+
+async def test_a_file_that_is_in_no_version_is_told_over_http_and_to_the_model(serve: Serve, tmp_path: Path):
+    """A command leaves a file that is too large: its result says so, and the version has it in a field."""
+    size = MAX_FILE_BYTES + 1
+    model = ScriptedModel(call('execute', command=f'truncate -s {size} big.bin'), then=answer)
+    backend = LocalBackend(tmp_path, allow_commands=True)
+    agents = {'analyst': create_deep_agent(model)}
+
+    def make_backend(owner: str, id: str) -> LocalBackend:
+        return backend
+
+    async with (
+        serve(agents, make_backend=make_backend) as served,
+        served.client(await served.key()) as ada,
+    ):
+        path = await begin(ada)
+        with pytest.warns(UnversionedFilesWarning, match=r'/big\.bin'):
+            run = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
+        version = (await ada.get(f'/api/versions/{run["version_id"]}')).json()
+
+    assert 'Not saved in any version: /big.bin (too large).' in run['output']
+    assert version['omitted_files'] == [{'path': '/big.bin', 'reason': 'too large', 'size_bytes': size}]
+
+
+async def test_an_upload_is_deleted_from_the_next_version_and_stays_in_those_before(ada: Client):
+    path = await begin(ada)
+    kept = (await ada.put(f'{path}/uploads/a/b.txt', content=b'b')).json()['version_id']
+
+    deleted = await ada.delete(f'{path}/uploads/a/b.txt')
+    again = await ada.delete(f'{path}/uploads/a/b.txt')
+
+    head = (await ada.get(path)).json()['head']
+    assert (deleted.status_code, again.status_code) == (204, 404)
+    assert (await ada.get(f'{path}/uploads')).json() == {'items': []}
+    assert (await ada.get(f'/api/versions/{head}/files')).json()['items'] == []
+    assert (await ada.get(f'/api/versions/{kept}/files/uploads/a/b.txt')).content == b'b'
+
+
+async def test_an_upload_that_the_agent_has_removed_can_be_deleted(ada: Client, serve: Serve):
+    model = ScriptedModel('never')
+    async with serve({'analyst': create_deep_agent(model)}) as served, served.client(await served.key()) as client:
+        path = await begin(client)
+        await client.put(f'{path}/uploads/a', content=b'a')
+        head = await served.state.agents['analyst'].load((await client.get(path)).json()['head'])
+        assert await head.remove_upload('a')
+        with pytest.raises(UploadNotFoundError, match='no upload'):
+            await head.remove_upload('b')
+        gone = StateBackend()
+        own = DeepAgentDeps(backend=gone)
+        await own.upload('a', b'a')
+        await gone.remove('/uploads/a')
+        await own.remove_upload('a')
+        assert own.uploads == {}
+
+
+@pytest.mark.parametrize('act', ['delete', 'rename'])
+async def test_nothing_is_deleted_or_renamed_while_something_waits_or_another_was_faster(
+    ada: Client, monkeypatch: pytest.MonkeyPatch, act: str
+):
+    path = await begin(ada, 'careful')
+    await ada.put(f'{path}/uploads/a', content=b'a')
+
+    async def do() -> int:
+        if act == 'delete':
+            return (await ada.delete(f'{path}/uploads/a')).status_code
+        return (await ada.patch(path, json={'name': 'New'})).status_code
+
+    async def conflict(*args: object, **options: object) -> None:
+        raise VersionConflictError('head', 'yours')
+
+    with monkeypatch.context() as meanwhile:  # somebody moves the head in between
+        meanwhile.setattr(AgentVersion, 'remove_upload', conflict)
+        meanwhile.setattr(VersionedConversation, 'rename', conflict)
+        assert await do() == 409
+    await ada.post(f'{path}/turns', json={'prompt': 'ls /'})
+    assert await do() == 409

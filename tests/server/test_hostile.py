@@ -325,6 +325,21 @@ async def read_all(stream: SocketStream) -> bytes:
         return data
 
 
+@pytest.mark.parametrize('host', ['localhost', 'elsewhere.example'])
+@pytest.mark.parametrize('coding', ['chunked', 'CHUNKED'])
+async def test_a_body_with_two_lengths_is_refused_and_the_connection_closed(
+    place: Place, coding: str, host: str
+) -> None:
+    """A request with both Content-Length and Transfer-Encoding is refused, and nothing after it is read as a request."""
+    smuggled = b'GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n'
+    head = place.head('content-length: 5', f'transfer-encoding: {coding}').replace(b'localhost', host.encode())
+    async with await place.connect(head + b'0\r\n\r\n' + smuggled) as stream:
+        answer = await read_all(stream)
+    assert answer.startswith(b'HTTP/1.1 400 ')
+    assert b'\r\nconnection: close\r\n' in answer.lower()
+    assert answer.count(b'HTTP/1.1 ') == 1
+
+
 @pytest.mark.parametrize('expect', [(), ('expect: 100-continue',)])
 async def test_ten_gigabytes_are_refused_before_one_byte_of_them_is_sent(place: Place, expect: Sequence[str]) -> None:
     async with await place.connect(place.head(f'content-length: {10 * 2**30}', *expect)) as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 
 import httpx
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pydantic_deep.server._auth import Authentication, KeyInQuery
 from pydantic_deep.server._errors import install_error_forms
 from pydantic_deep.server._headers import HEADERS, SecurityHeaders
-from pydantic_deep.server._limits import BodyLimit, RateLimit
+from pydantic_deep.server._limits import BodyLimit, RateLimit, WrongKeyLimit
 from pydantic_deep.server._metrics import CountRequests, ServerMetrics
 from pydantic_deep.testing import FakeClock
 
@@ -51,6 +52,29 @@ def test_asking_in_vain_does_not_make_the_wait_longer(rate: RateLimit, clock: Fa
         rate.take('a')
     clock.advance(0.5)
     assert rate.take('a') == 0
+
+
+def test_an_address_may_send_few_wrong_keys_and_an_ipv6_network_counts_as_one(clock: FakeClock) -> None:
+    limit = WrongKeyLimit(per_minute=60, burst=2, clock=clock.monotonic)
+
+    assert [limit.take('192.0.2.1') for _ in range(4)] == [0, 0, 1, 1]
+    assert limit.take('192.0.2.2') == 0
+    assert [limit.take(f'2001:db8::{host:x}') for host in range(3)] == [0, 0, 1]
+    assert [limit.take('2001:db8:0:1::'), limit.take('::ffff:192.0.2.1')] == [0, 1]
+    assert [limit.take('/run/server.sock') for _ in range(3)] == [0, 0, 1]
+    clock.advance(1)
+    assert [limit.take('192.0.2.1') for _ in range(2)] == [0, 1]
+
+
+def test_no_number_of_addresses_takes_more_memory(clock: FakeClock) -> None:
+    limit = WrongKeyLimit(per_minute=60, burst=2, clock=clock.monotonic)
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            limit.take(f'10.0.{number >> 8}.{number & 255}')
+        assert tracemalloc.get_traced_memory()[0] < 20_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_one_key_takes_nothing_from_another(rate: RateLimit) -> None:

@@ -23,7 +23,7 @@ from pydantic_deep.testing import Answer, ScriptedModel, call
 
 from .conftest import Client, Serve, Served, frames_in, said, told
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 STREAMS = 60
 """How many conversations stream at once."""

@@ -15,6 +15,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._agents import AnyAgent
+from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.testing import ScriptedModel, call
 
 CHROMIUM = shutil.which('chromium')
@@ -23,6 +24,7 @@ expect.set_options(timeout=60_000)  # five seconds, otherwise: a machine that is
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason='Chromium is missing: see scripts/install-chromium.sh'),
 ]
 
@@ -198,7 +200,8 @@ async def test_what_waits_is_answered_by_keys(open_page: OpenPage, key: str, fil
     await seen.page.press('#prompt', 'Control+Enter')
     await expect(seen.page.locator('#approvals .added')).to_have_text(['1# Sales', '2', '3write it'])
 
-    await seen.press(key)
+    await seen.press('a')
+    await seen.page.keyboard.press(key)
     if key != 'y':
         if filled is not None:
             await seen.page.fill('#asked textarea', filled)
@@ -320,7 +323,7 @@ async def test_nothing_is_approved_that_is_not_seen(open_page: OpenPage) -> None
     await seen.press('y')
     await seen.press('a')
     await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(1)
-    await seen.press('y')
+    await seen.page.keyboard.press('y')
     await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
 
 
@@ -360,9 +363,10 @@ async def test_an_approval_that_somebody_else_answered_leaves_the_inbox(open_pag
     async with served.client(await served.key('run', 'approve')) as other:
         await other.post(f'/api/approvals/{id}', json={'decision': 'deny'})
 
-    await seen.press('y')
+    await seen.page.locator('#approvals [data-approval]').focus()
+    await seen.page.keyboard.press('y')
     await expect(seen.page.locator('#approvals [data-approval]')).to_have_count(0)
-    await expect(seen.page.locator('#problem')).to_contain_text('denied')
+    await expect(seen.page.locator('#approvals .settled .says')).to_contain_text('does not wait any more')
 
 
 async def test_a_version_is_acted_on_by_keys_alone(open_page: OpenPage) -> None:
@@ -378,3 +382,51 @@ async def test_a_version_is_acted_on_by_keys_alone(open_page: OpenPage) -> None:
     await expect(seen.page.locator('#dialogue > li').first).to_have_text('write one')
     await expect(seen.page.locator('#dialogue > li')).to_have_count(3)
     await expect(seen.page.locator('#graph .version >> nth=1')).to_contain_text('head')
+
+
+async def test_a_link_with_another_key_asks_before_it_replaces_the_one_that_is_used(
+    open_page: OpenPage, served: Any
+) -> None:
+    """A key in a link replaces a stored key only after a person has agreed, and none stays in the address."""
+    seen = await open_page()
+    await expect(seen.page.locator('#agents option')).to_have_count(2)
+    stored = await seen.page.evaluate("sessionStorage.getItem('key')")
+    theirs = await served.key('run', owner='mallory')
+    link = f'{seen.page.url}#key={theirs}'
+
+    await seen.page.goto(link)
+    await expect(seen.page.locator('#asked')).to_contain_text('another API key')
+    assert await seen.page.evaluate("sessionStorage.getItem('key')") == stored
+    await seen.page.click('#asked button[value=no]')
+    await seen.page.reload()
+    assert await seen.page.evaluate("sessionStorage.getItem('key')") == stored
+    assert theirs not in seen.page.url
+
+    await seen.page.goto(link)
+    await seen.page.click('#asked button[type=submit]')
+    await seen.page.wait_for_function('(key) => sessionStorage.getItem("key") === key', arg=theirs)
+    await expect(seen.page.locator('#agents option')).to_have_count(2)
+
+
+async def test_a_suspended_run_is_shown_and_a_person_resumes_or_discards_it(
+    open_page: OpenPage, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = await open_page()
+    await seen.say('first', until='You said: <b>first</b>')
+    commit = served.store.commit
+
+    async def lose_ends(batch: Commit) -> Committed:
+        if batch.ends:
+            raise StoreUnavailableError('The disk is full.')
+        return await commit(batch)
+
+    for act, left in (('Discard', 0), ('Resume', 0)):
+        with monkeypatch.context() as full:  # the disk is full when the run ends
+            full.setattr(served.store, 'commit', lose_ends)
+            await seen.page.fill('#prompt', 'second')
+            await seen.page.press('#prompt', 'Control+Enter')
+            await expect(seen.page.locator('#suspended li')).to_contain_text('is suspended')
+        await expect(seen.page.locator('#problem')).to_contain_text('suspended')
+        await seen.page.click(f'#suspended button:text-is("{act}")')
+        await expect(seen.page.locator('#suspended li')).to_have_count(left)
+    await expect(seen.page.locator('#dialogue > li').last).to_have_text('You said: <b>second</b>')

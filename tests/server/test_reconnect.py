@@ -80,6 +80,7 @@ async def read_until(client: Client, path: str, last: str | None, bytes_wanted: 
     return frames
 
 
+@pytest.mark.slow
 async def test_fifty_disconnects_and_reconnects_end_with_the_same_events(live: Client, gate: Gate):
     """004-12"""
     path = await begin(live)

@@ -23,7 +23,7 @@ from pydantic_deep.streaming import Frame, FrameReader
 from .conftest import frames_in, said, told
 from .restart_server import STEPS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 TURNS = 8
 """How many turns run when the server is killed."""
@@ -119,7 +119,10 @@ async def _settle(client: httpx.AsyncClient, run_id: str, notes: list[str]) -> t
     if run['state'] != 'awaiting_approval':
         return run, False
     answers = {
-        each['pending_id']: {'decision': 'deny' if each['args']['key'] in notes else 'approve'}
+        each['pending_id']: {
+            'decision': 'deny' if each['args']['key'] in notes else 'approve',
+            'digest': each['view']['digest'],
+        }
         for each in run['approvals']
     }
     path = f'/api/conversations/{run["conversation_id"]}'

@@ -32,6 +32,8 @@ from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
+pytestmark = pytest.mark.slow
+
 SOAK_ROUNDS = int(os.environ.get('SOAK_ROUNDS', '0'))
 """How long the long form takes; `make soak` sets it."""
 
@@ -63,7 +65,9 @@ def running() -> Generator[Running]:
         'analyst': create_deep_agent(ScriptedModel(then=lambda messages, info: 'Hello.')),
         'asker': create_deep_agent(ScriptedModel(then=answer), interrupt_on={'write_file': True}),
     }
-    settings = ServerSettings(requests_per_second=1e6, request_burst=10**9, max_runs_per_key=1000)
+    settings = ServerSettings(
+        requests_per_second=1e6, request_burst=10**9, wrong_key_burst=10**9, max_runs_per_key=1000
+    )
     begun, found, stop = threading.Event(), list[Running](), list[uvicorn.Server]()
 
     class Server(uvicorn.Server):

@@ -42,7 +42,7 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
         case 'write':
             return ['I write.', call('write_file', path='/a.txt', content=rest)]
         case 'lose':
-            return call('edit_file', path='/none.txt', old_string='a', new_string='b')
+            return call('fumble')
         case 'plan':
             return call('write_todos', todos=[{'content': rest, 'status': 'in_progress'}])
         case 'hold':
@@ -58,9 +58,13 @@ def answer(messages: list[ModelMessage], info: AgentInfo) -> Answer:
 @pytest.fixture
 def agents(gate: Gate) -> Mapping[str, Any]:
     model = ScriptedModel(then=answer)
-    scribe = Subagent(name='scribe', description='Writes.', instructions='Write.')
+
+    def fumble() -> str:
+        raise ValueError(SECRET)
+
+    scribe = Subagent(name='scribe', description='Writes.', instructions='Write.', tools=[fumble])
     chief = Subagent(name='chief', description='Delegates.', instructions='Delegate.', subagents=[scribe])
-    asks = {'write_file': True, 'edit_file': True}
+    asks = {'write_file': True, 'fumble': True}
     return {
         'writer': create_deep_agent(model, tools=[gate.hold]),
         'careful': create_deep_agent(model, subagents=[scribe, chief], interrupt_on=asks),
@@ -279,7 +283,8 @@ async def test_a_call_that_waits_is_told_with_all_that_a_person_needs_and_goes_o
     details = await waiting(ada, 'write Hello')
     chunks = await run(ada, decided(details.id), 'careful')
 
-    assert '+Hello' in details.data['preview']['text']
+    [hunk] = details.data['view']['preview']['diff']['hunks']
+    assert [line['text'] for line in hunk['lines']] == [['Hello']]
     assert text_of(chunks).startswith('Done: Created /a.txt')
     assert [each.tool_call_id for each in of_type(chunks, 'tool-output-available')] == [details.id]
 

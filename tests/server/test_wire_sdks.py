@@ -21,7 +21,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import create_deep_agent
 from pydantic_deep.testing import ScriptedModel, call
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 @dataclass
@@ -271,7 +271,8 @@ async def test_an_approval_is_a_call_and_its_result_the_decision(make_chat: Make
     assert name == 'approval_required'
     assert arguments['approval_id'] == id
     assert (arguments['tool'], arguments['arguments']) == ('write_file', {'path': '/a.txt', 'content': 'Hello'})
-    assert '+Hello' in arguments['preview']['text']
+    [hunk] = arguments['view']['preview']['diff']['hunks']
+    assert [(line['kind'], line['text']) for line in hunk['lines']] == [('added', ['Hello'])]
 
     answered = await chat.decide(id, 'approve')
     assert answered.text.startswith('It says: Created /a.txt')

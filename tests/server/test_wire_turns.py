@@ -96,6 +96,7 @@ async def test_a_run_that_fails_before_its_first_word_is_an_http_error_in_a_stre
     assert 'inside' not in response.text
 
 
+@pytest.mark.slow
 async def test_no_client_sends_what_failed_again_of_its_own_accord(serve: Any, listen: Any) -> None:
     asked: list[int] = []
 

@@ -88,7 +88,7 @@ UNUSABLE: dict[str, Make] = {
     'png': text(b'\x89PNG\r\n\x1a\n' + bytes(range(256)) * 8),
     'elf': text(b'\x7fELF' + bytes(4096)),
     'wide-broken': text(b'\xff\xfe-\0-\0-\0\n'),
-    'huge': text(f'---\nname: NAME\n{D}\n---\n' + 'x' * 300_000),
+    'huge': text(f'---\nname: NAME\n{D}\n---\n' + 'x' * 1_100_000),
     'huge-frontmatter': fields(f'{D}\nx: "{"y" * 40_000}"'),
     'sparse': special(lambda path: (path.touch(), os.truncate(path, 1 << 40))),
     'fifo': special(os.mkfifo),

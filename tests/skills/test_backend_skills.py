@@ -113,7 +113,7 @@ async def test_bad_ones_hide_nobody(tmp_path: Path) -> None:
     (root / 'bad/SKILL.md').write_text('nothing')
     (root / 'dir/SKILL.md').mkdir()
     os.mkfifo(root / 'fifo/SKILL.md')
-    (root / 'huge/SKILL.md').write_text('x' * 300_000)
+    (root / 'huge/SKILL.md').write_text('x' * 1_100_000)
     (tmp_path / 'other.md').write_bytes(DOCUMENT)
     (root / 'link/SKILL.md').symlink_to('../../other.md')
     (root / 'file').touch()

@@ -12,7 +12,6 @@ from inline_snapshot import snapshot
 
 from pydantic_deep.skills import Skill
 from pydantic_deep.skills import _yaml as bounded
-from pydantic_deep.skills._allowed import is_allowed, matches_command
 from pydantic_deep.skills._catalogue import HEADING, render_catalogue, search_skills
 from pydantic_deep.skills._document import DocumentError, find_header, parse_document
 from pydantic_deep.skills._invisible import find_invisible, strip_invisible
@@ -227,61 +226,3 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
         ]
         assert [skill.name for skill in search_skills(skills, 'PDF documents')] == ['pdf', 'other']
         assert len(search_skills(make(30), 'use')) == 10
-
-
-class TestAllowed:
-    @pytest.mark.parametrize(
-        ('entry', 'tool', 'args'),
-        [
-            ('read_file', 'read_file', {}),
-            ('Read', 'read_file', {}),
-            ('Write', 'write_file', {}),
-            ('Edit', 'edit_file', {}),
-            ('Grep', 'grep', {}),
-            ('Glob', 'glob', {}),
-            ('Bash', 'execute', {'command': 'rm -rf /'}),
-            ('mcp__db__query', 'mcp__db__query', {}),
-            ('execute(git status)', 'execute', {'command': 'git status'}),
-            ('execute(git status *)', 'execute', {'command': 'git  status --short "a b"'}),
-            ('Bash(git:*)', 'execute', {'command': 'git log'}),
-            ('Bash(npm run test:*)', 'execute', {'command': 'npm run test -- --watch=no'}),
-        ],
-    )
-    def test_what_an_entry_names_is_allowed(self, entry: str, tool: str, args: dict[str, object]) -> None:
-        assert is_allowed(entry, tool, args)
-
-    @pytest.mark.parametrize(
-        ('entry', 'tool', 'args'),
-        [
-            ('read_file', 'write_file', {}),
-            ('Read(src/*)', 'read_file', {'path': 'src/a'}),
-            ('execute(a)(b)', 'execute', {'command': 'a'}),
-            ('execute(git *)', 'execute', {}),
-            ('execute(git *)', 'execute', {'command': ['git']}),
-            ('execute()', 'execute', {'command': 'git'}),
-            ('execute(*)', 'execute', {'command': 'git'}),
-        ],
-    )
-    def test_anything_else_is_not(self, entry: str, tool: str, args: dict[str, object]) -> None:
-        assert not is_allowed(entry, tool, args)
-
-    @pytest.mark.parametrize(
-        'command',
-        [
-            'git status; rm -rf /', 'git status && rm x', 'git status | sh', 'git status || x', 'git status & x',
-            'git status > /etc/passwd', 'git status < x', 'git status $(rm x)', 'git status `rm x`', 'git status $HOME',
-            'git status\nrm x', 'git status\rrm x', 'git status \\; rm', "git status '", 'git status "', 'git status *',
-            'git status ?', 'git status [a]', 'git status {a,b}', 'git status ~', 'git status #x', 'git status !x',
-            'git status \x00', 'git status \u202e', 'GIT_DIR=x git status', 'gitstatus', 'git', '',
-            'git  ', 'git commit', '"git status"', 'xgit status', '(git status)', 'git-status',
-        ],
-    )  # fmt: skip
-    def test_a_command_that_is_more_or_other_is_not_allowed(self, command: str) -> None:
-        assert not matches_command('git status *', command)
-
-    def test_without_a_star_nothing_more_is_allowed(self) -> None:
-        assert not matches_command('git status', 'git status --short')
-        assert not matches_command('git * main', 'git push main')
-        assert not matches_command('*:*', 'git')
-        assert not matches_command('[g]it *', 'git push')
-        assert not matches_command('gi? *', 'git push')

@@ -8,7 +8,21 @@ from collections.abc import Callable, Sequence
 import httpx2
 import pytest
 
-from pydantic_deep.streaming import AnswerEncoder, StreamEvent, render_frame
+from pydantic_deep.approvals import PendingApproval, Preview
+from pydantic_deep.streaming import AnswerEncoder, Approval, StreamEvent, render_frame
+from pydantic_deep.streaming._parts import approval_of
+
+
+def waiting(
+    id: str, *, tool: str, path: tuple[str, ...] = (), preview: Preview | None = None, **arguments: object
+) -> Approval:
+    """Return a call that waits, as events carry it."""
+    return approval_of(
+        PendingApproval(
+            id=id, path=path, tool=tool, arguments=arguments, tool_call_id=id, preview=preview,
+            decisions=('approve', 'edit', 'deny'),
+        )
+    )  # fmt: skip
 
 
 @pytest.fixture

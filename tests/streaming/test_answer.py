@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from pydantic_deep.approvals import Preview
 from pydantic_deep.streaming import (
     AnswerEncoder,
     AnthropicEncoder,
-    Approval,
-    ApprovalPreview,
     ApprovalRequiredEvent,
     Encoder,
     EndEvent,
@@ -35,6 +34,8 @@ from pydantic_deep.streaming import (
     google_response,
     openai_completion,
 )
+
+from .conftest import waiting
 
 CALL = ToolCallEvent(id='c', name='ls', args='{"path":"/"}', index=0)
 RESULT = ToolResultEvent(id='c', name='ls', outcome='success', content='secret')
@@ -204,11 +205,9 @@ def test_a_second_start_changes_nothing(make: Make) -> None:
 @encoders
 def test_what_waits_is_a_call_with_all_that_a_person_needs(make: Make) -> None:
     """C24: the answer ends with a call for each approval."""
-    preview = ApprovalPreview(kind='command', text='rm -r /tmp/x')
-    approvals = [
-        Approval(id='a/b', path=['helper'], tool='execute', args={'command': 'rm -r /tmp/x'}, preview=preview),
-        Approval(id='c', path=[], tool='pay', args={'amount': 1}),
-    ]
+    preview = Preview(kind='command', text='rm -r /tmp/x')
+    helper = waiting('a/b', path=('helper',), tool='execute', preview=preview, command='rm -r /tmp/x')
+    approvals = [helper, waiting('c', tool='pay', amount=1)]
     events = [
         TextEvent(text='May I?'),
         ApprovalRequiredEvent(approvals=approvals),
@@ -219,7 +218,8 @@ def test_what_waits_is_a_call_with_all_that_a_person_needs(make: Make) -> None:
         assert shown.count('approval_required') == 2
         plain = shown.replace('\\', '')
         assert '"approval_id":"a/b"' in plain.replace(': ', ':')
-        assert '"preview":{"kind":"command","text":"rm -r /tmp/x"},"path":["helper"]' in plain.replace(
-            ': ', ':'
-        ).replace(', ', ',')
-        assert '"preview":null' in plain.replace(': ', ':')
+        packed = plain.replace(': ', ':').replace(', ', ',')
+        assert '"path":["helper"],"view":{"path":[["helper"]],"tool":["execute"],"arguments":[{' in packed
+        assert '"preview":{"kind":"command","notice":[""],"text":["rm -r /tmp/x"],"diff":null}' in packed
+        assert '"preview":null' in packed
+        assert all(f'"digest":"{each.view.digest}"' in packed for each in approvals)

@@ -140,6 +140,7 @@ async def test_a_file_that_is_full_keeps_what_it_had(monkeypatch: pytest.MonkeyP
     await spill.aclose()
 
 
+@pytest.mark.slow
 async def test_the_file_has_no_name_and_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
     before = open_files()
@@ -178,6 +179,7 @@ def test_a_window_of_nothing_is_refused() -> None:
         WindowedBuffer(window_bytes=0)
 
 
+@pytest.mark.slow
 async def test_the_file_is_gone_with_its_buffer() -> None:
     before = open_files()
     buffer = WindowedBuffer(window_bytes=4)

@@ -13,7 +13,6 @@ from anthropic.types import Message
 
 from pydantic_deep.streaming import (
     AnthropicEncoder,
-    Approval,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
@@ -28,11 +27,13 @@ from pydantic_deep.streaming import (
     anthropic_message,
 )
 
+from .conftest import waiting
+
 pytestmark = pytest.mark.anyio
 
 START = StartEvent(id='run-1', model='clerk')
 USAGE = UsageEvent(input_tokens=10, output_tokens=4, cache_read_tokens=3, cache_write_tokens=2, requests=2)
-APPROVAL = Approval(id='call-1', path=[], tool='pay', args={'amount': 1})
+APPROVAL = waiting('call-1', tool='pay', amount=1)
 WAITING = [
     ApprovalRequiredEvent(approvals=[APPROVAL]),
     EndEvent(finish_reason='tool_call', status='awaiting_approval'),
@@ -127,7 +128,8 @@ async def test_an_approval_is_a_tool_use_after_the_text(read_stream: Read, read_
         assert text.text == 'May I?'
         assert (call.type, call.id, call.name) == ('tool_use', 'call-1', 'approval_required')
         assert call.input == {
-            'approval_id': 'call-1', 'tool': 'pay', 'arguments': {'amount': 1}, 'preview': None, 'path': [],
+            'approval_id': 'call-1', 'tool': 'pay', 'arguments': {'amount': 1}, 'path': [],
+            'view': APPROVAL.view.model_dump(mode='json'),
         }  # fmt: skip
         assert message.stop_reason == 'tool_use'
 

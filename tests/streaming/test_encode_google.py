@@ -13,7 +13,6 @@ from google.genai.errors import APIError
 from google.genai.types import GenerateContentResponse, HttpOptions
 
 from pydantic_deep.streaming import (
-    Approval,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
@@ -29,11 +28,13 @@ from pydantic_deep.streaming import (
     google_response,
 )
 
+from .conftest import waiting
+
 pytestmark = pytest.mark.anyio
 
 START = StartEvent(id='run-1', model='clerk')
 USAGE = UsageEvent(input_tokens=10, output_tokens=4, cache_read_tokens=3, requests=2)
-APPROVAL = Approval(id='call-1', path=[], tool='pay', args={'amount': 1})
+APPROVAL = waiting('call-1', tool='pay', amount=1)
 WAITING = [
     ApprovalRequiredEvent(approvals=[APPROVAL]),
     EndEvent(finish_reason='tool_call', status='awaiting_approval'),
@@ -126,7 +127,8 @@ async def test_an_approval_is_a_function_call(read_chunks: Read, read_response: 
         [call] = calls
         assert (call.id, call.name) == ('call-1', 'approval_required')
         assert call.args == {
-            'approval_id': 'call-1', 'tool': 'pay', 'arguments': {'amount': 1}, 'preview': None, 'path': [],
+            'approval_id': 'call-1', 'tool': 'pay', 'arguments': {'amount': 1}, 'path': [],
+            'view': APPROVAL.view.model_dump(mode='json'),
         }  # fmt: skip
     assert chunks[-1].candidates[0].finish_reason == 'STOP'
     assert whole.candidates[0].content.parts[0].text == 'May I?'

@@ -13,7 +13,6 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from pydantic_deep.streaming import (
-    Approval,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
@@ -29,11 +28,13 @@ from pydantic_deep.streaming import (
     openai_error,
 )
 
+from .conftest import waiting
+
 pytestmark = pytest.mark.anyio
 
 START = StartEvent(id='run-1', model='clerk')
 USAGE = UsageEvent(input_tokens=10, output_tokens=4, cache_read_tokens=3, cache_write_tokens=2, requests=2)
-APPROVAL = Approval(id='call-1', path=[], tool='pay', args={'amount': 1})
+APPROVAL = waiting('call-1', tool='pay', amount=1)
 WAITING = [
     ApprovalRequiredEvent(approvals=[APPROVAL]),
     EndEvent(finish_reason='tool_call', status='awaiting_approval'),
@@ -124,7 +125,8 @@ async def test_an_approval_is_a_call_that_the_client_answers(read_chunks: Chunks
     assert streamed.index == 0
     assert (streamed.id, streamed.function.name) == (call.id, call.function.name) == ('call-1', 'approval_required')
     assert json.loads(streamed.function.arguments) == json.loads(call.function.arguments) == {
-        'approval_id': 'call-1', 'tool': 'pay', 'arguments': {'amount': 1}, 'preview': None, 'path': [],
+        'approval_id': 'call-1', 'tool': 'pay', 'arguments': {'amount': 1}, 'path': [],
+            'view': APPROVAL.view.model_dump(mode='json'),
     }  # fmt: skip
     assert choice.message.content == 'May I?'
 

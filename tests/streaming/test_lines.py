@@ -13,7 +13,6 @@ from pydantic_ai.exceptions import UserError
 from pydantic_deep.streaming import (
     NOTICE,
     STREAM_EVENTS,
-    Approval,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
@@ -33,6 +32,8 @@ from pydantic_deep.streaming import (
     iter_lines,
     render_event,
 )
+
+from .conftest import waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +126,7 @@ async def test_thoughts_and_what_subagents_say_are_hidden() -> None:
 
 async def test_approvals_are_always_told() -> None:
     """C24: approvals are visible whatever else is hidden."""
-    required = ApprovalRequiredEvent(approvals=[Approval(id='c', path=[], tool='pay', args={'to': None})])
+    required = ApprovalRequiredEvent(approvals=[waiting('c', tool='pay', to=None)])
     told = await frames(required, EndEvent(finish_reason='tool_call', status='awaiting_approval'), notice=None)
     assert names(told) == ['approval_required', 'end']
     assert json.loads(told[0].data)['approvals'][0]['args'] == {'to': None}

@@ -207,9 +207,9 @@ async def test_what_waits_is_told_with_its_preview_and_ends_the_run() -> None:
     [required] = only(ApprovalRequiredEvent, events)
     [approval] = required.approvals
     assert (approval.id, approval.tool, approval.args) == ('call-1', 'write_file', {'path': '/a.txt', 'content': 'x'})
-    assert approval.preview is not None
-    assert approval.preview.kind == 'diff'
-    assert approval.preview.text.endswith('+x\n\\ No newline at end of file\n')
+    preview = approval.view.preview
+    assert preview is not None
+    assert str(preview.diff).endswith('+x\n\\ No newline at end of file')
     assert approval.decisions == ['approve', 'edit', 'deny', 'respond']
     assert events[-1] == EndEvent(finish_reason='tool_call', status='awaiting_approval')
 
@@ -229,7 +229,7 @@ async def test_a_call_without_anything_to_preview_is_told_without() -> None:
     requests = DeferredToolRequests(approvals=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])
     [event] = translate(result_of(requests))
     assert isinstance(event, ApprovalRequiredEvent)
-    assert event.approvals[0].preview is None
+    assert event.approvals[0].view.preview is None
 
 
 async def test_what_a_subagent_does_is_told_with_the_way_to_it() -> None:

@@ -15,9 +15,9 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
-from pydantic_deep import DeepAgentDeps, Todo, Todos
+from pydantic_deep import DeepAgentDeps, Todo, Todos, create_deep_agent
 from pydantic_deep._pending import DELEGATES
-from pydantic_deep.subagents import Subagent, Subagents
+from pydantic_deep.subagents import InvalidSubagentError, Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call, deps_for_test
 
 pytestmark = pytest.mark.anyio
@@ -296,13 +296,13 @@ async def test_a_wrapped_agent_is_an_agent(ask: Any) -> None:
     assert (await ask(Subagent('worker', 'x', agent=wrapped))).content == 'wrapped'
 
 
-async def test_without_any_deps_a_child_runs_one_level_down(ask: Any) -> None:
+async def test_without_any_deps_a_child_has_the_subagents_that_it_declares(ask: Any) -> None:
     inner = Subagent('inner', 'x', model='test')
     model = ScriptedModel('answer')
     parent_model = ScriptedModel(call('task', subagent='worker', description='x'), 'done')
     room = Subagents([Subagent('worker', 'x', model=model, subagents=[inner])])
     await Agent(parent_model, capabilities=[room]).run('go')
-    assert model.requests[0].tool_names == []
+    assert model.requests[0].tool_names == ['task']
     assert parent_model.requests[-1].tool_returns[0].content == 'answer'
 
 
@@ -323,10 +323,85 @@ def hand_on(messages: list[ModelMessage], name: str) -> Answer:
     return str(found[-1].content) if found else call('task', subagent=name, description='on')
 
 
-async def test_a_child_at_depth_1_has_no_task(ask: Any) -> None:
+async def test_declared_subagents_can_be_reached(ask: Any) -> None:
+    """Depth comes from what is declared: under default deps every declared subagent can be called, at any level.
+
+    A limit of its own that leaves room for them changes nothing, and what declares no subagents has no `task`.
+    """
+    for options in ({}, {'max_depth': 3}, {'max_depth': 9}):
+        leaf = ScriptedModel(then=lambda m, i: f'leaf {sorted(tool.name for tool in i.function_tools)}')
+        assert (await ask(nested('a', 'b', 'c', 'd', leaf=leaf, **options))).content == 'leaf []'
+
+
+async def test_declared_subagents_of_deep_and_of_ready_agents_can_be_reached() -> None:
+    """The same holds for agents that the factory builds, and for ready ones; the agent itself gets no `task`."""
+    leaf = Subagent('leaf', 'x', model=ScriptedModel('leaf', 'leaf'))
+
+    def mid(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        return hand_on(messages, 'leaf')
+
+    ready = Subagent('ready', 'x', agent=create_deep_agent(ScriptedModel(then=mid), subagents=[leaf]))
+    built = Subagent('mid', 'x', model=ScriptedModel(then=mid), max_depth=2, subagents=[leaf])
+    general = ScriptedModel(
+        [call('task', subagent=name, description='go') for name in ('mid', 'ready', 'general-purpose')],
+        then=lambda m, i: 'general' if 'task' not in [tool.name for tool in i.function_tools] else 'done',
+    )
+    await create_deep_agent(general, subagents=[built, ready]).run('go', deps=DeepAgentDeps())
+    returned = next(each.tool_returns for each in general.requests if len(each.tool_returns) == 3)
+    assert [part.content for part in returned] == ['leaf', 'leaf', 'general']
+
+
+@pytest.mark.parametrize(('deps', 'options'), [(DeepAgentDeps(max_depth=1), {}), (DeepAgentDeps(), {'max_depth': 0})])
+async def test_a_limit_that_cuts_declared_subagents_off_says_so(
+    ask: Any, caplog: pytest.LogCaptureFixture, deps: DeepAgentDeps, options: dict[str, int]
+) -> None:
+    """A limit on the depth that leaves no level for declared subagents is not silent: the log names both."""
     leaf = ScriptedModel('leaf')
-    returned = await ask(nested('a', 'b', leaf=leaf))
+    room = Subagents([nested('a', 'b', leaf=leaf, **options)])
+    returned = await ask(nested('a', 'b', leaf=leaf, **options), deps=deps, room=room)
     assert (returned.content, len(leaf.requests)) == ('no task', 0)
+    [said] = [record.message for record in caplog.records if 'max_depth' in record.message]
+    assert said.startswith("The subagent 'a' cannot call the subagents that it declares ('b'): `max_depth` of the deps")
+
+
+def test_more_levels_than_can_run_are_refused_where_they_are_declared() -> None:
+    """The number of levels that can be declared has a limit, and the error says it."""
+    leaf = ScriptedModel('leaf')
+    assert nested(*map(str, range(16)), leaf=leaf).name == '0'
+    with pytest.raises(InvalidSubagentError, match='more than 16 levels of subagents are declared'):
+        nested(*map(str, range(17)), leaf=leaf)
+    below = nested(*map(str, range(16)), leaf=leaf)
+    with pytest.raises(InvalidSubagentError, match='more than 16 levels'):
+        Subagent('ready', 'x', agent=Agent(leaf, capabilities=[Subagents([below])]))
+
+
+async def test_the_deepest_tree_that_can_be_declared_runs(ask: Any) -> None:
+    """All sixteen levels are reached."""
+    assert (await ask(nested(*map(str, range(16)), leaf=ScriptedModel('leaf')))).content == 'leaf'
+
+
+async def test_levels_that_are_built_without_end_meet_the_same_limit() -> None:
+    """A builder that gives every agent a subagent is stopped at the limit, with its chain."""
+    deepest: list[str] = []
+
+    def then(messages: list[ModelMessage], info: AgentInfo) -> Answer:
+        found = returns(messages)
+        if not found:
+            return call('task', subagent='a', description='on')
+        deepest.append(str(found[-1].content))
+        return 'done'
+
+    again = Subagent('a', 'x')
+
+    def build(subagent: Subagent) -> Agent[Any, Any]:
+        return Agent(ScriptedModel(then=then), capabilities=[Subagents([again], build=build)])
+
+    await Agent(ScriptedModel(then=then), capabilities=[Subagents([again], build=build)]).run(
+        'go', deps=DeepAgentDeps()
+    )
+    chain = ' > '.join(['a'] * 17)
+    assert deepest[0] == f'At most 16 levels of subagents run, so {chain} cannot. Do it yourself.'
+    assert len(deepest) == 17
 
 
 @pytest.mark.parametrize('deps', [DeepAgentDeps(max_depth=3), DeepAgentDeps(max_depth=9)])
@@ -345,6 +420,7 @@ async def test_a_depth_of_3_gives_three_levels(ask: Any, deps: DeepAgentDeps) ->
         'a', 'x', model=ScriptedModel(call('task', subagent='b', description='x'), 'a'), subagents=[middle]
     )
     returned = await ask(outer, deps=deps)
+    assert deps.max_depth is not None
     left = deps.max_depth - 3
     assert returned.content == 'a'
     assert places == [({'pydantic_deep': {'path': ['a', 'b', 'c'], 'max_depth': left}}, left)]

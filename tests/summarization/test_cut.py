@@ -384,6 +384,7 @@ def doubled_turns(turns: Sequence[Turn]) -> int:
     return sum(before.role == after.role for before, after in pairwise(turns))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(histories([kind for kind in EPISODES if kind != 'late answer']))
 def test_every_safe_cut_leaves_what_every_provider_takes(messages: list[ModelMessage]) -> None:
@@ -397,6 +398,7 @@ def test_every_safe_cut_leaves_what_every_provider_takes(messages: list[ModelMes
     anyio.run(check)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(histories())
 def test_no_safe_cut_changes_what_is_told_of_the_calls_after_it(messages: list[ModelMessage]) -> None:

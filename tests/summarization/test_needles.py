@@ -76,6 +76,7 @@ async def writes_nothing(messages: Sequence[ModelMessage]) -> str:
     raise RuntimeError('out of order')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('summarizer', [keeps_some, writes_nothing])
 async def test_all_facts_are_in_the_summary_in_the_tail_or_found_by_the_words_of_their_questions(
     agent_of: Callable[..., Agent[Any, Any]], watch: Any, summarizer: Any

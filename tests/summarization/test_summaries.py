@@ -54,6 +54,7 @@ class _Working(ScriptedModel):
     told = RequestUsage()
 
 
+@pytest.mark.slow
 async def test_a_long_run_is_summarized_once_each_time_the_limit_is_passed(
     agent_of: Callable[..., Agent[Any, Any]], split: Split, breaks: Breaks, watch: Any
 ) -> None:
@@ -154,6 +155,7 @@ async def test_a_fraction_is_one_of_the_window_where_that_is_known(
     assert [event.reason for event in watch.events] == (['fraction'] if asked else [])
 
 
+@pytest.mark.slow
 async def test_counting_costs_what_is_new(agent_of: Callable[..., Agent[Any, Any]]) -> None:
     counted: list[str] = []
 
@@ -264,6 +266,7 @@ async def test_every_way_to_run_summarizes(agent_of: Callable[..., Agent[Any, An
     assert find_summary(messages) is not None
 
 
+@pytest.mark.slow
 async def test_a_whole_agent_breaks_its_prefix_only_for_summaries(split: Split, breaks: Breaks) -> None:
     def todos(n: int) -> ToolCallPart:
         return call('write_todos', todos=[{'content': f'Step {n}', 'status': 'in_progress'}])

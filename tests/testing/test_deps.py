@@ -36,6 +36,7 @@ def test_other_fields_are_passed_on() -> None:
     assert (deps.todos, deps.metadata, deps.max_depth) == ([Todo(content='Plan')], {'user': 'ada'}, 2)
 
 
+@pytest.mark.slow
 def test_the_framework_does_not_import_the_test_kit() -> None:
     code = 'import sys, pydantic_deep; print([m for m in sys.modules if m.startswith("pydantic_deep.testing")])'
     ran = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, check=True)

@@ -227,10 +227,12 @@ async def test_patterns_of_a_tool_that_they_cannot_fit_ask(wiper: Wiper) -> None
 
 
 async def test_a_skill_that_a_subagent_loads_lifts_nothing_that_its_parent_asks_for(wiper: Wiper) -> None:
-    skill = Skill('tidy', 'Tidies.', body='Tidy.', allowed_tools=('wipe',))
-    steps = play([call('load_skill', 'l', name='tidy')], [call('wipe', 'c0', x='a')])
-    kid = Subagent('kid', 'Wipes.', model=steps, tools=[wiper.wipe], skills=[skill])
-    agent = create_deep_agent(play(GO), tools=[wiper.wipe], subagents=[kid], interrupt_on={'wipe': True})
+    skill = Skill('tidy', 'Tidies.', body='Tidy.', allowed_tools=('execute(rm *)',))
+    steps = play([call('load_skill', 'l', name='tidy')], [call('execute', 'c0', command='rm a')])
+    kid = Subagent('kid', 'Wipes.', model=steps, tools=[wiper.execute], skills=[skill])
+    agent = create_deep_agent(
+        play(GO), tools=[wiper.execute], include_filesystem=False, subagents=[kid], interrupt_on={'execute': True}
+    )
     result = await agent.run('go', deps=DeepAgentDeps())
     assert [pending.id for pending in pending_approvals(result.output)] == ['t/c0']
 
@@ -278,5 +280,5 @@ async def test_what_a_call_beside_it_changed_is_shown_again(edits: bool) -> None
     again = await resume(agent(), first.conversation, results, deps)
     [waiting] = pending_approvals(again.output)
     assert waiting.preview is not None
-    assert waiting.preview.text == f'--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+{"two" if edits else "2"}\n'
+    assert str(waiting.preview) == f'--- a/a\n+++ b/a\n@@ -1 +1 @@\n-1\n+{"two" if edits else "2"}'
     assert await deps.backend.read_bytes('/a') == b'1\n'

@@ -336,6 +336,7 @@ def check_what_was_told(office: Office, decision_by_name: dict[str, Decision]) -
                 assert f'instead of {name}' in text
 
 
+@pytest.mark.slow
 @given(root=trees(), data=st.data())
 @settings(max_examples=50)
 async def test_nothing_gated_runs_unapproved_in_any_tree(root: Node, data: st.DataObject) -> None:

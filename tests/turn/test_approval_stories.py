@@ -51,6 +51,7 @@ from pydantic_deep import (
     PendingApproval,
     Respond,
     Skill,
+    StateBackend,
     Subagent,
     answer_approvals,
     create_deep_agent,
@@ -85,6 +86,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux', reason='commands run on Linux only')
 def test_three_levels_are_answered_in_other_processes_and_nothing_happens_twice(tmp_path: Path) -> None:
     work = tmp_path / 'work'
@@ -99,8 +101,8 @@ def test_three_levels_are_answered_in_other_processes_and_nothing_happens_twice(
     assert said['requests'] == len(PLACES)
     command = 'echo execute north/worker >> ../ran.txt'
     edit = {'path': 'plan.md', 'old_string': 'draft', 'new_string': 'final'}
-    edit_diff = f'--- a{under}/plan.md\n+++ b{under}/plan.md\n@@ -1 +1 @@\n-draft\n+final\n'
-    write_diff = f'--- a{under}/report.md\n+++ b{under}/report.md\n@@ -1 +1 @@\n-old\n+new\n'
+    edit_diff = f'--- a{under}/plan.md\n+++ b{under}/plan.md\n@@ -1 +1 @@\n-draft\n+final'
+    write_diff = f'--- a{under}/report.md\n+++ b{under}/report.md\n@@ -1 +1 @@\n-old\n+new'
     assert [tuple(each.values()) for each in said['waiting']] == [
         ('c0/c1', ['north'], 'send', {'text': 'north'}, None),
         ('c0/c2/c0', ['north', 'worker'], 'execute', {'command': command}, command),
@@ -314,7 +316,10 @@ async def test_every_tool_of_ours_can_be_made_to_wait(wiper: Wiper) -> None:
         tool_call('wipe', 'c9', x='x'),
     ]
     gates = {each.tool_name: True for each in calls}
-    desk = Desk(lambda: root(wiper, calls, gates=gates, skills=[Skill('tidy', 'Tidies.', body='Tidy.')]))
+    desk = Desk(
+        lambda: root(wiper, calls, gates=gates, skills=[Skill('tidy', 'Tidies.', body='Tidy.')]),
+        DeepAgentDeps(backend=StateBackend({'/a': 'x'})),
+    )
     waiting = await desk.begin()
     assert [each.tool for each in waiting] == list(gates)
     assert (wiper.ran, desk.told) == ([], [])
@@ -564,8 +569,8 @@ async def test_a_write_is_asked_again_when_the_file_changed_meanwhile(
     assert (file.read_text() if file.exists() else None) == meanwhile
     assert first.preview is not None
     assert second.preview is not None
-    assert first.preview.text != second.preview.text
-    assert (f'-{meanwhile}' if meanwhile else '--- /dev/null') in second.preview.text
+    assert str(first.preview) != str(second.preview)
+    assert (f'-{meanwhile}' if meanwhile else '--- /dev/null') in str(second.preview)
     assert await desk.answer({'c0': Approve()}) == []
     assert file.read_text() == 'mine\n'
 
@@ -581,7 +586,7 @@ async def test_a_directory_that_becomes_a_link_does_not_carry_the_approval_along
     (tmp_path / 'ok').symlink_to('secret')
     (waiting,) = await desk.answer({'c0': Approve()})
     assert waiting.preview is not None
-    assert '/secret/a.txt' in waiting.preview.text
+    assert '/secret/a.txt' in str(waiting.preview)
     assert (tmp_path / 'secret' / 'a.txt').read_text() == 'same\n'
 
 
@@ -593,6 +598,7 @@ SPELLINGS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('tool', ['write_file', 'edit_file', 'read_file'])
 async def test_no_spelling_of_a_path_gets_past_a_pattern(tmp_path: Path, tool: str) -> None:
     for name in ('secret/sub', 'ok', 'deep/er'):
@@ -634,7 +640,7 @@ async def test_prefixed_file_tools_keep_their_previews_and_patterns() -> None:
     desk = Desk(lambda: build('/ok/a'))
     (waiting,) = await desk.begin()
     assert waiting.preview is not None
-    assert waiting.preview.text == '--- /dev/null\n+++ b/ok/a\n@@ -0,0 +1 @@\n+x\n'
+    assert str(waiting.preview) == '--- /dev/null\n+++ b/ok/a\n@@ -0,0 +1 @@\n+x'
     desk = Desk(lambda: build('/secret/a'))
     assert await desk.begin() == []
     assert [outcome for _, outcome, _ in desk.told] == ['failed']
@@ -775,40 +781,46 @@ async def test_a_guardrail_of_the_harness_asks_like_a_gate_of_ours(
 # Skills.
 
 
-TIDY = Skill('tidy', 'Tidies.', body='Tidy.', allowed_tools=('wipe',))
+TIDY = Skill('tidy', 'Tidies.', body='Tidy.', allowed_tools=('execute(tidy *)',))
 LOAD = [tool_call('load_skill', 'l0', name='tidy')]
-WIPE = [tool_call('wipe', 'c0', x='a')]
+TIDYING = [tool_call('execute', 'c0', command='tidy a')]
+COMMANDS = {'execute': True}
 
 
-async def test_a_loaded_skill_allows_its_tools_from_then_on(wiper: Wiper) -> None:
-    desk = Desk(lambda: root(wiper, LOAD, WIPE, skills=[TIDY]))
+def tidying(wiper: Wiper, *steps: Any, **more: Any) -> Agent[DeepAgentDeps, Any]:
+    """An agent with the skill, whose commands wait."""
+    options: dict[str, Any] = {'gates': COMMANDS, 'skills': [TIDY], **more}
+    return root(wiper, *steps, tools=[wiper.execute], include_filesystem=False, **options)
+
+
+async def test_a_loaded_skill_allows_its_commands_from_then_on(wiper: Wiper) -> None:
+    desk = Desk(lambda: tidying(wiper, LOAD, TIDYING))
     assert await desk.begin() == []
-    assert wiper.ran == ['a']
+    assert wiper.ran == ['tidy a']
 
 
-@pytest.mark.parametrize('steps', [[WIPE], [[*LOAD, *WIPE]]])
+@pytest.mark.parametrize('steps', [[TIDYING], [[*LOAD, *TIDYING]]])
 async def test_a_skill_that_was_not_loaded_yet_allows_nothing(wiper: Wiper, steps: Steps) -> None:
-    desk = Desk(lambda: root(wiper, *steps, skills=[TIDY]))
+    desk = Desk(lambda: tidying(wiper, *steps))
     assert ids(await desk.begin()) == ['c0']
     assert wiper.ran == []
 
 
 async def test_a_loaded_skill_is_remembered_by_another_process(wiper: Wiper) -> None:
-    gates = {'wipe': True, 'look': True}
-    steps = [LOAD, [tool_call('look', 'c1', x='b')], WIPE]
-    desk = Desk(lambda: root(wiper, *steps, gates=gates, skills=[TIDY]))
+    steps = [LOAD, [tool_call('execute', 'c1', command='look b')], TIDYING]
+    desk = Desk(lambda: tidying(wiper, *steps))
     assert ids(await desk.begin()) == ['c1']
     assert await desk.answer({'c1': Approve()}) == []
-    assert wiper.ran == ['look b', 'a']
+    assert wiper.ran == ['look b', 'tidy a']
 
 
 @pytest.mark.parametrize('loader', ['parent', 'sibling'])
 async def test_a_skill_of_one_agent_allows_nothing_to_another(wiper: Wiper, loader: str) -> None:
     def build() -> Agent[DeepAgentDeps, Any]:
-        reader = Subagent('reader', 'Reads skills.', model=model(LOAD), tools=[wiper.wipe], skills=[TIDY])
-        kid = Subagent('kid', 'A child.', model=model(WIPE), tools=[wiper.wipe], skills=[TIDY])
+        reader = Subagent('reader', 'Reads skills.', model=model(LOAD), tools=[wiper.execute], skills=[TIDY])
+        kid = Subagent('kid', 'A child.', model=model(TIDYING), tools=[wiper.execute], skills=[TIDY])
         first = [tool_call('task', 'r', subagent='reader', description='go')] if loader == 'sibling' else LOAD
-        return root(wiper, first, GO, subagents=[reader, kid], skills=[TIDY])
+        return tidying(wiper, first, GO, subagents=[reader, kid])
 
     desk = Desk(build)
     assert ids(await desk.begin()) == ['t/c0']
@@ -861,7 +873,7 @@ async def test_a_run_that_is_cancelled_while_a_child_waits_runs_nothing_later(wi
         return x
 
     def build() -> Agent[DeepAgentDeps, Any]:
-        kid = Subagent('kid', 'A child.', model=model([*WIPE]), tools=[wiper.wipe])
+        kid = Subagent('kid', 'A child.', model=model([tool_call('wipe', 'c0', x='a')]), tools=[wiper.wipe])
         calls = [tool_call('task', 't', subagent='kid', description='go'), tool_call('stay', 's', x='here')]
         return root(wiper, calls, tools=[wiper.wipe, stay], subagents=[kid])
 
@@ -912,6 +924,7 @@ async def test_two_users_of_one_agent_pause_and_are_answered_apart(wiper: Wiper)
     assert wiper.ran == ['child of bob']
 
 
+@pytest.mark.slow
 async def test_the_work_of_many_pending_approvals_grows_with_their_number(wiper: Wiper) -> None:
     async def events_for(count: int) -> int:
         """Count the calls of Python functions of ours, which do not vary from run to run."""

@@ -54,6 +54,7 @@ def plan_write_look(messages: list[ModelMessage], info: AgentInfo) -> Answer:
     return steps[sum(isinstance(m, ModelRequest) for m in messages) - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('with_deps', [True, False])
 async def test_two_hundred_runs_leave_nothing_with_each_other(with_deps: bool) -> None:
     agent = create_deep_agent(ScriptedModel(then=plan_write_look))

@@ -65,6 +65,7 @@ async def test_the_tools_work_on_real_files_as_when_it_was_recorded(recording: P
     assert model.remaining == 0
 
 
+@pytest.mark.slow
 async def test_many_users_play_it_at_once_and_nothing_crosses_over(recording: Path) -> None:
     agent = create_deep_agent(RecordedModel(recording))
     users = [deps_for_test(FILES) for _ in range(20)]

@@ -166,7 +166,7 @@ async def main() -> None:
             'path': each.path,
             'tool': each.tool,
             'arguments': each.arguments,
-            'preview': each.preview and each.preview.text,
+            'preview': each.preview and str(each.preview),
         }
         for each in pending_approvals(result.output)
     ]

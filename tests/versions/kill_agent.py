@@ -287,7 +287,7 @@ async def answer_and_resume(agent: Agent, version: Version, journal: Journal) ->
 
 
 def may_have_run(item: InboxItem) -> bool:
-    return item.preview is not None and item.preview.text.startswith('This call may have run')
+    return item.preview is not None and item.preview.notice.startswith('This call may have run')
 
 
 def _answer(item: InboxItem, journal: Journal) -> Answer:

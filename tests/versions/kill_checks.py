@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from kill_agent import Agent, Journal, files_of, keys_of, prompt_of
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
 from pydantic_deep._replaced import without_summaries
-from pydantic_deep.store import VersionFilter, VersionRecord
+from pydantic_deep.store import RunRecord, VersionFilter, VersionRecord
 from pydantic_deep_backends import LocalBackend, Tree, digest_of
 
 from pydantic_deep.versions._file_backends import describe_backend, workspace_key  # isort: skip
@@ -44,6 +45,38 @@ class Checks:
             if await self._store.conversation(name) is not None:
                 await self._check_conversation(name)
                 await self._check_turns(name, directory)
+                await self._check_accounts(name)
+
+    async def _check_accounts(self, name: str) -> None:
+        """Expect that the version, the requests and the runs say the same of what was used, and one thread of a call."""
+        newest = (await self._agent.list(conversation_id=name, limit=1))[0]
+        runs = await self._runs_of(name)
+        rows = [row for run in runs for row in await self._store.requests(run.id)]
+        responses = {row.response_id for row in rows}
+        self._expect(len(responses) == len(rows), f'{name} has {len(rows)} requests for {len(responses)} responses')
+        used = newest.usage
+        self._expect(used.requests == len(rows), f'{newest!r} has used {used.requests} requests of {len(rows)}')
+        tokens = sum(row.input_tokens for row in rows)
+        self._expect(used.input_tokens == tokens, f'{newest!r} has used {used.input_tokens} tokens of {tokens}')
+        counted = sum(json.loads(run.usage).get('requests', 0) for run in runs)
+        self._expect(
+            counted == len(rows), f'the runs of {name} say that they have made {counted} requests of {len(rows)}'
+        )
+        threads: dict[tuple[str, str], set[str]] = {}
+        for link in [link for run in runs for link in await self._store.delegations(parent_run_id=run.id)]:
+            threads.setdefault((link.response_id, link.tool_call_id), set()).add(link.child_conversation_id)
+        several = {call: ids for call, ids in threads.items() if len(ids) > 1}
+        self._expect(not several, f'{name} has calls with several threads: {several}')
+        lives = {each for ids in threads.values() for each in ids}
+        others = {run.conversation_id for run in runs} - lives - {name}
+        self._expect(not others, f'{name} has threads that no call has: {others}')
+
+    async def _runs_of(self, conversation_id: str) -> list[RunRecord]:
+        """Return the runs of a conversation, and of all below."""
+        runs = await self._store.runs(conversation_id=conversation_id, limit=100_000)
+        links = [link for run in runs for link in await self._store.delegations(parent_run_id=run.id)]
+        below = {link.child_conversation_id for link in links} - {conversation_id}
+        return [*runs, *[run for each in sorted(below) for run in await self._runs_of(each)]]
 
     async def _check_acknowledged(self, acknowledged: Sequence[str]) -> None:
         for line in acknowledged:

@@ -125,7 +125,7 @@ async def test_going_on_from_a_loaded_version_reads_its_messages_once(make: Make
 
 
 async def test_a_fork_writes_what_is_new_however_long_the_history(make: MakeAgent, store: SpyStore):
-    """000-06c, and fork is O(1)"""
+    """000-06c: Every `advance()` writes only what is new, however long the history."""
     agent = make(then=lambda messages, info: 'answer')
     versions = [await agent.create()]
     for turn in range(30):

@@ -238,6 +238,8 @@ async def test_the_threads_of_a_turn_are_listed(make: MakeAgent, store: SpyStore
     assert len({t.conversation_id for t in threads}) == 2
     assert [(await store.version(t.version_id or '')).kind for t in threads] == ['turn', 'turn']
     assert await after.subagents() == []
+    assert await after.subagents(whole_conversation=True) == threads
+    assert await turn.subagents(whole_conversation=True) == threads
 
 
 async def test_parallel_delegations_are_told_apart(make: MakeAgent, store: SpyStore):
@@ -300,7 +302,7 @@ async def test_delegations_nest_as_deep_as_is_allowed(make: MakeAgent):
 
 async def test_a_subagent_cannot_delegate_by_default(make: MakeAgent):
     """C1"""
-    agent = make(call('task', subagent='level2', description='x'), 'alone', 'done', subagents=[nested(2)])
+    agent = make(call('task', subagent='researcher', description='x'), 'alone', 'done', subagents=[researcher()])
 
     await (await agent.create()).advance('go')
 

@@ -137,7 +137,11 @@ async def test_a_diff_shows_messages_files_and_usage(make: MakeAgent):
 @pytest.mark.parametrize(
     ('before', 'after', 'shown'),
     [
-        (b'a', b'\x00', None),
+        (
+            b'a',
+            b'\x00',
+            '--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+\x00\n\\ No newline at end of file\n',
+        ),
         (b'a', b'\xff\xfe', None),
         (
             b'a',

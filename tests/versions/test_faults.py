@@ -156,7 +156,7 @@ async def test_damage_in_any_page_is_an_error_of_the_store_or_hurts_nothing(url:
         except StoreError as error:
             said.append(str(error))
         shutil.rmtree(copy)
-    assert any('Restore it from a backup' in each for each in said)
+    assert any('restore the store from a backup' in each for each in said)
     async with open_store(url) as store:
         assert await _read_all(await agent_on(store).load(second.id)) == whole
 

@@ -111,6 +111,7 @@ async def check_view(
     await view.aclose()
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(steps)
 def test_a_capture_of_a_directory_is_what_a_fresh_look_finds(
@@ -126,6 +127,7 @@ def test_a_capture_of_memory_is_what_a_fresh_look_finds(done: list[Step]) -> Non
     anyio.run(check_captures, StateBackend(), None, done)
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(steps)
 def test_a_capture_of_a_composite_is_what_a_fresh_look_finds(
@@ -140,6 +142,7 @@ files = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.lists(files, min_size=1, max_size=5))
 def test_after_a_checkout_a_full_capture_is_the_tree(

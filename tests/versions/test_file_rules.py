@@ -56,6 +56,7 @@ PATHS = sorted(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.dictionaries(

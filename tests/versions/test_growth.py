@@ -66,6 +66,7 @@ def _used_bytes(database: Path) -> int:
     return (total - free) * size
 
 
+@pytest.mark.slow
 async def test_a_turn_with_a_file_takes_at_most_three_times_its_bytes_and_late_ones_as_many(tmp_path: Path) -> None:
     """The content is in the message, in the file and in the ledger: each of them compressed. Hexadecimal digits compress
     to no less than half, so that three times half and all that surrounds it is what is left.
@@ -148,6 +149,7 @@ async def test_handles_of_versions_with_the_same_contents_share_them(make: MakeA
     assert len({id(each._loaded) for each in lineage}) == 1  # pyright: ignore[reportPrivateUsage] - that is the question
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_no_store_and_no_database() -> None:
     program = (
         'import sys, pydantic_deep\n'

@@ -67,7 +67,7 @@ async def test_a_turn_waits_as_a_version(make: MakeAgent):
     [pending] = paused.pending
     assert (pending.tool, pending.path) == ('write_file', ())
     assert pending.preview is not None
-    assert '/a.txt' in pending.preview.text
+    assert '/a.txt' in str(pending.preview)
 
 
 async def test_the_inbox_lists_what_waits_in_all_agents(make: MakeAgent, inbox: ApprovalInbox):

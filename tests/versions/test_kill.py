@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 _HERE = Path(__file__).parent
 _SERVER = _HERE.parent / 'store' / 'postgres_server.py'
+
+KILL_ROUNDS = int(os.environ.get('KILL_ROUNDS', '0'))
+"""How many rounds each engine has; 0 for a few."""
 
 SOAK_ROUNDS = int(os.environ.get('SOAK_ROUNDS', '0'))
 
@@ -44,13 +49,13 @@ def _on_postgres(files: Path, rounds: int) -> dict[str, Any]:
 
 
 def test_agents_that_are_killed_on_sqlite_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    report = _rounds(f'sqlite:///{tmp_path}/store.db', tmp_path, 10)
+    report = _rounds(f'sqlite:///{tmp_path}/store.db', tmp_path, KILL_ROUNDS or 10)
     assert report['killed'] > 0
     assert report['checked'] > 0
 
 
 def test_agents_that_are_killed_on_postgres_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    report = _on_postgres(tmp_path, 4)
+    report = _on_postgres(tmp_path, KILL_ROUNDS or 4)
     assert report['killed'] > 0
     assert report['checked'] > 0
 

@@ -17,7 +17,7 @@ PNG = b'\x89PNG\r\n\x1a\n' + bytes(range(256)) * 40
 
 
 async def test_a_prompt_is_a_string_or_parts(make: MakeAgent):
-    """000-16a"""
+    """000-16a: A prompt is a text, or a list of texts and images."""
     root = await make('one').create()
 
     turn = await root.advance(['Look', ImageUrl(url='https://example.org/a.png'), BinaryContent(PNG, media_type='image/png')])  # fmt: skip
@@ -35,7 +35,7 @@ async def test_a_prompt_is_a_string_or_parts(make: MakeAgent):
 
 
 async def test_images_are_assets_that_are_stored_once(make: MakeAgent, store: SpyStore):
-    """000-16b, C32"""
+    """000-16b: Images are assets of their own, referred to by digest and stored once."""
     agent = make('one', 'two', 'three')
     image = BinaryContent(PNG, media_type='image/png')
     root = await agent.create()

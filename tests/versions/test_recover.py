@@ -31,6 +31,7 @@ from pydantic_deep.store import (
     RunTakenOverError,
     StoreUnavailableError,
     VersionFilter,
+    new_id,
 )
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._store import SqlStore
@@ -265,7 +266,7 @@ async def test_what_is_done_stays_what_reads_runs_again_and_the_rest_is_asked_ab
         (pending,) = version.pending
         assert (pending.tool, pending.arguments) == ('pay', {'key': 'c'})
         assert pending.preview is not None
-        assert pending.preview.text.startswith(MAY_HAVE_RUN)
+        assert str(pending.preview).startswith(MAY_HAVE_RUN)
         assert sorted(world.ran) == ['look b', 'look b', 'pay c', 'send a']
         done = await version.resume({pending.id: Approve()})
         assert sorted(returns(await done.messages())) == ['paid c', 'seen b', 'sent a']
@@ -468,6 +469,28 @@ async def test_a_change_to_files_in_memory_that_was_not_kept_is_made_again(url: 
         assert version.output == 'end'
         assert await (await version.files()).read_bytes('/a.txt') == b'two'
         assert [part.outcome for part in parts_of_returns(await version.messages())] == ['success'] * 2
+
+
+async def test_a_call_that_may_have_run_and_would_fail_now_fails_and_asks_nobody(url: str, tmp_path: Path) -> None:
+    """A call of a crashed process whose preview says that it would fail is not put before a person: it fails at once.
+
+    An edit whose text is replaced already is such a call.
+    """
+    (tmp_path / 'work').mkdir()
+    backend = LocalBackend(tmp_path / 'work')
+    await backend.write_bytes('/a.txt', b'one')
+    edit = call('edit_file', path='/a.txt', old_string='one', new_string='two')
+    world = World(url, plan({'go': [edit, 'end']}))
+    async with world.process(dies_before=ends('edit_file')) as agent:
+        await (await agent.create(backend=backend)).advance('go')
+    assert await backend.read_bytes('/a.txt') == b'two'
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert (version.output, version.pending) == ('end', [])
+        [returned] = parts_of_returns(await version.messages())
+        assert returned.outcome == 'failed'
+        assert str(returned.content).startswith(f'{MAY_HAVE_RUN} It was not run again, because it would fail:')
+    assert await backend.read_bytes('/a.txt') == b'two'
 
 
 async def test_a_change_to_files_in_memory_that_was_kept_before_its_call_ended_is_asked_about(url: str) -> None:
@@ -716,7 +739,12 @@ async def test_a_store_that_fails_for_a_moment_within_a_subagent_loses_nothing_o
         with pytest.raises(StoreUnavailableError, match='full') as caught:
             await (await agent.create(backend=StateBackend())).advance('go')
         (cut_off,) = await agent.store.versions(VersionFilter(agent_name='agent', kinds=['step']))
-        assert caught.value.__notes__ == [f'The run is cut off after version {cut_off.id}: `recover` goes on with it.']
+        (suspended,) = await agent.suspended()
+        assert (suspended.version_id, suspended.has_moved_on) == (cut_off.id, False)
+        assert caught.value.__notes__ == [
+            f'The run {suspended.id} is suspended after the version {cut_off.id}: `VersionedAgent.recover` resumes it, '
+            'and `VersionedAgent.cancel` ends it.'
+        ]
         (version,) = await agent.recover()
         assert (version.output, sorted(await version.file_tree())) == ('end', ['/m', '/n', '/x'])
         assert await agent.store.runs(states=['running']) == []
@@ -925,8 +953,8 @@ async def test_a_write_that_may_have_run_is_shown_with_its_diff_and_approved_onc
         (version,) = await agent.recover()
         (pending,) = version.pending
         assert pending.preview is not None
-        assert pending.preview.text.startswith(MAY_HAVE_RUN)
-        assert shown in pending.preview.text
+        assert str(pending.preview).startswith(MAY_HAVE_RUN)
+        assert shown in str(pending.preview)
         done = await version.resume({pending.id: Approve()})
         assert done.output == 'end'
         assert sorted(await done.file_tree()) == ['/a.txt']
@@ -947,7 +975,7 @@ async def test_a_turn_whose_first_version_was_deleted_is_recovered_below_its_las
     assert world.ran == ['send a']
 
 
-async def test_a_subagent_that_died_before_its_first_answer_begins_anew(url: str) -> None:
+async def test_a_subagent_that_died_before_its_first_answer_begins_again_in_its_thread(url: str) -> None:
     answers: dict[str, list[Answer]] = {'go': [call('task', subagent='child', description='do'), 'end'], 'do': ['did']}
     world = World(url, plan(answers))
     async with world.process(dies_after=nth(begins, 2)) as agent:
@@ -955,7 +983,7 @@ async def test_a_subagent_that_died_before_its_first_answer_begins_anew(url: str
     async with world.process() as agent:
         (version,) = await agent.recover()
         assert version.output == 'end'
-        assert [thread.state for thread in await version.subagents()] == ['interrupted', 'complete']
+        assert [thread.state for thread in await version.subagents()] == ['complete']
     assert world.asked == ['go 0', 'do 0', 'go 1']
 
 
@@ -1038,7 +1066,9 @@ async def test_closing_leaves_the_runs_of_living_processes_and_of_other_versions
         assert await agent.close_crashed(step) is step
         world.may_pay.set()
         assert (await paying).output == 'end'
-        (recovered,) = await agent.recover()
+        assert await agent.recover() == [], 'the conversation has moved on'
+        (suspended,) = await agent.suspended()
+        (recovered,) = await agent.recover(suspended.id)
         assert recovered.output == 'end'
 
 
@@ -1060,3 +1090,21 @@ async def test_closing_a_run_ends_those_of_its_subagents(url: str) -> None:
         assert closed.state == 'interrupted'
         assert await agent.store.runs(states=['running']) == []
         assert parts_of_returns(await closed.messages()) == []
+
+
+async def test_a_resumption_that_came_too_late_does_not_hold_up_the_run_that_was_faster(url: str) -> None:
+    """Of two processes that resume a version at once, the one whose run was refused has moved nothing on: if the other
+    crashes, `recover` resumes its run.
+    """
+    world = World(url, plan({'go': [call('send', key='a'), 'end']}), options={'interrupt_on': {'send': True}})
+    async with world.process(dies_after=nth(begins, 2)) as agent:
+        pause = await (await agent.create(backend=StateBackend())).advance('go')
+        await pause.resume({pause.pending[0].id: Approve()})
+    async with world.process() as agent:
+        (crashed,) = await agent.store.runs(states=['running'])
+        options = json.dumps({**json.loads(crashed.options), 'after': [crashed.id]})
+        late = crashed._replace(id=new_id(), options=options)
+        await agent.store.commit(Commit(runs=[late], ends=[RunEnd(run_id=late.id, state='failed')]))
+        (version,) = await agent.recover()
+        assert version.output == 'end'
+    assert world.ran == ['send a']

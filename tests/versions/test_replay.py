@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai import ModelRetry
-from pydantic_ai.capabilities import AbstractCapability, ProcessEventStream
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.capabilities import AbstractCapability, ProcessEventStream, ProcessHistory
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import RunContext
 from pydantic_core import to_json
@@ -332,3 +340,27 @@ async def test_a_turn_that_is_streamed_is_replayed_as_it_was() -> None:
         after = await (await VersionedAgent(agent, store).create()).advance('go')
         replay = await after.replay()
     assert (replay.difference, replay.requests, replay.output) == (None, 2, 'done')
+
+
+def _shortened(messages: list[ModelMessage]) -> list[ModelMessage]:
+    return messages[-3:] if isinstance(messages[-3:][0], ModelRequest) else messages
+
+
+def _introduced(messages: list[ModelMessage]) -> list[ModelMessage]:
+    return [ModelRequest(parts=[SystemPromptPart('Be good.')]), *messages]
+
+
+@pytest.mark.parametrize('process', [_shortened, _introduced])
+async def test_a_replay_beside_a_history_processor_is_exact(
+    make_plain: MakeAgent, process: Callable[[list[ModelMessage]], list[ModelMessage]]
+):
+    """A turn of an agent whose history pydantic-ai's `ProcessHistory` rewrites, in the middle of the turn too, replays
+    without a difference: what was replaced is read from where it was before.
+    """
+    agent = make_plain(call('add', a=1, b=2), call('add', a=3, b=4), 'end', 'more', tools=[add],
+                       capabilities=[ProcessHistory(process)])  # fmt: skip
+    turn = await (await agent.create()).advance('go')
+    later = await turn.advance('on')
+    for version, output, requests in ((turn, 'end', 3), (later, 'more', 1)):
+        replay = await version.replay()
+        assert (replay.difference, replay.output, replay.requests) == (None, output, requests)

@@ -29,7 +29,7 @@ def seen(agent: VersionedAgent[Any, Any]) -> list[dict[str, Any]]:
 
 
 async def test_children_and_clones_inherit_the_defaults(make: MakeAgent):
-    """000-15a"""
+    """000-15a: The model settings of a version are stored, and its children and clones have them too."""
     agent = make('one', 'two', 'three')
     root = await agent.create(model_settings={'temperature': 0, 'max_tokens': 50})
 
@@ -43,7 +43,7 @@ async def test_children_and_clones_inherit_the_defaults(make: MakeAgent):
 
 
 async def test_settings_of_one_turn_win_over_the_defaults(make: MakeAgent):
-    """000-15b"""
+    """000-15b: Settings of one call of `advance` win over those of the version, and are passed to the model."""
     agent = make('one', 'two')
     root = await agent.create(model_settings={'temperature': 0, 'max_tokens': 50})
 
@@ -55,7 +55,7 @@ async def test_settings_of_one_turn_win_over_the_defaults(make: MakeAgent):
 
 
 async def test_the_effective_settings_of_each_request_are_stored_beside_its_tokens(make: MakeAgent, store: SpyStore):
-    """000-15c, 000-21"""
+    """000-15c: The settings in effect for each request are stored beside its input and output tokens."""
     agent = make(call('ls'), 'done', model_settings={'seed': 7})
     root = await agent.create(model_settings={'temperature': 0})
 
@@ -116,7 +116,7 @@ async def test_a_setting_that_is_not_part_of_what_is_said_makes_no_other_request
     ],
 )
 async def test_settings_cannot_set_messages_model_or_tools(make: MakeAgent, settings: Any, name: str):
-    """C34, 000-19: the error names the field first"""
+    """000-19: `ValidationError.field` names the field that fails, and the message is `{field}: {message}`."""
     agent = make()
 
     with pytest.raises(ValidationError, match=f'^{name}: ') as caught:

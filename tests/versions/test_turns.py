@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelRetry, RunContext, UserError
+from pydantic_ai import Agent, ModelRetry, RunContext, UserError
+from pydantic_ai.agent import WrapperAgent
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, Subagent, ToolFailures
 from pydantic_deep.store import (
     BranchExistsError,
     Commit,
@@ -24,7 +25,7 @@ from pydantic_deep.store import (
     StoreUnavailableError,
     WorkspaceRecord,
 )
-from pydantic_deep.testing import Answer, call
+from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent
 from pydantic_deep.versions._file_backends import workspace_key
 
@@ -90,7 +91,7 @@ def make_retrying(make: MakeAgent, tool: Any) -> VersionedAgent[Any, Any]:
 
 
 async def test_arguments_are_kept_byte_for_byte(make_plain: MakeAgent, store: SpyStore):
-    """000-20a, C9"""
+    """000-20a: The arguments of a tool call are stored as the JSON text of the model, byte for byte."""
     written = '{"b": 1.10, "a":  12345678901234567890123, "c":"\\u00e4\\/", "b2":1e400}'
     seen: list[object] = []
 
@@ -111,7 +112,7 @@ async def test_arguments_are_kept_byte_for_byte(make_plain: MakeAgent, store: Sp
 
 
 async def test_arguments_are_parsed_only_when_the_tool_runs(make_plain: MakeAgent):
-    """000-20b: what is no JSON is kept too, and answered"""
+    """000-20b: The arguments of a tool call are parsed only when the tool runs."""
     broken = '{"a": 1'
 
     def keep(a: int) -> str:
@@ -143,7 +144,7 @@ async def test_arguments_as_a_dictionary_are_stored_as_given(make_plain: MakeAge
 
 
 async def test_usage_is_on_messages_and_versions(make: MakeAgent, store: SpyStore):
-    """000-21"""
+    """000-21: Every response of a model carries its input and output tokens."""
     agent = make(call('ls'), 'one', 'two')
     first = await (await agent.create()).advance('a')
     second = await first.advance('b')
@@ -158,7 +159,12 @@ async def test_usage_is_on_messages_and_versions(make: MakeAgent, store: SpyStor
 
 
 async def test_a_stream_yields_text_and_ends_with_a_version(make: MakeAgent, store: SpyStore):
-    """000-13a, 000-13b"""
+    """A streamed turn.
+
+    000-13a: `advance_stream()` is an asynchronous iterator over text.
+
+    000-13b: The text of a streamed turn comes from the model piece by piece.
+    """
     agent = make([call('ls')], 'one two three')
     root = await agent.create()
 
@@ -440,8 +446,9 @@ async def test_a_store_that_refuses_the_end_is_named_beside_the_error(make: Make
     with pytest.raises(RuntimeError, match='overloaded') as caught:
         await root.advance('go')
 
-    [note] = caught.value.__notes__
+    note, suspended = caught.value.__notes__
     assert note == 'What the run did since its last step is not in the store: The disk is full.'
+    assert 'is suspended' in suspended
 
 
 async def test_a_run_whose_end_could_not_be_written_is_recovered_by_the_same_process(
@@ -526,11 +533,41 @@ async def test_a_setting_of_one_turn_need_not_be_json(make: MakeAgent, store: Sp
     assert json.loads(run.options)['model_settings'] == {'seed': 7}
 
 
+@pytest.mark.parametrize('is_wrapped', [False, True])
+async def test_a_tool_that_raises_ends_no_turn_of_a_plain_agent(store: SpyStore, is_wrapped: bool):
+    """Under `VersionedAgent`, a tool of any agent that raises is a failed result which the model sees.
+
+    The turn goes on to its answer, and replays without a difference.
+    """
+    plain = Agent(ScriptedModel([call('burn'), call('look')], 'I see'), tools=[look])
+
+    @plain.tool_plain
+    async def burn() -> str:
+        """Burn."""
+        raise KeyError('fire')
+
+    agent = VersionedAgent(WrapperAgent(plain) if is_wrapped else plain, store)
+    turn = await (await agent.create()).advance('go')
+
+    assert (turn.state, turn.output) == ('complete', 'I see')
+    assert [(part.outcome, part.content) for part in returns(await turn.messages())] == [
+        ('failed', "KeyError: 'fire'"),
+        ('success', 'seen'),
+    ]
+    replay = await turn.replay()
+    assert (replay.difference, replay.output) == (None, 'I see')
+
+
+async def look() -> str:
+    """Look."""
+    return 'seen'
+
+
 async def test_a_tool_that_ends_the_run_has_failed_in_the_ledger(make_plain: MakeAgent, store: SpyStore):
     def burn() -> str:
         raise KeyError('fire')
 
-    agent = make_plain(call('burn'), tools=[burn])
+    agent = make_plain(call('burn'), tools=[burn], capabilities=[ToolFailures(propagate=(KeyError,))])
     with pytest.raises(KeyError):
         await (await agent.create()).advance('go')
 

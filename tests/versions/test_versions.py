@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
 
 from pydantic_deep import Model
 from pydantic_deep.store import (
@@ -23,7 +23,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions import ValidationError, VersionedAgent
+from pydantic_deep.versions import ConversationNotFoundError, ValidationError, VersionedAgent
 from pydantic_deep_backends import digest_of
 
 from .conftest import CountingEngine, MakeAgent, SpyStore
@@ -74,7 +74,7 @@ async def test_a_version_of_another_store_is_not_there(make: MakeAgent, store: S
 
 
 async def test_a_clone_is_a_sibling_with_the_same_conversation(make: MakeAgent, store: SpyStore):
-    """000-05a, 000-06a"""
+    """000-05a: `clone()` returns a version with a new UUID and the same parent: a sibling."""
     agent = make('one', name='analyst')
     root = await agent.create(name='Q3', metadata={'team': 'a'}, model_settings={'temperature': 0.5})
     version = await root.advance('go')
@@ -104,7 +104,7 @@ async def test_a_clone_of_a_root_is_a_root(make: MakeAgent):
 
 
 async def test_clone_is_the_only_word_for_it(make: MakeAgent):
-    """000-05c"""
+    """000-05c: It is called `clone`, and there is no `copy`."""
     version = await make().create()
 
     assert hasattr(version, 'clone')
@@ -165,7 +165,7 @@ async def test_lineage_is_root_first(make: MakeAgent):
 
 
 async def test_lineage_of_any_depth_is_one_query(make: MakeAgent, store: SpyStore):
-    """000-08a"""
+    """000-08a: A lineage of any depth is one recursive query."""
     version = await make().create()
     counts: list[tuple[int, int]] = []
     for depth in (1, 20):
@@ -196,7 +196,7 @@ async def test_a_missing_parent_raises(tmp_path: Path):
 
 
 async def test_deleting_a_parent_keeps_its_children(make: MakeAgent):
-    """000-17, C5: SET NULL, never CASCADE; the version's own bytes keep the parent"""
+    """000-17: Deleting a parent keeps its children, and a lineage ends where a parent was deleted."""
     agent = make('one', 'two')
     root = await agent.create()
     first = await root.advance('a')
@@ -263,7 +263,9 @@ async def test_gc_removes_what_no_version_reaches_and_nothing_else(make: MakeAge
 
 
 async def test_a_collection_that_fails_removes_nothing(make: MakeAgent, store: SpyStore):
-    """000-10: one transaction; any failure rolls all back"""
+    """000-10: A garbage collection removes conversations, messages and assets in one transaction: any failure rolls
+    everything back.
+    """
     agent = make('one')
     lost = await (await agent.create()).advance('lose me')
     conversation = lost.conversation_id
@@ -318,18 +320,56 @@ async def test_names_are_found_by_a_part_whatever_the_case(make: MakeAgent):
 
 
 async def test_find_by_name_is_exact_and_the_case_matters(make: MakeAgent):
-    """000-14c"""
+    """000-14c: `find_by_name(name)` returns the versions whose name is exactly that, case included, newest first."""
     agent = make('one')
     root = await agent.create(name='Q3')
     newest = await root.advance('go')
 
-    assert await agent.find_by_name('Q3') == newest
-    assert await agent.find_by_name('q3') is None
-    assert await agent.find_by_name('Q') is None
+    assert await agent.find_by_name('Q3') == [newest, root]
+    assert await agent.find_by_name('Q3', limit=1, offset=1) == [root]
+    assert await agent.find_by_name('q3') == []
+    assert await agent.find_by_name('Q') == []
+
+
+async def test_find_by_name_leaves_out_failed_turns(make: MakeAgent):
+    """A failed turn takes the name of its conversation; looking for the name must not find it."""
+    agent = make(then=_raises)
+    root = await agent.create(name='Q3')
+    with pytest.raises(ConnectionError):
+        await root.advance('go')
+
+    assert {version.state for version in await agent.list(name='Q3')} == {'complete', 'failed'}
+    assert await agent.find_by_name('Q3') == [root]
+
+
+def _raises(messages: list[ModelMessage], info: object) -> str:
+    raise ConnectionError('The model is away.')
+
+
+async def test_unknown_ids_of_threads_and_conversations_raise_everywhere(make: MakeAgent):
+    """A thread id that the store does not have is an error, never an empty list."""
+    agent = make('one')
+    root = await agent.create()
+    unknown = agent.conversation('unknown')
+    other = agent.conversation(root.conversation_id)
+
+    for ask in (
+        agent.thread('unknown'),
+        agent.events('unknown'),
+        unknown.head(),
+        unknown.branches(),
+        unknown.messages(),
+        unknown.advance('go'),
+    ):
+        with pytest.raises(ConversationNotFoundError, match="no conversation 'unknown'") as error:
+            await ask
+        assert error.value.conversation_id == 'unknown'
+    assert await agent.events(root.conversation_id) == []
+    assert len(await other.branches()) == 1
 
 
 async def test_versions_are_found_by_model_metadata_and_date(make: MakeAgent):
-    """000-14d"""
+    """000-14d: Versions are also found by model, metadata and date."""
     agent = make('one')
     first = await agent.create(metadata={'team': 'a', 'year': 2026, 'open': True, 'note': None})
     second = await agent.create(metadata={'team': 'b', "it's": 'x'})
@@ -346,7 +386,7 @@ async def test_versions_are_found_by_model_metadata_and_date(make: MakeAgent):
 
 
 async def test_versions_of_a_conversation_are_listed(make: MakeAgent):
-    """000-18b"""
+    """000-18b: The versions of a conversation, clones included, are listed."""
     agent = make('one', 'two')
     root = await agent.create()
     turn = await root.advance('a')
@@ -392,7 +432,7 @@ async def test_a_conversation_may_have_an_id_of_yours(make: MakeAgent):
 
 
 async def test_any_string_is_a_model(make: MakeAgent):
-    """000-04"""
+    """000-04: A model is a plain string; there are constants for known ones, and any other string is accepted."""
     agent = make()
 
     version = await agent.create(model='house:brand-new-9')

@@ -1,69 +1,51 @@
-// Unified diffs as tables.
+// Diffs as tables: typed lines, as the server sends them. Nothing here reads the text of a diff.
 
-import { element } from './elements.js';
+import { element, escaped } from './elements.js';
 
 // Side by side where there is room, unless that is known to be narrow.
-export function showDiff(text, { isNarrow = !matchMedia('(min-width: 48rem)').matches } = {}) {
-  const isWide = !isNarrow;
-  const rows = isWide ? sideBySide(text) : oneBelowTheOther(text);
-  const columns = isWide ? ['number', '', 'number', ''] : ['number', 'number', ''];
-  return element('div', { class: 'diff' }, element('table', {},
-    element('colgroup', {}, ...columns.map((name) => element('col', { class: name }))),
-    element('tbody', {}, ...rows)));
+export function showDiff(diff, { isNarrow = !matchMedia('(min-width: 48rem)').matches } = {}) {
+  const columns = isNarrow ? ['number', 'number', ''] : ['number', '', 'number', ''];
+  const rows = diff.hunks.map((hunk) => [
+    element('tr', { class: 'hunk' }, element('td', { colspan: columns.length }, hunk.header)),
+    isNarrow ? oneBelowTheOther(hunk.lines) : sideBySide(hunk.lines),
+  ]);
+  return element('div', { class: 'diff' },
+    element('p', { class: 'file' }, escaped(diff.path),
+      element('span', { class: 'faint' }, ` ${diff.kind}, +${diff.added} −${diff.removed}`)),
+    diff.hidden_lines > 0 && element('p', { class: 'warn' },
+      `This diff is not shown: it has ${diff.hidden_lines.toLocaleString('en')} lines.`),
+    element('table', {},
+      element('colgroup', {}, columns.map((name) => element('col', { class: name }))),
+      element('tbody', {}, rows)));
 }
 
-// Read a unified diff into {kind, before, after, text}; hunks carry their header.
-export function readDiff(text) {
-  const lines = [];
-  let before = 0;
-  let after = 0;
-  for (const line of text.split('\n')) {
-    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(line);
-    if (hunk) {
-      [before, after] = [Number(hunk[1]), Number(hunk[2])];
-      lines.push({ kind: 'hunk', text: line });
-    } else if (line.startsWith('--- ') || line.startsWith('+++ ') || line.startsWith('\\') || line === '') {
-      continue;
-    } else if (line.startsWith('-')) lines.push({ kind: 'removed', before: before++, text: line.slice(1) });
-    else if (line.startsWith('+')) lines.push({ kind: 'added', after: after++, text: line.slice(1) });
-    else lines.push({ kind: 'same', before: before++, after: after++, text: line.slice(1) });
-  }
-  return lines;
-}
-
-function sideBySide(text) {
+function sideBySide(lines) {
   const rows = [];
   let removed = [];
   let added = [];
   const flush = () => {
     for (let at = 0; at < Math.max(removed.length, added.length); at += 1) {
-      rows.push(element('tr', {}, ...cells(removed[at], 'before', 'removed'), ...cells(added[at], 'after', 'added')));
+      rows.push(element('tr', {}, ...side(removed[at], 'before'), ...side(added[at], 'after')));
     }
     [removed, added] = [[], []];
   };
-  for (const line of readDiff(text)) {
+  for (const line of lines) {
     if (line.kind === 'removed') removed.push(line);
     else if (line.kind === 'added') added.push(line);
     else {
       flush();
-      rows.push(line.kind === 'hunk' ? hunkRow(line, 4)
-        : element('tr', {}, ...cells(line, 'before', ''), ...cells(line, 'after', '')));
+      rows.push(element('tr', {}, ...side(line, 'before'), ...side(line, 'after')));
     }
   }
   flush();
   return rows;
 }
 
-function oneBelowTheOther(text) {
-  return readDiff(text).map((line) => line.kind === 'hunk' ? hunkRow(line, 3)
-    : element('tr', { class: line.kind },
-      number(line.before), number(line.after), element('td', {}, line.text)));
-}
+const oneBelowTheOther = (lines) => lines.map((line) => element('tr', { class: line.kind },
+  number(line.before), number(line.after), content(line, '')));
 
-const hunkRow = (line, span) => element('tr', { class: 'hunk' }, element('td', { colspan: span }, line.text));
-const number = (value) => element('td', { class: 'number' }, value === undefined ? '' : String(value));
+const side = (line, at) => line ? [number(line[at]), content(line, line.kind)] : [number(null), element('td')];
+const number = (value) => element('td', { class: 'number' }, value === null ? '' : String(value));
 
-function cells(line, side, kind) {
-  if (!line) return [number(), element('td')];
-  return [number(line[side]), element('td', { class: kind }, line.text)];
-}
+const content = (line, kind) => element('td', { class: `line ${kind}` }, escaped(line.text),
+  !line.is_ended && element('span', { class: 'aside', 'data-says': ' (no newline at the end)' }));

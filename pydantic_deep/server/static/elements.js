@@ -9,9 +9,34 @@ export function element(tag, attributes = {}, ...children) {
     else if (value === true) made.setAttribute(name, '');
     else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
+  fill(made, children);
   return made;
 }
+
+// Children may be lists of children; `null` and `false` are none.
+function fill(made, children) {
+  for (const child of children) { // one by one: there may be more of them than a call takes arguments
+    if (Array.isArray(child)) fill(made, child);
+    else if (child !== null && child !== undefined && child !== false) made.append(child);
+  }
+}
+
+// Text as the server has escaped it: every second piece stands for a character that cannot be seen.
+export function escaped(pieces) {
+  const made = [];
+  let escapes = '';
+  for (const [at, piece] of pieces.entries()) {
+    if (at % 2) escapes += piece;
+    else if (piece !== '' || at === pieces.length - 1) {
+      if (escapes !== '') made.push(element('span', { class: 'escape', title: 'Cannot be seen' }, escapes));
+      if (piece !== '') made.push(piece);
+      escapes = '';
+    }
+  }
+  return made;
+}
+
+export const moment = (text) => new Date(text).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
 
 const svgTags = new Set(['path', 'circle']);
 

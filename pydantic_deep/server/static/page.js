@@ -1,7 +1,8 @@
 // The page: which conversation is shown, what is done with it, and which keys do it.
 
+import { cards, focusedCard, settle, showApprovals, showEnd, tidy } from './approvals.js';
 import { showDiff } from './diff.js';
-import { ask, byId, element } from './elements.js';
+import { ask, byId, element, moment } from './elements.js';
 import { showGraph } from './graph.js';
 import * as server from './server.js';
 import * as talk from './talk.js';
@@ -13,7 +14,7 @@ let scopes = new Set(); // of the key: what it may not do is not asked for
 const KEYS = [
   ['/', 'say something'], ['Ctrl+Enter', 'send'], ['c', 'a new conversation'], ['a', 'to the approvals'],
   ['v', 'to the versions'], ['j, k', 'next, previous'],
-  ['y, n, e', 'approve, deny, edit what waits'], ['s', 'stop the run'], ['?', 'these keys'],
+  ['y, n, e', 'approve, deny, edit the call that has the focus'], ['s', 'stop the run'], ['?', 'these keys'],
 ];
 
 function showProblem(text) {
@@ -60,14 +61,12 @@ const listConversations = guarded(async (cursor = null) => {
   byId('more').hidden = page.cursor === null;
 });
 
-const moment = (text) => new Date(text).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
-
 // A conversation is made with its first words, which name it.
 function prepareNew() {
   leave();
   Object.assign(shown, { id: null, head: null });
   talk.showMessages([]);
-  for (const id of ['todos', 'files', 'graph']) byId(id).replaceChildren();
+  for (const id of ['todos', 'files', 'graph', 'suspended']) byId(id).replaceChildren();
   byId('problem').hidden = true;
   byId('chosen')?.remove();
   markCurrent();
@@ -114,6 +113,7 @@ async function refresh() {
   if (shown.id !== id) return; // another one was opened meanwhile
   shown.head = conversation.head;
   showTodos(conversation.todos);
+  await showSuspended(conversation.suspended);
   talk.showMessages(transcript.messages);
   byId('chosen')?.remove();
   showGraph(history.items, actsOn);
@@ -121,6 +121,20 @@ async function refresh() {
   await listApprovals();
   if (conversation.running.length > 0) follow(conversation.running[0]);
   else setRunning(null);
+}
+
+// Runs without an end in the store. Nothing resumes one of a conversation that has moved on unless somebody does it here.
+async function showSuspended(ids) {
+  const runs = await Promise.all(ids.map((id) => server.get(`runs/${id}`)));
+  byId('suspended').replaceChildren(...runs.map((run) => {
+    const act = (label, verb) => element('button', { type: 'button', onclick: guarded(async () => {
+      await server.post(`runs/${run.id}/${verb}`);
+      await refresh();
+    }) }, label);
+    const why = run.has_moved_on ? ' The conversation has moved on: resume it on a branch of its own?' : '';
+    return element('li', { 'data-run': run.id }, `A run of ${moment(run.started_at)} is suspended.${why} `,
+      act('Resume', 'resume'), ' ', act('Discard', 'cancel'));
+  }));
 }
 
 function showTodos(todos) {
@@ -221,8 +235,8 @@ function actsOn(version) {
 async function showChanges(version) {
   const diff = await server.get(`versions/${version.parent_id}/diff?to=${version.id}`);
   const files = diff.files.flatMap((file) => [
-    element('h2', {}, `${file.path} (${file.kind})`),
-    file.diff === null ? element('p', { class: 'faint' }, 'No text that could be compared.') : showDiff(file.diff),
+    file.view !== null ? showDiff(file.view)
+      : element('p', {}, `${file.path} (${file.kind}): no text in UTF-8, or more than 1 MB.`),
   ]);
   const nothing = element('p', {}, 'The files are the same.');
   const said = `${diff.messages_removed.length} messages fewer, ${diff.messages_added.length} more`;
@@ -270,52 +284,60 @@ const listApprovals = guarded(async () => {
   const { items } = await server.get('approvals?limit=50');
   byId('waiting').textContent = String(items.length);
   byId('waiting').hidden = items.length === 0;
-  const rows = items.map(showApproval);
-  byId('approvals').replaceChildren(...(rows.length ? rows : [element('li', { class: 'faint' }, 'Nothing waits.')]));
+  showApprovals(items, answersTo);
 });
 
-function showApproval(approval) {
-  const act = (label, does, name = '') => element('button', { type: 'button', class: name, onclick: guarded(does) }, label);
-  const preview = approval.preview?.kind === 'diff' ? showDiff(approval.preview.text, { isNarrow: true })
-    : element('pre', {}, approval.preview?.text || JSON.stringify(approval.args, null, 2));
-  return element('li', { tabindex: 0, 'data-approval': approval.id },
-    element('strong', {}, [...approval.path, approval.tool].join(' › ')),
-    element('div', { class: 'faint' }, `${approval.agent}, ${moment(approval.created_at)}`),
-    preview,
-    element('div', { class: 'acts' },
-      act('Approve (y)', () => decide(approval, { decision: 'approve' }), 'main'),
-      act('Deny (n)', () => deny(approval)),
-      act('Edit (e)', () => edit(approval)),
-      act('Open', () => open(approval.conversation_id))));
+function answersTo(approval) {
+  const takes = (decision) => approval.decisions.includes(decision);
+  return [
+    takes('approve') && { label: 'Approve (y)', name: 'main', act: guarded((card) => decide(card, approval, { decision: 'approve' })) },
+    takes('deny') && { label: 'Deny (n)', act: guarded((card) => deny(card, approval)) },
+    takes('edit') && { label: 'Edit (e)', act: guarded((card) => edit(card, approval)) },
+    { label: 'Open', act: () => open(approval.conversation_id) },
+  ].filter(Boolean);
 }
 
-async function decide(approval, answer) {
+// The answer is for what the card shows: with another call under this id, the server refuses it.
+async function decide(card, approval, answer) {
+  if (!card.dataset.approval || card.ariaBusy) return; // it was answered, or is being answered
+  card.focus(); // not on a button, which may be gone
+  card.ariaBusy = 'true';
   let runId;
   try {
-    runId = (await server.post(`approvals/${approval.id}?resume=${may('run')}`, answer)).run_id;
+    const path = `approvals/${approval.id}?resume=${may('run')}`;
+    const done = await server.post(path, { ...answer, digest: card.dataset.digest });
+    settle(card, `Answered: ${done.approval.status}.`);
+    runId = done.run_id;
   } finally {
+    card.ariaBusy = null;
     await listApprovals(); // where somebody else was faster it does not wait any more
   }
   if (runId !== null && approval.conversation_id === shown.id) await follow(runId);
 }
 
-async function deny(approval) {
+async function deny(card, approval) {
   const given = await ask('The call does not run.', { reason: { label: 'What the agent is told', value: 'A person denied this call.' } }, 'Deny');
-  if (given) await decide(approval, { decision: 'deny', reason: given.reason });
+  if (given) await decide(card, approval, { decision: 'deny', reason: given.reason });
 }
 
-async function edit(approval) {
+async function edit(card, approval) {
   const given = await ask(`The call of ${approval.tool} runs with these arguments instead.`,
-    { args: { label: 'Arguments, as JSON', value: JSON.stringify(approval.args, null, 2), rows: 12 } }, 'Run it so');
+    { args: { label: 'Arguments, as JSON', value: readableJson(approval.args), rows: 12 } }, 'Run it so');
   if (!given) return;
   let args;
   try { args = JSON.parse(given.args); } catch (error) { throw new server.Refused(0, { message: `That is no JSON: ${error.message}` }); }
-  await decide(approval, { decision: 'edit', args });
+  await decide(card, approval, { decision: 'edit', args });
 }
+
+// JSON in which nothing hides: what is no letter, mark, number, punctuation or symbol is an escape of JSON's own.
+const readableJson = (value) => JSON.stringify(value, null, 2).replace(
+  /[^\p{L}\p{M}\p{N}\p{P}\p{S} \n]|\p{Default_Ignorable_Code_Point}|\u2800/gu,
+  (found) => [...Array(found.length).keys()].map((at) => `\\u${found.charCodeAt(at).toString(16).padStart(4, '0')}`).join(''));
 
 // Keys and views
 
 function go(view) {
+  tidy();
   document.body.dataset.view = view;
   for (const each of document.querySelectorAll('nav button')) {
     each.setAttribute('aria-current', String(each.dataset.goes === view));
@@ -323,24 +345,32 @@ function go(view) {
 }
 
 function step(by) {
-  const inbox = document.activeElement.closest('#approvals');
-  const items = [...(inbox ? byId('approvals').children : byId('graph').querySelectorAll('.version'))];
-  if (items.length === 0) return;
-  const at = items.indexOf(document.activeElement.closest('[data-approval], .version'));
-  items[Math.min(Math.max(at + by, 0), items.length - 1)].focus();
+  const card = document.activeElement.closest('#approvals > li');
+  const items = card ? [...byId('approvals').children].filter((each) => each === card || each.dataset.approval) : [...byId('graph').querySelectorAll('.version')];
+  const at = items.indexOf(card ?? document.activeElement.closest('.version'));
+  const next = at + by >= 0 && at + by < items.length ? items[at + by] : items[Math.max(at, 0)];
+  if (next) goTo(next);
+  if (card) tidy();
 }
 
-// Only what is seen is answered: on a phone, the approvals may be behind another view.
+// What is taller than its list is read from its beginning.
+function goTo(item) {
+  item.focus({ preventScroll: true });
+  item.scrollIntoView({ block: item.offsetHeight > item.closest('section').clientHeight ? 'start' : 'nearest' });
+}
+
+// Only a call that has the focus is answered, and only where it is seen: on a phone, the approvals may be behind another view.
 function pressOnApproval(label) {
-  if (byId('inbox').getClientRects().length === 0) return;
-  const item = document.activeElement.closest('[data-approval]') ?? byId('approvals').querySelector('[data-approval]');
-  [...(item?.querySelectorAll('button') ?? [])].find((each) => each.textContent.startsWith(label))?.click();
+  const card = focusedCard();
+  if (card === null) showProblem('No call has the focus: press a to go to the calls that wait.');
+  else if (label === 'Approve' && !showEnd(card)) showProblem('This call goes on below. Read on, and press y at its end.');
+  else [...card.querySelectorAll('button:enabled')].find((each) => each.textContent.startsWith(label))?.click();
 }
 
 const DOES = {
   '/': () => { go('talk'); byId('prompt').focus(); },
   c: prepareNew,
-  a: () => { go('inbox'); byId('approvals').firstElementChild?.focus(); },
+  a: () => { go('inbox'); if (cards().length > 0) goTo(cards()[0]); },
   v: () => { go('history'); byId('graph').querySelector('.version')?.focus(); },
   j: () => step(1),
   k: () => step(-1),
@@ -358,7 +388,7 @@ function onKey(event) {
     return;
   }
   const isTyping = event.target.closest('input, textarea, select') || document.querySelector('dialog[open]');
-  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || !(event.key in DOES)) return;
+  if (isTyping || event.ctrlKey || event.metaKey || event.altKey || event.repeat || !(event.key in DOES)) return;
   event.preventDefault();
   DOES[event.key]();
 }
@@ -376,14 +406,24 @@ const begin = guarded(async () => {
   if (newest) await open(newest.dataset.conversation);
 });
 
+// A link that somebody sent must not change whose conversations are shown, and what is said to whom, unseen.
+async function start() {
+  const key = server.takeKeyFromAddress();
+  const isOther = key !== null && server.hasKey() && !server.isKey(key);
+  if (key !== null && (!isOther || await ask('The link has another API key than the one that is used here. Everything that you '
+    + 'say will belong to the owner of that key.', {}, 'Use the key of the link'))) server.useKey(key);
+  if (server.hasKey()) begun = begin();
+  else askForKey();
+}
+
 byId('new').addEventListener('submit', (event) => { event.preventDefault(); prepareNew(); });
 byId('say').addEventListener('submit', say);
 byId('stop').addEventListener('click', stop);
 byId('more').addEventListener('click', () => listConversations(shown.cursor));
 byId('keys').addEventListener('click', DOES['?']);
 document.addEventListener('keydown', onKey);
+document.addEventListener('pointerdown', (event) => { if (!event.target.closest('#inbox, dialog')) tidy(); });
+window.addEventListener('hashchange', () => { if (location.hash.startsWith('#key=')) start(); });
 for (const button of document.querySelectorAll('nav button')) button.addEventListener('click', () => go(button.dataset.goes));
 go('talk');
-server.takeKeyFromAddress();
-if (server.hasKey()) begun = begin();
-else askForKey();
+start();

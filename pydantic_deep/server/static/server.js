@@ -17,13 +17,13 @@ export function useKey(text) {
   sessionStorage.setItem('key', key);
 }
 
-// A link may bring a key behind `#`, which no server and no log sees.
+export function isKey(text) { return key === text.trim(); }
+
+// Returns the key that a link has behind `#`, which no server and no log sees, and takes it out of the address; else null.
 export function takeKeyFromAddress() {
   const found = new URLSearchParams(location.hash.slice(1)).get('key');
-  if (found) {
-    useKey(found);
-    history.replaceState(null, '', location.pathname);
-  }
+  if (found) history.replaceState(null, '', location.pathname);
+  return found || null;
 }
 
 async function ask(method, path, body, headers = {}, signal = undefined) {

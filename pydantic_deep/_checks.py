@@ -1,0 +1,129 @@
+"""Checks of what callers pass: texts, prompts, names of models, settings and pages. Pure.
+
+Each raises a `ValidationError` that names the argument, before anything is read, sent or written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from .errors import ValidationError
+
+MAX_INTEGER: Final = 2**63 - 1
+"""The largest number that every database takes."""
+
+_LEAST: Final[Mapping[str, float]] = {
+    'temperature': 0, 'top_p': 0, 'top_k': 1, 'max_tokens': 1, 'presence_penalty': -math.inf,
+    'frequency_penalty': -math.inf, 'seed': -math.inf, 'timeout': 0,
+}  # fmt: skip
+"""Settings that are numbers, with the least of each."""
+
+_WHOLE: Final = frozenset({'top_k', 'max_tokens', 'seed'})
+"""Those that are whole numbers."""
+
+_SHOWN_CHARS: Final = 80
+"""How much of a wrong value an error shows."""
+
+
+def check_text(field: str, value: object) -> None:
+    """Refuse what is no text, blank, or no Unicode.
+
+    Raises:
+        ValidationError: It is.
+    """
+    if not isinstance(value, str):
+        raise ValidationError(field, f'it is {_shown(value)}, and it must be a text.')
+    if not value.strip():
+        raise ValidationError(field, 'it is empty. Leave it out, or give it words.')
+    check_unicode(field, value)
+
+
+def check_unicode(field: str, value: str) -> None:
+    """Refuse a text with half of a surrogate pair in it, which no provider and no database takes.
+
+    Raises:
+        ValidationError: It has one.
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValidationError(
+            field, f'the character {error.start} is half of a surrogate pair, and no Unicode. Remove it.'
+        ) from None
+
+
+def check_prompt(field: str, prompt: object) -> None:
+    """Refuse a prompt that says nothing: no text, or a list without media in which all texts are blank.
+
+    Raises:
+        ValidationError: It says nothing, or has a text in it that is no Unicode.
+    """
+    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+        check_text(field, prompt)
+        return
+    is_said = False
+    for item in cast('Sequence[object]', prompt):
+        text = item if isinstance(item, str) else getattr(item, 'content', None)
+        if isinstance(text, str):
+            check_unicode(field, text)
+            is_said = is_said or bool(text.strip())
+        else:
+            is_said = is_said or getattr(item, 'kind', None) != 'cache-point'
+    if not is_said:
+        raise ValidationError(field, 'it is empty. Leave it out, or give it words.')
+
+
+def check_model(field: str, model: object) -> None:
+    """Refuse the name of a model that is blank or no Unicode; `None` and models are taken.
+
+    Raises:
+        ValidationError: It is one.
+    """
+    if isinstance(model, str):
+        check_text(field, model)
+
+
+def check_numbers(settings: Mapping[str, object]) -> None:
+    """Refuse settings of a model that are no numbers where they must be, or out of bounds.
+
+    Raises:
+        ValidationError: One is. Its `field` is the name of the setting.
+    """
+    for name, value in settings.items():
+        least = _LEAST.get(name)
+        if least is None or value is None or (name == 'timeout' and not isinstance(value, str | int | float)):
+            continue  # a timeout may be an object of httpx
+        kind = int if name in _WHOLE else int | float
+        if isinstance(value, bool) or not isinstance(value, kind):
+            wanted = 'a whole number' if name in _WHOLE else 'a number'
+            raise ValidationError(name, f'it is {_shown(value)}, and it must be {wanted}.')
+        if not math.isfinite(value) if isinstance(value, float) else abs(value) > MAX_INTEGER:
+            raise ValidationError(name, f'JSON cannot hold this: {_shown(value)}.')
+        if value < least or (name == 'timeout' and value == 0):
+            raise ValidationError(
+                name, f'it is {value}, and it must be {"more than 0" if not least else f"{least} or more"}.'
+            )
+        if name == 'top_p' and value > 1:
+            raise ValidationError(name, f'it is {value}, and it must be 1 or less.')
+
+
+def check_page(*, limit: object = 0, offset: object = 0) -> None:
+    """Refuse a page that no database can be asked for.
+
+    Raises:
+        ValidationError: The limit or the offset is no whole number from 0 to `MAX_INTEGER`.
+    """
+    for field, value in (('limit', limit), ('offset', offset)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
+            raise ValidationError(field, f'it is {_shown(value)}, and it must be a whole number from 0 to 2**63 - 1.')
+
+
+def _shown(value: object) -> str:
+    try:
+        text = json.dumps(value) if isinstance(value, str) else repr(value)
+    except ValueError:  # a number with more digits than Python writes
+        return 'a number that is too large'
+    return text if len(text) <= _SHOWN_CHARS else f'{text[:_SHOWN_CHARS]}…'

@@ -1,0 +1,56 @@
+"""Messages as JSON, without the configuration under which they were made: what a transcript has of them. Pure.
+
+A transcript says what was said and done. The instructions, system prompts, tools and settings of an agent, its model and
+provider, and the ids of its runs belong to whoever runs it, and are set again where the transcript is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import JsonValue
+
+from pydantic_deep._replaced import KEY as SUMMARY_KEY
+
+_SAID_FIELDS: Final = ('kind', 'parts', 'timestamp', 'usage', 'finish_reason', 'state')
+"""Fields of messages that a transcript has: what was said, when, how it ended and what it used. All others are left out,
+also those that a later pydantic-ai adds. Parts that only one provider can read, such as signed thoughts, keep their own
+`provider_name`: it says who may be sent them."""
+
+_CONFIGURED_PARTS: Final = frozenset(
+    {
+        'system-prompt', 'instruction-baseline', 'instruction-delta', 'tool-availability-delta',
+        'capability-load-delta', 'model-settings-delta',
+    }
+)  # fmt: skip
+"""Kinds of parts that are left out: prompts of the agent, and changes of its instructions, tools and settings."""
+
+
+def portable(message: JsonValue) -> JsonValue:
+    """Return a message without configuration; what is no message, as it is."""
+    if not isinstance(message, dict) or not isinstance(parts := message.get('parts'), list):
+        return message
+    said = {key: value for key, value in message.items() if key in _SAID_FIELDS}
+    return {**said, 'parts': [_portable_part(part) for part in parts if not _is_configured(part)]}
+
+
+def _is_configured(part: JsonValue) -> bool:
+    return isinstance(part, dict) and part.get('part_kind') in _CONFIGURED_PARTS
+
+
+def _portable_part(part: JsonValue) -> JsonValue:
+    """Return a part without configuration: a result can hold instructions, and a summary whole messages."""
+    if not isinstance(part, dict):
+        return part
+    content, metadata = part.get('content'), part.get('metadata')
+    if part.get('tool_kind') == 'capability-load' and isinstance(content, dict):
+        return {**part, 'content': {key: value for key, value in content.items() if key != 'instructions'}}
+    summary = metadata.get(SUMMARY_KEY) if isinstance(metadata, dict) else None
+    if part.get('part_kind') == 'compaction' and isinstance(metadata, dict) and isinstance(summary, dict):
+        return {**part, 'metadata': {**metadata, SUMMARY_KEY: _portable_summary(summary)}}
+    return part
+
+
+def _portable_summary(summary: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    messages = summary.get('messages')
+    return {**summary, 'messages': [portable(each) for each in messages]} if isinstance(messages, list) else summary

@@ -1,0 +1,96 @@
+// Calls that wait for a person: cards, in an order that no new one disturbs. A card shows the `view` of an approval, all of
+// it, and an answer carries the digest of what the card shows.
+
+import { showDiff } from './diff.js';
+import { byId, element, escaped, moment } from './elements.js';
+
+// Show these approvals. Cards that are shown already stay the same elements at the same place, so that neither the focus
+// nor a pointer is ever on another call than before; new ones come last. What waits no more stays, without buttons, until
+// `tidy`.
+export function showApprovals(approvals, answersTo) {
+  const list = byId('approvals');
+  const wanted = new Map(approvals.map((approval) => [keyOf(approval), approval]));
+  list.querySelector('.nothing')?.remove();
+  for (const card of list.querySelectorAll('[data-approval]')) {
+    if (!wanted.delete(card.dataset.key)) settle(card, 'This does not wait any more.');
+  }
+  for (const approval of wanted.values()) list.append(makeCard(approval, answersTo(approval)));
+  if (list.childElementCount === 0) list.append(element('li', { class: 'nothing faint' }, 'Nothing waits.'));
+}
+
+const keyOf = (approval) => `${approval.id} ${approval.view.digest}`;
+
+export const cards = () => [...byId('approvals').querySelectorAll('[data-approval]')];
+
+// The card that has the focus, if it can be seen: keys answer nothing else.
+export function focusedCard() {
+  const card = document.activeElement?.closest?.('[data-approval]');
+  return card && card.getClientRects().length > 0 ? card : null;
+}
+
+// Returns whether the end of a card is on the screen; if it is not, scrolls on to what comes next.
+export function showEnd(card) {
+  const list = byId('inbox').getBoundingClientRect();
+  const end = card.querySelector('.acts').getBoundingClientRect();
+  const isSeen = end.top >= list.top && end.bottom <= list.bottom + 1;
+  if (end.bottom > list.bottom) byId('inbox').scrollBy({ top: Math.min(list.height * 0.8, end.bottom - list.bottom + 8) });
+  else if (!isSeen) card.scrollIntoView({ block: 'end' });
+  return isSeen;
+}
+
+// Take an answered card out of what can be answered, where it is: another one at its place would get a second click.
+export function settle(card, text) {
+  delete card.dataset.approval;
+  card.classList.add('settled');
+  if (card.contains(document.activeElement)) card.focus(); // a button without use loses the focus to the page
+  for (const button of card.querySelectorAll('button')) button.disabled = true;
+  card.querySelector('.says').textContent = text;
+}
+
+// Remove what was answered. Only when the person turns to something else.
+export function tidy() {
+  for (const card of byId('approvals').querySelectorAll('.settled')) card.remove();
+  if (byId('approvals').childElementCount === 0) showApprovals([]);
+}
+
+function makeCard(approval, answers) {
+  const { view } = approval;
+  const buttons = answers.map(({ label, name = '', act }) => element('button', { type: 'button', class: name, onclick: () => act(card) }, label));
+  const card = element('li', { tabindex: 0, 'data-approval': approval.id, 'data-key': keyOf(approval), 'data-digest': view.digest },
+    element('h3', {}, view.path.map((name) => [escaped(name), ' › ']), escaped(view.tool)),
+    element('div', { class: 'faint' }, `${approval.agent}, ${moment(approval.created_at)}`),
+    view.preview && isSaid(view.preview.notice) && element('p', { class: 'warn' }, escaped(view.preview.notice)),
+    view.escapes > 0 && element('p', { class: 'warn' },
+      view.escapes === 1 ? 'One character cannot be seen, and is written as ' : `${view.escapes.toLocaleString('en')} characters cannot be seen, and are written as `,
+      element('span', { class: 'escape' }, view.escapes === 1 ? 'an escape' : 'escapes'), '.'),
+    view.arguments.map((argument) => showArgument(argument, view.preview)),
+    view.preview && showPreview(view),
+    element('p', { class: 'says', role: 'status' }),
+    element('div', { class: 'acts' }, buttons));
+  return card;
+}
+
+const isSaid = (text) => text.some((piece) => piece !== '');
+
+function showArgument(argument, preview) {
+  const name = [element('span', { class: 'name' }, escaped(argument.name)), argument.kind === 'json' && element('span', { class: 'faint' }, ' JSON')];
+  const ends = argument.value.at(-1).endsWith('\n');
+  const lines = argument.value.reduce((count, piece) => count + piece.split('\n').length - 1, ends ? 0 : 1);
+  const asides = !isSaid(argument.value) ? '(empty)'
+    : lines > 1 && !ends && argument.kind === 'text' ? '(no newline at its end)' : null;
+  const value = element('pre', { class: 'value' }, escaped(argument.value), asides && element('span', { class: 'aside', 'data-says': asides }));
+  if (argument.in_preview && preview.kind === 'diff') {
+    return element('details', { class: 'argument' },
+      element('summary', {}, name, element('span', { class: 'faint' }, ` ${lines.toLocaleString('en')} lines, all of them in the diff below`)), value);
+  }
+  const size = lines > 20 ? element('span', { class: 'faint' }, ` ${lines.toLocaleString('en')} lines`) : null;
+  return element('div', { class: 'argument' }, element('div', {}, name, size), value);
+}
+
+// A command that is an argument is shown there.
+function showPreview({ preview, arguments: args }) {
+  const isShown = preview.kind === 'command' && args.some((argument) => argument.in_preview);
+  return element('div', { class: 'preview' },
+    isSaid(preview.text) && !isShown && element('pre', { class: 'text' }, escaped(preview.text)),
+    preview.diff && showDiff(preview.diff, { isNarrow: true }));
+}

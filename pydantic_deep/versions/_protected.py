@@ -1,0 +1,100 @@
+"""What a turn changed in protected files, such as `.git/config`, which no version holds.
+
+Their state is looked at when a run begins, and kept with the run, so that a run that recovers it, or resumes it after a
+pause, compares with the same moment. The difference is part of the version that the run ends with.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from pydantic_deep.store import Store
+from pydantic_deep_backends import ProtectedChange, SupportsCommands, SupportsProtection, digest_of
+from pydantic_deep_backends.errors import BackendError
+from pydantic_deep_backends.paths import display_path, path_parts
+from pydantic_deep_backends.protection import compare_protected, is_git_name
+
+PROTECTED: Final = 'protected'
+"""The key of the states among the options of a run, and of the changes in the state of deps of a version."""
+
+MAX_WARNED = 10
+"""How many files a warning names."""
+
+
+class ProtectedFilesWarning(UserWarning):
+    """A command of a turn made, changed or removed files that programs of the host run or obey."""
+
+
+async def protected_states(backend: object) -> dict[str, str] | None:
+    """Return the state of each protected file of a backend, shortened; `None` if it runs no commands.
+
+    Without commands only file tools change files, and these ask.
+    """
+    if not (isinstance(backend, SupportsProtection) and isinstance(backend, SupportsCommands)):
+        return None
+    try:
+        states = await backend.protected_files()
+    except (OSError, BackendError):  # the files are gone: whoever captures them says so
+        return None
+    return {path: digest_of(state.encode(errors='surrogateescape'))[-16:] for path, state in states.items()}
+
+
+async def states_before(store: Store, run_id: str | None, backend: object) -> dict[str, str] | None:
+    """Return the states at the beginning of a turn.
+
+    Args:
+        store: The store.
+        run_id: The run that the turn began with; `None` if it begins now.
+        backend: The files.
+    """
+    now = await protected_states(backend)
+    run = None if now is None or run_id is None else await store.run(run_id)
+    kept: object = None if run is None else json.loads(run.options).get(PROTECTED)
+    return cast('dict[str, str]', kept) if isinstance(kept, dict) else now
+
+
+async def protected_changes(
+    before: Mapping[str, str] | None, backend: object, *, in_place: bool
+) -> tuple[ProtectedChange, ...]:
+    """Return what changed since, as far as the files stay.
+
+    Args:
+        before: The states then; `None` if they were not looked at.
+        backend: The files now.
+        in_place: Whether these are the files themselves. A view of them is gone after the run, and with it all that no
+            version holds.
+    """
+    now = None if before is None else await protected_states(backend)
+    if before is None or now is None:
+        return ()
+    changes = compare_protected(before, now)
+    return tuple(each for each in changes if in_place or not any(is_git_name(name) for name in path_parts(each.path)))
+
+
+def dump_changes(changes: Sequence[ProtectedChange], run_id: str | None) -> dict[str, object]:
+    """Return the changes of a run as JSON."""
+    dumped = [{'path': display_path(each.path), 'change': each.change} for each in changes]
+    return {'run_id': run_id, 'changes': dumped}
+
+
+def load_changes(document: Mapping[str, Any], run_id: str | None) -> tuple[ProtectedChange, ...]:
+    """Return the changes of a run in the state of deps of a version."""
+    kept = document.get(PROTECTED)
+    if kept is None or kept['run_id'] != run_id:
+        return ()
+    return tuple(ProtectedChange(**each) for each in kept['changes'])
+
+
+def warn_of_protected(changes: Sequence[ProtectedChange]) -> None:
+    """Say which protected files a turn changed, if there are any."""
+    if changes:
+        named = ', '.join(f'{display_path(each.path)} ({each.change})' for each in changes[:MAX_WARNED])
+        more = f' and {len(changes) - MAX_WARNED} more' if len(changes) > MAX_WARNED else ''
+        text = (
+            f'Commands changed files that programs of this machine run or obey: {named}{more}. '
+            'Look at them before you use git, an editor or a shell there.'
+        )
+        warnings.warn(text, ProtectedFilesWarning, stacklevel=2)

@@ -1,0 +1,78 @@
+"""Suspended runs: those that have no end in the store and that no process works on. What resumes them is `_recover`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFoundError, VersionRecord
+
+from ._attempts import attempts_of
+from ._turn import ALL_RUNS
+
+if TYPE_CHECKING:
+    from ._workbench import Workbench
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspendedRun:
+    """A run that has no end in the store: its process crashed, or the store failed when the run was to end."""
+
+    id: str
+    """The `run_id`, for `VersionedAgent.recover` and `VersionedAgent.cancel`."""
+    conversation_id: str
+    """The conversation that it belongs to."""
+    version_id: str | None
+    """Its newest version, or the one that it began from; `None` if that was deleted."""
+    has_moved_on: bool
+    """Whether the conversation has moved on since. Then `recover` resumes the run only if it is named."""
+    started_at: datetime
+    """When it began, in UTC."""
+
+
+async def suspended(agent: Workbench[Any, Any], conversation_id: str | None) -> list[SuspendedRun]:
+    """Return the suspended runs of an agent, oldest first."""
+    found: list[SuspendedRun] = []
+    for run in await agent.store.orphans(ALL_RUNS):
+        is_wanted = run.agent_name == agent.name and conversation_id in (None, run.conversation_id)
+        if is_wanted and run.parent_run_id is None:
+            version = await last_version(agent.store, run)
+            found.append(
+                SuspendedRun(
+                    id=run.id,
+                    conversation_id=run.conversation_id,
+                    version_id=None if version is None else version.id,
+                    has_moved_on=await has_moved_on(agent.store, run),
+                    started_at=datetime.fromtimestamp(run.started_at / 1_000_000, UTC),
+                )
+            )
+    return found
+
+
+async def last_version(store: Store, run: RunRecord) -> VersionRecord | None:
+    """Return the newest version of a run, or the one that it began from; `None` if that was deleted."""
+    newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
+    if newest:
+        return newest[0]
+    try:
+        return await store.version(run.base_id or '')
+    except VersionNotFoundError:
+        return None
+
+
+async def has_moved_on(store: Store, run: RunRecord) -> bool:
+    """Return whether a later turn began while a run was suspended, or the head that it was to move is elsewhere."""
+    own = {attempt.id for attempt in await attempts_of(store, run)}
+    for later in await store.runs(conversation_id=run.conversation_id, limit=ALL_RUNS):
+        if not own.isdisjoint(json.loads(later.options).get('after', ())):
+            was_refused = later.state == 'failed' and not await store.versions(VersionFilter(run_id=later.id), limit=1)
+            if not was_refused:  # such as one that came too late for the answers that the suspended run acts on
+                return True
+    expected: str | None = json.loads(run.options).get('head')
+    conversation = await store.conversation(run.conversation_id)
+    if expected is None or conversation is None or conversation.head_id in (None, expected):
+        return False
+    head = await store.version(conversation.head_id)
+    return head.run_id not in own

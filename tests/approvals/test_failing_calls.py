@@ -1,0 +1,116 @@
+"""Calls whose preview says that they would fail: they fail at once, and no person is asked about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai import Agent
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep import (
+    ApprovalRule,
+    Approve,
+    DeepAgentDeps,
+    Edit,
+    StateBackend,
+    Subagent,
+    answer_approvals,
+    create_deep_agent,
+    pending_approvals,
+)
+from pydantic_deep.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+
+def edit(old: str, new: str = 'x', *, path: str = '/a', id: str = 'c') -> ToolCallPart:
+    return ToolCallPart('edit_file', {'path': path, 'old_string': old, 'new_string': new}, tool_call_id=id)
+
+
+def write(path: str, id: str = 'c') -> ToolCallPart:
+    return ToolCallPart('write_file', {'path': path, 'content': 'x'}, tool_call_id=id)
+
+
+GATES = {'edit_file': True, 'write_file': True}
+
+
+async def resume(agent: Agent[Any, Any], result: Any, deps: DeepAgentDeps, **decisions: Any) -> Any:
+    results = answer_approvals(result.output, decisions)
+    return await agent.run(conversation=result.conversation, deferred_tool_results=results, deps=deps)
+
+
+@pytest.mark.parametrize(
+    ('call', 'said'),
+    [
+        (edit('not there'), 'old_string'),
+        (edit('y', path='/missing'), '/missing'),
+        (write('/a/below'), 'is a file'),
+        (write('/d'), '/d is a directory'),
+    ],
+)
+async def test_a_call_that_would_fail_is_not_put_before_a_person(call: ToolCallPart, said: str) -> None:
+    """A call whose preview says that it would fail is not put before a person: it fails at once, and the model is told
+    why, as the tool would have told it."""
+    model = ScriptedModel(call, 'done')
+    backend = StateBackend({'/a': 'text\n', '/d/x': ''})
+    result = await create_deep_agent(model, interrupt_on=GATES).run('go', deps=DeepAgentDeps(backend=backend))
+    assert result.output == 'done'
+    [returned] = model.requests[-1].tool_returns
+    assert returned.outcome == 'failed'
+    assert said in str(returned.content)
+
+
+async def test_only_the_calls_that_could_work_wait() -> None:
+    """Beside a call that waits, one that would fail has failed already."""
+    calls = [edit('text', id='good'), edit('not there', id='bad')]
+    deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
+    agent = create_deep_agent(ScriptedModel(calls, 'done'), interrupt_on=GATES)
+    result = await agent.run('go', deps=deps)
+    assert [each.id for each in pending_approvals(result.output)] == ['good']
+    assert (await resume(agent, result, deps, good=Approve())).output == 'done'
+    assert await deps.backend.read_bytes('/a') == b'x\n'
+
+
+async def test_a_call_that_fails_by_now_is_not_asked_about_again() -> None:
+    """Where the file has changed since the call was shown, so that it would fail, it fails and does not wait again."""
+    deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
+    model = ScriptedModel(edit('text'), 'done')
+    agent = create_deep_agent(model, interrupt_on=GATES)
+    result = await agent.run('go', deps=deps)
+    await deps.backend.write_bytes('/a', b'other\n')
+    assert (await resume(agent, result, deps, c=Approve())).output == 'done'
+    assert model.requests[-1].tool_returns[0].outcome == 'failed'
+
+
+async def test_an_edit_that_would_fail_fails_and_says_whose_arguments_they_were() -> None:
+    """Arguments of a person that would fail do so at once, and the model is told that they were not its own."""
+    deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
+    model = ScriptedModel(edit('text'), 'done')
+    agent = create_deep_agent(model, interrupt_on=GATES)
+    result = await agent.run('go', deps=deps)
+    given = Edit({'path': '/a', 'old_string': 'not there', 'new_string': 'x'})
+    assert (await resume(agent, result, deps, c=given)).output == 'done'
+    [returned] = model.requests[-1].tool_returns
+    assert returned.outcome == 'failed'
+    assert 'A person changed the arguments' in str(returned.content)
+
+
+async def test_a_denied_path_is_said_before_a_failure() -> None:
+    """A rule that denies is what the model is told, also of a call that would fail."""
+    model = ScriptedModel(edit('not there'), 'done')
+    deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
+    rules = {'edit_file': ApprovalRule(deny=['/a'])}
+    await create_deep_agent(model, interrupt_on=rules).run('go', deps=deps)
+    assert 'is denied by the rule' in str(model.requests[-1].tool_returns[0].content)
+
+
+async def test_a_call_of_a_subagent_that_would_fail_does_not_pause_the_tree() -> None:
+    """In a subagent a call that would fail fails at once too, and nothing waits."""
+    kid = Subagent('kid', 'Edits.', model=ScriptedModel(edit('not there'), 'I could not.'))
+    task = ToolCallPart('task', {'subagent': 'kid', 'description': 'x'}, tool_call_id='t')
+    deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
+    result = await create_deep_agent(ScriptedModel(task, 'done'), subagents=[kid], interrupt_on=GATES).run(
+        'go', deps=deps
+    )
+    assert result.output == 'done'

@@ -1,0 +1,46 @@
+"""What a person at the terminal learns of protected files that commands changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from pydantic_deep.testing import ScriptedModel, call
+
+from .conftest import Invoke, ScriptedTerminal
+
+pytestmark = pytest.mark.filterwarnings('always::pydantic_deep.versions.ProtectedFilesWarning')
+
+needs_bwrap = pytest.mark.skipif(
+    shutil.which('bwrap') is None, reason='bubblewrap is not installed: apt-get install bubblewrap'
+)
+
+
+@needs_bwrap
+def test_a_turn_and_show_say_which_protected_files_commands_changed(invoke: Invoke) -> None:
+    """`git init` with `core.fsmonitor` in a sandbox: the turn warns of it when it ends, and `show` lists it."""
+    evil = call('execute', command='git init -q sub && git -C sub config core.fsmonitor evil')
+    result = invoke('run', 'Go', '--sandbox', '--approvals=allow', model=ScriptedModel(evil, 'Done.'))
+    assert result.exit_code == 0
+    assert 'warning: Commands changed files that programs of this machine run or obey' in result.stderr
+    assert '/sub/.git/config (added)' in result.stderr
+    shown = invoke('show')
+    assert 'Protected files changed by commands' in shown.stdout
+    assert '+ /sub/.git/config' in shown.stdout
+    details = json.loads(invoke('show', '--json').stdout)
+    assert {'path': '/sub/.git/config', 'change': 'added'} in details['protected']
+
+
+@needs_bwrap
+def test_a_person_sees_what_commands_changed_before_the_next_question(
+    invoke: Invoke, make_terminal: type[ScriptedTerminal]
+) -> None:
+    """The question after the command names what it changed, before anything else is approved."""
+    evil = call('execute', command='mkdir sub; echo x > sub/.envrc')
+    model = ScriptedModel(evil, call('write_file', path='a.txt', content='x'), 'Done.')
+    terminal = make_terminal('y', 'y')
+    result = invoke('run', 'Go', '--sandbox', model=model, terminal=terminal)
+    assert result.exit_code == 0
+    assert '/sub/.envrc (added)' in terminal.shown

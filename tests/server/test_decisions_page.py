@@ -1,0 +1,328 @@
+"""The page where a person decides: all of a call is shown, and only what is shown is answered. In Chromium."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import httpx
+import pytest
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
+from pydantic_ai import Tool
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep._escapes import visible
+from pydantic_deep.server._agents import AnyAgent
+from pydantic_deep.testing import ScriptedModel, call
+
+CHROMIUM = shutil.which('chromium')
+
+expect.set_options(timeout=60_000)  # five seconds, otherwise: a machine that is busy may need more
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(CHROMIUM is None, reason='Chromium is missing: see scripts/install-chromium.sh'),
+]
+
+TRICKY = (
+    *('+++ b/harmless', '--- a/harmless', '++ import os', '-- x', '@@ -1,2 +1,2 @@', '\\ No newline at end of file'),
+    *('diff --git a/x b/x', '', ' ', '\t', '+', '-', 'a', '<b>&amp;</b>', '</pre><script>'),
+    *('\r', '\0', '\x1b[2J', '\u202edetrever', '\u2066', '\u200b', '\ufeff', '\xad', '\xa0', '\u2028', '\u3000'),
+    *('\ufe0f', '\U000e0041', '\u115f', '\x85', 'é', '日本', '👩', '\\u202e', 'x' * 300),
+)
+"""What lines are made of: what looks like a diff, like HTML, or like nothing at all."""
+
+
+def text_of(rng: random.Random, lines: int) -> str:
+    """Return a text of some lines, most of them tricky."""
+    made = [''.join(rng.choices(TRICKY, k=rng.randint(1, 3))) for _ in range(lines)]
+    return '\n'.join(made) + rng.choice(['', '\n'])
+
+
+SHOWN = """async (root) => [...root.querySelectorAll('.argument')].map((each) => [
+    each.querySelector('.name').textContent, each.querySelector('.value').textContent])"""
+"""Returns the names and values of the arguments of a card, as they are in the DOM."""
+
+LINES = """(root) => [...root.querySelectorAll('.diff tr:not(.hunk)')].map((row) => [
+    [...row.querySelectorAll('.number')].map((each) => each.textContent), row.lastElementChild.textContent, row.className])"""
+"""Returns the lines of a diff that is one below the other: the numbers, the text, what became of it."""
+
+
+def odd(first: str, second: str, other: dict[str, Any]) -> str:
+    """Do something odd."""
+    return first + second + str(other)
+
+
+class Says:
+    """A model that calls what a test says."""
+
+    def __init__(self) -> None:
+        self.next: Any = 'Nothing.'
+
+    def __call__(self, messages: list[ModelMessage], info: AgentInfo) -> Any:
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        is_new = any(isinstance(part, UserPromptPart) for part in last.parts)
+        return self.next if is_new else 'Done.'
+
+
+@pytest.fixture
+def says() -> Says:
+    return Says()
+
+
+@pytest.fixture
+def agents(says: Says) -> Mapping[str, AnyAgent]:
+    gated = {'write_file': True, 'edit_file': True}
+    tools = [Tool(odd, requires_approval=True)]
+    return {
+        'careful': create_deep_agent(ScriptedModel(then=says), interrupt_on=gated, tools=tools),
+        'bold': create_deep_agent(ScriptedModel(then=says)),
+    }
+
+
+@pytest.fixture
+async def browser() -> AsyncGenerator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=['--no-sandbox'])
+        yield browser
+        await browser.close()
+
+
+OpenPage: TypeAlias = Callable[[], Awaitable[Page]]
+
+
+@pytest.fixture
+async def client(make_client: Any) -> httpx.AsyncClient:
+    return await make_client('run', 'approve')
+
+
+@pytest.fixture
+async def open_page(browser: Browser, served: Any, listen: Any) -> AsyncGenerator[OpenPage]:
+    """Open the page; nothing may go wrong on it."""
+    problems: list[str] = []
+    async with listen(served.app) as url:
+
+        async def open_page() -> Page:
+            page = await browser.new_page()
+            page.set_default_timeout(60_000)
+            page.on('pageerror', lambda error: problems.append(str(error)))
+            await page.goto(f'{url}/#key={await served.key("run", "approve")}')
+            return page
+
+        yield open_page
+        for context in browser.contexts:
+            await context.close()
+    assert problems == []
+
+
+async def ask(client: httpx.AsyncClient, says: Says, *calls: Any, agent: str = 'careful') -> dict[str, Any]:
+    """Let an agent make calls in a conversation of its own, and return the run."""
+    says.next = list(calls)
+    path = (await client.post('/api/conversations', json={'agent': agent})).headers['location']
+    run = (await client.post(f'{path}/turns', json={'prompt': 'go'})).json()
+    return run | {'path': path}
+
+
+def card_of(page: Page, approval: Mapping[str, Any]) -> Locator:
+    return page.locator(f'[data-approval="{approval["id"]}"]')
+
+
+async def check_card(page: Page, approval: Mapping[str, Any], args: Mapping[str, Any]) -> None:
+    """Check that each character of each argument is in the card, in order, and written out where it cannot be seen."""
+    card = card_of(page, approval)
+    await expect(card).to_be_visible()
+    shown = await card.evaluate(SHOWN)
+    assert [name for name, _ in shown] == [visible(name, one_line=True) for name in args]
+    for (_, found), value in zip(shown, args.values(), strict=True):
+        texts = (
+            [value] if isinstance(value, str) else [json.dumps(value, ensure_ascii=False, indent=n) for n in (None, 2)]
+        )
+        assert found in [visible(text) for text in texts]
+    hidden = await card.evaluate(
+        r'(card) => /[^\P{C}\n\t]|\p{Default_Ignorable_Code_Point}|[\u2800\u2028]/u.test(card.textContent)'
+    )
+    assert hidden is False
+
+
+async def check_diff(root: Locator, before: str | None, after: str) -> None:
+    """Check that the lines of a file are those that the diff shows, with their numbers."""
+    rows = await root.evaluate(LINES)
+    new = [(numbers[1], text) for numbers, text, _ in rows if numbers[1]]
+    assert [int(number) for number, _ in new] == [*range(1, len(new) + 1)]
+    assert [text for _, text in new] == visible(after.removesuffix('\n')).split('\n')
+    assert ([row for row in rows if row[2] == 'removed'] == []) is (before is None)
+
+
+async def decide_round(page: Page, client: httpx.AsyncClient, says: Says, rng: random.Random, lines: int) -> None:
+    """Ask about a new file and an odd call, and look at both."""
+    content, first = text_of(rng, lines), text_of(rng, rng.randint(1, 9))
+    args = {'first': first, 'second': rng.choice(TRICKY), 'other': {rng.choice(TRICKY): [rng.choice(TRICKY), 1.5]}}
+    run = await ask(
+        client, says, call('write_file', path=f'/{rng.randint(0, 99)}.txt', content=content), call('odd', **args)
+    )
+    await page.reload()
+    written, odd_call = run['approvals']
+    await check_card(page, odd_call, args)
+    await check_card(page, written, written['args'])
+    assert written['args']['content'] == content
+    await check_diff(card_of(page, written), None, content)
+    for each in run['approvals']:
+        await client.post(f'/api/approvals/{each["id"]}', json={'decision': 'deny'})
+
+
+async def test_every_character_of_every_argument_is_in_the_card(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """For random contents (lines that look like headers of a diff, CR, NUL, bidi) every character of every argument can be
+    reached in the DOM, in order, escaped where invisible."""
+    page = await open_page()
+    for seed in range(3):
+        await decide_round(page, client, says, random.Random(seed), 30)
+
+
+@pytest.mark.slow
+async def test_every_character_is_in_the_card_however_much_there_is(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """The same for many contents, for 10,000 lines, and for lines of 100 kB."""
+    page = await open_page()
+    for seed in range(10, 40):
+        await decide_round(page, client, says, random.Random(seed), 60)
+    await decide_round(page, client, says, random.Random(40), 10_000)
+    long = '+++ ' + 'ab\u200b ' * 25_000
+    run = await ask(client, says, call('write_file', path='/long.txt', content=f'{long}\n--- {long}\n\0\n'))
+    await page.reload()
+    [written] = run['approvals']
+    await check_card(page, written, written['args'])
+    await check_diff(card_of(page, written), None, written['args']['content'])
+
+
+@pytest.mark.parametrize('size', [30, pytest.param(10_000, marks=pytest.mark.slow)])
+async def test_what_changed_and_compare_show_every_line(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says, size: int
+) -> None:
+    """What changed and Compare show the same typed lines: nothing that looks like a header of a diff is left out."""
+    rng = random.Random(size)
+    texts = [text_of(rng, size), text_of(rng, size)]
+    says.next = [call('write_file', path='/a.txt', content=texts[0])]
+    path = (await client.post('/api/conversations', json={'agent': 'bold'})).headers['location']
+    await client.post(f'{path}/turns', json={'prompt': 'one'})
+    says.next = [call('write_file', path='/a.txt', content=texts[1])]
+    await client.post(f'{path}/turns', json={'prompt': 'two'})
+    page = await open_page()
+    for version, button in (('two', 'What changed'), ('one', 'Compare with head')):
+        await page.click(f'#graph .version:has-text("{version}")')
+        await page.click(f'text={button}')
+        await expect(page.locator('#difference .diff')).to_be_visible()
+        sides = """(root) => [1, 3].map((at) => [...root.querySelectorAll('tr:not(.hunk)')]
+            .filter((row) => row.children[at - 1].textContent !== '').map((row) => row.children[at].textContent))"""
+        before, after = await page.locator('#difference .diff').evaluate(sides)
+        assert ['', *visible(texts[0].removesuffix('\n')).split('\n')][-len(before) :] == before
+        assert ['', *visible(texts[1].removesuffix('\n')).split('\n')][-len(after) :] == after
+        assert len(before) + len(after) > size
+        await page.click('#shown button')
+
+
+async def test_a_key_answers_nothing_that_has_not_the_focus(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """Keys act only on a focused card."""
+    run = await ask(client, says, call('write_file', path='/a.txt', content='a'))
+    page = await open_page()
+    await expect(card_of(page, run['approvals'][0])).to_be_visible()
+    await page.evaluate('document.activeElement.blur()')
+
+    for key in 'yne':
+        await page.keyboard.press(key)
+    await expect(page.locator('#problem')).to_contain_text('No call has the focus')
+    assert await page.locator('dialog[open]').count() == 0
+    assert [each['id'] for each in (await client.get('/api/approvals')).json()['items']] == [run['approvals'][0]['id']]
+
+
+async def test_a_new_card_takes_neither_the_place_nor_the_focus_of_another(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """Focus is kept by id when the list is rebuilt; a new card comes last, and an answered one leaves its place to none."""
+    first = (await ask(client, says, call('write_file', path='/first.txt', content='1')))['approvals'][0]
+    page = await open_page()
+    await expect(card_of(page, first)).to_be_visible()
+    await page.keyboard.press('c')  # a new conversation: the one that waits can only be answered
+    await page.evaluate('document.activeElement.blur()')
+    await page.keyboard.press('a')
+    await expect(card_of(page, first)).to_be_focused()
+    place = await card_of(page, first).bounding_box()
+
+    second = (await ask(client, says, call('write_file', path='/second.txt', content='2')))['approvals'][0]
+    says.next = 'Nothing.'
+    await page.evaluate("document.getElementById('prompt').value = 'hello'")
+    await page.evaluate("document.getElementById('say').requestSubmit()")  # the list is rebuilt when the run ends
+    await expect(card_of(page, second)).to_be_visible()
+    await expect(card_of(page, first)).to_be_focused()
+    assert await card_of(page, first).bounding_box() == place
+    assert await page.evaluate("[...document.querySelectorAll('[data-approval]')].map((each) => each.dataset.approval)") == [
+        first['id'], second['id']
+    ]  # fmt: skip
+
+    await page.keyboard.press('y')
+    await expect(page.locator('#approvals .settled')).to_contain_text('Answered: approved.')
+    await page.keyboard.press('y')
+    await page.keyboard.press('y')
+    box = await page.locator('#approvals .settled .main').bounding_box()
+    assert box is not None
+    await page.mouse.dblclick(box['x'] + 5, box['y'] + 5)  # nothing has come under the pointer
+    waiting = (await client.get('/api/approvals')).json()['items']
+    assert [each['id'] for each in waiting] == [second['id']]
+    await page.keyboard.press('j')
+    await expect(card_of(page, second)).to_be_focused()
+    await expect(page.locator('#approvals .settled')).to_have_count(0)
+
+
+async def test_a_long_call_is_approved_by_a_key_only_at_its_end(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """A reviewer does not approve by a key what is below the edge of the screen: the key scrolls on, and says so."""
+    content = ''.join(f'line {number}\n' for number in range(60))
+    approval = (await ask(client, says, call('write_file', path='/a.txt', content=content)))['approvals'][0]
+    page = await open_page()
+    await expect(card_of(page, approval)).to_be_visible()
+    await page.keyboard.press('a')
+    await page.keyboard.press('y')
+    await expect(page.locator('#problem')).to_contain_text('This call goes on below.')
+    assert len((await client.get('/api/approvals')).json()['items']) == 1
+    for _ in range(10):
+        await page.keyboard.press('y')
+    await expect(card_of(page, approval)).to_have_count(0)
+    assert (await client.get('/api/approvals', params={'all': True})).json()['items'][0]['status'] == 'approved'
+
+
+async def test_what_is_posted_is_the_digest_of_what_was_shown(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """An approval posts the digest of what was shown; where the call is not that one any more it is not answered."""
+    approval = (await ask(client, says, call('write_file', path='/a.txt', content='a')))['approvals'][0]
+    page = await open_page()
+    card = card_of(page, approval)
+    await expect(card).to_have_attribute('data-digest', approval['view']['digest'])
+    await card.evaluate("(card) => { card.dataset.digest = '0'.repeat(64); }")
+    await card.get_by_role('button', name='Approve').click()
+    await expect(page.locator('#problem')).to_contain_text('is another one than the answer is for')
+    assert [each['status'] for each in (await client.get('/api/approvals')).json()['items']] == ['pending']
+
+
+async def test_arguments_are_edited_as_json_in_which_nothing_hides(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    args: dict[str, Any] = {'first': 'a\u202eb\x00é', 'second': '\U000e0041 \u3000', 'other': {}}
+    approval = (await ask(client, says, call('odd', **args)))['approvals'][0]
+    page = await open_page()
+    await card_of(page, approval).get_by_role('button', name='Edit').click()
+    text = await page.input_value('#asked textarea')
+    assert json.loads(text) == args
+    assert visible(text) == text
+    assert 'é' in text

@@ -1,0 +1,75 @@
+"""What clients send is checked before a turn begins: on our own routes, and on those of other APIs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import Client, MakeClient
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def ada(make_client: MakeClient) -> Client:
+    return await make_client('run', 'approve')
+
+
+async def begin(client: Client) -> str:
+    return (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
+
+
+@pytest.mark.parametrize(
+    ('body', 'field'),
+    [
+        ({'prompt': ''}, 'prompt'),
+        ({'prompt': ' \n'}, 'prompt'),
+        ({'prompt': 5}, 'prompt'),
+        ({'prompt': 'Go', 'model_settings': {'temperature': 'hot'}}, 'temperature'),
+        ({'prompt': 'Go', 'model_settings': {'max_tokens': -1}}, 'max_tokens'),
+        ({'prompt': 'Go', 'model_settings': {'max_tokens': 10**30}}, 'max_tokens'),
+        ({'prompt': 'Go', 'branch': '  '}, 'branch'),
+    ],
+)
+async def test_a_turn_with_a_wrong_argument_is_refused_by_its_name(
+    ada: Client, body: dict[str, Any], field: str
+) -> None:
+    """An empty or blank prompt and settings that are no numbers answer 422 with the `field`, and nothing runs."""
+    path = await begin(ada)
+    answer = await ada.post(f'{path}/turns', json=body)
+    assert (answer.status_code, answer.json()['error']['field']) == (422, field)
+    assert (await ada.get('/api/runs', params={'conversation': path.rpartition('/')[2]})).json()['items'] == []
+
+
+async def test_half_of_a_surrogate_pair_is_refused(ada: Client) -> None:
+    path = await begin(ada)
+    answer = await ada.post(
+        f'{path}/turns', content=b'{"prompt": "a\\ud83d"}', headers={'content-type': 'application/json'}
+    )
+    assert answer.status_code == 422
+
+
+@pytest.mark.parametrize('text', ['', '  '])
+@pytest.mark.parametrize('api', ['openai', 'anthropic', 'google'])
+async def test_a_blank_prompt_is_refused_on_the_routes_of_others(ada: Client, api: str, text: str) -> None:
+    """Clients of OpenAI, Anthropic and Google that say nothing get an error of their own form, and nothing runs."""
+    message = {'role': 'user', 'content': text}
+    path, body = {
+        'openai': ('/v1/chat/completions', {'model': 'analyst', 'messages': [message]}),
+        'anthropic': ('/v1/messages', {'model': 'analyst', 'messages': [message], 'max_tokens': 9}),
+        'google': (
+            '/v1beta/models/analyst:generateContent',
+            {'contents': [{'role': 'user', 'parts': [{'text': text}]}]},
+        ),
+    }[api]
+    answer = await ada.post(path, json=body)
+    assert answer.status_code == 400, answer.text
+
+
+@pytest.mark.parametrize('number', ['-1', '0', str(10**30), 'x', '1.5'])
+async def test_pages_are_whole_numbers(ada: Client, number: str) -> None:
+    path = await begin(ada)
+    for route in ('/api/conversations', f'{path}/versions', '/api/runs', '/api/approvals'):
+        answer = await ada.get(route, params={'limit': number})
+        assert (answer.status_code, answer.json()['error']['field']) == (422, 'limit')

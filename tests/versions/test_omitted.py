@@ -1,0 +1,148 @@
+"""Files that are in no version: the model is told, and so is whoever looks at the version; names and uploads change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pydantic_ai import RunContext
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+
+from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend
+from pydantic_deep.deps import MAX_FILE_BYTES
+from pydantic_deep.errors import UploadTooLargeError
+from pydantic_deep.store import Commit, Committed, VersionConflictError, new_id
+from pydantic_deep.testing import call
+from pydantic_deep.versions import ApprovalsPendingError, OmittedFile, UnversionedFilesWarning
+from pydantic_deep.versions._file_backends import omitted_in, with_omitted
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+SIZE = MAX_FILE_BYTES + 1
+
+
+def grow(directory: Path, name: str) -> None:
+    """Make a file that is too large, without writing it."""
+    with (directory / name).open('wb') as file:
+        file.truncate(SIZE)
+
+
+def big(name: str) -> OmittedFile:
+    return OmittedFile(path=f'/{name}', reason='too large', size_bytes=SIZE)
+
+
+def returned(messages: Sequence[ModelMessage]) -> Sequence[object]:
+    """Return what the model was told: results of calls, and what goes with them."""
+    parts = [part for each in messages if isinstance(each, ModelRequest) for part in each.parts]
+    return [part.content for part in parts if isinstance(part, ToolReturnPart | UserPromptPart)][1:]
+
+
+@pytest.mark.parametrize('value', ['done', {'rows': 3}], ids=['text', 'data'])
+async def test_the_result_of_a_call_names_the_files_that_it_left_in_no_version(
+    make: MakeAgent, tmp_path: Path, value: object
+) -> None:
+    """Each is told once, by the call that left it; what was there before the run is not told again."""
+    grow(tmp_path, 'before.bin')
+    names = iter(['a.bin', ''])
+
+    async def build(ctx: RunContext[DeepAgentDeps]) -> object:
+        """Build."""
+        if name := next(names):
+            await ctx.deps.backend.write_bytes(f'/{name}', bytes(SIZE))
+        return value
+
+    agent = make(call('build'), call('build'), 'done', 'again', tools=[build])
+    with pytest.warns(UnversionedFilesWarning):
+        root = await agent.create(backend=LocalBackend(tmp_path))
+    with pytest.warns(UnversionedFilesWarning):
+        done = await root.advance('go')
+
+    note = 'Not saved in any version: /a.bin (too large).'
+    said = returned(await done.messages())
+    assert said == ([f'done\n\n{note}', 'done'] if value == 'done' else [value, [note], value])
+    assert (root.omitted_files, done.omitted_files) == ((big('before.bin'),), (big('a.bin'), big('before.bin')))
+    for name in ('a.bin', 'before.bin'):
+        (tmp_path / name).unlink()
+    assert (await done.advance('again')).omitted_files == ()
+
+
+async def test_the_tools_write_no_file_that_no_version_would_have(make: MakeAgent) -> None:
+    half = 'x' * (MAX_FILE_BYTES // 2 + 1)
+    agent = make(
+        call('write_file', path='/a', content='ab'),
+        call('edit_file', path='/a', old_string='ab', new_string=half * 2),
+        'done',
+    )
+    done = await (await agent.create(backend=StateBackend())).advance('go')
+
+    assert 'at most 52.4 MB can be written' in str(returned(await done.messages())[1])
+    assert [file.size for _, file in (await done.file_tree()).items()] == [2]
+
+
+async def test_deps_refuse_an_upload_that_no_version_would_have() -> None:
+    with pytest.raises(UploadTooLargeError, match=r'has 52,428,801 bytes; at most 52,428,800') as caught:
+        await DeepAgentDeps().upload('a.bin', bytes(SIZE))
+    assert (caught.value.name, caught.value.size_bytes, caught.value.max_bytes) == ('a.bin', SIZE, MAX_FILE_BYTES)
+
+
+async def test_a_conversation_is_renamed_where_it_is(make: MakeAgent, tmp_path: Path) -> None:
+    """The directory holds the renamed version, so that the next turn works there and not on a view."""
+    agent = make(call('write_file', path='a.txt', content='a'), 'done', 'paused')
+    root = await agent.create(backend=LocalBackend(tmp_path), name='Old')
+
+    renamed = await agent.conversation(root.conversation_id).rename('New')
+    done = await agent.conversation(root.conversation_id).advance('go')
+
+    assert (renamed.name, renamed.parent_id, done.name) == ('New', root.id, 'New')
+    assert (tmp_path / 'a.txt').read_text() == 'a'
+
+
+async def test_a_conversation_without_files_is_renamed(make_plain: MakeAgent) -> None:
+    root = await make_plain('hi').create()
+    conversation = make_plain('hi').conversation(root.conversation_id)
+
+    assert (await conversation.rename('New')).name == 'New'
+
+
+async def test_a_conversation_that_waits_is_not_renamed(make: MakeAgent) -> None:
+    agent = make(call('ls'), interrupt_on={'ls': True})
+    pause = await agent.conversation((await agent.create()).conversation_id).advance('go')
+
+    with pytest.raises(ApprovalsPendingError):
+        await agent.conversation(pause.conversation_id).rename('New')
+
+
+async def test_a_name_that_somebody_else_was_faster_with_is_kept_as_a_branch(
+    make: MakeAgent, store: SpyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = make('hi', 'hi')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    conversation = agent.conversation(root.conversation_id)
+
+    commit = store.commit
+
+    async def move_first(batch: Commit) -> Committed:
+        if batch.heads:
+            monkeypatch.undo()
+            other = await root.with_metadata({'by': new_id()})
+            await conversation.move_to(other)
+        return await commit(batch)
+
+    monkeypatch.setattr(store, 'commit', move_first)  # somebody else moves the head in between
+    with pytest.raises(VersionConflictError):
+        await conversation.rename('New')
+    assert [each.name for each in await root.children()] == [None, 'New']
+
+
+def test_a_description_loses_files_that_a_later_version_has() -> None:
+    described = '{"kind": "local", "id": "x"}'
+    omitted = OmittedFile(path='big.bin', reason='too large', size_bytes=7)
+
+    with_one = with_omitted(described, [omitted])
+    without = with_omitted(with_one, ())
+
+    assert (omitted_in(with_one), omitted_in(without)) == ((omitted,), ())
+    assert 'omitted' not in (without or '')

@@ -1,0 +1,232 @@
+"""Suspended runs: what the store has no end of resumes, is cancelled, or waits where the conversation has moved on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic_ai import CancellationToken
+from pydantic_ai.messages import UserPromptPart
+
+from pydantic_deep import Approve, StateBackend
+from pydantic_deep.fluent import prompt
+from pydantic_deep.store import Commit, StoreUnavailableError
+from pydantic_deep.testing import call
+from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent
+
+from .conftest import MakeAgent, SpyStore
+
+pytestmark = pytest.mark.anyio
+
+FULL = StoreUnavailableError('The disk is full.')
+
+
+class Outside:
+    """What tools did outside, which nobody can undo."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def send(self, key: str) -> str:
+        """Send something."""
+        self.sent.append(key)
+        return f'sent {key}'
+
+
+@pytest.fixture
+def outside() -> Outside:
+    return Outside()
+
+
+def refuse_ends(store: SpyStore) -> None:
+    store.refuse = lambda commit: FULL if commit.ends else None
+
+
+def take_all(store: SpyStore) -> None:
+    store.refuse = lambda commit: None
+
+
+async def drain(stream: TurnStream[Any, Any]) -> None:
+    async with stream:
+        async for _ in stream:
+            pass
+
+
+async def suspended_turn(
+    agent: VersionedAgent[Any, Any], store: SpyStore, said: str = 'go'
+) -> tuple[AgentVersion[Any, Any], str]:
+    """Return a root from which a turn began that is suspended, and the run."""
+    root = await agent.create(backend=StateBackend())
+    refuse_ends(store)
+    with pytest.raises(StoreUnavailableError):
+        await root.advance(said)
+    take_all(store)
+    [run] = await agent.suspended()
+    return root, run.id
+
+
+async def test_a_suspended_run_is_listed_and_the_error_says_how_it_ends(make: MakeAgent, store: SpyStore) -> None:
+    agent = make('lost')
+    root = await agent.create()
+    stream = root.advance_stream('go')
+    refuse_ends(store)
+
+    with pytest.raises(StoreUnavailableError) as caught:
+        await drain(stream)
+
+    [run] = await agent.suspended(root.conversation_id)
+    assert stream.is_suspended
+    assert (run.id, run.conversation_id, run.has_moved_on) == (stream.run_id, root.conversation_id, False)
+    assert caught.value.__notes__[-1].startswith(f'The run {run.id} is suspended after the version {root.id}: ')
+    assert await agent.suspended('another') == []
+
+
+async def test_a_stopped_run_that_the_store_did_not_end_is_suspended(make: MakeAgent, store: SpyStore) -> None:
+    """A cancellation that is not in the store is no interruption: the stream says that the run may be resumed."""
+    token = CancellationToken()
+
+    async def stop() -> str:
+        """Stop the run."""
+        refuse_ends(store)
+        token.cancel()
+        return 'stopped'
+
+    agent = make(call('stop'), 'end', tools=[stop])
+    stream = (await agent.create()).advance_stream('go', cancellation_token=token)
+    with pytest.raises(Exception, match=r'cancelled|full'):
+        await drain(stream)
+    take_all(store)
+
+    assert stream.is_suspended
+    assert [run.id for run in await agent.suspended()] == [stream.run_id]
+
+
+async def test_cancel_is_durable_and_keeps_what_was_done(make: MakeAgent, store: SpyStore, outside: Outside) -> None:
+    """A cancelled run is never recovered, and its version has the results of the calls that are done."""
+    agent = make(call('send', key='a'), 'lost', 'never', tools=[outside.send])
+    root, run_id = await suspended_turn(agent, store)
+
+    refuse_ends(store)
+    with pytest.raises(StoreUnavailableError):
+        await agent.cancel(run_id)
+    assert [run.id for run in await agent.suspended()] == [run_id], 'it is not cancelled until the store says so'
+    take_all(store)
+
+    assert await agent.cancel(run_id) is True
+    assert await agent.cancel(run_id) is False
+    assert await agent.cancel('00000000-0000-7000-8000-000000000000') is False
+    assert (await agent.recover(), await agent.suspended(), outside.sent) == ([], [], ['a'])
+    [version] = await root.children()
+    assert (version.state, len(await version.messages())) == ('interrupted', 3)
+    [run] = await store.runs()
+    assert (run.state, run.error is not None) == ('interrupted', True)
+
+
+async def test_cancel_before_the_first_answer_keeps_the_prompt(make: MakeAgent, store: SpyStore) -> None:
+    agent = make('lost', 'said')
+    root, run_id = await suspended_turn(agent, store, 'what I said')
+
+    assert await agent.cancel(run_id) is True
+
+    [version] = await root.children()
+    [message] = await version.messages()
+    assert isinstance(message.parts[0], UserPromptPart)
+    assert (version.state, message.parts[0].content) == ('interrupted', 'what I said')
+    assert (await version.advance('more')).output == 'said'
+
+
+async def test_cancel_of_a_run_whose_beginning_was_deleted_ends_it(make: MakeAgent, store: SpyStore) -> None:
+    agent = make('lost')
+    root, run_id = await suspended_turn(agent, store)
+    await agent.delete(root.id)
+    [suspended] = await agent.suspended()
+
+    assert suspended.version_id is None
+    assert await agent.cancel(run_id) is True
+    assert [run.state for run in await store.runs()] == ['interrupted']
+
+
+async def test_cancel_of_a_resumed_turn_ends_after_what_was_answered(
+    make: MakeAgent, store: SpyStore, outside: Outside
+) -> None:
+    agent = make(call('send', key='a'), 'never', tools=[outside.send], interrupt_on={'send': True})
+    pause = await (await agent.create()).advance('go')
+
+    def lose(commit: Commit) -> Exception | None:
+        return FULL if any(each.status == 'done' for each in commit.calls) or commit.ends else None
+
+    store.refuse = lose
+    with pytest.raises(StoreUnavailableError):
+        await pause.resume({pause.pending[0].id: Approve()})
+    take_all(store)
+    [run] = await agent.suspended()
+
+    assert await agent.cancel(run.id) is True
+
+    [version] = await pause.children()
+    assert (version.state, outside.sent) == ('interrupted', ['a'])
+    assert (await agent.recover(), await agent.suspended()) == ([], [])
+
+
+async def test_a_run_whose_conversation_has_moved_on_asks(make: MakeAgent, store: SpyStore, outside: Outside) -> None:
+    """Once another turn began while it was suspended, only somebody who names it resumes it."""
+    agent = make('lost', 'second', call('send', key='first'), 'resumed', tools=[outside.send])
+    root, run_id = await suspended_turn(agent, store, 'first')
+    second = await root.advance('second')
+
+    assert await agent.recover() == []
+    [run] = await agent.suspended()
+    assert (run.id, run.has_moved_on, outside.sent) == (run_id, True, [])
+
+    [resumed] = await agent.recover(run_id)
+    assert (resumed.output, resumed.parent_id, outside.sent) == ('resumed', root.id, ['first'])
+    assert [each.id for each in await root.children()] == [second.id, resumed.id]
+    assert await agent.suspended() == []
+
+
+async def test_runs_that_worked_side_by_side_are_all_resumed(make: MakeAgent, store: SpyStore) -> None:
+    """A branch that began while the other run worked is not what its conversation has moved on to."""
+    agent = make('lost', 'lost', 'one', 'two')
+    root = await agent.create()
+    streams = [root.advance_stream(said) for said in ('a', 'b')]
+    events = [stream.events() for stream in streams]
+    for each in events:
+        await anext(each)
+    refuse_ends(store)
+    for each in events:
+        with pytest.raises(StoreUnavailableError):
+            async for _ in each:
+                pass
+    take_all(store)
+
+    assert [run.has_moved_on for run in await agent.suspended()] == [False, False]
+    assert len(await agent.recover()) == 2
+
+
+async def test_a_conversation_says_that_its_turn_is_suspended(make: MakeAgent, store: SpyStore) -> None:
+    agent = make('lost', 'again')
+    conversation = prompt(agent).user('go').start()
+    refuse_ends(store)
+    with pytest.raises(StoreUnavailableError):
+        async for _ in conversation:
+            pass
+    take_all(store)
+
+    assert conversation.state == 'suspended'
+
+
+async def test_a_beginning_that_the_store_took_without_saying_so_is_ended(make: MakeAgent, store: SpyStore) -> None:
+    """Nobody is told that a turn did not begin which the next start would run."""
+    agent = make('never')
+    root = await agent.create()
+
+    def lose_answer(commit: Commit) -> None:
+        if commit.runs:
+            raise StoreUnavailableError('The connection was lost.')
+
+    store.after = lose_answer
+    with pytest.raises(StoreUnavailableError):
+        await root.advance('go')
+
+    assert [run.state for run in await store.runs()] == ['failed']
+    assert (await agent.suspended(), await agent.recover()) == ([], [])
