@@ -2,6 +2,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow coverage check format lint types imports licences docs docs-serve test-newest test-pythons test-js soak bench build clean
 
+# Suites import much in many processes: what is compiled once starts twice as fast, wherever Python is told to keep nothing.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The first Python of a version that will do; set it to choose another: make PYTHON=python3.13 test
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && exit; done; echo python3)
