@@ -39,6 +39,7 @@ from .protocol import (
     SandboxProtocol,
     SupportsCommands,
     SupportsCompareAndSwap,
+    SupportsIdentity,
     SupportsSearch,
     SupportsSnapshots,
 )
@@ -109,6 +110,7 @@ __all__ = [
     'StateBackend',
     'SupportsCommands',
     'SupportsCompareAndSwap',
+    'SupportsIdentity',
     'SupportsProtection',
     'SupportsSearch',
     'SupportsSnapshots',

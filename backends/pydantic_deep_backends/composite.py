@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from ._mounted_places import MountedPlaces
 from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots
 from ._mounted_tracking import MountedFiles, Share, TrackedPart
@@ -26,6 +27,7 @@ from .protocol import (
     FileEntry,
     SupportsCommands,
     SupportsCompareAndSwap,
+    SupportsIdentity,
     SupportsSnapshots,
 )
 from .search import GlobResult, GrepResult
@@ -45,8 +47,8 @@ class CompositeBackend:
     `SandboxBackend`, do not: its trees begin at the directory, where a tree has no place for what is mounted beside it.
     So take snapshots of that backend itself. `track` is there if every part has it, unless one appears at the real path
     of its directory: then the tree has the files where they appear. `patch` changes those parts that have it. The
-    composite owns no part: whoever opened one closes it. A name that no backend has at its root (`~a`,
-    `c:`) is refused at a mount point too.
+    `identity` is that of all parts that have one, together. The composite owns no part: whoever opened one closes it.
+    A name that no backend has at its root (`~a`, `c:`) is refused at a mount point too.
 
     Args:
         default: Holds everything that is not mounted; its working directory is that of the composite.
@@ -85,6 +87,13 @@ class CompositeBackend:
             vars(self).update(track=self._files.track)
             if any(isinstance(part.backend, SupportsPatch) for part in tracked):
                 vars(self).update(patch=self._files.patch, occupants=self._files.occupants)
+
+        places = {
+            part.prefix or '/': part.backend for part in self._table.parts if isinstance(part.backend, SupportsIdentity)
+        }
+        if places:
+            found = MountedPlaces(places)
+            vars(self).update(identity=found.identity, has_identity=found.has_identity, make_root=found.make_root)
 
     @property
     def default(self) -> BackendProtocol:

@@ -45,6 +45,7 @@ from .protocol import (
     FileEntryLike,
     SupportsCommands,
     SupportsCompareAndSwap,
+    SupportsIdentity,
     SupportsSearch,
     SupportsSnapshots,
 )
@@ -124,6 +125,13 @@ class BackendSuite:
         """The backend, for rules of compare-and-swap."""
         if not isinstance(backend, SupportsCompareAndSwap):
             pytest.skip('the backend is not a SupportsCompareAndSwap')
+        return backend
+
+    @pytest.fixture
+    def identified(self, backend: BackendProtocol) -> SupportsIdentity:
+        """The backend, for rules of identities."""
+        if not isinstance(backend, SupportsIdentity):
+            pytest.skip('the backend is not a SupportsIdentity')
         return backend
 
     @pytest.fixture
@@ -688,6 +696,32 @@ class BackendSuite:
         assert await capturing.snapshot() == Tree()
 
     # Commands
+
+    async def test_a_place_is_recognized_whatever_changes_in_it(
+        self, identified: SupportsIdentity, backend: BackendProtocol, seed: Seed, root: str
+    ) -> None:
+        await seed(posixpath.join(root, 'a.txt'), b'one')
+        identity = await identified.identity()
+        assert identity is not None
+        for name, data in (('a.txt', b'two'), ('deep/er/b.txt', b'b')):
+            await seed(posixpath.join(root, name), data)
+        assert await identified.has_identity(identity) is not False
+        assert await identified.has_identity(await identified.identity() or '') is not False
+
+    @pytest.mark.parametrize('foreign', ['', 'null', '[]', '{}', '7', 'of another backend'])
+    async def test_the_identity_of_something_else_is_not_recognized(
+        self, identified: SupportsIdentity, foreign: str
+    ) -> None:
+        assert await identified.has_identity(foreign) is not True
+
+    async def test_a_place_that_is_there_stays_what_it_is(
+        self, identified: SupportsIdentity, writable: BackendProtocol, root: str
+    ) -> None:
+        await writable.write_bytes(posixpath.join(root, 'a.txt'), b'one')
+        identity = await identified.identity()
+        await identified.make_root()
+        assert await identified.has_identity(identity or '') is not False
+        assert await writable.read_bytes(posixpath.join(root, 'a.txt')) == b'one'
 
     async def test_a_command_has_the_form_that_it_is_said_to_have(self, commands: SupportsCommands) -> None:
         for command, shell in (('true', False), (['true'], True), ([b'true'], False), ([1], False)):

@@ -42,6 +42,7 @@ from ._files import (
     writable_mode,
 )
 from ._hard_links import HardLinks
+from ._identity import identify, recognize
 from ._index import Reading, SnapshotIndex
 from ._local_commands import check_commands_possible, run_locally
 from ._local_tracking import LocalTracker
@@ -51,7 +52,7 @@ from ._protected_patterns import compiled
 from ._protected_scan import ProtectedIndex, ProtectedScan
 from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
-from .errors import BackendError, FileChangedError
+from .errors import BackendError, BackendUnavailableError, FileChangedError
 from .paths import parse_path, path_parts
 from .protection import PROTECTED_FILES, check_patterns
 from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
@@ -68,8 +69,9 @@ _LOCK_WAITS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016) + (0.03,) * 1000
 class LocalBackend:
     """The files of one directory, which cannot be left. It appears as `/`, with commands as its real path.
 
-    The directory must exist; it is looked up at the first use and kept by its real path. Nothing stays open between
-    two operations. A directory that is removed and made again is the same backend.
+    The directory must exist, unless `make_root` makes it; it is looked up at the first use and kept by its real path.
+    Nothing stays open between two operations. A directory that is removed and made again is the same backend, and has
+    another `identity`.
 
     Symbolic links are followed inside the directory, absolute ones too if they point into it. A file that has another
     name outside, by a hard link, is not read. Snapshots leave out links, such files, special files, empty directories, and names that cannot be asked for (control characters, not UTF-8);
@@ -412,6 +414,27 @@ class LocalBackend:
             protected=self._protected,
             allow_hard_links=self._allow_hard_links,
         )
+
+    async def identity(self) -> str | None:
+        """Return what identifies the directory: the machine, its inode, when that was made, and its last change."""
+        try:
+            return await self._run_at_root(lambda root: identify(root.descriptor))
+        except BackendUnavailableError:
+            return None
+
+    async def has_identity(self, identity: str) -> bool | None:
+        """Return whether the directory is the one that was identified.
+
+        `None` where the file system does not keep when directories were made, and all the rest is equal.
+        """
+        try:
+            return await self._run_at_root(lambda root: recognize(root.descriptor, identity))
+        except BackendUnavailableError:
+            return False
+
+    async def make_root(self) -> None:
+        """Make the directory and its parents if they are missing. Raises `FileExistsError` where there is a file."""
+        await run_to_end(lambda: Path(self._root().path).mkdir(parents=True, exist_ok=True))
 
     async def protected_files(self) -> Mapping[str, str]:
         """Return the state of each protected file that there is, by its path in trees.

@@ -258,3 +258,31 @@ class SupportsSnapshots(Protocol):
     async def changes(self, tree: Tree) -> TreeDiff:
         """Return what changed from `tree` to the files now."""
         ...
+
+
+@runtime_checkable
+class SupportsIdentity(Protocol):
+    """A backend whose `ref` may lead to other files another time, as a path does on another machine.
+
+    It identifies the place of its files, so that files which are missing are told from files which were never there.
+    """
+
+    async def identity(self) -> str | None:
+        """Return what identifies the place now, as a text to be kept; `None` if there is no such place.
+
+        It stays valid when files change and when the machine restarts, and not for a copy of the place, nor for another
+        one that is made under the same `ref`. Take it again after changes: a place is recognized from then on.
+        """
+        ...
+
+    async def has_identity(self, identity: str) -> bool | None:
+        """Return whether the place is the one that was identified; `None` if that cannot be told.
+
+        Args:
+            identity: What `identity` returned. It may come from another backend, and cannot be told then.
+        """
+        ...
+
+    async def make_root(self) -> None:
+        """Make the place if it is missing, without files."""
+        ...

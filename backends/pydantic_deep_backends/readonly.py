@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from ._tree import Tree, TreeDiff
 from .errors import ReadOnlyError
 from .local import place_of
 from .paths import parse_path
-from .protocol import BackendProtocol, FileEntryLike, SupportsSearch, SupportsSnapshots
+from .protocol import BackendProtocol, FileEntryLike, SupportsIdentity, SupportsSearch, SupportsSnapshots
 from .tracking import SupportsTracking
 
 
@@ -17,7 +18,8 @@ class ReadOnlyBackend:
 
     It searches if the other backend does. It never has `run`, `compare_and_swap` or `restore`, because each of these
     changes files; so it is not a `SupportsSnapshots`, though `snapshot` and `changes` are there where the other has
-    them. Its files can be tracked if those of the other can, and appear at their root. Whoever opened the other backend closes it, and can still write to it.
+    them. Its files can be tracked if those of the other can, and appear at their root; its place is
+    identified if that of the other is, and never made. Whoever opened the other backend closes it, and can still write to it.
 
     Args:
         backend: Whose files these are.
@@ -39,6 +41,10 @@ class ReadOnlyBackend:
             self.changes = backend.changes
         if isinstance(backend, SupportsTracking) and place_of(backend) == '/':
             vars(self).update(track=backend.track)
+        if isinstance(backend, SupportsIdentity):
+            vars(self).update(
+                identity=backend.identity, has_identity=backend.has_identity, make_root=partial(self.make_dir, '/')
+            )
 
     @property
     def ref(self) -> object:
