@@ -243,7 +243,7 @@ _MESSAGES: Final = (
     ' WHERE c.fork_seq > ?3 AND p.number < c.number)'
     f' SELECT e.message, m.id, m.body, m.seal, e.seq, e.seal, c.stop, {_BRANCH.format("c")} FROM chain c'
     ' LEFT JOIN entry e ON e.branch = c.number AND e.seq < c.stop AND e.seq >= ?3'
-    ' LEFT JOIN message m ON m.number = e.message ORDER BY e.seq'
+    ' LEFT JOIN message m ON m.number = e.message'
 )
 """A row for each message, with the branch that it is on; a branch that has none of them has a row of its own."""
 
@@ -252,10 +252,11 @@ def messages(branch_id: str, start: int, stop: int) -> Operation[list[MessageRec
     """Read messages of a branch: its own, and those of its parents up to where it left them."""
     rows = yield Statement(_MESSAGES, (_keys.pack_id(branch_id), stop, start))
     checked: set[Value] = set()
-    found: list[MessageRecord] = []
+    found: list[Row] = []
     asked = _keys.pack_id(branch_id)
-    for row in rows:
-        number, id, body, stored, seq, placed, end, branch = row[:8]
+    # Sorted here: a database would move the bodies, too.
+    for row in sorted(rows, key=_seq):
+        number, id, body, stored, seq, placed, end, branch, *_ = row
         if branch not in checked:
             _rows.check_branch(row[7:])
             checked.add(branch)
@@ -267,11 +268,16 @@ def messages(branch_id: str, start: int, stop: int) -> Operation[list[MessageRec
             raise StoreCorruptedError('message', str(number), f'it is missing, and is message {seq} of {branch_id}')
         if seq != start + len(found):
             break
-        found.append(_rows.message_from((id, body, stored, seq, placed, branch)))
+        found.append((id, body, stored, seq, placed, branch))
     if checked and len(found) != max(0, stop - start):
         missing = start + len(found)
         raise StoreCorruptedError('entry', f'{branch_id}, {missing}', f'message {missing} of the branch is missing')
-    return found
+    return _rows.messages_from(found)
+
+
+def _seq(row: Row) -> int:
+    """Return the place of a row of `_MESSAGES`; that of a branch without messages is first."""
+    return -1 if row[4] is None else integer(row[4])
 
 
 def branches(conversation_id: str) -> Operation[list[BranchRecord]]:

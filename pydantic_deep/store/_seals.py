@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from . import _keys
 from ._engine import Row, Value
@@ -19,7 +19,7 @@ from .errors import StoreCorruptedError
 
 R = TypeVar('R')
 
-DAMAGED: Final = (ValueError, TypeError, AttributeError, LookupError)
+DAMAGED: Final = (StoreCorruptedError, ValueError, TypeError, AttributeError, LookupError)
 """What decoding a damaged row raises."""
 
 
@@ -51,16 +51,21 @@ def reads(table: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
         def guarded(row: Row) -> R:
             try:
                 return read(row)
-            except StoreCorruptedError as error:
-                if error.table is not None:
-                    raise
-                raise StoreCorruptedError(table, row_name(row[0]), error.problem) from error
             except DAMAGED as error:
-                raise StoreCorruptedError(table, row_name(row[0]), f'it cannot be decoded ({error})') from error
+                raise_damage(table, row[0], error)
 
         return guarded
 
     return decorate
+
+
+def raise_damage(table: str, key: Value, error: Exception) -> NoReturn:
+    """Raise what decoding a row has raised as a `StoreCorruptedError` that names the row."""
+    if not isinstance(error, StoreCorruptedError):
+        raise StoreCorruptedError(table, row_name(key), f'it cannot be decoded ({error})') from error
+    if error.table is None:
+        raise StoreCorruptedError(table, row_name(key), error.problem) from error
+    raise error
 
 
 def row_name(key: Value) -> str:
