@@ -89,8 +89,13 @@ class Guards(Protocol):
         """
         ...
 
+
+@runtime_checkable
+class NotesChanges(Protocol):
+    """Knows what has changed of the files that only a person may let be changed."""
+
     async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
-        """Return which such files commands of this run have changed so far, each with what became of it."""
+        """Return the files that have changed in this run, or its turn, so far, each with what became of it."""
         ...
 
 

@@ -73,14 +73,15 @@ MAY_HAVE_RUN_AND_FAILS = 'This call may have run before the process died. It was
 """What the model is told of such a call if it would fail now, as an edit does whose text is replaced already."""
 
 
-CHANGED_PROTECTED = 'Commands of this run changed files that programs of this machine run or obey: '
-"""What begins what a person is told first where commands before the call have changed protected files."""
+CHANGED_PROTECTED = 'This run changed files that programs of this machine run or obey: '
+"""How a notice begins that names the protected files that the run has changed."""
 
 
 def with_notice(preview: Preview | None, notice: str = MAY_HAVE_RUN) -> Preview:
     """Return a preview that says first what a person must know, such as that the call may have run."""
     base = preview or Preview(kind='call')
-    return base.model_copy(update={'notice': '\n'.join(filter(None, [notice, base.notice]))})
+    before = [line for line in base.notice.split('\n') if line not in ('', notice)]
+    return base.model_copy(update={'notice': '\n'.join([notice, *before])})
 
 
 def without_notice(preview: Preview | None) -> Preview | None:
@@ -167,6 +168,20 @@ class DelegationAnswers(_Shape):
 
 Request: TypeAlias = Annotated[CallRequest | DelegationRequest, Field(discriminator='kind')]
 Answer: TypeAlias = Annotated[Held | Approved | Edited | Responded | DelegationAnswers, Field(discriminator='kind')]
+
+
+def add_notice(requests: DeferredToolRequests, notice: str) -> None:
+    """Put a notice first in the preview of each pending call, those of subagents included."""
+    for call in requests.approvals:
+        metadata = requests.metadata.get(call.tool_call_id)
+        request = parse_request(metadata)
+        if isinstance(request, CallRequest):
+            request = request.model_copy(update={'preview': with_notice(request.preview, notice)})
+        elif isinstance(request, DelegationRequest):
+            add_notice(request.requests, notice)
+        else:
+            continue
+        requests.metadata[call.tool_call_id] = {**(metadata or {}), **dump(request)}
 
 
 def dump(

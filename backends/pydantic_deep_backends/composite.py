@@ -71,8 +71,9 @@ class CompositeBackend:
         # Members that are there only sometimes are set on the instance: `isinstance` looks for them by name.
         if isinstance(default, SupportsCommands):
             vars(self).update(run=default.run)
-            if isinstance(default, SupportsProtection):
-                vars(self).update(protected_files=partial(self._protected_files, default))
+        guarded = [(part, part.backend) for part in self._table.parts if isinstance(part.backend, SupportsProtection)]
+        if guarded:
+            vars(self).update(protected_files=partial(self._protected_files, guarded))
         if all(isinstance(part.backend, SupportsCompareAndSwap) for part in self._table.parts):
             vars(self).update(compare_and_swap=self._compare_and_swap)
         captured = [(p, p.backend) for p in self._table.parts if isinstance(p.backend, SupportsSnapshots)]
@@ -110,10 +111,13 @@ class CompositeBackend:
         """The patterns of protected files: those of all parts together."""
         return tuple(dict.fromkeys(each for part in self._table.parts for each in protected_patterns_of(part.backend)))
 
-    async def _protected_files(self, default: SupportsProtection) -> Mapping[str, str]:
-        """Return the state of each protected file of the default, in which commands run, by its path in trees."""
-        root = place_of(default).rstrip('/')
-        return {f'{root}{path}': state for path, state in (await default.protected_files()).items()}
+    async def _protected_files(self, guarded: Sequence[tuple[Part, SupportsProtection]]) -> Mapping[str, str]:
+        """Return the state of each protected file of the parts that know theirs, by its path in trees."""
+        states: dict[str, str] = {}
+        for part, backend in guarded:
+            root = f'{part.prefix}{place_of(backend).rstrip("/")}'
+            states |= {f'{root}{path}': state for path, state in (await backend.protected_files()).items()}
+        return states
 
     def split(self, tree: Tree) -> Sequence[Share]:
         """Return what a tree has of each part, the default first.

@@ -203,7 +203,8 @@ class _Look:
             return False
         if not isinstance(self._backend, SupportsProtection):
             return False
-        return any(is_within(f'{self._top}{file}', path) for file in await self._backend.protected_files())
+        files = await self._backend.protected_files()  # of a composite, with the place where its directory appears
+        return any(is_within(f'{self._top}{file}', path) or is_within(file, path) for file in files)
 
     async def _referenced(self, top: str) -> list[str]:
         """Return the canonical paths that the configuration of git in a directory names."""

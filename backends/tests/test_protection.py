@@ -150,7 +150,8 @@ def test_backends_say_what_they_protect(tmp_path: Path):
     assert OverlayBackend(local).protected == ('a',)
     mounted = CompositeBackend(StateBackend(protected=['c']), {'/x': local})
     assert mounted.protected == ('c', 'a')
-    assert not isinstance(mounted, SupportsProtection)
+    assert isinstance(mounted, SupportsProtection)
+    assert not isinstance(CompositeBackend(StateBackend(), {'/x': StateBackend()}), SupportsProtection)
     assert protected_patterns_of(object()) == PROTECTED_FILES
     assert is_git_name('.GIT')
     assert not is_git_name('git')
@@ -463,6 +464,10 @@ async def test_a_composite_tells_of_the_directory_in_which_commands_run(reposito
     mounted = CompositeBackend(local(repository), {'/memory': StateBackend()})
     assert isinstance(mounted, SupportsProtection)
     assert f'{repository}/.git/config' in await mounted.protected_files()
+    assert await is_protected(mounted, f'{repository}/.git', ['.git/config'])
+    mounted = CompositeBackend(StateBackend(), {'/m': LocalBackend(repository)})
+    assert isinstance(mounted, SupportsProtection)
+    assert '/m/.git/config' in await mounted.protected_files()
 
 
 async def test_configurations_that_name_odd_things_end(repository: Path, monkeypatch: pytest.MonkeyPatch):

@@ -34,6 +34,7 @@ from pydantic_deep._pending import (
     Edited,
     Held,
     Responded,
+    add_notice,
     dump,
     parse_answer,
     parse_request,
@@ -202,17 +203,29 @@ class Approvals(AbstractCapability[object]):
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
     ) -> NodeResult[object]:
-        """Close calls that were to wait, where the run has ended with an answer instead.
+        """Close calls that were to wait, where the run has ended with an answer instead. Where it has paused, name the
+        protected files that it changed: a call beside those that wait, or above them, may have changed them since.
 
         pydantic-ai leaves them without a result, which no provider takes in the next request. In `run_stream` it acts on
         calls outside of any node, and they stay so.
         """
-        if self._waiting and isinstance(node, CallToolsNode):
-            waiting, self._waiting = self._waiting, []
-            if isinstance(result, End) and not isinstance(result.data.output, DeferredToolRequests):
+        if not isinstance(node, CallToolsNode):
+            return result
+        waiting, self._waiting = self._waiting, []
+        if isinstance(result, End):
+            output = result.data.output
+            if isinstance(output, DeferredToolRequests):
+                await self._add_changes(ctx, output)
+            elif waiting:
                 parts = not_asked(waiting)
                 ctx.messages.append(ModelRequest(parts=parts, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
         return result
+
+    async def _add_changes(self, ctx: RunContext[object], requests: DeferredToolRequests) -> None:
+        gate = self._gate or self._open(ctx)
+        notice = await gate.changes(ctx) if self._leads else None
+        if notice is not None:
+            add_notice(requests, notice)
 
     async def _deliver(self, ctx: RunContext[object], gate: Gate, found: Call, handler: WrapToolExecuteHandler) -> Any:
         answer = None

@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep._escapes import visible
-from pydantic_deep._neighbours import Guards, Preapproves, Previews, Protects, neighbours
+from pydantic_deep._neighbours import Guards, NotesChanges, Preapproves, Previews, Protects, neighbours
 from pydantic_deep._pending import (
     CHANGED_PROTECTED,
     DECISIONS,
@@ -36,7 +36,7 @@ from ._types import ApprovalRule
 _LOGGER = logging.getLogger('pydantic_deep')
 
 MAX_CHANGES = 10
-"""How many protected files that commands changed a person is told of before each decision."""
+"""How many of the protected files that a run changed are named before each decision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,7 @@ class Gate:
     preapproves: Sequence[Preapproves]
     protects: Sequence[Protects]
     guards: Sequence[Guards]
+    notes: Sequence[NotesChanges]
 
     def concerns(self, tool_def: ToolDefinition) -> bool:
         """Return whether a call of this tool is to be decided at all. All other calls cost no more than this."""
@@ -162,14 +163,19 @@ class Gate:
         _fail_at_once(preview)
         return CallRequest(preview=await self._with_changes(ctx, preview), decisions=decisions)
 
-    async def _with_changes(self, ctx: RunContext[object], preview: Preview | None) -> Preview | None:
-        """Return a preview that says first which protected files commands have changed: nothing else is decided before."""
-        changes = [change for each in self.guards for change in await each.guarded_changes(ctx)]
+    async def changes(self, ctx: RunContext[object]) -> str | None:
+        """Return a notice of the protected files that the run has changed so far; `None` if it has changed none."""
+        changes = list({change: None for each in self.notes for change in await each.guarded_changes(ctx)})
         if not changes:
-            return preview
+            return None
         named = ', '.join(visible(change, one_line=True) for change in changes[:MAX_CHANGES])
         more = f' and {len(changes) - MAX_CHANGES} more' if len(changes) > MAX_CHANGES else ''
-        return with_notice(preview, f'{CHANGED_PROTECTED}{named}{more}.')
+        return f'{CHANGED_PROTECTED}{named}{more}.'
+
+    async def _with_changes(self, ctx: RunContext[object], preview: Preview | None) -> Preview | None:
+        """Return a preview that begins with the protected files that the run has changed."""
+        changes = await self.changes(ctx)
+        return preview if changes is None else with_notice(preview, changes)
 
     async def preview(self, ctx: RunContext[object], call: Call) -> Preview | None:
         """Return what the call would do, of the first room that knows."""
@@ -262,6 +268,7 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
         preapproves=neighbours(ctx, Preapproves),
         protects=[each for each in neighbours(ctx, Protects) if each.protected_paths],
         guards=neighbours(ctx, Guards),
+        notes=neighbours(ctx, NotesChanges),
     )
 
 

@@ -35,6 +35,7 @@ from ._resume import Present
 from ._shapes import dump
 from ._store import NO_STORE, UnusableStoreError, choose_store, open_kept
 from ._surroundings import Surroundings
+from ._warned import warned_at_end
 from ._worker import Settings, Worker, check_worker
 
 T = TypeVar('T')
@@ -241,7 +242,7 @@ def read(
         ) as opened:
             return await work(Reader(names=Names(store=opened, directory=here), versions=open_reader(opened)))
 
-    with failing(json=False):
+    with failing(json=False), warned_at_end():
         return anyio.run(run)
 
 

@@ -182,7 +182,7 @@ class SubagentRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectedRow:
-    """A protected file that commands of a turn changed."""
+    """A protected file that a turn changed."""
 
     path: str
     """Its path below the directory."""
@@ -225,7 +225,7 @@ class VersionDetails:
     files: list[FileRow]
     """The files that differ from those that the turn began with."""
     protected: list[ProtectedRow]
-    """What its commands made of files that programs of the host run or obey, whether or not versions have them."""
+    """What the turn made of files that programs of the host run or obey, whether or not versions have them."""
     omitted_files: list[OmittedRow]
     """Files that were there and that the version does not have."""
     todos: list[Todo]

@@ -68,7 +68,7 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
         yield _title('Files')
         yield from (render_file_line(file) for file in details.files)
     if details.protected:
-        yield _title('Protected files changed by commands')
+        yield _title('Protected files changed')
         for change in details.protected:
             mark, style = _FILE_MARKS[change.change]
             yield Text(f'  {mark} {printable(change.path)}', style)

@@ -13,7 +13,7 @@ from pydantic_deep.versions import ProtectedFilesWarning, UnversionedFilesWarnin
 
 @contextmanager
 def warned_at_end() -> Generator[None]:
-    """Say at the end which files are in no version, and which protected ones commands changed: each text once and without a place in the code."""
+    """Print at the end which files are in no version and which protected ones changed, each text once."""
     with warnings.catch_warnings():
         show = warnings.showwarning
         found: dict[str, None] = {}

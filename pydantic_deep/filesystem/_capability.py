@@ -84,7 +84,7 @@ class Filesystem(AbstractCapability[object]):
     _known: list[UserPromptPart] = field(default_factory=list[UserPromptPart], init=False, repr=False, compare=False)
     """The last prompts of the history, which stay as they are."""
     _protected_before: Mapping[str, str] | None = field(default=None, init=False, repr=False, compare=False)
-    """The states of protected files before the first command."""
+    """The states of protected files before the first call that could change them unasked."""
     _run: RunState = field(init=False, repr=False, compare=False)
     _found: tuple[object, Files] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -137,7 +137,7 @@ class Filesystem(AbstractCapability[object]):
         return await changes_protected(backend, patterns, args, files)
 
     async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
-        """Return which protected files commands of this run have changed so far."""
+        """Return which protected files have changed since the first call that could change them unasked."""
         backend = self._files(ctx).backend
         if self._protected_before is None or not isinstance(backend, SupportsProtection):
             return []
@@ -147,12 +147,14 @@ class Filesystem(AbstractCapability[object]):
     async def before_tool_execute(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
-        """Note the state of protected files before the first call that may run a command."""
+        """Note the state of protected files before the first call of a tool that may write without naming paths: a
+        command, a subagent, or a tool of the user's.
+        """
         effect = (tool_def.metadata or {}).get('effect')
         if self._protected_before is None and effect not in ('read', 'write'):
-            files = self._files(ctx)
-            if files.commands is not None and isinstance(files.backend, SupportsProtection):
-                self._protected_before = await files.backend.protected_files()
+            backend = self._files(ctx).backend
+            if isinstance(backend, SupportsProtection):
+                self._protected_before = await backend.protected_files()
         return args
 
     async def after_tool_validate(

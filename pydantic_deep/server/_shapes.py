@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 
+from pydantic_deep._escapes import EscapedText
 from pydantic_deep.approvals import ApprovalView, DiffView
 from pydantic_deep.store import ApprovalStatus, VersionKind, VersionState
 from pydantic_deep.streaming import ErrorEvent
@@ -402,10 +403,10 @@ class Transcript(BaseModel):
 
 
 class ProtectedChangeShape(BaseModel):
-    """A protected file that commands of a turn changed."""
+    """A protected file that a turn changed."""
 
     path: str
-    """Its path, from the root of the files on."""
+    """Its path, from the root of the files on; characters that cannot be seen are escaped."""
     change: Literal['added', 'changed', 'removed']
     """What became of it."""
 
@@ -479,8 +480,8 @@ class VersionShape(BaseModel):
     files_changed: list[str]
     """The files that are other than in the parent."""
     protected_changes: list[ProtectedChangeShape]
-    """What commands of its turn made of files that programs of the host run or obey, such as those of git, which no
-    version holds."""
+    """What its turn made of files that programs of the host run or obey, such as those of git, which no version
+    holds."""
     omitted_files: list[OmittedFileShape]
     """Files that were there and that it does not have."""
     is_head: bool
@@ -503,6 +504,8 @@ class FileDiffShape(BaseModel):
 
     path: str
     """The file."""
+    shown_path: EscapedText
+    """Its path, to be shown to a person: every second piece stands for a character that cannot be seen."""
     kind: Literal['added', 'removed', 'changed']
     """What became of it."""
     diff: str | None

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, UserPromptPart
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._escapes import escape
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store, VersionNotFoundError
 from pydantic_deep.streaming._parts import output_text
 from pydantic_deep.versions import VersionDiff
@@ -231,6 +232,7 @@ def diff_shape(before: ServedVersion, after: ServedVersion, diff: VersionDiff) -
         files=[
             FileDiffShape(
                 path=file.path,
+                shown_path=escape(file.path, one_line=True),
                 kind=file.kind,
                 diff=file.diff,
                 view=file.view,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pydantic_deep.store import Store
-from pydantic_deep_backends import ProtectedChange, SupportsCommands, SupportsProtection, digest_of
+from pydantic_deep_backends import ProtectedChange, SupportsProtection, digest_of
 from pydantic_deep_backends.errors import BackendError
 from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.protection import compare_protected, is_git_name
@@ -25,15 +25,15 @@ MAX_WARNED = 10
 
 
 class ProtectedFilesWarning(UserWarning):
-    """A command of a turn made, changed or removed files that programs of the host run or obey."""
+    """A turn or a checkout made, changed or removed files that programs of the host run or obey."""
 
 
 async def protected_states(backend: object) -> dict[str, str] | None:
-    """Return the state of each protected file of a backend, shortened; `None` if it runs no commands.
+    """Return the state of each protected file of a backend, shortened; `None` if they are in no directory.
 
-    Without commands only file tools change files, and these ask.
+    Also of one without commands: tools of the user's and subagents write there without asking.
     """
-    if not (isinstance(backend, SupportsProtection) and isinstance(backend, SupportsCommands)):
+    if not isinstance(backend, SupportsProtection):
         return None
     try:
         states = await backend.protected_files()
@@ -42,18 +42,30 @@ async def protected_states(backend: object) -> dict[str, str] | None:
     return {path: digest_of(state.encode(errors='surrogateescape'))[-16:] for path, state in states.items()}
 
 
-async def states_before(store: Store, run_id: str | None, backend: object) -> dict[str, str] | None:
+async def states_before(store: Store, run_id: str | None, backend: object, *, in_place: bool) -> dict[str, str] | None:
     """Return the states at the beginning of a turn.
 
     Args:
         store: The store.
         run_id: The run that the turn began with; `None` if it begins now.
         backend: The files.
+        in_place: Whether these are the files themselves, and not a view of them.
     """
     now = await protected_states(backend)
     run = None if now is None or run_id is None else await store.run(run_id)
-    kept: object = None if run is None else json.loads(run.options).get(PROTECTED)
-    return cast('dict[str, str]', kept) if isinstance(kept, dict) else now
+    if run is None or now is None:
+        return now
+    options = json.loads(run.options)
+    stored: dict[str, str] | None = options.get(states_key(in_place=in_place))
+    if stored is None and not in_place and (there := options.get(PROTECTED)) is not None:
+        # A view has of the directory only what versions have.
+        stored = {path: state for path, state in there.items() if path in now}
+    return now if stored is None else stored
+
+
+def states_key(*, in_place: bool) -> str:
+    """Return the key of the states among the options of a run, in the directory or in a view of it."""
+    return PROTECTED if in_place else f'{PROTECTED}_in_view'
 
 
 async def protected_changes(
@@ -88,13 +100,13 @@ def load_changes(document: Mapping[str, Any], run_id: str | None) -> tuple[Prote
     return tuple(ProtectedChange(**each) for each in kept['changes'])
 
 
-def warn_of_protected(changes: Sequence[ProtectedChange]) -> None:
-    """Say which protected files a turn changed, if there are any."""
+def warn_of_protected(changes: Sequence[ProtectedChange], *, by: str = 'This turn') -> None:
+    """Warn of protected files that were changed, if there are any."""
     if changes:
         named = ', '.join(f'{display_path(each.path)} ({each.change})' for each in changes[:MAX_WARNED])
         more = f' and {len(changes) - MAX_WARNED} more' if len(changes) > MAX_WARNED else ''
         text = (
-            f'Commands changed files that programs of this machine run or obey: {named}{more}. '
+            f'{by} changed files that programs of this machine run or obey: {named}{more}. '
             'Look at them before you use git, an editor or a shell there.'
         )
         warnings.warn(text, ProtectedFilesWarning, stacklevel=2)

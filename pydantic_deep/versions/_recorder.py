@@ -70,6 +70,7 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionState,
 )
+from pydantic_deep_backends.paths import display_path
 
 from ._attempts import calls_before_pause, usage_of_call
 from ._children import Caller, begin_run, begun_before
@@ -157,6 +158,11 @@ class Recorder(AbstractCapability[object]):
     def for_subagent(self) -> Recorder:
         """Return the recorder of a subagent's run."""
         return Recorder(store=self.store, _parent=self.recording, _beside=self._below)
+
+    async def guarded_changes(self, ctx: RunContext[object]) -> Sequence[str]:
+        """Return which protected files the turn has changed so far, over its pauses and crashes."""
+        changes = () if self.recording is None else await self.recording.find_protected_changes()
+        return [f'{display_path(each.path)} ({each.change})' for each in changes]
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""

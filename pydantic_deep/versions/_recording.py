@@ -393,7 +393,7 @@ class Recording:
         )
         begin = self.begin
         async with self._staging:
-            await self._look_at_protected()
+            self._deps_state.protected = await self.find_protected_changes()
             draft = await self._draft(
                 messages, usage, kind=kind, state=state, parent_id=begin.parent_id or begin.base.id
             )
@@ -420,12 +420,12 @@ class Recording:
         """What the turn changed in protected files, once it has ended."""
         return self._deps_state.protected
 
-    async def _look_at_protected(self) -> None:
-        """Find out what the turn has changed in protected files."""
+    async def find_protected_changes(self) -> tuple[ProtectedChange, ...]:
+        """Return what the turn has changed in protected files so far."""
         begin = self.begin
         backend = getattr(self.deps, 'backend', None) if begin.files is None else begin.files.files.backend
         in_place = begin.files is None or begin.workspace is not None
-        self._deps_state.protected = await protected_changes(begin.protected, backend, in_place=in_place)
+        return await protected_changes(begin.protected, backend, in_place=in_place)
 
     async def abandon(self, error: BaseException) -> None:
         """Commit that the run has failed, and no version: the newest one stays the last."""

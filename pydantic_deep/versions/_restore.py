@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_deep.store import (
     Commit,
@@ -12,13 +12,14 @@ from pydantic_deep.store import (
     VersionRecord,
     checkout_claim,
 )
-from pydantic_deep_backends import BackendProtocol, MissingBlobError, ReadOnlyError, Tree
+from pydantic_deep_backends import BackendProtocol, MissingBlobError, ProtectedChange, ReadOnlyError, Tree
 from pydantic_deep_backends.tracking import Captured
 
 from ._checkout import CheckedOut, checkout
 from ._claim import Claim, find_noted
 from ._edited import edit_of
 from ._file_backends import attach_backend, describe_backend, workspace_key
+from ._protected import protected_changes, protected_states, warn_of_protected
 from .errors import NoFilesError, UnversionedBackendError, UnversionedChangesError, WorkspaceBusyError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ async def checkout_version(
         async def keep(captured: Captured) -> None:
             await _keep(agent, held or record, captured)
 
+        states = await protected_states(backend)
         current = None if held is None or held.tree is None else await agent.tree(held.tree)
         target, known = await agent.tree(record.tree), await _begun(agent, before)
         holds = held_id, claim.run_id
@@ -72,6 +74,10 @@ async def checkout_version(
             keep=keep if force else None,
         )
         holds = record.id, None
+        changes = await protected_changes(states, backend, in_place=True)
+        if before:  # what the checkout that was cut off has written already
+            changes = (*changes, *await _written_before(backend, current, target, changes))
+        warn_of_protected(changes, by=f'The checkout of version {record.id}')
         return done
     except _CHANGED_NOTHING:
         holds = as_it_was
@@ -84,6 +90,19 @@ async def _begun(agent: Workbench[Any, Any], version_ids: Sequence[str]) -> list
     """Return the files that checkouts were to put there when they were cut off: some of them may be there already."""
     begun = [await find_noted(agent.store, id) for id in version_ids]
     return [await agent.tree(version.tree) for version in begun if version is not None and version.tree is not None]
+
+
+async def _written_before(
+    backend: BackendProtocol, current: Tree | None, target: Tree, known: Sequence[ProtectedChange]
+) -> list[ProtectedChange]:
+    """Return which protected files differ from those of the version before, but for `known`."""
+    diff = (current or Tree()).diff(target)
+    paths = set(await protected_states(backend) or ()).difference(change.path for change in known)
+    kinds: tuple[tuple[Literal['added', 'changed'], Sequence[str]], ...] = (
+        ('added', diff.added),
+        ('changed', diff.changed),
+    )
+    return [ProtectedChange(path=path, change=kind) for kind, found in kinds for path in found if path in paths]
 
 
 async def _is_known(agent: Workbench[Any, Any], conversation_id: str, tree: Tree) -> bool:

@@ -50,7 +50,7 @@ from ._deps_state import load_deps
 from ._edited import edit_of
 from ._file_backends import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
 from ._files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
-from ._protected import PROTECTED, states_before, warn_of_protected
+from ._protected import states_before, states_key, warn_of_protected
 from ._recorder import Recorder, suspension_note
 from ._recording import FAILED, Beginning, CallKey, Recording, load_usage, now
 from ._requests import RequestLog
@@ -208,8 +208,9 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         backend = getattr(deps, 'backend', None) if opened is None else opened.files.files.backend
         began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)
         is_in_place = opened is None or opened.claim is not None
-        protected = await states_before(host.store, began_with if is_in_place else None, backend)
-        run = await _begin(host, request, base, protected)
+        protected = await states_before(host.store, began_with, backend, in_place=is_in_place)
+        states = {} if protected is None else {states_key(in_place=is_in_place): protected}
+        run = await _begin(host, request, base, states)
         results = request.results
         if request.claim_results is not None:
             try:
@@ -446,7 +447,7 @@ async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awa
 
 
 async def _begin(
-    host: Host, request: TurnRequest, base: VersionRecord, protected: Mapping[str, str] | None
+    host: Host, request: TurnRequest, base: VersionRecord, protected: Mapping[str, Mapping[str, str]]
 ) -> RunRecord:
     run = RunRecord(
         id=request.run_id,
@@ -465,7 +466,7 @@ async def _begin(
                 'resumes': _pause_id(request),
                 'branch': request.branch,
                 'head': request.head_id,
-                **({} if protected is None else {PROTECTED: protected}),
+                **protected,
                 'after': await _suspended_before(host, request),
                 'usage_limits': None
                 if request.usage_limits is None

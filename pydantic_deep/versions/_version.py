@@ -175,7 +175,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
     @property
     def protected_changes(self) -> tuple[ProtectedChange, ...]:
-        """What commands of its turn made of files that programs of the host run or obey, such as `.git/config`.
+        """What its turn made of files that programs of the host run or obey, such as `.git/config`.
 
         Versions hold nothing of `.git`, so no diff shows it and no checkout takes it back.
         """
@@ -476,7 +476,8 @@ class AgentVersion(Generic[DepsT, OutputT]):
     async def checkout(self, *, force: bool = False, backend: BackendProtocol | None = None) -> None:
         """Make the files of the directory those of this version.
 
-        Files that are ignored, or too large for a version, stay as they are. Repeat it after a crash.
+        Files that are ignored, or too large for a version, stay as they are. Repeat it after a crash. Protected files that
+        change, such as an `.envrc`, are named in a `ProtectedFilesWarning`.
 
         Args:
             force: Keep edits that no version has as a version of its own first, and go on.

@@ -1,9 +1,10 @@
-"""What a person at the terminal learns of protected files that commands changed."""
+"""What a person at the terminal learns of protected files that changed."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -24,10 +25,10 @@ def test_a_turn_and_show_say_which_protected_files_commands_changed(invoke: Invo
     evil = call('execute', command='git init -q sub && git -C sub config core.fsmonitor evil')
     result = invoke('run', 'Go', '--sandbox', '--approvals=allow', model=ScriptedModel(evil, 'Done.'))
     assert result.exit_code == 0
-    assert 'warning: Commands changed files that programs of this machine run or obey' in result.stderr
+    assert 'warning: This turn changed files that programs of this machine run or obey' in result.stderr
     assert '/sub/.git/config (added)' in result.stderr
     shown = invoke('show')
-    assert 'Protected files changed by commands' in shown.stdout
+    assert 'Protected files changed' in shown.stdout
     assert '+ /sub/.git/config' in shown.stdout
     details = json.loads(invoke('show', '--json').stdout)
     assert {'path': '/sub/.git/config', 'change': 'added'} in details['protected']
@@ -44,3 +45,18 @@ def test_a_person_sees_what_commands_changed_before_the_next_question(
     result = invoke('run', 'Go', '--sandbox', model=model, terminal=terminal)
     assert result.exit_code == 0
     assert '/sub/.envrc (added)' in terminal.shown
+
+
+@pytest.mark.parametrize('command', ['checkout', 'rewind'])
+def test_a_checkout_names_the_protected_files_that_it_writes(invoke: Invoke, work: Path, command: str) -> None:
+    """A version can have an `.envrc` that a command made: whoever puts it into the directory is told, also with
+    `--json`, where the standard output is the document and nothing else."""
+    write = call('write_file', path='.envrc', content='evil')
+    model = ScriptedModel(write, 'Done.', call('write_file', path='.envrc', content='other'), 'Done.')
+    assert invoke('run', 'One', '--approvals=allow', model=model).exit_code == 0
+    assert invoke('run', 'Two', '--continue', '--approvals=allow', model=model).exit_code == 0
+    gone = invoke(command, 'HEAD~1', '--json')
+    assert (work / '.envrc').read_text() == 'evil'
+    assert json.loads(gone.stdout)['kept'] is None
+    assert 'changed files that programs of this machine run or obey: /.envrc (changed).' in gone.stderr
+    assert 'warning' not in invoke(command, json.loads(gone.stdout)['version']['id']).stderr

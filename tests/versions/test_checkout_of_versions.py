@@ -23,6 +23,7 @@ from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import (
     AgentVersion,
     NoFilesError,
+    ProtectedFilesWarning,
     UnversionedChangesError,
     VersionedAgent,
     WorkspaceBusyError,
@@ -249,6 +250,37 @@ async def test_files_that_go_nowhere_say_so() -> None:
         other = StateBackend()
         await (await agent.load(in_memory.id)).checkout(backend=other)
         assert await other.read_bytes('/a.txt') == b'a'
+
+
+async def test_a_checkout_warns_of_the_protected_files_that_it_writes(tmp_path: Path) -> None:
+    """Also of those that it had written before it was cut off, and of none the next time."""
+    root = tmp_path / 'work'
+    root.mkdir()
+    url = f'sqlite:///{tmp_path}/agents.db'
+    async with open_store(url) as store:
+        agent = VersionedAgent(create_deep_agent(ScriptedModel('one', 'two', 'three')), store)
+        version = await agent.create(backend=LocalBackend(root))
+        (root / '.envrc').write_text('evil')
+        (root / 'AGENTS.md').write_text('evil')
+        first = await version.advance('one')
+        (root / '.envrc').unlink()
+        (root / 'AGENTS.md').write_text('good')
+        (root / '.vscode').mkdir()
+        (root / '.vscode' / 'tasks.json').write_text('{}')
+        second = await first.advance('two')
+        assert await store.claim_workspace(_workspace_key(root), checkout_claim(first.id), second.id)
+        (root / '.envrc').write_text('evil')  # as far as it came before its process died
+        first_id = first.id
+    async with open_store(url) as store:
+        first = await VersionedAgent(create_deep_agent(ScriptedModel()), store).load(first_id)
+        with pytest.warns(ProtectedFilesWarning) as caught:
+            await first.checkout()
+        assert [str(each.message) for each in caught] == [
+            f'The checkout of version {first_id} changed files that programs of this machine run or obey: /.vscode/'
+            'tasks.json (removed), /AGENTS.md (changed), /.envrc (added). Look at them before you use git, an editor or '
+            'a shell there.'
+        ]
+        await first.checkout()
 
 
 def _workspace_key(root: Path) -> str:

@@ -2,7 +2,7 @@
 
 import { cards, focusedCard, settle, showApprovals, showEnd, tidy } from './approvals.js';
 import { showDiff } from './diff.js';
-import { ask, byId, element, moment } from './elements.js';
+import { ask, byId, element, escaped, moment } from './elements.js';
 import { showGraph } from './graph.js';
 import * as server from './server.js';
 import * as talk from './talk.js';
@@ -66,7 +66,7 @@ function prepareNew() {
   leave();
   Object.assign(shown, { id: null, head: null });
   talk.showMessages([]);
-  for (const id of ['todos', 'files', 'graph', 'suspended']) byId(id).replaceChildren();
+  for (const id of ['todos', 'files', 'graph', 'suspended', 'protected']) byId(id).replaceChildren();
   byId('problem').hidden = true;
   byId('chosen')?.remove();
   markCurrent();
@@ -117,6 +117,7 @@ async function refresh() {
   talk.showMessages(transcript.messages);
   byId('chosen')?.remove();
   showGraph(history.items, actsOn);
+  byId('protected').replaceChildren(...showProtected(history.items.find((version) => version.is_head)));
   showFiles(files.items);
   await listApprovals();
   if (conversation.running.length > 0) follow(conversation.running[0]);
@@ -224,7 +225,7 @@ function actsOn(version) {
   const act = (label, does, off = false) => element('button', { type: 'button', onclick: guarded(does), disabled: off }, label);
   return [
     act('What changed', () => showChanges(version), version.parent_id === null),
-    act('Compare with head', () => showChanges({ ...version, parent_id: version.id, id: shown.head }), version.is_head),
+    act('Compare with head', () => showChanges({ id: shown.head, parent_id: version.id }), version.is_head),
     act('Rewind to here', () => rewind(version), version.is_head),
     act('Branch from here', () => branch(version)),
     act('Merge into head', () => merge(version), version.is_head),
@@ -236,11 +237,19 @@ async function showChanges(version) {
   const diff = await server.get(`versions/${version.parent_id}/diff?to=${version.id}`);
   const files = diff.files.flatMap((file) => [
     file.view !== null ? showDiff(file.view)
-      : element('p', {}, `${file.path} (${file.kind}): no text in UTF-8, or more than 1 MB.`),
+      : element('p', {}, escaped(file.shown_path), ` (${file.kind}): no text in UTF-8, or more than 1 MB.`),
   ]);
   const nothing = element('p', {}, 'The files are the same.');
   const said = `${diff.messages_removed.length} messages fewer, ${diff.messages_added.length} more`;
-  showDialog(element('p', { class: 'faint' }, said), ...(files.length ? files : [nothing]));
+  showDialog(...showProtected(version), element('p', { class: 'faint' }, said), ...(files.length ? files : [nothing]));
+}
+
+// What programs of the machine run or obey, whether or not versions have it: no diff shows `.git/config`.
+function showProtected(version) {
+  const changes = version?.protected_changes ?? [];
+  return changes.length === 0 ? [] : [element('div', { class: 'warn protected', role: 'status' },
+    'This turn changed files that programs of this machine run or obey:',
+    element('ul', {}, changes.map((each) => element('li', {}, `${each.path} (${each.change})`))))];
 }
 
 async function rewind(version) {
