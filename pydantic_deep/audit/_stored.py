@@ -80,6 +80,7 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
     first_new = first_of_run(messages, run.id)
     status = await _status(store, run)
     metadata = {} if version is None else cast('JsonObject', storable(redact(json.loads(version.metadata))))
+    session_id = cast('JsonValue', json.loads(run.options).get('session_id'))
     prompt = None if run.prompt is None else storable(redact(json.loads(run.prompt)))
     return AuditRecord(
         id=run.id,
@@ -91,7 +92,7 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
         version_id=run.base_id if version is None else version.id,
         owner=label_of(metadata, 'owner'),
         tenant=label_of(metadata, 'tenant'),
-        session_id=label_of(metadata, 'session_id'),
+        session_id=label_of(metadata, 'session_id') or label_of({'session_id': redact(session_id)}, 'session_id'),
         metadata=metadata,
         question=question_of(messages) if prompt is None else render_prompt(prompt),
         model=None if version is None or not requests else version.model,

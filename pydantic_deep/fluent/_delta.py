@@ -46,12 +46,15 @@ class Config(Generic[DepsT]):
     """Settings of the model, over those of the agent."""
 
     def plus(self, delta: Config[DepsT]) -> Config[DepsT]:
-        """Return this with a delta on it: instructions and tools are added, models and settings replaced."""
+        """Return this with a delta on it: instructions and tools are added, models and settings replaced.
+
+        Settings are copied: a dictionary among them is of one builder or one conversation only.
+        """
         return Config(
             instructions=self.instructions + delta.instructions,
             toolsets=self.toolsets + delta.toolsets,
             model=self.model if delta.model is None else delta.model,
-            settings=merge_model_settings(self.settings, delta.settings) or ModelSettings(),
+            settings=merge_model_settings(self.settings, deepcopy(delta.settings)) or ModelSettings(),
         )
 
 

@@ -39,9 +39,10 @@ def _is_configured(part: JsonValue) -> bool:
 
 
 def _portable_part(part: JsonValue) -> JsonValue:
-    """Return a part without configuration: a result can hold instructions, and a summary whole messages."""
+    """Return a part without configuration: a result can hold instructions or name tools, and a summary whole messages."""
     if not isinstance(part, dict):
         return part
+    part = _portable_retry(part)
     content, metadata = part.get('content'), part.get('metadata')
     if part.get('tool_kind') == 'capability-load' and isinstance(content, dict):
         return {**part, 'content': {key: value for key, value in content.items() if key != 'instructions'}}
@@ -49,6 +50,17 @@ def _portable_part(part: JsonValue) -> JsonValue:
     if part.get('part_kind') == 'compaction' and isinstance(metadata, dict) and isinstance(summary, dict):
         return {**part, 'metadata': {**metadata, SUMMARY_KEY: _portable_summary(summary)}}
     return part
+
+
+def _portable_retry(part: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return a part without the limit of retries, and without the tools that the answer to an unknown one lists."""
+    retry = part.get('retry')
+    if not isinstance(retry, dict):
+        return part
+    said = {**part, 'retry': {key: value for key, value in retry.items() if key != 'max_retries'}}
+    if retry.get('cause') == 'unknown_tool':
+        said['content'] = f'Unknown tool name: {part.get("tool_name")!r}.'
+    return said
 
 
 def _portable_summary(summary: dict[str, JsonValue]) -> dict[str, JsonValue]:

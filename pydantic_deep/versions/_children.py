@@ -15,6 +15,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._session_id import session_option
 from pydantic_deep._spans import trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
@@ -108,7 +109,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         state='running',
         owner=None,
         prompt=None,
-        options='{}',
+        options=json.dumps(session_option()),
         usage='{}',
         cost=None,
         error=None,

@@ -17,6 +17,7 @@ from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, 
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
+from pydantic_deep._session_id import session_scope
 from pydantic_deep.approvals import answer_approvals
 from pydantic_deep.store import (
     ApprovalAnsweredError,
@@ -180,7 +181,8 @@ async def _workspace_of(store: Store, version: VersionRecord) -> str | None:
 async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
     """Recover a run that is ours, and return the version that it ends with; `None` if it fails."""
     try:
-        return await agent.run_turn(await _request(agent, run))
+        with session_scope(json.loads(run.options).get('session_id')):
+            return await agent.run_turn(await _request(agent, run))
     except ApprovalAnsweredError:
         _LOGGER.info('The run %s ends here: another acts on the answers that it was to act on', run.id)
         await _end(agent.store, run)

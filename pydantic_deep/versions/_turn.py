@@ -23,6 +23,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._session_id import session_option
 from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
@@ -467,6 +468,7 @@ async def _begin(
                 'branch': request.branch,
                 'head': request.head_id,
                 **protected,
+                **session_option(),
                 'after': await _suspended_before(host, request),
                 'usage_limits': None
                 if request.usage_limits is None

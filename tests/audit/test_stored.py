@@ -29,6 +29,7 @@ from pydantic_deep.repository.memory import MemoryRepository
 from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._store import SqlStore
+from pydantic_deep.streaming import session_scope
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import Recorder, VersionedAgent
@@ -337,6 +338,26 @@ async def test_a_run_that_is_recovered_says_which_one_it_goes_on_with(url: str) 
         'awaiting_approval',
         crashed.run_id,
     )
+
+
+async def test_a_run_that_is_recovered_is_of_the_session_that_it_began_in(url: str) -> None:
+    """004-33: also where its record is made from the store, and without a session none is."""
+    rows = Dying(AuditRecord, fields=AUDIT_FIELDS)
+    with session_scope('mine sk-proj-c4n4ryZm9vYmFyQmF6MTIz'):
+        await crash(url, rows, starts_pay, call('fast'), call('pay'))
+    rows.is_dead = False
+    async with SqlStore(await open_engine(url)) as store:
+        (version,) = await payer(store, rows, 'never').recover()
+        other = await (await payer(store, rows, 'ok').create()).advance('Go')
+        runs = [run.id for run in await store.runs()]
+        made = [await audit_of_run(store, run_id) for run_id in runs]
+        written = (await rows.list()).items
+
+    for records in (made, written):
+        sessions = {record.run_id: record.session_id for record in records}
+        assert sessions.pop(other.run_id or '') is None
+        assert version.run_id in sessions
+        assert list(sessions.values()) == ['mine [redacted: api key]'] * 2
 
 
 async def test_a_record_that_was_lost_is_closed_as_its_run_has_ended(store: SqlStore) -> None:

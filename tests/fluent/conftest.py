@@ -200,6 +200,8 @@ def spoken(every_kind: list[ModelMessage]) -> list[ModelMessage]:
         spoken.append(replace(without, metadata=None, run_id=None, conversation_id=None))
     loaded = cast('list[Any]', spoken[4].parts)
     loaded[1] = replace(loaded[1], content={})
+    results = cast('list[Any]', spoken[2].parts)
+    results[0] = replace(results[0], retry=RetryInfo(cause='validation_error', attempt=1))
     return spoken
 
 

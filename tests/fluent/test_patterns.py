@@ -100,7 +100,10 @@ async def test_pattern_4_a_conversation_is_restored_under_another_provider(told:
 
 
 async def test_a_transcript_loads_under_any_configuration(told: Told) -> None:
-    """R6, R7, 001-06, C3: no settings, tools or instructions come with it."""
+    """001-34: Serialization is independent of models: a transcript loads under any configuration.
+
+    R6, R7, C3: no settings, tools or instructions come with it.
+    """
     first = ScriptedModel(call('look'), 'A cat.')
     agent = Agent(first, instructions='Look well.', tools=[lambda: 'x'], model_settings={'temperature': 1})
     agent.tool_plain(name='look')(lambda: 'A cat')

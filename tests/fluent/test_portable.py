@@ -13,6 +13,28 @@ def test_what_is_no_message_stays_as_it_is(value: JsonValue) -> None:
     assert portable(value) == value
 
 
+def test_the_answer_to_an_unknown_tool_lists_no_tools() -> None:
+    retry: JsonValue = {'cause': 'unknown_tool', 'attempt': 1, 'max_retries': 7}
+    part: JsonValue = {
+        'part_kind': 'tool-return',
+        'tool_name': 'a',
+        'content': "Available tools: 'CANARY'",
+        'retry': retry,
+    }
+
+    assert portable({'kind': 'request', 'parts': [part]}) == {
+        'kind': 'request',
+        'parts': [
+            {
+                'part_kind': 'tool-return',
+                'tool_name': 'a',
+                'content': "Unknown tool name: 'a'.",
+                'retry': {'cause': 'unknown_tool', 'attempt': 1},
+            }
+        ],
+    }
+
+
 def test_what_is_no_part_stays_and_configuration_goes() -> None:
     message: JsonValue = {
         'kind': 'request',

@@ -135,7 +135,10 @@ def bound(messages: MessageList) -> list[tuple[str | None, str | None]]:
 async def test_signatures_stay_in_the_transcript_and_go_to_no_other_provider(
     begin: Begin, anthropic: Provider, openai: Provider, told: Told
 ) -> None:
-    """C31, 001-06, 001-34: one conversation under two providers, and back, saved and loaded between."""
+    """001-06: A serialized conversation works with any provider and any model.
+
+    C31: one conversation under two providers, and back, saved and loaded between; each is sent all that was said.
+    """
     agent = Agent[object, str](None)
     conversation = begin(agent).model(claude(anthropic)).user('What is 2 + 2?').start()
     assert await conversation.run() == 'Four.'
@@ -155,6 +158,7 @@ async def test_signatures_stay_in_the_transcript_and_go_to_no_other_provider(
     await back.continuation.user('And?').prompt()
     assert SIGNATURE in anthropic.sent
     assert SECRET not in anthropic.sent
+    assert all(said in anthropic.sent for said in ('What is 2 + 2?', 'Plus 2?', 'Six.', 'And?'))
     assert bound(back.messages)[:2] == [('anthropic', SIGNATURE), ('openai', SECRET)]
 
 

@@ -416,8 +416,9 @@ async def test_calls_of_a_transcript_are_interrupted_before_a_store_has_them(sto
 
 @pytest.mark.slow
 async def test_a_long_conversation_takes_memory_for_what_is_new(begin: Begin) -> None:
-    """001-26: measured in bytes: ten turns after 2 MB of history take less than a twentieth of it.
+    """001-26: The memory of long-lived conversations is bounded or measured.
 
+    It is measured in bytes: ten turns after 2 MB of history take less than a twentieth of it.
     What is kept at hand of the last eight versions is there before it is measured.
     """
     model = ScriptedModel(then=lambda messages, info: 'Fine.')

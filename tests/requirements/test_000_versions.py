@@ -101,7 +101,7 @@ async def test_a_store_in_memory_evicts_nothing() -> None:
     """000-02a: The store in memory keeps everything until it is deleted or the store is closed; nothing is evicted."""
     async with open_store('memory:evicts-nothing') as store:
         agent = answering(store)
-        ids = [(await (await agent.create(name=f'c{n}')).advance(f'prompt {n}')).id for n in range(60)]
+        ids = [(await (await agent.create(name=f'c{n}')).advance(f'prompt {n}')).id for n in range(20)]
         gc.collect()
         prompts = [str((await (await agent.load(id)).messages())[0]) for id in ids]
         assert all(f'prompt {n}' in prompt for n, prompt in enumerate(prompts))
@@ -109,7 +109,7 @@ async def test_a_store_in_memory_evicts_nothing() -> None:
         await agent.delete(ids[0])
         with pytest.raises(VersionNotFoundError):
             await agent.load(ids[0])
-        assert await agent.count() == 119
+        assert await agent.count() == 39
     async with open_store('memory:evicts-nothing') as store:
         assert await answering(store).count() == 0
 

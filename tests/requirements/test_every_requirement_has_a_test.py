@@ -31,7 +31,8 @@ def _docstrings(path: Path) -> Iterator[str]:
 @pytest.fixture(scope='module')
 def docstrings() -> list[str]:
     files = [*ROOT.glob('tests/**/test_*.py'), *ROOT.glob('backends/tests/test_*.py')]
-    return [text for file in files for text in _docstrings(file) if ID.search(text)]
+    named = [file for file in files if ID.search(file.read_text())]
+    return [text for file in named for text in _docstrings(file) if ID.search(text)]
 
 
 @pytest.mark.parametrize('id', REQUIREMENTS)
@@ -49,8 +50,8 @@ def test_no_test_names_a_requirement_that_is_not_in_the_list(docstrings: list[st
 
 
 def test_the_list_is_as_long_as_the_documents() -> None:
-    # Not in the list yet: 003-11, as no files are told to the model, and the documents 001 and 004.
-    numbers = {document: sum(id[:3] == document for id in REQUIREMENTS) for document in ('000', '002', '003')}
+    # Not in the list yet: 003-11, as no files are told to the model, and the document 004.
+    numbers = {document: sum(id[:3] == document for id in REQUIREMENTS) for document in ('000', '001', '002', '003')}
 
-    assert numbers == {'000': 39, '002': 24, '003': 29}
-    assert len(REQUIREMENTS) == 92
+    assert numbers == {'000': 39, '001': 35, '002': 24, '003': 29}
+    assert len(REQUIREMENTS) == 127
