@@ -53,6 +53,7 @@ PUBLIC_MODULES = (
     'pydantic_deep_backends.errors',
     'pydantic_deep_backends.paths',
     'pydantic_deep_backends.protocol',
+    'pydantic_deep_backends.resolving',
     'pydantic_deep_backends.search',
     'pydantic_deep_backends.snapshots',
 )
@@ -638,6 +639,7 @@ def test_every_public_name() -> None:
                 'SupportsSearch',
                 'SupportsSnapshots',
             ],
+            'pydantic_deep_backends.resolving': ['absolute_path', 'canonical_path'],
             'pydantic_deep_backends.search': [
                 'FileTree',
                 'Glob',

@@ -107,8 +107,7 @@ class CommandSuite(WorkspaceBackendSuite):
             'rel': True,
             'up': False,
         }
-        with pytest.raises(ValueError, match=r'contains `\.\.`'):
-            await workspace.realpath(f'{root}/a/rel/..')
+        assert await workspace.realpath(f'{root}/a/rel/..') == f'{root}/a'
 
 
 class TestLocalWithCommands(CommandSuite):

@@ -13,14 +13,13 @@ from dataclasses import replace
 
 from ._mounts import MountTable, Part
 from .errors import InvalidPathError
-from .paths import parse_path, path_parts
+from .paths import path_parts
 from .protocol import BackendProtocol, FileEntry, FileEntryLike, SupportsSearch
 from .search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_backend
 
 
 async def glob_mounts(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:
     """Return what `SupportsSearch.glob` returns."""
-    path = parse_path(path)
     part, inner = table.locate(path)
     below = table.below(path)
     if not isinstance(part.backend, SupportsSearch) or await _hides_files(part, below):
@@ -40,7 +39,6 @@ async def grep_mounts(
     composite: BackendProtocol, table: MountTable, pattern: str, path: str, *, glob: str | None, limit: int
 ) -> GrepResult:
     """Return what `SupportsSearch.grep` returns."""
-    path = parse_path(path)
     part, inner = table.locate(path)
     below = table.below(path)
     if not isinstance(part.backend, SupportsSearch) or await _hides_files(part, below):

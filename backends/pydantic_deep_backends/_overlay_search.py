@@ -13,7 +13,7 @@ from typing import TypeVar
 from ._glob import compile_glob
 from ._overlay_layer import Content, Layer
 from ._results import GlobResult, GrepResult, SearchProblem, sorted_problems
-from .paths import parse_path, relative_to
+from .paths import relative_to
 from .protocol import BackendProtocol, SupportsSearch
 from .search import glob_backend, grep_backend
 from .state import StateBackend
@@ -25,7 +25,6 @@ async def glob_overlay(
     overlay: BackendProtocol, base: BackendProtocol, layer: Layer, pattern: str, path: str
 ) -> GlobResult:
     """Return what `SupportsSearch.glob` returns."""
-    path = parse_path(path)
     if not isinstance(base, SupportsSearch) or await overlay.realpath(path) != path:
         return await glob_backend(overlay, pattern, path)
 
@@ -50,7 +49,6 @@ async def grep_overlay(
     limit: int,
 ) -> GrepResult:
     """Return what `SupportsSearch.grep` returns."""
-    path = parse_path(path)
     if not isinstance(base, SupportsSearch) or await overlay.realpath(path) != path:
         return await grep_backend(overlay, pattern, path, glob=glob, limit=limit)
 

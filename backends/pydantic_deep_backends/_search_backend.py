@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
+from ._climb import KnowsDirectories, climbed
 from ._glob import compile_glob
 from ._grep import GrepBuilder, compile_grep, too_large
 from ._results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
@@ -41,11 +42,6 @@ class SearchableFiles(Protocol):
         ...
 
 
-@runtime_checkable
-class _ResolvesLinks(Protocol):
-    async def realpath(self, path: str) -> str: ...
-
-
 async def glob_backend(
     backend: SearchableFiles, pattern: str, path: str = '/', *, max_entries: int = MAX_ENTRIES
 ) -> GlobResult:
@@ -62,7 +58,7 @@ async def glob_backend(
         FileNotFoundError: `path` does not exist.
         NotADirectoryError: `path` is a file.
     """
-    path = parse_path(path)
+    path = await _climbed(backend, path)
     walk = Walk(compile_glob(pattern), path, max_entries=max_entries)
     if not (await backend.stat(path)).is_dir:
         raise NotADirectoryError(f'{path!r} is a file. Search in a directory.')
@@ -97,7 +93,7 @@ async def grep_backend(
         InvalidPatternError: A pattern cannot be used.
         FileNotFoundError: `path` does not exist.
     """
-    path = parse_path(path)
+    path = await _climbed(backend, path)
     builder = GrepBuilder(compile_grep(pattern), limit)
     walk = Walk(compile_glob('**' if glob is None else glob), path, max_entries=max_entries)
     reader = _Reader(backend, builder)
@@ -114,6 +110,10 @@ async def grep_backend(
         await reader.add(path, start.size)
     await reader.search()
     return builder.result(walk.problems)
+
+
+async def _climbed(backend: SearchableFiles, path: str) -> str:
+    return await climbed(backend, path) if isinstance(backend, KnowsDirectories) else parse_path(path)
 
 
 class _Lister:
@@ -138,7 +138,7 @@ class _Lister:
 
     async def _is_behind_link(self, directory: str) -> bool:
         """Return whether a link lies on the way: a listing does not tell, and a cycle of links would not end."""
-        if not directory or not isinstance(self._backend, _ResolvesLinks):
+        if not directory or not isinstance(self._backend, KnowsDirectories):
             return False
         if self._real_root is None:
             self._real_root = await self._backend.realpath(self._walk.path_of(''))

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from ._climb import climb_async
 from ._mounted_places import MountedPlaces
 from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots
@@ -19,7 +20,6 @@ from ._mounted_tracking import MountedFiles, Share, TrackedPart
 from ._mounts import MountTable, Part
 from ._tree import Tree
 from .local import has_fixed_place, place_of
-from .paths import parse_path
 from .protection import SupportsProtection, protected_patterns_of
 from .protocol import (
     BackendProtocol,
@@ -144,19 +144,19 @@ class CompositeBackend:
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the contents of a file."""
-        part, inner = self._locate_file(path)
+        part, inner = await self._locate_file(path)
         with part.errors(inner):
             return await part.backend.read_bytes(inner)
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Replace or create a file."""
-        part, inner = self._locate_file(path)
+        part, inner = await self._locate_file(path)
         with part.errors(inner):
             await part.backend.write_bytes(inner, data)
 
     async def stat(self, path: str) -> FileEntry:
         """Return the metadata of a file or directory; a mount point is a directory."""
-        path = parse_path(path)
+        path = await self._climbed(path)
         if self._table.is_fixed(path):
             return _directory(path)
         part, inner = self._table.locate(path)
@@ -165,7 +165,7 @@ class CompositeBackend:
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of one directory, with the mount points in it, sorted by name."""
-        path = parse_path(path)
+        path = await self._climbed(path)
         mounted = [_directory(f'{path.rstrip("/")}/{name}') for name in self._table.child_names(path).values()]
         part, inner = self._table.locate(path)
         try:
@@ -180,7 +180,7 @@ class CompositeBackend:
 
     async def make_dir(self, path: str) -> None:
         """Create a directory and its parents; a mount point is there already."""
-        path = parse_path(path)
+        path = await self._climbed(path)
         if self._table.is_fixed(path):
             return
         part, inner = self._table.locate(path)
@@ -194,7 +194,7 @@ class CompositeBackend:
             FileNotFoundError: Nothing is there.
             ValueError: It is a mount point, a directory above one, or the working directory.
         """
-        path = parse_path(path)
+        path = await self._climbed(path)
         if path == '/' or self._table.is_fixed(path):
             raise ValueError(f'{path!r} is the root, a mount point or above one, and stays. Remove what is in it.')
         part, inner = self._table.locate(path)
@@ -203,7 +203,10 @@ class CompositeBackend:
 
     async def exists(self, path: str) -> bool:
         """Return whether a file or directory is there."""
-        path = parse_path(path)
+        try:
+            path = await self._climbed(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         part, inner = self._table.locate(path)
         with part.errors(inner):
             return self._table.is_fixed(path) or await part.backend.exists(inner)
@@ -213,32 +216,56 @@ class CompositeBackend:
 
         A link to what a mount hides keeps its own path: the resolved one would name another file.
         """
-        path = parse_path(path)
-        part, inner = self._table.locate(path)
-        with part.errors(inner):
-            resolved = part.outer(await part.backend.realpath(inner))
+        path = await climb_async(path, self._real_directory)
+        part, resolved = await self._resolved(path)
         return resolved if self._table.locate(resolved)[0] is part else path
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path`, mounts included, whose path relative to it matches `pattern`."""
-        return await glob_mounts(self, self._table, pattern, path)
+        return await glob_mounts(self, self._table, pattern, await self._climbed(path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in `path` or the files under it, mounts included."""
-        return await grep_mounts(self, self._table, pattern, path, glob=glob, limit=limit)
+        return await grep_mounts(self, self._table, pattern, await self._climbed(path), glob=glob, limit=limit)
 
     def __repr__(self) -> str:
         mounts = ', '.join(f'{part.prefix!r}: {part.backend!r}' for part in self._table.mounted)
         return f'CompositeBackend({self._table.default.backend!r}, {{{mounts}}})'
 
-    def _locate_file(self, path: str) -> tuple[Part, str]:
-        path = parse_path(path)
+    async def _climbed(self, path: str) -> str:
+        return await climb_async(path, self._existing_directory)
+
+    async def _existing_directory(self, path: str) -> str:
+        real = await self._real_directory(path)
+        if not (await self.stat(real)).is_dir:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return real
+
+    async def _real_directory(self, path: str) -> str:
+        """Return the canonical path of a directory that `..` follows: no link to what a mount hides, whose parent has
+        no path.
+        """
+        if self._table.is_fixed(path):
+            return path
+        part, real = await self._resolved(path)
+        if self._table.locate(real)[0] is not part:
+            raise FileNotFoundError(errno.ENOENT, 'It is a link to what a mount hides. Leave out `..`', path)
+        return real
+
+    async def _resolved(self, path: str) -> tuple[Part, str]:
+        """Return the part of a path, and the path with the links of the part resolved."""
+        part, inner = self._table.locate(path)
+        with part.errors(inner):
+            return part, part.outer(await part.backend.realpath(inner))
+
+    async def _locate_file(self, path: str) -> tuple[Part, str]:
+        path = await self._climbed(path)
         if self._table.is_fixed(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return self._table.locate(path)
 
     async def _compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
-        part, inner = self._locate_file(path)
+        part, inner = await self._locate_file(path)
         assert isinstance(part.backend, SupportsCompareAndSwap)  # noqa: S101 - checked when this became a member
         with part.errors(inner):
             await part.backend.compare_and_swap(inner, data, expected=expected)

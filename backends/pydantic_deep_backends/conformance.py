@@ -58,12 +58,12 @@ Seed: TypeAlias = Callable[[str, bytes], Awaitable[None]]
 """Puts a file into a backend by whatever door is open, parents included."""
 
 HOSTILE_PATHS: Final = (
-    '', '.', '..', 'a', 'a/b', './a', '../a', '/..', '/../etc/passwd', '/a/..', '/a/../b', '/a/../../b',
+    '', '.', '..', 'a', 'a/b', './a', '../a', '/..', '/../etc/passwd', '/a/../../b',
     '~', '~/a', '~root', '/~', '/~root/a', 'C:', 'C:/a', 'c:\\a', '/C:/a', '/a\\b', '/..\\a', '\\\\server\\share',
     '//', '//server/share', '/a\0b', '/a\0', '/a\nb', '/a\rb', '/a\x1bb', '/a\x7f', '/a\x85', '/a/' + 'b' * 256,
     '/' + 'é' * 128, '/a' * 2049, '/\ud800', '/a\udcffb',
 )  # fmt: skip
-"""Paths that every operation refuses with `InvalidPathError`."""
+"""Paths that every operation refuses with `InvalidPathError`. A backend may refuse every `..`: agents resolve it before."""
 
 GOOD_NAMES: Final = (
     'a', '...', '..a', 'a..', 'foo..bar', '.hidden', ' ', ' a ', 'a.', '-rf', "it's", '"', '`id`', '$(id)', '%2e%2e',

@@ -28,6 +28,7 @@ from typing import TypeVar
 import anyio
 
 from ._capture import Memory
+from ._climb import climb
 from ._confined import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
 from ._directories import SearchedTree, look_at_place
 from ._fetch import contents_of, fetch_contents, wanted_files
@@ -64,6 +65,15 @@ T = TypeVar('T')
 
 _LOCK_WAITS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016) + (0.03,) * 1000
 """The pauses between attempts to lock a directory, 30 seconds in all: far longer than any write holds the lock."""
+
+
+def _real_directory(root: OpenRoot, parts: Components) -> Components:
+    def look(place: Place) -> Components:
+        if not stat.S_ISDIR(look_at_place(place).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        return place.canonical
+
+    return root.visit(parts, look)
 
 
 class LocalBackend:
@@ -276,7 +286,7 @@ class LocalBackend:
         def resolve(root: OpenRoot, parts: Components) -> str:
             return self._virtual(root.resolve(parts))
 
-        return await self._run(path, resolve, above=lambda root, names: path_from(names))
+        return await self._run(path, resolve, above=lambda root, names: path_from(names), before_climb=OpenRoot.resolve)
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path` whose path relative to it matches `pattern`; links to directories are not entered.
@@ -604,6 +614,7 @@ class LocalBackend:
         *,
         above: Callable[[OpenRoot, Components], T] = no_file,
         is_change: bool = False,
+        before_climb: Callable[[OpenRoot, Components], Components] = _real_directory,
     ) -> T:
         """Run an operation in a worker thread. Once begun it ends, also if the caller is cancelled.
 
@@ -612,17 +623,24 @@ class LocalBackend:
             operation: What to do with the names below the root.
             above: What to do where the path is a directory on the way to the place where the root is shown.
             is_change: Whether the operation changes something.
+            before_climb: Returns the canonical names of what a `..` follows.
         """
-        names = path_parts(parse_path(path))
+        climbing = parse_path(path, climbs=True)
 
         def run() -> T:
             with _naming(path), self._open() as root:
                 shown = self._shown()
+                names = path_parts(climb(climbing, lambda each: self._canonical(each, partial(before_climb, root))))
                 if is_above(names, shown):
                     return above(root, names)
                 return operation(root, below(names, shown, is_change=is_change))
 
         return await run_to_end(run)
+
+    def _canonical(self, path: str, resolve: Callable[[Components], Components]) -> str:
+        """Return the canonical path of a directory, of which `resolve` finds what is below the root."""
+        names, shown = path_parts(path), self._shown()
+        return path if is_above(names, shown) else self._virtual(resolve(below(names, shown, is_change=False)))
 
     async def _run_at_root(self, operation: Callable[[OpenRoot], T]) -> T:
         """Run an operation on the whole directory in a worker thread."""

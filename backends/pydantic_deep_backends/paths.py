@@ -4,7 +4,8 @@ A path is absolute, POSIX, and belongs to a backend, not to a machine. It is par
 never changed after the check; everything here is a pure function of strings. Comparison is by components,
 so `/memory` is not inside `/mem`.
 
-Not here: symbolic links and the real file system. Only the backend that has them can say where they lead.
+Not here: symbolic links, `..` and the real file system. Only the backend that has them can say where they lead
+(`resolving`).
 """
 
 from __future__ import annotations
@@ -30,21 +31,26 @@ _INVISIBLE = re.compile(
 """Characters that take no space or show nothing, outside of the categories: fillers and variation selectors."""
 
 
-def parse_path(path: str) -> str:
+def parse_path(path: str, *, climbs: bool = False) -> str:
     """Return the canonical form of an absolute path: `/`, or `/a/b` without empty and `.` components.
 
     Names are taken as they are: `foo..bar`, `...`, `%2e%2e`, trailing spaces and any script are good names.
+
+    Args:
+        path: The path.
+        climbs: Whether `..` stays in it. Where it leads only the backend knows, because of links: decide nothing by
+            such a path, ask `pydantic_deep_backends.resolving`.
 
     Raises:
         InvalidPathError: The path is relative, climbs (`..`), is too long, or is written for another system
             (backslash, drive, `//host`, `~`); the reason says what to write instead.
     """
-    return _parsed(path)
+    return _parsed(path, climbs)
 
 
 @lru_cache(maxsize=1024)  # one call of a tool asks for the same path again and again
-def _parsed(path: str) -> str:
-    reason = path_problem(path)
+def _parsed(path: str, climbs: bool) -> str:
+    reason = _problem(path, climbs=climbs)
     if reason is not None:
         raise InvalidPathError(path, reason)
     is_canonical = '//' not in path and '/.' not in path and not path.endswith('/')
@@ -53,6 +59,10 @@ def _parsed(path: str) -> str:
 
 def path_problem(path: str) -> str | None:
     """Return why `parse_path` refuses a path and what to do, or `None` if it takes it."""
+    return _problem(path, climbs=False)
+
+
+def _problem(path: str, *, climbs: bool) -> str | None:
     reason = _foreign_start(path)
     if reason is not None:
         return reason
@@ -63,28 +73,29 @@ def path_problem(path: str) -> str | None:
         return f'it contains the control character {control.group()!r}. Use a name without it.'
     if '\\' in path:
         return 'it contains a backslash. Write `/` between directories.'
-    if '..' in path and '..' in path_parts(path):
+    if not climbs and '..' in path and '..' in path_parts(path):
         return 'it contains `..`. Write the path from `/` without it.'
     return _wrong_size(path)
 
 
-def resolve_path(path: str, working_dir: str) -> str:
+def resolve_path(path: str, working_dir: str, *, climbs: bool = False) -> str:
     """Return the absolute path that `path` means in `working_dir`; `''` and `.` mean the directory itself.
 
     Args:
         path: An absolute or a relative path.
         working_dir: The absolute directory that relative paths start from.
+        climbs: Whether `..` stays in it, as for `parse_path`.
 
     Raises:
         InvalidPathError: As `parse_path`; a relative path that begins with `~` or a drive is refused too.
     """
     if path.startswith('/'):
-        return parse_path(path)
+        return parse_path(path, climbs=climbs)
     if path:
         reason = _foreign_start(path)
         if reason is not None:
             raise InvalidPathError(path, reason)
-    return parse_path(f'{working_dir}/{path}' if working_dir != '/' else f'/{path}')
+    return parse_path(f'{working_dir}/{path}' if working_dir != '/' else f'/{path}', climbs=climbs)
 
 
 def is_within(path: str, directory: str) -> bool:

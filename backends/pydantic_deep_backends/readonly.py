@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from ._climb import climbed
 from ._tree import Tree, TreeDiff
 from .errors import ReadOnlyError
 from .local import place_of
-from .paths import parse_path
 from .protocol import BackendProtocol, FileEntryLike, SupportsIdentity, SupportsSearch, SupportsSnapshots
 from .tracking import SupportsTracking
 
@@ -61,7 +61,7 @@ class ReadOnlyBackend:
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Raise `ReadOnlyError`."""
-        raise ReadOnlyError(parse_path(path))
+        raise ReadOnlyError(await climbed(self, path))
 
     async def stat(self, path: str) -> FileEntryLike:
         """Return the metadata of a file or directory."""
@@ -73,11 +73,11 @@ class ReadOnlyBackend:
 
     async def make_dir(self, path: str) -> None:
         """Raise `ReadOnlyError`, also if the directory exists."""
-        raise ReadOnlyError(parse_path(path))
+        raise ReadOnlyError(await climbed(self, path))
 
     async def remove(self, path: str) -> None:
         """Raise `ReadOnlyError`, also if nothing is there."""
-        raise ReadOnlyError(parse_path(path))
+        raise ReadOnlyError(await climbed(self, path))
 
     async def exists(self, path: str) -> bool:
         """Return whether a file or directory is there."""

@@ -24,6 +24,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
+from pydantic_deep._calls import has_calls_beside
 from pydantic_deep._neighbours import neighbours
 from pydantic_deep._pending import (
     DECISIONS,
@@ -232,7 +233,8 @@ class Approvals(AbstractCapability[object]):
         admitted = self._admitted.pop(found.call.tool_call_id, None)
         if admitted is not None and admitted.call == found:
             answer = admitted.answer
-            if isinstance(answer, (Approved, Edited)):  # a call beside it may have changed what was shown
+            # a call beside it may have changed what was shown, or where a path leads
+            if isinstance(answer, (Approved, Edited)) or (answer is None and has_calls_beside(ctx)):
                 await _admit(ctx, gate, found, made=self._made(ctx, found.call))
         elif ctx.tool_call_approved or gate.concerns(found.tool_def):
             # another capability skipped the validation, or changed the call

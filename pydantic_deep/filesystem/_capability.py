@@ -11,6 +11,7 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 
+from pydantic_deep._calls import has_calls_beside
 from pydantic_deep._neighbours import Gates, neighbours
 from pydantic_deep._notice import Notice, last_noticed
 from pydantic_deep._pending import Preview
@@ -155,20 +156,15 @@ class Filesystem(AbstractCapability[object]):
             backend = self._files(ctx).backend
             if isinstance(backend, SupportsProtection):
                 self._protected_before = await backend.protected_files()
+        if has_calls_beside(ctx):  # one of them may have changed where a path leads
+            await self._refuse_protected(ctx, tool_def, args)
         return args
 
     async def after_tool_validate(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
         """Refuse to change protected files, unless a person allowed it or approvals will ask one."""
-        if (
-            (tool_def.metadata or {}).get('effect') == 'write'
-            and tool_def.kind == 'function'
-            and not ctx.tool_call_approved
-            and not neighbours(ctx, Gates)
-            and await self.guards(ctx, tool_def=tool_def, args=args, files=None)
-        ):
-            raise ToolFailed(refusal(args))
+        await self._refuse_protected(ctx, tool_def, args)
         return args
 
     async def after_tool_execute(
@@ -205,6 +201,18 @@ class Filesystem(AbstractCapability[object]):
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
         """Return the tools that are not shown because the run's backend cannot do what they do."""
         return frozenset() if self._files(ctx).commands is not None else frozenset(('execute',))
+
+    async def _refuse_protected(
+        self, ctx: RunContext[object], tool_def: ToolDefinition, args: Mapping[str, Any]
+    ) -> None:
+        if (
+            (tool_def.metadata or {}).get('effect') == 'write'
+            and tool_def.kind == 'function'
+            and not ctx.tool_call_approved
+            and not neighbours(ctx, Gates)
+            and await self.guards(ctx, tool_def=tool_def, args=args, files=None)
+        ):
+            raise ToolFailed(refusal(args))
 
     async def _fit(self, ctx: RunContext[object], result: object, limit: int | None, call: ToolCallPart) -> object:
         if isinstance(result, str):

@@ -21,8 +21,9 @@ from pydantic_ai.workspaces import WorkspaceError
 from pydantic_deep._text import MAX_FILE_BYTES
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import BackendError, FileChangedError
-from pydantic_deep_backends.paths import display_path, is_within, resolve_path
+from pydantic_deep_backends.paths import display_path, is_within
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsCommands, SupportsCompareAndSwap
+from pydantic_deep_backends.resolving import absolute_path
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._render import render_size
@@ -63,7 +64,7 @@ class Place:
     backend: BackendProtocol
     """The backend that has it."""
     path: str
-    """The absolute path there."""
+    """The absolute path there, without `..`."""
     is_offload: bool
     """Whether it is among the large results."""
 
@@ -85,15 +86,20 @@ class Files:
     """What this run knows."""
 
     async def place(self, path: str) -> Place:
-        """Return where a path leads. Raises `InvalidPathError`."""
-        absolute = resolve_path(path, await self.backend.working_dir())
-        return Place(backend=self.backend, path=absolute, is_offload=False)
+        """Return where a path leads.
+
+        Raises:
+            InvalidPathError: The path is malformed.
+            OSError: What is before a `..` is no directory.
+        """
+        return Place(backend=self.backend, path=await absolute_path(self.backend, path), is_offload=False)
 
     async def place_to_read(self, path: str) -> Place:
         """Return where a path leads: to a large result if there is one, and nothing of the user's in its place.
 
         Raises:
             InvalidPathError: The path is malformed.
+            OSError: What is before a `..` is no directory.
         """
         place = await self.place(path)
         if not is_within(place.path, OFFLOAD) or not await self.run.offload.exists(place.path):

@@ -20,6 +20,7 @@ from pydantic_deep._line_diff import DiffView, view_diff
 from pydantic_deep._pending import Preview
 from pydantic_deep._text import parse_text
 from pydantic_deep_backends.paths import display_path
+from pydantic_deep_backends.resolving import canonical_path
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._decide import decide_edit, decide_write, kind_of
@@ -65,6 +66,7 @@ async def _write(
 ) -> tuple[str, DiffView | None]:
     path, content = _argument(args, 'path'), _argument(args, 'content')
     with tool_failures(path):
+        touched[await canonical_path(files.backend, path)] = None  # what it would touch, even if it fails by now
         place = await files.place(path)
         canonical, before, known = await files.look(place)
         touched[canonical] = None if before is None else digest_of(before)
@@ -86,6 +88,7 @@ async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str,
     is_all = args.get('replace_all') is True
     decide = decide_edit(_argument(args, 'old_string'), _argument(args, 'new_string'), replace_all=is_all)
     with tool_failures(path):
+        touched[await canonical_path(files.backend, path)] = None
         place = await files.place(path)
     with tool_failures(place.path):
         canonical, before, _ = await files.look(place)
@@ -102,6 +105,7 @@ async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str,
 async def _read(files: Files, touched: dict[str, str | None], args: Mapping[str, object]) -> None:
     path = _argument(args, 'path', '.')
     with tool_failures(path):
+        touched[await canonical_path(files.backend, path)] = None
         place = await files.place_to_read(path)
         touched[await place.backend.realpath(place.path)] = None
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from pydantic_ai.workspaces import WorkspaceError
 
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.errors import BackendError
-from pydantic_deep_backends.paths import display_path, resolve_path
+from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.protection import is_protected
+from pydantic_deep_backends.resolving import canonical_path
 
 PATH_ARGUMENTS: Final = frozenset(
     (
@@ -65,8 +68,8 @@ async def _canonical(backend: BackendProtocol, paths: Sequence[str]) -> list[str
     """Return the canonical paths of those that can be used."""
     found: list[str] = []
     for path in paths:
-        try:
-            found.append(await backend.realpath(resolve_path(path, await backend.working_dir())))
-        except _FAILURES:
-            continue
+        spellings = {path, posixpath.normpath(path)} if '..' in path else {path}  # nobody knows how its tool reads it
+        for spelling in spellings:
+            with suppress(*_FAILURES):
+                found.append(await canonical_path(backend, spelling))
     return found

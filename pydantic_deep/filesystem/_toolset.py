@@ -12,6 +12,7 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
 from pydantic_deep._spans import open_span
 from pydantic_deep._text import Text, guess_media_type, parse_text
+from pydantic_deep._walked import with_walked_path
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
 
@@ -63,7 +64,7 @@ async def ls(ctx: RunContext[Files], path: str = '.') -> str:
 
 async def read_file(
     ctx: RunContext[Files], path: str, offset: int | str = 1, limit: int = 2000
-) -> str | ToolReturn[list[str | BinaryContent]]:
+) -> str | ToolReturn[str] | ToolReturn[list[str | BinaryContent]]:
     """Read a text as numbered lines from line offset on, or see an image or PDF."""
     place = await _place(ctx, path, to_read=True)
     with tool_failures(place.path):
@@ -83,10 +84,10 @@ async def read_file(
         shown = render_window(text.shown, parse_offset(offset), limit=limit, max_chars=max_chars)
     except OffsetError as error:
         raise ModelRetry(f'{place.shown}: {error}') from error
-    return shown + _encoding_note(text)
+    return with_walked_path(shown + _encoding_note(text), path, place.path)
 
 
-async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
+async def write_file(ctx: RunContext[Files], path: str, content: str) -> str | ToolReturn[str]:
     """Create a file, or replace all of it."""
     place = await _place(ctx, path)
     with tool_failures(place.path):
@@ -97,19 +98,21 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> str:
         notes.append(written.encoding)
     if written.crlf:
         notes.append('CRLF line ends kept')
-    return f'{"Replaced" if written.replaced else "Created"} {place.shown}: {", ".join(notes)}.'
+    done = f'{"Replaced" if written.replaced else "Created"} {place.shown}: {", ".join(notes)}.'
+    return with_walked_path(done, path, place.path)
 
 
 async def edit_file(
     ctx: RunContext[Files], path: str, old_string: str, new_string: str, replace_all: bool = False
-) -> str:
+) -> str | ToolReturn[str]:
     """Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once."""
     decide = decide_edit(old_string, new_string, replace_all=replace_all)
     place = await _place(ctx, path)
     with tool_failures(place.path):
         edited = await ctx.deps.edit(place, partial(decide, place))
     matches = '1 match' if edited.count == 1 else f'{edited.count:,} matches'
-    return f'Replaced {matches} {at_lines(edited.line_numbers, edited.count)}.'
+    done = f'Replaced {matches} {at_lines(edited.line_numbers, edited.count)}.'
+    return with_walked_path(done, path, place.path)
 
 
 async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:

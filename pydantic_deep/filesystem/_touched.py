@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
 from pydantic_deep._replaced import CarriedOver, carried_state
+from pydantic_deep._walked import walked_path
 
 ROOM_ID: Final = 'filesystem'
 """The `id` of the room, under which a summary keeps the paths."""
@@ -46,5 +47,6 @@ def _touched(messages: Sequence[ModelMessage]) -> list[tuple[str, bool]]:
                 if isinstance(path, str):
                     path_by_call[part.tool_call_id] = path
             elif isinstance(part, ToolReturnPart) and part.outcome == 'success' and part.tool_call_id in path_by_call:
-                found.append((path_by_call.pop(part.tool_call_id), part.tool_name in _CHANGES))
+                path = path_by_call.pop(part.tool_call_id)
+                found.append((walked_path(part) or path, part.tool_name in _CHANGES))
     return found

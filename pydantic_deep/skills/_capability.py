@@ -22,6 +22,7 @@ from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.paths import display_path, is_within, resolve_path
+from pydantic_deep_backends.resolving import canonical_path
 
 from ._backend import BackendScan
 from ._discovery import Found, find_skill
@@ -221,7 +222,7 @@ class Skills(AbstractCapability[object]):
     async def _refuse_protected(self, path: str) -> None:
         backend = cast('BackendProtocol', self._run.source if self._run else None)  # else nothing would be protected
         try:
-            real = await backend.realpath(resolve_path(path, await backend.working_dir()))
+            real = await canonical_path(backend, path)
         except BACKEND_FAILURES:
             return  # the tool says better what is wrong with the path
         if any(is_within(real, guarded) or is_within(guarded, real) for guarded in self._protected):

@@ -18,7 +18,8 @@ from pydantic_deep._grants import commands_of
 from pydantic_deep._text import parse_text
 from pydantic_deep_backends import BackendProtocol, LocalBackend
 from pydantic_deep_backends.errors import BackendError, InvalidPathError
-from pydantic_deep_backends.paths import display_path, is_within, resolve_path
+from pydantic_deep_backends.paths import display_path, is_within
+from pydantic_deep_backends.resolving import absolute_path
 
 from ._document import MAX_DOCUMENT_BYTES, DocumentError, parse_document
 from ._invisible import strip_invisible
@@ -164,7 +165,7 @@ async def read_text(place: Place, skill: Skill, file: str) -> str:
     """
     shown = display_path(file)
     try:
-        path = resolve_path(file, place.root)
+        path = await absolute_path(place.backend, file, directory=place.root)
         if not is_within(await place.backend.realpath(path), await place.backend.realpath(place.root)):
             raise ModelRetry(f'{shown} is no file of the skill {skill.name!r}.')
         entry = await place.backend.stat(path)

@@ -14,6 +14,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
+from pydantic_deep._walked import walked_path
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends.errors import InvalidPathError
@@ -113,14 +114,14 @@ def thread_of(part: BaseToolReturnPart) -> str | None:
     return thread_id if isinstance(thread_id, str) else None
 
 
-def change_events(call: BaseToolCallPart, *, working_dir: str) -> list[StreamEvent]:
+def change_events(call: BaseToolCallPart, result: BaseToolReturnPart, *, working_dir: str) -> list[StreamEvent]:
     """Return what a call that succeeded has changed, by its arguments: the plan, or a file."""
     if call.tool_name == WRITE_TODOS:
         try:
             return [TodosEvent(todos=_Plan.model_validate(call.args_as_dict()).todos)]
         except ValidationError:  # a tool of somebody else's, by that name
             return []
-    path: object = call.args_as_dict().get('path')
+    path: object = walked_path(result) or call.args_as_dict().get('path')
     if call.tool_name not in FILE_WRITERS or not isinstance(path, str):
         return []
     try:

@@ -135,7 +135,7 @@ class _Projection:
                 told.append(result_event(part))
                 call = self._calls.pop(part.tool_call_id, None)
                 if call is not None and part.outcome == 'success':
-                    told += change_events(call, working_dir=self._working_dir)
+                    told += change_events(call, part, working_dir=self._working_dir)
                 self._count(**_usage_below(part))
         return told
 

@@ -93,7 +93,7 @@ class RunEvents:
         self._told_usage = UsageEvent()
         self._speakers: dict[str, Speaker] = {}
         self._announced: set[str] = set()
-        self._changing: dict[str, list[StreamEvent]] = {}
+        self._changing: dict[str, ToolCallPart] = {}
         self._has_result = False
         self._output: object = None
         self._finish_reason: FinishReason = 'error'
@@ -157,8 +157,10 @@ class RunEvents:
                 return self._tell_call(speaker, part)
             case RunToolResultEvent(part=part):
                 told = result_event(part, within=speaker.within, path=speaker.path)
-                changes = self._changing.pop(told.id, [])
-                return [told, *(changes if part.outcome == 'success' else [])]
+                call = self._changing.pop(told.id, None)
+                if call is None or part.outcome != 'success':
+                    return [told]
+                return [told, *change_events(call, part, working_dir=self._working_dir)]
             case CapabilityEvent():
                 status = status_of(event, path=speaker.path, said=speaker.said)
                 if status.void_text:
@@ -173,7 +175,7 @@ class RunEvents:
         told = call_event(part, within=speaker.within, path=speaker.path, index=index)
         # The plan of a subagent is its own: only files are shared.
         if part.tool_name in CHANGERS and not (speaker.path and part.tool_name == WRITE_TODOS):
-            self._changing[told.id] = change_events(part, working_dir=self._working_dir)
+            self._changing[told.id] = part
         if told.id in self._announced:
             return []
         self._announced.add(told.id)

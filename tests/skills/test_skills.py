@@ -308,7 +308,7 @@ class TestLoading:
         calls = call('load_skill', name='pdf'), call('load_skill', name='pdf', file='../common.md')
         body, refused = await play(skills, *calls)
         assert body.startswith('# Do it')
-        assert 'contains `..`' in refused
+        assert 'leads above `/`' in refused
 
     async def test_a_skill_of_code_may_have_files(self, play: Play, write_skill: WriteSkill) -> None:
         directory = write_skill('pdf', files=['a.md'])

@@ -294,7 +294,7 @@ async def test_mounts_with_names_that_begin_alike_are_kept_apart() -> None:
     )
     await create_deep_agent(model).run('go', deps=DeepAgentDeps(backend=backend))
     returns = model.requests[-1].tool_returns
-    assert [p.outcome for p in returns] == ['success', 'failed', 'success', 'success', 'retried', 'success', 'success']
+    assert [p.outcome for p in returns] == ['success', 'failed', *['success'] * 5]
     assert [str(p.content) for p in returns[5:]] == [
         '/mem/a\n1: MEM\n/memo\n1: file\n/memory/a\n1: memory',
         '/memo\n/memory2',
