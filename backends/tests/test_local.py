@@ -409,11 +409,15 @@ import resource, sys
 import anyio
 from pydantic_deep_backends.local import LocalBackend
 
-resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+sys.dont_write_bytecode = True  # else what is imported below the limit is cut off, for all who come after
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
 try:
     anyio.run(LocalBackend(sys.argv[1]).write_bytes, '/f', b'x' * 1_000_000)
 except OSError as error:
     print(error)
+finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 """
 
 

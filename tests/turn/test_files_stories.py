@@ -69,7 +69,7 @@ def test_a_disk_that_is_full_leaves_every_file_whole(tmp_path: Path) -> None:
     (tmp_path / 'a.txt').write_text('old\n')
     said = play_in_a_child(
         tmp_path,
-        'resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))',
+        'sys.dont_write_bytecode = True; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))',
         """[
             call('edit_file', path='a.txt', old_string='old', new_string='n' * 5000),
             call('write_file', path='a.txt', content='n' * 5000),
