@@ -61,10 +61,10 @@ docs-serve: $(READY)  ## Serve the documentation on loopback
 	$(V)/mkdocs serve
 
 test-newest:  ## Run the tests on the newest pydantic-ai, without its harness
-	@bash scripts/test-newest.sh "$(PYTHON)"
+	@bash scripts/test-newest.sh "$(PYTHON)" $(ARGS)
 
-test-pythons: $(READY)  ## Run the tests on the other Pythons that are here
-	@bash scripts/test-pythons.sh
+test-pythons: $(READY)  ## Run the tests on the other Pythons that are here; ARGS=3.13 on one
+	@bash scripts/test-pythons.sh $(ARGS)
 
 test-js: $(READY)  ## Let JavaScript clients talk to the server; needs Node.js and npm
 	@bash scripts/test-js.sh

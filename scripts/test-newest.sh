@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the suite on the newest release of pydantic-ai, in .venv-newest, without the harness (which pins an older one).
-# Left out: the slow tests, and what knows nothing of pydantic-ai (backends, repositories).
-# usage: test-newest.sh PYTHON
+# The slow tests are left out. Arguments say which of the others run; all of them do without.
+# usage: test-newest.sh PYTHON [pytest arguments]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 constraints=.venv-newest.txt
@@ -9,5 +9,6 @@ constraints=.venv-newest.txt
 grep -vE '^(pydantic-ai|pydantic-graph|anthropic|openai|google-genai|genai-prices|ag-ui-protocol)' constraints.txt > "$constraints"
 trap 'rm -f "$constraints"' EXIT
 SKIP_GROUPS=harness,lint,docs,build bash scripts/setup.sh "$1" .venv-newest "$constraints"
+shift
 .venv-newest/bin/python -c 'import importlib.metadata as m; print("pydantic-ai-slim", m.version("pydantic-ai-slim"))'
-.venv-newest/bin/python -m pytest -q -n auto --dist worksteal -m "not slow" tests --ignore=tests/repository
+.venv-newest/bin/python -m pytest -q -n auto --dist worksteal -m "not slow" "$@"
