@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic_deep.store import StoreFormatError
 from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.store._schema import FORMAT as STORE_FORMAT
-from pydantic_deep.store._schema import Dialect
+from pydantic_deep.store._schema import NO_COLUMNS, Dialect, repository_table, rows_table
 from pydantic_deep.store._sql import marks
 
 from ._kinds import Column, Kind, column_of
@@ -37,10 +37,6 @@ _NAME: Final = re.compile('[a-z][a-z0-9_]{0,47}')
 
 _CHUNK: Final = 500
 """Rows that are read at once where a column is filled."""
-
-
-_EMPTY: Final = '{"made": 0, "columns": []}'
-"""The layout of a table that has only keys and bodies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +136,11 @@ def open_table(dialect: Dialect, name: str, asked: RowModel[T]) -> Operation[Tab
         InvalidRowError: A row has a value that a new column cannot have.
     """
     if not (yield Statement(dialect.table_exists, ('repository',))):
-        yield Statement(
-            'CREATE TABLE repository (name TEXT PRIMARY KEY, key_field TEXT NOT NULL, key_kind TEXT NOT NULL,'
-            ' layout TEXT NOT NULL)'
-        )
+        yield repository_table()
     rows = yield Statement('SELECT key_field, key_kind, layout FROM repository WHERE name = ?1', (name,))
     if not rows:
         yield from _create(dialect, name, asked.key)
-        rows = [(asked.key.name, asked.key.kind.value, _EMPTY)]
+        rows = [(asked.key.name, asked.key.kind.value, NO_COLUMNS)]
     key_field, key_kind, layout = map(str, rows[0])
     if (key_field, key_kind) != (asked.key.name, asked.key.kind):
         raise InvalidFieldError(
@@ -193,11 +186,8 @@ def delete_row(table: Table[T], key: str) -> Operation[bool]:
 
 
 def _create(dialect: Dialect, name: str, key: Column) -> Operation[None]:
-    yield Statement(
-        f'CREATE TABLE rows_{name} (key {dialect.text_type} NOT NULL, body TEXT NOT NULL,'
-        f' CONSTRAINT by_key_rows_{name} PRIMARY KEY (key))'
-    )
-    values = (name, key.name, key.kind.value, _EMPTY)
+    yield rows_table(dialect, f'rows_{name}')
+    values = (name, key.name, key.kind.value, NO_COLUMNS)
     yield Statement('INSERT INTO repository (name, key_field, key_kind, layout) VALUES (?1, ?2, ?3, ?4)', values)
 
 

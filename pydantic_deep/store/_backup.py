@@ -6,6 +6,7 @@ zlib (RFC 1950) of lines of JSON, in UTF-8:
     {"tables_version": 2, "made_at": 1767225600000000}
     {"table": "asset", "columns": ["number", …]}    then an array for each row, with bytes as {"b": base64}
     …
+    {"table": "rows_api_key", "columns": ["key", "body"]}    of each repository, whose other columns are made from these
     {"rows": 1234}
 SHA-256 of everything before it, 32 bytes
 ```
@@ -21,14 +22,14 @@ import json
 import os
 import secrets
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeAlias, cast
 
 from ._engine import Operation, Row, Statement, Value
-from ._schema import MIGRATIONS, Dialect, migrate
+from ._schema import MIGRATIONS, NO_COLUMNS, Dialect, is_rows_table, migrate, repository_table, rows_table
 from ._sql import insert_many, integer, marks
 from .errors import BackupError
 
@@ -43,13 +44,18 @@ _PAGE: Final = 500
 _LARGE_TABLES: Final = {'asset': 'data', 'message': 'body', 'node': 'data'}
 """Tables whose rows may be large, and the column that is."""
 
+_SIZES: Final = 'SELECT number, LENGTH'
+"""Begins a query for the sizes of rows."""
+
 _PAGE_BYTES: Final = 8 * 1024 * 1024
 """How much of large rows is read at once; one row may have more."""
 
 _CHUNK_BYTES: Final = 1024 * 1024
 
 _OTHERS: Final = ('meta', 'repository', 'tally')
-"""Tables of the database that are not of the store, or count what is in the others; those of rows of repositories begin with `rows_`."""
+"""Tables that are not of the store, or count the rows of the others. Those of repositories begin with `rows_`."""
+
+_REPOSITORY_COLUMNS: Final[tuple[str, ...]] = ('name', 'key_field', 'key_kind', 'layout')
 
 Progress: TypeAlias = Callable[[str, int], None]
 """Is told a table and how many rows of it are done; it is called in whatever thread does the work."""
@@ -76,16 +82,23 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
         sink = _Sink(file)
         sink.line({'tables_version': len(MIGRATIONS), 'made_at': now})
         total = 0
-        for table in (yield from tables_of(dialect)):
-            columns = [str(row[0]) for row in (yield Statement(dialect.columns, (table,)))]
+        for table in [*(yield from tables_of(dialect)), *(yield from _repositories_of(dialect))]:
+            if is_rows_table(table):
+                columns, keys, selected = ['key', 'body'], ['key'], 'key, body'
+            elif table == 'repository':
+                columns, keys = _REPOSITORY_COLUMNS, ['name']
+                selected = f"name, key_field, key_kind, '{NO_COLUMNS}'"
+            else:
+                columns = [str(row[0]) for row in (yield Statement(dialect.columns, (table,)))]
+                keys = [str(row[0]) for row in (yield Statement(dialect.keys, (table,)))]
+                selected = '*'
             sink.line({'table': table, 'columns': columns})
-            keys = [str(row[0]) for row in (yield Statement(dialect.keys, (table,)))]
-            pages = large_pages(table) if table in _LARGE_TABLES else _pages(table, columns, keys)
+            pages = large_pages(table) if table in _LARGE_TABLES else _pages(table, columns, keys, selected)
             count = 0
             statement = next(pages)
             while statement is not None:
                 page = yield statement
-                if statement.sql.startswith('SELECT *'):
+                if not statement.sql.startswith(_SIZES):
                     for row in page:
                         sink.line([_encoded(value) for value in row])
                     count += len(page)
@@ -105,14 +118,22 @@ def next_statement(pages: Generator[Statement, list[Row], None], page: list[Row]
         return None
 
 
-def _pages(table: str, columns: list[str], keys: list[str]) -> Generator[Statement, list[Row], None]:
+def _repositories_of(dialect: Dialect) -> Operation[list[str]]:
+    """Return the table that lists the repositories of a database, and theirs, in the order in which they are restored."""
+    names = [str(row[0]) for row in (yield Statement(dialect.all_tables))]
+    return ['repository', *sorted(filter(is_rows_table, names))] if 'repository' in names else []
+
+
+def _pages(
+    table: str, columns: Sequence[str], keys: Sequence[str], selected: str = '*'
+) -> Generator[Statement, list[Row], None]:
     """Yield queries for all rows, in the order of their keys."""
     places = [columns.index(key) for key in keys]
     order = ', '.join(keys)
     after: Row = ()
     while True:
         where = f' WHERE ({order}) > ({marks(len(after))})' if after else ''
-        page = yield Statement(f'SELECT * FROM {table}{where} ORDER BY {order} LIMIT {_PAGE}', after)
+        page = yield Statement(f'SELECT {selected} FROM {table}{where} ORDER BY {order} LIMIT {_PAGE}', after)
         if not page:
             return
         after = tuple(page[-1][place] for place in places)
@@ -121,9 +142,7 @@ def _pages(table: str, columns: list[str], keys: list[str]) -> Generator[Stateme
 def large_pages(table: str) -> Generator[Statement, list[Row], None]:
     """Yield queries for all rows of a table with a number, and before some of them one for their sizes."""
     after = 0
-    sizes_of = (
-        f'SELECT number, LENGTH({_LARGE_TABLES[table]}) FROM {table} WHERE number > ?1 ORDER BY number LIMIT {_PAGE}'
-    )
+    sizes_of = f'{_SIZES}({_LARGE_TABLES[table]}) FROM {table} WHERE number > ?1 ORDER BY number LIMIT {_PAGE}'
     while sizes := (yield Statement(sizes_of, (after,))):
         first, total = after, 0
         for number, size in sizes:
@@ -234,7 +253,7 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
     Raises:
         BackupError: The store is not empty.
     """
-    for table in (yield from tables_of(dialect)):
+    for table in [*(yield from tables_of(dialect)), *(yield from _repositories_of(dialect))]:
         if (yield Statement(f'SELECT 1 FROM {table} LIMIT 1')):
             raise BackupError('The store is not empty: a backup is restored to a new one. Name another place.')
     total = 0
@@ -254,6 +273,10 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
             named = cast('dict[str, list[str]]', line)
             total += count
             table, columns, count = str(named['table']), ', '.join(named['columns']), 0
+            if table == 'repository':
+                yield repository_table()
+            elif is_rows_table(table):
+                yield rows_table(dialect, table)
     for each in (yield from tables_of(dialect)):
         keys = yield Statement(dialect.keys, (each,))
         if keys == [('number',)] and dialect.next_number:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from pydantic_deep.repository import Create, SqlRepository
 from pydantic_deep.store import BackupError, StoreFormatError, new_id, open_store, restore_store
 from pydantic_deep.store._backup import tables_of
 from pydantic_deep.store._engine import Operation, Row, Statement
@@ -75,6 +77,35 @@ async def test_a_backup_that_is_made_while_others_write_is_of_one_moment(tmp_pat
         newest = (await copy.versions(limit=1))[0]
         assert len(await copy.messages(newest.branch_id, newest.message_count)) == newest.message_count
         assert await copy.count() == newest.message_count // 2 + 1
+
+
+class Note(BaseModel):
+    """A row of a repository."""
+
+    id: str
+    stars: int
+
+
+async def test_a_backup_has_the_repositories_of_its_database(tmp_path: Path, postgres_url: str) -> None:
+    """Audit records and keys of a server are rows of repositories: their tables are in the backup, on either engine,
+    and can be asked by the same fields afterwards."""
+    notes = [Note(id=f'n{number:04}', stars=number % 5) for number in range(1200)]
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as first:
+        repository = await SqlRepository.open(first, Note, fields={'stars'})
+        await repository.apply([Create(note) for note in notes])
+        await first.backup(tmp_path / 'first.backup')
+    await restore_store(postgres_url, tmp_path / 'first.backup')
+    async with open_store(postgres_url) as second:
+        await second.backup(tmp_path / 'second.backup')
+    await restore_store(f'sqlite:///{tmp_path}/third.db', tmp_path / 'second.backup')
+    for url in (postgres_url, f'sqlite:///{tmp_path}/third.db'):
+        async with open_store(url) as store:
+            repository = await SqlRepository.open(store, Note, fields={'stars'})
+            assert await repository.count({'stars': 3}) == 240
+            assert await repository.get('n1199') == notes[-1]
+            assert await store.check() == []
+    with pytest.raises(BackupError, match='not empty'):
+        await restore_store(postgres_url, tmp_path / 'first.backup')
 
 
 @pytest.mark.parametrize('damage', ['cut off', 'flipped', 'longer', 'empty', 'something else', 'of a newer release'])
