@@ -64,9 +64,10 @@ def _log(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Show the versions of the directory as a graph, newest first."""
+    """Show the versions of the directory as a graph, newest first. Suspended runs are named on standard error."""
 
     async def work(reader: Reader) -> tuple[list[VersionRow], dict[str, str]]:
+        await reader.say_suspended(everything=everything)
         if version is not None:
             record = await reader.names.find(version)
             records = (await reader.store.lineage(record.id)).versions[::-1][:limit]

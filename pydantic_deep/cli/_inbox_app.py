@@ -86,9 +86,10 @@ def _list(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """List what waits, oldest first, with all that a call would do."""
+    """List what waits, oldest first, with all that a call would do. Suspended runs are named on standard error."""
 
     async def work(reader: Reader) -> list[ApprovalRow]:
+        await reader.say_suspended(agent_name=agent)
         wanted = None if status is Status.all else status.value
         inbox = ApprovalInbox(reader.store)
         return await _rows(reader, await inbox.list(status=wanted, agent_name=agent, limit=limit))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import typer
 from pydantic import JsonValue
 from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import (
@@ -22,13 +23,17 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
+from pydantic_deep.versions._file_backends import workspace_key
 from pydantic_deep.versions._subagents import runs_of
+from pydantic_deep.versions._suspended import last_version
+from pydantic_deep.versions._turn import ALL_RUNS
 from pydantic_deep_backends import Tree
 
 from ._approvals import GATED_TOOLS, approval_of
 from ._events import Usage
 from ._exit_code import exit_code_of
-from ._names import DIRECTORY, Names
+from ._names import DIRECTORY, Names, shown_id
+from ._printable import printable
 from ._shapes import (
     CallRow,
     Difference,
@@ -165,6 +170,26 @@ class Reader:
             call.tool_name in GATED_TOOLS and call.status != 'deferred' and call.tool_call_id not in asked
             for call in await self.store.calls(run_ids)
         )
+
+    async def say_suspended(self, *, agent_name: str | None = None, everything: bool = True) -> None:
+        """Name on standard error the runs that have no end in the store and that no process works on.
+
+        Args:
+            agent_name: Only those of this agent.
+            everything: Those of all directories, or only of this one.
+        """
+        for run in await self.store.orphans(ALL_RUNS):
+            if run.parent_run_id is not None or agent_name not in (None, run.agent_name):
+                continue
+            version = await last_version(self.store, run)
+            place = None if version is None or version.backend is None else workspace_key(version.backend)
+            if everything or place == self.names.workspace:
+                at = 'a version that was deleted' if version is None else f'version {shown_id(version.id)}'
+                text = (
+                    f'Suspended: the run of {run.agent_name} of {moment(run.started_at)} has no end. It is at {at}, and '
+                    'nothing works on it. Continue after its last step with: pydantic-deep run --continue'
+                )
+                typer.echo(printable(text), err=True)
 
     async def came_from(self, record: VersionRecord, other: VersionRecord) -> bool:
         """Return whether a version has all of another: it came from it, by merges too, or is it."""

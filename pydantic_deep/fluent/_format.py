@@ -67,7 +67,7 @@ def dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
                     role=message.kind,
                     value=message,
                 ) from None
-        raise  # pragma: no cover - what all of them cannot be is due to one
+        raise  # pragma: no cover - messages that JSON cannot hold together have one that it cannot hold
 
 
 def _dump(messages: Sequence[ModelMessage]) -> list[JsonValue]:

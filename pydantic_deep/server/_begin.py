@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -82,7 +83,7 @@ async def begin_run(
     await _refuse_if_busy(state, version)
     conversation = await state.store.conversation(version.conversation_id)
     limits = await _limits(state, version, max_iterations)
-    try:
+    with refusing():
         return state.hub.start(
             version,
             turn,
@@ -97,6 +98,13 @@ async def begin_run(
             session_id=session_id,
             renderings=renderings,
         )
+
+
+@contextmanager
+def refusing() -> Generator[None]:
+    """Answer what the hub refuses by an error of the API."""
+    try:
+        yield
     except VersionBusyError as error:
         raise _busy(error.run_id) from None
     except HubClosedError as error:

@@ -106,8 +106,8 @@ class RunHub:
         )
         self.is_recovering = False
         """Whether the suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
-        self.resuming: set[str] = set()
-        """The suspended runs that somebody has asked to resume."""
+        self.resuming: dict[str, str | None] = {}
+        """The suspended runs that somebody has asked to resume, each with the key that asked."""
         self._deadline: float | None = None
         self._tasks: TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -285,9 +285,18 @@ class RunHub:
         busy = self.run_from(version.id)
         if busy is not None:
             raise VersionBusyError(version.id, busy.id)
-        if len(self._running) >= self._settings.max_runs:
-            raise TooManyRunsError(len(self._running), 'of this server')
-        count = sum(1 for run in self._running.values() if run.key_id == key_id)
+        self.check_room(key_id)
+
+    def check_room(self, key_id: str | None) -> None:
+        """Refuse one run more than may work at once, resumed ones included.
+
+        Raises:
+            TooManyRunsError: As many runs work, of the server or of the key.
+        """
+        keys = [*(run.key_id for run in self._running.values()), *self.resuming.values()]
+        if len(keys) >= self._settings.max_runs:
+            raise TooManyRunsError(len(keys), 'of this server')
+        count = keys.count(key_id)
         if key_id is not None and count >= self._settings.max_runs_per_key:
             raise TooManyRunsError(count, 'of this key')
 

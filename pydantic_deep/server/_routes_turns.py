@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic_ai.settings import ModelSettings
 
 from ._auth import AWAY, Caller
-from ._begin import begin_run, decision_of
+from ._begin import begin_run, decision_of, refusing
 from ._errors import ServerError, describe_errors
 from ._json_body import JsonRoute
 from ._ownership import OwnRun, own_conversation, own_run, own_version
@@ -224,7 +224,7 @@ async def cancel_run(run: str, state: State, caller: Runner) -> RunShape:
     tags=['runs'],
     status_code=202,
     summary='Resume a suspended run',
-    responses=describe_errors('not_found', 'conflict'),
+    responses=describe_errors('not_found', 'conflict', 'rate_limited'),
 )
 async def resume_run(run: str, state: State, caller: Runner) -> RunShape:
     """Continue a run that has no end in the store, also if its conversation has moved on: then on a branch of its own.
@@ -237,7 +237,9 @@ async def resume_run(run: str, state: State, caller: Runner) -> RunShape:
     if state.hub.is_closed:
         raise ServerError('unavailable', headers={'Retry-After': '5'})
     resumed = own.stored.last.id
-    state.hub.resuming.add(resumed)
+    with refusing():
+        state.hub.check_room(caller.key_id)
+    state.hub.resuming[resumed] = caller.key_id
     state.hub.tasks.start_soon(_resume, state, own.agent, resumed)
     return await run_shape(state, await own_run(state, caller, run))
 
@@ -248,7 +250,7 @@ async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
     except Exception:  # the outermost edge of a task of the server
         _LOGGER.exception('The run %s could not be resumed', run_id)
     finally:
-        state.hub.resuming.discard(run_id)
+        state.hub.resuming.pop(run_id, None)
 
 
 async def answer_with(

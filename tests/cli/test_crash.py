@@ -39,6 +39,14 @@ CliRunner().invoke(app, ['run', 'Go', '--approvals=allow'], obj=surroundings)
 def test_the_next_turn_knows_what_was_done_before_a_crash(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     died = subprocess.run([sys.executable, '-c', DYING, tmp_path / 'state', tmp_path / 'home'], cwd=work, check=False)
     assert died.returncode == 9
+    for command in (['log'], ['approvals', 'list'], ['approvals', 'list', '--json', '--agent=command-line']):
+        listed = invoke(*command)
+        assert listed.stderr.count('Suspended: the run of command-line of ') == 1, command
+        assert 'Continue after its last step with: pydantic-deep run --continue' in listed.stderr
+    other = tmp_path / 'other'
+    other.mkdir()
+    for command in (['log', '--dir', str(other)], ['approvals', 'list', '--agent=other']):
+        assert 'Suspended' not in invoke(*command).stderr, command
     model = ScriptedModel('Fine.')
     result = invoke('run', 'More', '--continue', '--json', model=model)
     assert result.exit_code == 0, result.stderr

@@ -14,6 +14,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._lifespan import recover
+from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
 from pydantic_deep.store._engine import Operation
 from pydantic_deep.store._open import open_engine
@@ -261,6 +262,36 @@ async def test_a_run_that_cannot_be_resumed_now_stays_suspended(
 
     assert (resumed.status_code, after['state'], closed.status_code) == (202, 'suspended', 503)
     assert f'The run {run_id} could not be resumed' in caplog.text
+
+
+async def test_a_resumed_run_counts_as_one_that_works(
+    serve: Serve, store: AwayStore, gate: Gate, settings: ServerSettings
+) -> None:
+    """With room for one run a suspended one is not resumed beside another, and no other begins while it is resumed."""
+    async with serve(settings=settings.model_copy(update={'max_runs': 1})) as served:
+        ada = served.client(await served.key())
+        path = await begin(ada)
+        run_id = await suspend(ada, path, store, gate)
+        gate.reached, gate.opened = anyio.Event(), anyio.Event()
+        other = await begin(ada)
+        working = (await ada.post(f'{other}/turns?wait=false', json={'prompt': 'x'})).json()['id']
+        refused = await ada.post(f'/api/runs/{run_id}/resume')
+        await ada.post(f'/api/runs/{working}/cancel')
+        gate.opened.set()
+        while served.state.hub.running_count:
+            await anyio.lowlevel.checkpoint()
+
+        gate.reached, gate.opened = anyio.Event(), anyio.Event()
+        resumed = await ada.post(f'/api/runs/{run_id}/resume')
+        beside = await ada.post(f'{other}/turns', json={'prompt': 'y'})
+        gate.opened.set()
+        while served.state.hub.resuming:
+            await anyio.lowlevel.checkpoint()
+        run = (await ada.get(f'/api/runs/{run_id}')).json()
+
+    assert (refused.status_code, resumed.status_code, beside.status_code) == (429, 202, 429)
+    assert 'retry-after' in refused.headers
+    assert run['state'] == 'complete'
 
 
 async def test_a_run_whose_conversation_stayed_continues_at_the_next_start(
