@@ -46,7 +46,17 @@ def test_every_layer_has_tests_of_its_own(layer: str) -> None:
 
 @pytest.mark.parametrize('page', ['conversations', 'streaming', 'audit', 'repositories', 'server'])
 def test_every_feature_has_a_page_that_the_readme_links_to(page: str) -> None:
-    """004-06: the README and the pages say how each is used."""
+    """004-06: Commits are descriptive and scoped; README and docstrings are up to date, with examples of use and the
+    specification of the API.
+
+    What is up to date is what runs: every block of Python in the README, the pages and the docstrings is a test. How
+    commits are made is a rule for contributors.
+    """
+    sources = (ROOT / 'tests/test_docs.py').read_text()
+    assert "SOURCES = ('README.md', 'docs', 'backends/README.md', 'pydantic_deep'," in sources
+    assert '```python' in (ROOT / 'docs/guides' / f'{page}.md').read_text()
+    assert '`/openapi.json`' in (ROOT / 'docs/guides/server.md').read_text()
+    assert 'One idea a commit, with its tests, docs and changelog line' in (ROOT / 'CONTRIBUTING.md').read_text()
     assert f'docs/guides/{page}.md' in (ROOT / 'README.md').read_text()
     assert f'guides/{page}.md' in (ROOT / 'mkdocs.yml').read_text()
 
@@ -58,7 +68,10 @@ def test_no_example_is_wrong_because_the_machine_is_busy() -> None:
 
 
 def test_one_command_checks_everything_and_runs_what_contributors_run() -> None:
-    """004-11: tests, lint, types, imports and docs are one script, on a clean checkout."""
+    """004-11: There are CI/CD pipelines for tests and linting.
+
+    Tests, lint, types, imports and docs are one script, on a clean checkout.
+    """
     script = (ROOT / '.ci/run').read_text()
 
     for step in (
@@ -89,7 +102,10 @@ async def client() -> AsyncGenerator[httpx.AsyncClient]:
 
 @pytest.mark.anyio
 async def test_a_whole_story_goes_from_a_question_to_its_audit(client: httpx.AsyncClient) -> None:
-    """004-10: ask, be asked, approve, read the file of the version, find the run in the audit."""
+    """004-10: There are unit and integration tests around the core workflows.
+
+    Ask, be asked, approve, read the file of the version, find the run in the audit.
+    """
     conversation = (await client.post('/api/conversations', json={'agent': 'writer'})).json()['id']
     path = f'/api/conversations/{conversation}'
     asked = (await client.post(f'{path}/turns', json={'prompt': 'Write it.'})).json()

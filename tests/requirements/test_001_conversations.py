@@ -392,7 +392,7 @@ def canary_agent(skills: Path) -> Agent[Any, Any]:
         subagents=[leaf, Subagent('CANARY_3', 'CANARY')],
         skills=[skills],
         interrupt_on={'write_file': True},
-        model_settings={'extra_body': {'user': 'CANARY'}, 'max_tokens': 987123},
+        model_settings={'extra_body': {'user': 'CANARY'}, 'temperature': 0.987123454321},
     )
 
 
@@ -432,7 +432,9 @@ async def test_a_transcript_holds_nothing_that_was_configured(
 
     assert conversation.output == CanaryAnswer(answer='Said.')
     assert 'CANARY' in str(list(conversation.messages))  # what runs has it, what is saved has not
-    assert [word for text in saved for word in ('canary', '987123', str(tmp_path)) if word in text.lower()] == []
+    assert [
+        word for text in saved for word in ('canary', '987123454321', str(tmp_path).lower()) if word in text.lower()
+    ] == []
     assert {tuple(json.loads(text)) for text in saved} == {('format_version', 'messages')}
     for said in ('Go.', 'seen', 'no_such_tool', 'It is done.', '/a.txt', 'Said.', 'It is short.'):
         assert said in saved[-1]
