@@ -188,7 +188,8 @@ class RequestRecord(NamedTuple):
     digest: str
     """Of the whole request in its canonical form."""
     message_digests: str | None
-    """The digest of the asset with one digest for each message sent; `None` if they are those of the history."""
+    """The digest of the asset that says what the history does not: the prompt where a capability has rewritten it, and the
+    messages that were sent where they are not those of the history. `None` if the history tells all."""
     input_tokens: int
     """What was sent, as the provider counts."""
     output_tokens: int

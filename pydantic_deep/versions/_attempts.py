@@ -18,7 +18,7 @@ from ._ledger import deps_of, result_of
 from ._messages import decode_messages, load_history
 from ._recording import CallKey, dump_usage, last_response
 from ._replayed import RecordedResponse, Replayed
-from ._rewritten import Summarized, earlier_records, summaries_since
+from ._rewritten import Summarized, all_records, summaries_since
 
 _BASE = ''
 """Stands for the response that a run goes on from."""
@@ -106,9 +106,8 @@ async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed
     newest = await newest_version(store, attempts)
     if newest is None:
         return Replayed(run_id=attempts[-1].id, responses=[])
-    records = await store.messages(newest.branch_id, newest.message_count)
     made = await summaries_since(store, newest, await store.version(attempts[0].base_id or ''))
-    records = [*await earlier_records(store, newest), *records]  # what was replaced is told again too
+    records = await all_records(store, newest)  # what was replaced is told again too
     messages = await decode_messages(records, _reader(store))
     # By the run that they name: it may also have put together what was there, under other ids and in fewer messages.
     run_ids = {attempt.id for attempt in attempts}
@@ -122,7 +121,8 @@ async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed
     for record, message in zip(records, messages, strict=True):
         if isinstance(message, ModelRequest):
             parts = [part for part in message.parts if isinstance(part, ToolReturnPart)]
-            returned |= {(asked, part.tool_call_id): part for part in parts}
+            # The first one: a capability may have replaced it by a shorter one since.
+            returned = {(asked, part.tool_call_id): part for part in parts} | returned
         elif not any(map(is_summary, message.parts)):  # which may stand between a call and its result here
             asked = record.id if record.id in run_id_by_response else _BASE
             begun_from = (record.id, message) if asked == _BASE else begun_from

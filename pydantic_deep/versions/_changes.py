@@ -79,7 +79,14 @@ class RequestDifference:
     part: str
     """What of it: `settings`, `tools`, `instructions`, `options`, `messages`, or `count` if there are more or fewer."""
     detail: str
-    """A unified diff of both, or a sentence."""
+    """A unified diff of both, or a sentence; then which capabilities it comes from, if they are known."""
+    capabilities: Sequence[str] = ()
+    """The classes of the capabilities that it comes from. Several where more than one could have made it; none where the
+    agent itself is another."""
+
+    def __str__(self) -> str:
+        names = f' ({" or ".join(self.capabilities)})' if self.capabilities else ''
+        return f'request {self.number}, {self.part}{names}: {self.detail}'
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
 
 from ._edited import with_messages
-from ._turn import Prompt
+from ._prompts import Prompt
 from ._uploaded import with_name
 from ._version import AgentVersion, DepsT, OutputT
 from .errors import ConversationNotFoundError

@@ -338,7 +338,14 @@ class Recorder(AbstractCapability[object]):
             self._own_usage.requests += 1
             self._own_usage.incr(response.usage)
             request, assets = recording.begin.requests.note(
-                recording.run_id, request_context, response, started_at=started_at, duration_us=clock_us() - begun
+                recording.run_id,
+                request_context,
+                response,
+                ctx.messages,
+                begun_with=recording.begin.messages,
+                prompt=ctx.prompt,
+                started_at=started_at,
+                duration_us=clock_us() - begun,
             )
             recording.model = f'{request_context.model.system}:{request_context.model.model_name}'
             recording.note_request(request, response, assets)

@@ -602,7 +602,7 @@ class Recording:
             fork_id=new_id(),
             fork_name=self.begin.branch_name if self._forks else None,
             is_fork=self._forks or at < len(known),
-            rewrites=len(known) if at == 0 and known else None,
+            rewrites=len(known) if at < len(known) else None,
         )
         return append, stored, ids, assets
 

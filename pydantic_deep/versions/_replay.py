@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
@@ -20,10 +22,8 @@ from pydantic_ai.capabilities import (
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import (
     ModelMessage,
-    ModelRequest,
     ModelResponse,
     ToolCallPart,
-    UserPromptPart,
     repair_messages,
 )
 from pydantic_ai.models import Model, ModelRequestContext
@@ -41,13 +41,15 @@ from ._changes import Replay, RequestDifference
 from ._deps_state import load_deps
 from ._file_backends import runs_commands
 from ._ledger import replay_result
+from ._origins import Origins, Probe, said, said_by
 from ._pause_histories import load_pause
+from ._prompts import Prompt, prompt_from
 from ._recording import load_usage
 from ._replayed import Replayed
-from ._requests import RequestLog
-from ._rewritten import earlier_messages
+from ._requests import RequestLog, named_messages
+from ._rewritten import all_messages
 from ._settings import load_instructions, load_settings
-from ._turn import Prompt, missing_failures
+from ._turn import missing_failures
 
 if TYPE_CHECKING:
     from ._workbench import Workbench
@@ -66,10 +68,16 @@ class _Replayer(AbstractCapability[object]):
     recorded: Sequence[RequestRecord]
     waits: DeferredToolRequests | None
     """What the turn waited for in the end."""
+    probe: Probe | None = None
+    """What looks for the origin of a difference that is known, in place of sending the last request."""
     difference: tuple[int, ModelRequestContext] | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
     is_over: bool = field(default=False, init=False)
     """Whether one request more was made than was answered then."""
+    leaves: list[AbstractCapability[Any]] = field(default_factory=list[AbstractCapability[Any]], init=False)
+    """The capabilities of the run."""
+    history: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False)
+    """The messages of the run at the last request that was as recorded."""
     _log: RequestLog = field(default_factory=RequestLog, init=False)
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -104,12 +112,24 @@ class _Replayer(AbstractCapability[object]):
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
     ) -> ModelResponse:
+        if not self.leaves:
+            cast('AbstractCapability[Any]', ctx.root_capability).apply(self.leaves.append)
+        if self.probe is not None and self.number + 1 == len(self.recorded):
+            with suppress(Exception):  # a capability may make another error of it
+                await self.probe.request(ctx, request_context, self)
+            raise _ReplayEndedError
+        told = self.replayed.told
         response = await handler(request_context)
         self.number += 1
-        request, _ = self._log.note('', request_context, response, started_at=0, duration_us=0)
-        if request.digest != self.recorded[self.number - 1].digest:
+        if self.replayed.told == told:  # a capability has answered in place of the model, as it has then
+            self.replayed.told += 1
+        if self.number > len(self.recorded):
+            self.is_over = True
+            raise _ReplayEndedError
+        if self._log.digest_of(request_context) != self.recorded[self.number - 1].digest:
             self.difference = (self.number, request_context)
             raise _ReplayEndedError
+        self.history = list(ctx.messages)
         return response
 
     async def wrap_tool_execute(
@@ -161,56 +181,118 @@ async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
     if run is None or run.base_id is None or record.kind not in ('turn', 'pause'):
         raise ValueError(f'The version {record.id} is no end of a turn, but {record.kind}. Replay one that is.')
     attempts = await attempts_of(agent.store, run)
-    base = await agent.store.version(attempts[0].base_id or run.base_id)
-    replayed = await load_replayed(agent.store, attempts)
-    recorded = await _requests_of(agent.store, attempts, replayed)
-    waits = None if record.pending is None else await load_pause(agent.store, await agent.read_asset(record.pending))
-    replayer = _Replayer(replayed=replayed, recorded=recorded, waits=waits)
-    history, _ = await agent.history(base)
-    stored, _ = await agent.history(record)
-    said = [*await earlier_messages(agent.store, record), *stored]
-    prompt = None if _resumes(run) is not None else _prompt_of(said, {attempt.id for attempt in attempts})
-    files = _WithCommands if record.backend is not None and runs_commands(record.backend) else StateBackend
-    result = await _run(agent, base, attempts, replayer, history, prompt, files)
-    difference = await _difference(agent, replayer, stored, run.state)
+    turn = await _Turn.load(agent, record, attempts)
+    replayer = turn.replayer(turn.recorded)
+    result = await turn.run(replayer)
     return Replay(
         requests=replayer.number,
-        difference=difference,
+        difference=await _difference(turn, replayer, run.state),
         output=None if result is None else result.output,
         messages=[] if result is None else result.all_messages(),
     )
 
 
-async def _run(
-    agent: Workbench[Any, Any],
-    base: VersionRecord,
-    attempts: Sequence[RunRecord],
-    replayer: _Replayer,
-    history: list[ModelMessage],
-    prompt: Prompt | None,
-    files: type[StateBackend],
-) -> AgentRunResult[Any] | None:
-    tree = Tree() if base.tree is None else await agent.tree(base.tree)
-    view = files.of(tree, agent.read_asset)
-    deps = await load_deps(agent.store, base.deps, agent.make_deps(), view)
-    settings, model = load_settings(base.model_settings)
-    options: dict[str, Any] = json.loads(attempts[-1].options)
-    try:
-        return await agent.agent.run(
-            prompt,
-            message_history=repair_messages(history) if prompt is not None else history,
-            deferred_tool_results=await _results(agent, attempts),
-            conversation_id=base.conversation_id,
-            model=options.get('model') or model,
-            model_settings=merge_model_settings(settings, cast('ModelSettings', options.get('model_settings') or {})),
-            instructions=load_instructions(base.model_settings) or None,
-            deps=deps,
-            usage=load_usage(base.usage),
-            usage_limits=UsageLimits(request_limit=None),
-            capabilities=[replayer, *missing_failures(agent.agent)],
+@dataclass(frozen=True, kw_only=True)
+class _Turn:
+    """What is recorded of a turn."""
+
+    agent: Workbench[Any, Any]
+    base: VersionRecord
+    """The version that it began from."""
+    attempts: Sequence[RunRecord]
+    """Its run, after those of crashed processes."""
+    replayed: Replayed
+    recorded: Sequence[RequestRecord]
+    waits: DeferredToolRequests | None
+    history: Sequence[ModelMessage]
+    """The messages of the base."""
+    messages: Mapping[str, ModelMessage]
+    """Those of the version by their ids, with what was replaced in its history."""
+    prompt: Prompt | None
+    files: type[StateBackend]
+
+    @classmethod
+    async def load(cls, agent: Workbench[Any, Any], record: VersionRecord, attempts: Sequence[RunRecord]) -> _Turn:
+        store = agent.store
+        base = await store.version(attempts[0].base_id or '')
+        replayed = await load_replayed(store, attempts)
+        recorded = await _requests_of(store, attempts, replayed)
+        ids = {request.response_id for request in recorded}
+        messages = dict(await all_messages(store, record))
+        note = (await _sent(agent, recorded[0])).get('prompt') if recorded else None
+        run_ids = {attempt.id for attempt in attempts}
+        prompt = None if _resumes(attempts[-1]) is not None else prompt_from(note, list(messages.values()), run_ids)
+        waits = None if record.pending is None else await load_pause(store, await agent.read_asset(record.pending))
+        return cls(
+            agent=agent,
+            base=base,
+            attempts=attempts,
+            # One without a request is a copy of another that a capability has changed, or answers in place of a model.
+            replayed=replace(replayed, responses=[each for each in replayed.responses if each.id in ids]),
+            recorded=recorded,
+            waits=waits,
+            history=(await agent.history(base))[0],
+            messages=messages,
+            prompt=prompt,
+            files=_WithCommands if record.backend is not None and runs_commands(record.backend) else StateBackend,
         )
-    except _ReplayEndedError:
-        return None
+
+    def replayer(self, recorded: Sequence[RequestRecord], probe: Probe | None = None) -> _Replayer:
+        """Return what answers the requests of one more run of the turn."""
+        return _Replayer(replayed=replace(self.replayed), recorded=recorded, waits=self.waits, probe=probe)
+
+    async def run(self, replayer: _Replayer) -> AgentRunResult[Any] | None:
+        """Run the turn once more, up to the first request that is not as recorded."""
+        agent, base = self.agent, self.base
+        tree = Tree() if base.tree is None else await agent.tree(base.tree)
+        view = self.files.of(tree, agent.read_asset)
+        deps = await load_deps(agent.store, base.deps, agent.make_deps(), view)
+        settings, model = load_settings(base.model_settings)
+        options: dict[str, Any] = json.loads(self.attempts[-1].options)
+        try:
+            return await agent.agent.run(
+                self.prompt,
+                message_history=repair_messages(self.history) if self.prompt is not None else self.history,
+                deferred_tool_results=await _results(agent, self.attempts),
+                conversation_id=base.conversation_id,
+                model=options.get('model') or model,
+                model_settings=merge_model_settings(
+                    settings, cast('ModelSettings', options.get('model_settings') or {})
+                ),
+                instructions=load_instructions(base.model_settings) or None,
+                deps=deps,
+                usage=load_usage(base.usage),
+                usage_limits=UsageLimits(request_limit=None),
+                capabilities=[replayer, *missing_failures(agent.agent)],
+            )
+        except _ReplayEndedError:
+            return None
+
+    async def sent(self, number: int, before: Sequence[ModelMessage]) -> list[JsonValue]:
+        """Return the messages of a request as they were sent, in canonical form.
+
+        Args:
+            number: Which request, from 1.
+            before: The messages of the run at the one before.
+        """
+        ids = list(self.messages)
+        stop = ids.index(self.recorded[number - 1].response_id)
+        start = ids.index(self.recorded[number - 2].response_id) if number > 1 else self._start()
+        since = list(self.messages.values())[start:stop]
+        history = [cast('JsonValue', canonical_message(each)) for each in (*before, *since)]
+        named = (await _sent(self.agent, self.recorded[number - 1])).get('messages')
+        return history if named is None else named_messages(cast('list[JsonValue]', named), history)
+
+    def _start(self) -> int:
+        """Return the place of the first message of the turn."""
+        run_ids = {attempt.id for attempt in self.attempts}
+        places = (place for place, each in enumerate(self.messages.values()) if each.run_id in run_ids)
+        return next(places)
+
+
+async def _sent(agent: Workbench[Any, Any], request: RequestRecord) -> Mapping[str, JsonValue]:
+    """Return what is recorded of a request that the history does not tell."""
+    return {} if request.message_digests is None else json.loads(await agent.read_asset(request.message_digests))
 
 
 async def _results(agent: Workbench[Any, Any], attempts: Sequence[RunRecord]) -> DeferredToolResults | None:
@@ -239,47 +321,42 @@ async def _requests_of(store: Store, attempts: Sequence[RunRecord], replayed: Re
     return [request_by_response[response.id] for response in replayed.responses if response.id in request_by_response]
 
 
-def _prompt_of(messages: Sequence[ModelMessage], run_ids: Collection[str]) -> Prompt | None:
-    """Return what the user said in the first request of a turn; `None` if it began without."""
-    for message in messages:
-        if isinstance(message, ModelRequest) and message.run_id in run_ids:
-            prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
-            return prompts[-1].content if prompts else None
-    return None
-
-
-async def _difference(
-    agent: Workbench[Any, Any], replayer: _Replayer, stored: Sequence[ModelMessage], state: RunState
-) -> RequestDifference | None:
+async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> RequestDifference | None:
     if replayer.difference is None:
         was_cut_off = state in ('failed', 'interrupted')  # its last request had no answer
         if replayer.number == len(replayer.recorded) and (was_cut_off or not replayer.is_over):
             return None
-        if replayer.is_over:
-            detail = f'{len(replayer.recorded)} requests were recorded, and the replay made one more.'
-            return RequestDifference(number=len(replayer.recorded) + 1, part='count', detail=detail)
-        return RequestDifference(
-            number=replayer.number + 1,
-            part='count',
-            detail=f'{len(replayer.recorded)} requests were recorded, and the replay made {replayer.number}.',
-        )
+        probe = Probe()
+        probe.leaves = replayer.leaves
+        number, detail = len(replayer.recorded) + 1, 'the replay made one more.'
+        if not replayer.is_over:
+            number, detail = replayer.number + 1, f'the replay made {replayer.number}.'
+        detail = f'{len(replayer.recorded)} requests were recorded, and {detail}'
+        return RequestDifference(number=number, part='count', detail=detail, capabilities=probe.able('count').names)
     number, context = replayer.difference
     recorded = replayer.recorded[number - 1]
-    before: dict[str, JsonValue] = json.loads(await agent.read_asset(recorded.parameters or ''))
+    before: dict[str, JsonValue] = json.loads(await turn.agent.read_asset(recorded.parameters or ''))
     after = RequestLog.parameters_of(context)
+    known = await turn.sent(number, replayer.history if number > 1 else turn.history)
+    probe = Probe()
+    await turn.run(turn.replayer(turn.recorded[:number], probe))
+    pieces, replayed = said(before, known), probe.said or said_by(context)
     for each in (before, after):
         each['settings'] = cast('dict[str, JsonValue]', each['options']).pop('settings', None)
     for part in ('instructions', 'tools', 'settings', 'options'):
         if before.get(part) != after.get(part):
-            return RequestDifference(number=number, part=part, detail=_unified(before.get(part), after.get(part)))
-    sent = [canonical_message(message) for message in context.messages]
-    known = [canonical_message(message) for message in stored[: len(sent)]]
-    for index, (old, new) in enumerate(zip(known, sent, strict=False)):
-        if old != new:
-            return RequestDifference(number=number, part='messages', detail=f'message {index}:\n{_unified(old, new)}')
-    return RequestDifference(
-        number=number, part='messages', detail=f'{len(sent)} messages were sent, as many as were not recorded.'
-    )
+            origins = probe.origins(part, pieces, replayed)
+            return _with_origins(number, part, _unified(before.get(part), after.get(part)), origins)
+    sent = [cast('JsonValue', canonical_message(message)) for message in context.messages]
+    origins = probe.origins('messages', pieces, replayed)
+    pairs = enumerate(zip_longest(known, sent))
+    index, (old, new) = next((pair for pair in pairs if pair[1][0] != pair[1][1]), (len(sent), (None, None)))
+    return _with_origins(number, 'messages', f'message {index}:\n{_unified(old, new)}', origins)
+
+
+def _with_origins(number: int, part: str, detail: str, origins: Origins) -> RequestDifference:
+    detail = f'{detail}\n{origins}' if origins.capabilities else detail
+    return RequestDifference(number=number, part=part, detail=detail, capabilities=origins.names)
 
 
 def _unified(before: object, after: object) -> str:

@@ -19,6 +19,7 @@ from pydantic_deep.store import NewAsset, RequestRecord
 from pydantic_deep_backends import digest_of
 
 from ._merged import identical
+from ._prompts import Prompt, note_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +48,68 @@ class RequestLog:
     _head: Head | None = None
     """What the last request said besides messages."""
 
+    _history: list[ModelMessage] | None = None
+    """The history at the last request of the run; `None` before the first."""
+
     def for_next_run(self) -> RequestLog:
         """Return a log for a run that goes on with these messages: what it sends of them is not digested again."""
         return RequestLog(_messages=self._messages[:], _chain=self._chain[:])
 
     def note(
-        self, run_id: str, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
+        self,
+        run_id: str,
+        request: ModelRequestContext,
+        response: ModelResponse,
+        history: Sequence[ModelMessage],
+        *,
+        begun_with: Sequence[ModelMessage],
+        prompt: Prompt | None,
+        started_at: int,
+        duration_us: int,
     ) -> tuple[RequestRecord, list[NewAsset]]:
-        """Return a request as it is recorded, and what it says besides messages if that is new."""
+        """Return a request as it is recorded, and the assets that are new with it.
+
+        Args:
+            run_id: The run.
+            request: The request as it was sent.
+            response: What answered it.
+            history: The messages of the run, up to this request.
+            begun_with: Those that the run began with.
+            prompt: What the user said to begin the run.
+            started_at: When it was sent, in microseconds since 1970.
+            duration_us: How long it took.
+        """
+        head, assets = self._head_of(request)
+        sent = self._sent(run_id, request.messages, history, begun_with, prompt)
+        if sent is not None:
+            data = json.dumps(sent, sort_keys=True).encode()
+            assets.append(NewAsset(digest=digest_of(data), data=data, media_type='application/json'))
+        usage, cost = response.usage, price_of(response)
+        record = RequestRecord(
+            run_id=run_id,
+            number=0,
+            response_id='',
+            model=response.model_name or request.model.model_name,
+            model_settings=head.model_settings,
+            parameters=head.digest,
+            digest=self._digest(head, request.messages),
+            message_digests=None if sent is None else assets[-1].digest,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cache_read_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cost=None if cost is None else str(cost),
+            duration_us=duration_us,
+            started_at=started_at,
+        )
+        return record, assets
+
+    def digest_of(self, request: ModelRequestContext) -> str:
+        """Return the digest of a request in its canonical form."""
+        return self._digest(self._head_of(request)[0], request.messages)
+
+    def _head_of(self, request: ModelRequestContext) -> tuple[Head, list[NewAsset]]:
+        """Return what a request says besides messages, and the asset of that if it is new."""
         head, assets = self._head, list[NewAsset]()
         if head is None or not head.is_of(request):
             parameters = json.dumps(self.parameters_of(request), sort_keys=True).encode()
@@ -67,25 +122,31 @@ class RequestLog:
             if head is None or head.digest != self._head.digest:
                 assets.append(NewAsset(digest=self._head.digest, data=parameters, media_type='application/json'))
             head = self._head
-        usage, cost = response.usage, price_of(response)
-        record = RequestRecord(
-            run_id=run_id,
-            number=0,
-            response_id='',
-            model=response.model_name or request.model.model_name,
-            model_settings=head.model_settings,
-            parameters=head.digest,
-            digest=digest([head.digest, self._digest(request.messages)]),
-            message_digests=None,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cost=None if cost is None else str(cost),
-            duration_us=duration_us,
-            started_at=started_at,
-        )
-        return record, assets
+        return head, assets
+
+    def _sent(
+        self,
+        run_id: str,
+        messages: Sequence[ModelMessage],
+        history: Sequence[ModelMessage],
+        begun_with: Sequence[ModelMessage],
+        prompt: Prompt | None,
+    ) -> dict[str, JsonValue] | None:
+        """Return what the history of the version does not tell of a request: the prompt, and what was sent where that is not the
+        history, or where the history was rewritten.
+        """
+        before, is_first = self._history, self._history is None
+        before = begun_with if before is None else before
+        self._history = list(history)
+        sent: dict[str, JsonValue] = {}
+        note = note_of(prompt, history, run_id) if is_first and prompt is not None else None
+        if note is not None:
+            sent['prompt'] = note
+        is_history = identical(history, messages) == len(history) == len(messages)
+        is_rewritten = identical(before, history) < len(before)
+        if is_rewritten or not is_history:
+            sent['messages'] = _named(messages, before if is_rewritten else history)
+        return sent or None
 
     @staticmethod
     def parameters_of(request: ModelRequestContext) -> dict[str, JsonValue]:
@@ -97,13 +158,44 @@ class RequestLog:
             'options': cast('JsonValue', head.options),
         }
 
-    def _digest(self, messages: Sequence[ModelMessage]) -> str:
+    def _digest(self, head: Head, messages: Sequence[ModelMessage]) -> str:
+        return digest([head.digest, self._digest_of_messages(messages)])
+
+    def _digest_of_messages(self, messages: Sequence[ModelMessage]) -> str:
         same = identical(self._messages, messages)
         del self._chain[same + 1 :]
         for message in messages[same:]:
             self._chain.append(digest([self._chain[-1], cast('JsonValue', canonical_message(message))]))
         self._messages[same:] = messages[same:]
         return self._chain[-1]
+
+
+def _named(messages: Sequence[ModelMessage], history: Sequence[ModelMessage]) -> list[JsonValue]:
+    """Return messages in canonical form; those of the history as the range of their places in it."""
+    place_by_message = {id(message): place for place, message in enumerate(history)}
+    named: list[JsonValue] = []
+    for message in messages:
+        place = place_by_message.get(id(message))
+        last = named[-1] if named else None
+        if place is None:
+            named.append(cast('JsonValue', canonical_message(message)))
+        elif isinstance(last, list) and last[1] == place:
+            last[1] = place + 1
+        else:
+            named.append([place, place + 1])
+    return named
+
+
+def named_messages(named: Sequence[JsonValue], history: Sequence[JsonValue]) -> list[JsonValue]:
+    """Return the messages that are recorded so, in canonical form."""
+    found: list[JsonValue] = []
+    for each in named:
+        if isinstance(each, list):
+            start, stop = cast('list[int]', each)
+            found += history[start:stop]
+        else:
+            found.append(each)
+    return found
 
 
 def clock_us() -> int:

@@ -37,6 +37,24 @@ async def earlier_records(store: Store, record: VersionRecord) -> list[MessageRe
     return found
 
 
+async def all_records(store: Store, record: VersionRecord) -> list[MessageRecord]:
+    """Return the messages of a version and those that were replaced in its history, in the order of their making.
+
+    One that was replaced by a changed copy of it comes before that copy.
+    """
+    found: dict[str, MessageRecord] = {}
+    for rewrite in reversed(await _rewrites(store, record)):
+        found |= {each.id: each for each in await store.messages(rewrite.origin, rewrite.stop)}
+    found |= {each.id: each for each in await store.messages(record.branch_id, record.message_count)}
+    return list(found.values())
+
+
+async def all_messages(store: Store, record: VersionRecord) -> list[tuple[str, ModelMessage]]:
+    """Return what `all_records` does as messages, each with its id."""
+    records = await all_records(store, record)
+    return [(each.id, message) for each, message in zip(records, await _decoded(store, records), strict=True)]
+
+
 async def earlier_messages(store: Store, record: VersionRecord) -> list[ModelMessage]:
     """Return what `earlier_records` does, without the summaries among them."""
     return without_summaries(await _decoded(store, await earlier_records(store, record)))

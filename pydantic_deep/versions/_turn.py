@@ -18,7 +18,7 @@ import anyio
 from pydantic import TypeAdapter
 from pydantic_ai import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.agent import AbstractAgent
-from pydantic_ai.messages import ModelMessage, UserContent, repair_messages
+from pydantic_ai.messages import ModelMessage, repair_messages
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import RunUsage, UsageLimits
@@ -51,6 +51,7 @@ from ._deps_state import load_deps
 from ._edited import edit_of
 from ._file_backends import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
 from ._files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
+from ._prompts import Prompt, encode_prompt
 from ._protected import states_before, states_key, warn_of_protected
 from ._recorder import Recorder, suspension_note
 from ._recording import FAILED, Beginning, CallKey, Recording, load_usage, now
@@ -61,9 +62,6 @@ from ._to_end import to_end
 
 ALL_RUNS = 1_000_000
 """A limit above the number of runs that crashed processes can leave."""
-
-Prompt = str | Sequence[UserContent]
-"""What a user says: text, or text with media."""
 
 
 class Host(Protocol):
@@ -520,16 +518,6 @@ def _pause_id(request: TurnRequest) -> str | None:
     return request.pause_id or request.base.id
 
 
-def encode_prompt(prompt: Prompt) -> bytes:
-    """Return what a user said as JSON."""
-    return _prompts().dump_json(prompt)
-
-
-def decode_prompt(data: bytes) -> Prompt:
-    """Return what a user said from its JSON."""
-    return _prompts().validate_json(data)
-
-
 def load_limits(options: Mapping[str, Any]) -> UsageLimits | None:
     """Return the limits that a run was given, from the options with which it was recorded."""
     said = options.get('usage_limits')
@@ -539,11 +527,6 @@ def load_limits(options: Mapping[str, Any]) -> UsageLimits | None:
 @cache
 def _limits() -> TypeAdapter[UsageLimits]:
     return TypeAdapter(UsageLimits)
-
-
-@cache
-def _prompts() -> TypeAdapter[Prompt]:
-    return TypeAdapter(str | Sequence[UserContent])
 
 
 def _json_settings(settings: ModelSettings | None) -> dict[str, object]:

@@ -26,10 +26,10 @@ from pydantic_deep_backends.tracking import OmittedFile
 from ._file_backends import omitted_in
 from ._frozen import FrozenJson, freeze
 from ._pause import decode_pause
+from ._prompts import Prompt
 from ._protected import load_changes
 from ._recording import load_usage
 from ._settings import load_instructions, load_settings
-from ._turn import Prompt
 
 if TYPE_CHECKING:
     from ._changes import Replay, VersionDiff

@@ -36,13 +36,14 @@ from ._at_hand import AtHand
 from ._changes import Replay, VersionDiff, diff_files
 from ._messages import decode_messages, load_history
 from ._outputs import output_adapter
+from ._prompts import Prompt
 from ._recording import Recording, now
 from ._requests import RequestLog
 from ._restore import checkout_version
 from ._settings import check_settings, dump_settings, listed, load_instructions, load_settings
 from ._stream import TurnStream
 from ._subagents import SubagentThread, load_subagents, runs_of
-from ._turn import OpenTurn, Prompt, TurnOutcome, TurnRequest, open_turn
+from ._turn import OpenTurn, TurnOutcome, TurnRequest, open_turn
 from ._uploaded import with_upload, without_upload
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .errors import ApprovalsPendingError, ValidationError

@@ -1,0 +1,258 @@
+"""Which capabilities a difference between a recorded request and a replayed one comes from.
+
+The hooks of the request are called one capability after another, and what each changes is compared with the difference.
+Where none accounts for it, as where a capability did something only when the request was recorded, those are named that
+could have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from pydantic import JsonValue
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability, CombinedCapability, WrapperCapability
+from pydantic_ai.messages import (
+    CapabilityInstructionSource,
+    InstructionPart,
+    ModelMessage,
+    ModelResponse,
+    ToolsetInstructionSource,
+)
+from pydantic_ai.models import ModelRequestContext
+
+from pydantic_deep._canonical import canonical_message
+
+from ._requests import RequestLog
+
+Capability: TypeAlias = AbstractCapability[Any]
+
+Said: TypeAlias = Mapping[str, Sequence[str]]
+"""What a request says, in pieces, by part."""
+
+_REQUEST = ('before_model_request', 'wrap_model_request')
+_PREPARES = ('prepare_tools', 'get_wrapper_toolset')
+_ABLE: Mapping[str, Sequence[Sequence[str]]] = {
+    'instructions': (('get_instructions',), ('get_toolset',), _REQUEST),
+    'tools': (('get_toolset',), _REQUEST),
+    'settings': (('get_model_settings',), _REQUEST),
+    'options': (('get_native_tools', 'prepare_output_tools'), _REQUEST),
+    'messages': ((*_REQUEST, 'wrap_run', 'after_node_run', 'wrap_tool_execute', 'after_tool_execute'),),
+    'count': (
+        ('after_model_request', 'wrap_model_request', 'after_node_run', 'wrap_node_run'),
+        ('after_output_validate', 'after_output_process', 'wrap_output_validate', 'wrap_output_process'),
+        ('wrap_run', 'before_model_request', 'wrap_tool_execute'),
+    ),
+}
+"""The methods by which a capability changes each part of a request, or how many there are; the likeliest first."""
+
+
+class Origins(NamedTuple):
+    """The capabilities that a difference comes from."""
+
+    capabilities: Sequence[Capability] = ()
+    is_certain: bool = False
+    """Whether they made it; else each of them could have."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of their classes, each once."""
+        return tuple(dict.fromkeys(type(each).__name__ for each in self.capabilities))
+
+    def __str__(self) -> str:
+        names = [f'{type(each).__name__}{"" if each.id is None else f" ({each.id})"}' for each in self.capabilities]
+        return f'{"Made" if self.is_certain else "Possibly made"} by {" or ".join(dict.fromkeys(names))}.'
+
+
+class _Change(NamedTuple):
+    capability: Capability
+    before: Said
+    after: Said
+
+
+class ProbeEndedError(Exception):
+    """All hooks of the request were called."""
+
+
+@dataclass(kw_only=True)
+class Probe:
+    """Calls the hooks of one request as pydantic-ai does, and notes what each capability changes."""
+
+    leaves: list[Capability] = field(default_factory=list[Capability], init=False)
+    """The capabilities of the run."""
+    said: Said | None = field(default=None, init=False)
+    """What the request says in the end; `None` as long as not all hooks were called."""
+    _changes: list[_Change] = field(default_factory=list[_Change], init=False)
+    _owners: dict[str, str | None] = field(default_factory=dict[str, 'str | None'], init=False)
+    """The id of the capability that a tool or a piece of the instructions comes from; `None` if it is the agent's."""
+
+    _by_id: Mapping[str, Capability] = field(default_factory=dict[str, Capability], init=False)
+
+    async def request(self, ctx: RunContext[object], context: ModelRequestContext, asker: Capability) -> None:
+        """Call the hooks of all capabilities but one, up to the moment when the request is sent."""
+        root = cast('CombinedCapability[Any]', ctx.root_capability)
+        self._by_id = ctx.capabilities
+        root.apply(lambda each: self.leaves.append(_unwrapped(each)))
+        parameters = context.model_request_parameters
+        tools = parameters.function_tools
+        owner_by_toolset = {tool.toolset_id: tool.capability_id for tool in tools if tool.toolset_id is not None}
+        self._owners = dict(zip(said_by(context)['tools'], (tool.capability_id for tool in tools), strict=True))
+        for part in parameters.instruction_parts or ():
+            if part.id is not None:
+                source = part.id.source
+                is_own = isinstance(source, CapabilityInstructionSource)
+                of_toolset = owner_by_toolset.get(source.id) if isinstance(source, ToolsetInstructionSource) else None
+                self._owners[part.content] = source.id if is_own else of_toolset
+        active = [each for each in root.capabilities if each is not asker and _is_active(each, ctx)]
+        await self._wrap(ctx, active, 0, context)
+
+    async def _wrap(
+        self, ctx: RunContext[object], active: Sequence[Capability], index: int, context: ModelRequestContext
+    ) -> ModelResponse:
+        if index == len(active):
+            enqueued: list[ModelMessage] = []
+            for each in active:
+                before, waiting = said_by(context), list(ctx.pending_messages or ())
+                context = await each.before_model_request(ctx, context)
+                new = [one for one in ctx.pending_messages or () if one not in waiting]
+                added = [message for one in new for message in one.messages]
+                self._note(each, before, said_by(context, added))
+                enqueued += added
+            self.said = said_by(context, enqueued)
+            raise ProbeEndedError
+        capability, before = active[index], said_by(context)
+
+        async def handler(request_context: ModelRequestContext) -> ModelResponse:
+            self._note(capability, before, said_by(request_context))
+            return await self._wrap(ctx, active, index + 1, request_context)
+
+        return await capability.wrap_model_request(ctx, request_context=context, handler=handler)
+
+    def _note(self, capability: Capability, before: Said, after: Said) -> None:
+        if before != after:
+            self._changes.append(_Change(_unwrapped(capability), before, after))
+
+    def origins(self, part: str, recorded: Said, replayed: Said) -> Origins:
+        """Return where a difference in a part comes from."""
+        before, after = recorded[part], replayed[part]
+        if part == 'instructions':  # recorded as one text
+            before = _aligned(before[0], after)
+        new, gone = Counter(after) - Counter(before), Counter(before) - Counter(after)
+        made = [each.capability for each in self._changes if _accounts_for(each, part, new, gone)]
+        if not made and (owners := self._owners_of(part, new)) is not None:
+            made = owners
+            if not made:
+                return Origins()
+        if part == 'tools':  # what a tool says may be its own, or be changed on the way
+            preparing = [each for each in self._others if _overrides(each, *_PREPARES)]
+            if preparing:
+                return Origins(_unique([*(each for each in made if not _is_framework(each)), *preparing]))
+        if made:
+            return Origins(_unique(made), is_certain=True)
+        return self.able(part, () if new and part == 'instructions' else tuple(gone))
+
+    def _owners_of(self, part: str, new: Counter[str]) -> list[Capability] | None:
+        """Return the capabilities that pieces come from; none if they are the agent's, `None` if that is not known."""
+        owners = [self._owners[piece] for piece in new if piece in self._owners]
+        if not owners or len(owners) < len(new) or (part == 'tools' and None in owners):
+            return None
+        return [_unwrapped(self._by_id[each]) for each in owners if each is not None and each in self._by_id]
+
+    @property
+    def _others(self) -> Sequence[Capability]:
+        return [each for each in self.leaves if not _is_framework(each)]
+
+    def able(self, part: str, lost: Sequence[str] = ()) -> Origins:
+        """Return the capabilities that could have changed a part, of those that are not this framework's.
+
+        Args:
+            part: The part.
+            lost: What is missing in the replay. One that calls itself by its id is the likeliest.
+        """
+        for names in _ABLE[part]:
+            able = [each for each in self._others if _overrides(each, *names)]
+            if 'get_instructions' in names:
+                able = [each for each in able if _has_dynamic_instructions(each) and (lost or each.id is None)]
+            able = [each for each in able if each.id is not None and any(each.id in text for text in lost)] or able
+            if able:
+                return Origins(_unique(able))
+        return Origins()
+
+
+def said_by(context: ModelRequestContext, more: Sequence[ModelMessage] = ()) -> Said:
+    """Return what a request says, in pieces."""
+    messages = [cast('JsonValue', canonical_message(each)) for each in (*context.messages, *more)]
+    parts = context.model_request_parameters.instruction_parts or ()
+    return {**said(RequestLog.parameters_of(context), messages), 'instructions': [part.content for part in parts]}
+
+
+def said(head: Mapping[str, JsonValue], messages: Sequence[JsonValue]) -> Said:
+    """Return what a recorded request says, in pieces.
+
+    Args:
+        head: What `RequestLog.parameters_of` returned.
+        messages: The messages, in canonical form.
+    """
+    options = dict(cast('dict[str, JsonValue]', head['options']))
+    settings = cast('dict[str, JsonValue]', options.pop('settings', {}))
+    parts = [part for each in messages for part in cast('dict[str, list[JsonValue]]', each)['parts']]
+    return {
+        'instructions': [cast('str | None', head['instructions']) or ''],
+        'tools': _pieces(cast('list[JsonValue]', head['tools'])),
+        'settings': _pieces([list(item) for item in settings.items()]),
+        'options': _pieces([list(item) for item in options.items()]),
+        'messages': _pieces(parts),
+    }
+
+
+def _pieces(values: Sequence[JsonValue]) -> list[str]:
+    return [json.dumps(value, sort_keys=True) for value in values]
+
+
+def _aligned(text: str, pieces: Sequence[str]) -> list[str]:
+    """Return the pieces that a text has, and the rest of it."""
+    found = sorted((piece for piece in pieces if piece in text), key=text.index)
+    for piece in found:
+        text = text.replace(piece, '', 1)
+    return [*found, *([text.strip()] if text.strip() else [])]
+
+
+def _accounts_for(change: _Change, part: str, new: Counter[str], gone: Counter[str]) -> bool:
+    before, after = Counter(change.before[part]), Counter(change.after[part])
+    if not new and not gone:  # only the order is another
+        return list(change.before[part]) != list(change.after[part])
+    return bool((after - before) & new or (before - after) & gone)
+
+
+def _unwrapped(capability: Capability) -> Capability:
+    while isinstance(capability, WrapperCapability):
+        capability = capability.wrapped
+    return capability
+
+
+def _unique(capabilities: Sequence[Capability]) -> Sequence[Capability]:
+    return list({id(each): each for each in capabilities}.values())
+
+
+def _is_active(capability: Capability, ctx: RunContext[object]) -> bool:
+    return capability.defer_loading is not True or capability.id in ctx.loaded_capability_ids
+
+
+def _is_framework(capability: Capability) -> bool:
+    """Return whether a capability is of this framework, or one that pydantic-ai adds by itself."""
+    return type(capability).__module__.startswith(('pydantic_deep.', 'pydantic_ai.capabilities._'))
+
+
+def _overrides(capability: Capability, *names: str) -> bool:
+    """Return whether a capability has a method of its own of any of these names."""
+    return any(getattr(type(capability), name) is not getattr(AbstractCapability, name) for name in names)
+
+
+def _has_dynamic_instructions(capability: Capability) -> bool:
+    given: object = capability.get_instructions()
+    several = cast('Sequence[object]', given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    return not all(isinstance(each, (str, InstructionPart, type(None))) for each in several)
