@@ -11,7 +11,7 @@ from typing import Annotated, Protocol, cast
 import typer
 from rich.console import Console
 
-from pydantic_deep.store import QueryError, VersionRecord
+from pydantic_deep.store import QueryError, SqlLimits, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
 
 from ._approvals import ApprovalMode
@@ -200,6 +200,9 @@ def _sql(
     store: StoreOption = None,
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array, an object for each row.')] = False,
     as_csv: Annotated[bool, typer.Option('--csv', help='Print comma-separated values.')] = False,
+    timeout_seconds: Annotated[
+        float, typer.Option('--timeout', min=0.1, metavar='SECONDS', help='End the query after this long.')
+    ] = SqlLimits.timeout_seconds,
 ) -> None:
     """Ask a question about the history of every agent in the store."""
     if json and as_csv:
@@ -208,7 +211,7 @@ def _sql(
 
     async def work(reader: Reader) -> Table:
         try:
-            return await cast('_SupportsSql', reader.store).sql(text)
+            return await cast('_SupportsSql', reader.store).sql(text, limits=SqlLimits(timeout_seconds=timeout_seconds))
         except ImportError as error:
             raise fail(str(error), WRONG_USAGE) from None
         except QueryError as error:
@@ -270,7 +273,7 @@ def _print_replay(version: str, replay: Replay, *, json: bool) -> None:
 
 
 class _SupportsSql(Protocol):
-    async def sql(self, query: str) -> Table:
+    async def sql(self, query: str, *, limits: SqlLimits) -> Table:
         """Return what a query returns."""
         ...
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated, Any, Literal, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
 from pydantic_ai.capabilities import AbstractCapability
@@ -15,13 +17,18 @@ from pydantic_deep.audit import AuditRecord
 from pydantic_deep.audit import Status as AuditStatus
 from pydantic_deep.repository import In, Range, Scalar
 from pydantic_deep.skills import Skills
-from pydantic_deep.store import QueryError
+from pydantic_deep.store import QueryBusyError, QueryError, SqlLimits
 
 from ._auth import Caller, agent_for, require
 from ._errors import ServerError, describe_errors, not_found
 from ._json_body import JsonRoute
 from ._keys import KeyScope
 from ._state import ServedAgent, State
+
+T = TypeVar('T')
+
+_SQL_WAIT_SECONDS = 10
+"""How long a query waits for others before it is refused."""
 
 router = APIRouter(route_class=JsonRoute)
 
@@ -297,17 +304,51 @@ async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
     response_model=SqlTable,
     responses=describe_errors(),
 )
-async def query_history(asked: SqlQuery, state: State, caller: Admin) -> Response:
-    """Needs the scope `admin`. Keys and audit records are not among the tables."""
+async def query_history(asked: SqlQuery, state: State, caller: Admin, request: Request) -> Response:
+    """Needs the scope `admin`. Keys and audit records are not among the tables.
+
+    A query ends when its time is over or the client leaves. What more than two at once is waits, and is answered 503
+    with `Retry-After` after ten seconds.
+    """
+    settings = state.settings
+    limits = SqlLimits(
+        timeout_seconds=settings.sql_timeout_seconds,
+        memory_bytes=settings.sql_memory_bytes,
+        max_bytes=settings.max_sql_bytes,
+        at_once=settings.max_sql_at_once,
+        wait_seconds=_SQL_WAIT_SECONDS,
+    )
+    query = state.store.sql(asked.query, asked.parameters, limits=limits, max_rows=settings.max_sql_rows)
     try:
-        table = await state.store.sql(asked.query, asked.parameters)
+        table = await _while_asked(request, query)
+    except QueryBusyError as error:
+        raise ServerError('unavailable', str(error), headers={'Retry-After': '5'}) from None
     except QueryError as error:
         raise ServerError('invalid', str(error)) from None
-    limit = state.settings.max_sql_rows
-    answer = {'columns': table.columns, 'rows': table.rows[:limit], 'is_truncated': len(table.rows) > limit}
+    answer = {'columns': table.columns, 'rows': table.rows, 'is_truncated': table.is_truncated}
     return Response(
         to_json(answer, bytes_mode='hex', inf_nan_mode='null', serialize_unknown=True), media_type='application/json'
     )
+
+
+async def _while_asked(request: Request, work: Awaitable[T]) -> T:
+    """Return what some work returns; cancel it when the client leaves before."""
+    leaving, working = asyncio.ensure_future(_left(request)), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([leaving, working], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ServerError('unavailable', 'The client has left.')
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.wait([leaving, working])
+
+
+async def _left(request: Request) -> None:
+    """Return when the client of a request has left, whose body was read."""
+    while (await request.receive())['type'] != 'http.disconnect':
+        pass
 
 
 def _info(name: str, served: ServedAgent) -> AgentInfo:

@@ -110,6 +110,14 @@ class ServerSettings(BaseSettings):
 
     max_sql_rows: PositiveInt = 10_000
     """How many rows an answer of `/api/sql` has at most."""
+    max_sql_bytes: PositiveInt = 64 * 2**20
+    """How large an answer of `/api/sql` may be, in bytes."""
+    sql_timeout_seconds: PositiveFloat = 30
+    """How long a query of `/api/sql` may run; then its process is killed."""
+    sql_memory_bytes: int = Field(default=2**30, ge=2**24)
+    """How much memory a query of `/api/sql` may take beside the tables, in bytes."""
+    max_sql_at_once: PositiveInt = 2
+    """How many queries of `/api/sql` may run at once; others wait for ten seconds, and then are answered 503."""
 
 
 def load_settings(path: Path | None = None, **arguments: object) -> ServerSettings:

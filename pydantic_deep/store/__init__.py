@@ -4,6 +4,7 @@ from ._check import Damage
 from ._ids import new_id
 from ._open import open_store, restore_store
 from ._protocol import Store, SupportsBackup
+from ._query_limits import SqlLimits
 from ._store import SqlStore
 from ._types import (
     Append,
@@ -42,7 +43,9 @@ from .errors import (
     BackupError,
     BranchExistsError,
     MissingVersionError,
+    QueryBusyError,
     QueryError,
+    QueryTimeoutError,
     RunTakenOverError,
     StoreClosedError,
     StoreCorruptedError,
@@ -83,12 +86,15 @@ __all__ = (
     'MissingVersionError',
     'NewAsset',
     'NewMessage',
+    'QueryBusyError',
     'QueryError',
+    'QueryTimeoutError',
     'RequestRecord',
     'RunEnd',
     'RunRecord',
     'RunState',
     'RunTakenOverError',
+    'SqlLimits',
     'SqlStore',
     'Store',
     'StoreClosedError',

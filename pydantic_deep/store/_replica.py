@@ -1,26 +1,27 @@
 """The replica: a DuckDB database with the history of a store, in memory or in a file that can be thrown away.
 
-One connection writes what `_replica_follow` fetched. Queries of callers run beside it, each on a cursor of its own, in
-a read-only transaction of a database that can reach nothing outside itself, with settings that nothing can change.
-Everything here blocks: call it in a thread.
+A process of its own holds it (`_database`), and writes what `_replica_follow` fetched. Each query of a caller runs in a
+fork of that process, in a read-only transaction of a database that can reach nothing outside itself, with settings that
+nothing can change. Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import wraps
 from pathlib import Path
+from time import monotonic
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
-import duckdb
-
+from ._database import Asked, Database, DatabaseError
+from ._database_process import Order, Settings, Statement
+from ._query_limits import SqlLimits
 from ._replica_operations import Survey
 from ._replica_rows import Cell, Cells
 from ._replica_schema import CREATE, MESSAGES, REPLICA_FORMAT, RETURNS, ReplicaTable
 from ._replica_table import Table
-from .errors import QueryError
+from .errors import QueryError, QueryTimeoutError
 
 P = ParamSpec('P')
 T = TypeVar('T')
@@ -31,14 +32,14 @@ Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 MAX_ROWS: Final = 1_000_000
 """Rows that a query may return: they become Python objects, of which a million takes some hundred megabytes."""
 
-_FETCHED_ROWS: Final = 2048
-"""Rows taken at once: a vector of DuckDB."""
-
 _MEMORY_LIMIT: Final = '2GB'
-"""For the replica in memory and what queries need; with a file, what does not fit is written beside it."""
+"""For the replica in memory; with a file, what does not fit is written beside it."""
 
-_THREADS: Final = 4
-"""Threads of one replica at most: it is a guest in a process that does other things."""
+_MOST_SECONDS: Final = 10**8
+"""The longest timeout that a clock of the kernel is set to: three years."""
+
+_MOST_BYTES: Final = 2**50
+"""The most memory that a limit is set to."""
 
 _TABLE_OF_KIND: Final = {
     'version': 'versions',
@@ -111,50 +112,43 @@ class Replica:
     """A DuckDB database.
 
     Raises:
-        duckdb.Error: The file is damaged, or none of ours.
+        DatabaseError: The file is damaged, or none of ours.
     """
 
-    def __init__(self, path: Path | None = None, *, writable: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, writable: Path | None = None, keep: Sequence[int] = ()) -> None:
         """Open it, and make its tables if it has none.
 
         Args:
             path: The file; `None` for memory.
             writable: A directory that its own connection may write to.
+            keep: Descriptors that its process keeps open.
         """
-        settings: dict[str, str | bool | int | float | list[str]] = {
+        settings: Settings = {
             'autoinstall_known_extensions': 'false',
             'autoload_known_extensions': 'false',
             'allow_community_extensions': 'false',
             'allow_persistent_secrets': 'false',
             'python_enable_replacements': 'false',
             'memory_limit': _MEMORY_LIMIT,
-            'threads': str(_THREADS),
-            'temp_directory': '' if path is None else f'{path}.tmp',
+            'temp_directory': '' if path is None else f'{path.absolute()}.tmp',
         }
         self._lock = threading.RLock()
-        self._connection = duckdb.connect(':memory:' if path is None else str(path), config=settings)
+        self._connection = Database(path, settings, [] if writable is None else _confined_to(writable), keep=keep)
         try:
-            if writable is not None:
-                self._connection.execute('SET allowed_directories = [?]', [f'{writable}/'])
-            self._connection.execute('SET enable_external_access = false')
-            self._connection.execute('SET lock_configuration = true')
             self._prepare()
-        except duckdb.Error:
+        except DatabaseError:
             self._connection.close()
             raise
 
     def _prepare(self) -> None:
-        has_tables = self._connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'replica'").fetchall()
+        has_tables = self._connection.execute("SELECT 1 FROM duckdb_tables() WHERE table_name = 'replica'")
         if has_tables:
-            found = self._connection.execute('SELECT format FROM internal.replica').fetchall()
+            found = self._connection.execute('SELECT format FROM internal.replica')
             if found == [(REPLICA_FORMAT,)]:
                 return
-            raise duckdb.InvalidInputException(f'The replica has the format {found}.')
-        self._connection.begin()
-        for statement in CREATE:
-            self._connection.execute(statement)
-        self._connection.execute('CREATE TABLE internal.replica AS SELECT ? AS format', [REPLICA_FORMAT])
-        self._connection.commit()
+            raise DatabaseError(f'The replica has the format {found}.')
+        create: list[Statement] = [(sql, ()) for sql in CREATE]
+        self._connection.run([*create, ('CREATE TABLE internal.replica AS SELECT ? AS format', [REPLICA_FORMAT])])
 
     @_one_at_a_time
     def survey(self) -> dict[str, Survey]:
@@ -163,7 +157,7 @@ class Replica:
             f"SELECT '{kind}', count(*), coalesce(max(number), 0), coalesce(sum(mark), 0)::BIGINT FROM ({sql})"  # noqa: S608
             for kind, sql in _SIGNS.items()
         )
-        rows = self._connection.execute(' UNION ALL '.join(parts)).fetchall()
+        rows = self._connection.execute(' UNION ALL '.join(parts))
         return {kind: Survey(count, last, mark_sum) for kind, count, last, mark_sum in rows}
 
     @_one_at_a_time
@@ -178,8 +172,8 @@ class Replica:
     def tips(self, branches: Sequence[int]) -> dict[int, int]:
         """Return up to where the branches of these numbers are here, as far as they are."""
         rows = self._connection.execute(
-            'SELECT number, message_count FROM branches WHERE number IN (SELECT unnest(?::BIGINT[]))', [branches]
-        ).fetchall()
+            'SELECT number, message_count FROM branches WHERE number IN (SELECT unnest(?::BIGINT[]))', [list(branches)]
+        )
         return dict(rows)
 
     @_one_at_a_time
@@ -187,23 +181,19 @@ class Replica:
         """Return those of the digests of deps that no version here has."""
         rows = self._connection.execute(
             'SELECT unnest(?::VARCHAR[]) EXCEPT SELECT deps FROM versions', [sorted(set(digests))]
-        ).fetchall()
+        )
         return [digest for (digest,) in rows]
 
     @_one_at_a_time
     def apply(self, changes: Iterable[Change]) -> None:
         """Make all of these changes, in one transaction."""
-        self._connection.begin()
-        try:
-            for table, keys, rows in changes:
-                if keys:
-                    self._connection.execute(table.delete_sql, _columns(keys))
-                if rows:
-                    self._connection.execute(table.insert_sql, _columns(rows))
-        except BaseException:
-            self._connection.rollback()
-            raise
-        self._connection.commit()
+        statements: list[Statement] = []
+        for table, keys, rows in changes:
+            if keys:
+                statements.append((table.delete_sql, _columns(keys)))
+            if rows:
+                statements.append((table.insert_sql, _columns(rows)))
+        self._connection.run(statements)
 
     @_one_at_a_time
     def add_messages(self, messages: Mapping[int, Cells], returns: Sequence[Cells]) -> None:
@@ -228,7 +218,7 @@ class Replica:
     @_one_at_a_time
     def compare(self, kind: str, marks: Sequence[tuple[int, int]]) -> list[int]:
         """Delete what is none of these numbers, which are all that there are; return those that are others here."""
-        here = dict(cast('list[tuple[int, int]]', self._connection.execute(_SIGNS[kind]).fetchall()))
+        here = dict(cast('list[tuple[int, int]]', self._connection.execute(_SIGNS[kind])))
         gone = here.keys() - {number for number, _ in marks}
         if gone:
             table = _TABLE_OF_KIND[kind]
@@ -240,23 +230,22 @@ class Replica:
                 self._connection.execute(statement)
         return [number for number, mark in marks if here.get(number) != mark]
 
-    @_one_at_a_time
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Return another connection to the same database, for a query."""
-        return self._connection.cursor()
+    def ask(self, order: Order) -> Asked:
+        """Begin a query of a caller."""
+        return self._connection.ask(order)
 
     @_one_at_a_time
     def newest_versions(self) -> dict[int, str]:
         """Return the ids of some versions by their numbers."""
-        rows = self._connection.execute('SELECT number, id FROM versions ORDER BY number DESC LIMIT 20').fetchall()
+        rows = self._connection.execute('SELECT number, id FROM versions ORDER BY number DESC LIMIT 20')
         return dict(rows)
 
     @_one_at_a_time
     def is_sound(self) -> bool:
         """Return whether it can go on after an error."""
         try:
-            self._connection.execute('SELECT 1').fetchall()
-        except duckdb.Error:
+            self._connection.execute('SELECT 1')
+        except DatabaseError:
             return False
         return True
 
@@ -266,7 +255,7 @@ class Replica:
         [(count,)] = self._connection.execute(
             f"COPY (SELECT * FROM {table} ORDER BY ALL) TO '{str(path).replace(chr(39), chr(39) * 2)}'"  # noqa: S608
             ' (FORMAT parquet, COMPRESSION zstd)'
-        ).fetchall()
+        )
         return cast('int', count)
 
     @_one_at_a_time
@@ -275,77 +264,99 @@ class Replica:
         self._connection.close()
 
     def _numbers(self, sql: str, parameters: Sequence[object] = ()) -> list[int]:
-        return [number for (number,) in self._connection.execute(sql, parameters).fetchall()]
+        return [number for (number,) in self._connection.execute(sql, parameters)]
 
 
 class Query:
     """One query of a caller: `run` it in a thread, `stop` it from anywhere."""
 
-    def __init__(self, sql: str, parameters: Parameters) -> None:
-        self._sql = sql
-        self._parameters = parameters
-        self._cursor: duckdb.DuckDBPyConnection | None = None
-        self.is_done = threading.Event()
+    def __init__(self, sql: str, parameters: Parameters, limits: SqlLimits, max_rows: int | None) -> None:
+        self._limits = limits
+        self._order = Order(
+            sql=sql,
+            parameters=dict(parameters) if isinstance(parameters, Mapping) else list(parameters),
+            timeout_seconds=min(limits.timeout_seconds, _MOST_SECONDS),
+            memory_bytes=min(limits.memory_bytes, _MOST_BYTES),
+            max_bytes=limits.max_bytes,
+            max_rows=MAX_ROWS if max_rows is None else max_rows,
+            is_cut=max_rows is not None,
+        )
+        self._asked: Asked | None = None
+        self._is_stopped = False
 
-    def run(self, cursor: duckdb.DuckDBPyConnection) -> Table:
-        """Run it, on a cursor that it closes.
+    def run(self, replica: Replica) -> Table:
+        """Run it.
 
         Raises:
-            QueryError: It is no single query, or fails.
+            QueryError: It is no single query, fails, or takes more than it may.
         """
-        self._cursor = cursor
+        began = monotonic()
         try:
-            cursor.execute('BEGIN TRANSACTION READ ONLY')
-            cursor.execute(self._statement(cursor), self._parameters)
-            return _fetched(cursor)
+            with replica.ask(self._order) as asked:
+                self._asked = asked
+                if self._is_stopped:
+                    asked.end()
+                return self._table(asked)
+        except EOFError:
+            raise self._ended(monotonic() - began) from None
         except QueryError:
             raise
-        except (duckdb.Error, ValueError, TypeError) as error:
-            raise QueryError(_first_paragraph(error)) from error
-        finally:
-            self._cursor = None
-            with suppress(duckdb.Error):
-                cursor.close()
-            self.is_done.set()
+        except (DatabaseError, OSError, ValueError) as error:
+            raise QueryError(str(error)) from error
 
     def stop(self) -> None:
-        """Interrupt it, if it runs; one that is about to run takes no notice."""
-        cursor = self._cursor
-        if cursor is not None:
-            cursor.interrupt()
+        """End it, also if it is yet to run."""
+        self._is_stopped = True
+        if self._asked is not None:
+            self._asked.end()
 
-    def _statement(self, cursor: duckdb.DuckDBPyConnection) -> duckdb.Statement:
-        """Return the one statement, if it is one that only reads.
+    def _table(self, asked: Asked) -> Table:
+        columns: tuple[str, ...] = ()
+        rows: list[tuple[object, ...]] = []
+        while True:
+            kind, value = asked.next(self._order.max_bytes)
+            if kind == 'columns':
+                columns = tuple(value)
+            elif kind == 'rows':
+                rows.extend(map(tuple, value))
+            elif kind == 'end':
+                return Table(columns=columns, rows=tuple(rows), is_truncated=value)
+            else:
+                raise QueryError(self._explained(kind, value))
 
-        What DuckDB calls a `SELECT` may still write, in a `WITH`: the transaction refuses that. `EXPLAIN` is not
-        taken, because `EXPLAIN ANALYZE` runs any statement, `COMMIT` among them.
-        """
-        statements = cursor.extract_statements(self._sql)
-        if len(statements) != 1:
-            raise QueryError(f'There are {len(statements)} statements where one query is wanted.')
-        if statements[0].type is not duckdb.StatementType.SELECT:
-            raise QueryError(
-                f'{statements[0].type.name} is not taken: only a query is, such as SELECT, WITH, FROM, DESCRIBE or SHOW. '
-                'The replica cannot be changed.'
+    def _explained(self, kind: str, text: str) -> str:
+        if kind == 'memory':
+            return f'{text} {self._memory}'
+        if kind == 'too large':
+            return f'{text} Aggregate, add a LIMIT, or use `export_parquet`.'
+        return text
+
+    def _ended(self, seconds: float) -> QueryError:
+        limit = self._limits.timeout_seconds
+        if seconds >= limit:
+            return QueryTimeoutError(
+                f'The query was ended after {limit:g} s, its `timeout_seconds`. Ask for less, or give it longer: '
+                '`limits=SqlLimits(timeout_seconds=…)` in Python, `sql_timeout_seconds` on a server, `--timeout` at the '
+                'command line.'
             )
-        return statements[0]
+        return QueryError(f'The process of the query ended before it had answered. {self._memory}')
+
+    @property
+    def _memory(self) -> str:
+        return (
+            f'A query may take {self._limits.memory_bytes / 2**20:g} MiB, its `memory_bytes`. Ask for less, or give it '
+            'more: `limits=SqlLimits(memory_bytes=…)` in Python, `sql_memory_bytes` on a server.'
+        )
 
 
-def _fetched(cursor: duckdb.DuckDBPyConnection) -> Table:
-    columns = tuple(str(column[0]) for column in cursor.description or ())
-    rows: list[tuple[object, ...]] = []
-    while chunk := cursor.fetchmany(_FETCHED_ROWS):
-        rows += chunk
-        if len(rows) > MAX_ROWS:
-            raise QueryError(
-                f'The query returns more than {MAX_ROWS:,} rows. Aggregate, add a LIMIT, or use `export_parquet`.'
-            )
-    return Table(columns=columns, rows=tuple(rows))
+def _confined_to(directory: Path) -> list[Statement]:
+    """Return what lets a connection reach one directory and nothing else."""
+    return [
+        ('SET allowed_directories = [?]', [f'{directory}/']),
+        ('SET enable_external_access = false', ()),
+        ('SET lock_configuration = true', ()),
+    ]
 
 
 def _columns(rows: Sequence[Cells]) -> list[list[Cell]]:
     return [list(column) for column in zip(*rows, strict=True)]
-
-
-def _first_paragraph(error: Exception) -> str:
-    return str(error).split('\n\n')[0].strip()

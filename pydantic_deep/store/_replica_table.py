@@ -26,6 +26,8 @@ class Table:
     """Their names, in order; a query may name two alike."""
     rows: tuple[tuple[object, ...], ...]
     """In the order of the query, which without `ORDER BY` is none."""
+    is_truncated: bool = False
+    """Whether the query has more rows, beyond the `max_rows` that were asked for."""
 
     def to_dicts(self) -> list[dict[str, object]]:
         """Return each row as a dict; of two columns that are named alike it has the last."""

@@ -25,6 +25,7 @@ from ._operations_delete import delete, delete_line
 from ._operations_gc import gc
 from ._prepare import check_texts, prepare, size_of
 from ._process import HomeProcess
+from ._query_limits import SqlLimits
 from ._scans import verify
 from ._schema import SupportsTables
 from ._types import (
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
 T = TypeVar('T')
 
 _EVERYTHING: Final = VersionFilter()
+
+_SQL_LIMITS: Final = SqlLimits()
 
 _INLINE_BYTES: Final = 16_384
 """What is compressed and digested on the loop, in about a millisecond; more goes to a thread."""
@@ -350,7 +353,14 @@ class SqlStore:
         target = await asyncio.to_thread(Path(path).resolve)
         return await engine.read(partial(backup, target, engine.dialect, self._clock(), on_progress))
 
-    async def sql(self, query: str, parameters: Sequence[object] | Mapping[str, object] = ()) -> Table:
+    async def sql(
+        self,
+        query: str,
+        parameters: Sequence[object] | Mapping[str, object] = (),
+        *,
+        limits: SqlLimits = _SQL_LIMITS,
+        max_rows: int | None = None,
+    ) -> Table:
         """Return what a query returns over the history of every agent, in DuckDB's SQL.
 
         The first call reads the whole store into a replica in memory, later ones what is new. `analytics.Analytics`
@@ -359,9 +369,12 @@ class SqlStore:
         Args:
             query: One statement that only reads.
             parameters: The values of `?`, `$1` or, as a mapping, `$name`.
+            limits: How long it may take, and how much memory.
+            max_rows: Returns the first rows only, and says whether there are more; without it more than a million are
+                an error.
 
         Raises:
-            QueryError: The query is refused or fails.
+            QueryError: The query is refused or fails, or takes more than `limits`.
             ImportError: DuckDB is not installed.
         """
         if self._analytics is None:
@@ -369,7 +382,7 @@ class SqlStore:
             from .analytics import Analytics
 
             self._analytics = self._analytics or Analytics(self)
-        return await self._analytics.sql(query, parameters)
+        return await self._analytics.sql(query, parameters, limits=limits, max_rows=max_rows)
 
     async def aclose(self) -> None:
         """Close it and its engine."""

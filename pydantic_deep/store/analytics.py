@@ -11,8 +11,10 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Protocol, Self
@@ -20,26 +22,33 @@ from typing import Final, NamedTuple, Protocol, Self
 import anyio
 from anyio import to_thread
 
+from pydantic_deep._checks import check_page
+
+from ._database import DatabaseError
 from ._engine import Engine
-from ._replica_schema import PUBLIC
-from ._replica_table import Table
-from .errors import QueryError, StoreClosedError, StoreFormatError, StoreUnavailableError
-
-try:
-    import duckdb
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "Analytics need DuckDB, which is not installed. Install the extra: `pip install 'pydantic-deep[duckdb]'`.",
-        name=error.name,
-    ) from error
-
+from ._query_limits import SqlLimits, Turns
 from ._replica import Parameters, Query, Replica
 from ._replica_follow import Follower
+from ._replica_schema import PUBLIC
+from ._replica_table import Table
+from .errors import (
+    QueryBusyError,
+    QueryError,
+    QueryTimeoutError,
+    StoreClosedError,
+    StoreFormatError,
+    StoreUnavailableError,
+)
+
+if find_spec('duckdb') is None:  # it is imported in another process
+    raise ModuleNotFoundError(
+        "Analytics need DuckDB, which is not installed. Install the extra: `pip install 'pydantic-deep[duckdb]'`.",
+        name='duckdb',
+    )
 
 __all__ = ('Analytics', 'Export', 'Parameters', 'SupportsAnalytics', 'Table', 'export_parquet')
 
-_ASK_AGAIN_SECONDS: Final = 0.005
-"""How often a query that was cancelled is interrupted until it ends: one that has not begun takes no notice."""
+_LIMITS: Final = SqlLimits()
 
 
 class SupportsAnalytics(Protocol):
@@ -58,7 +67,8 @@ class SupportsAnalytics(Protocol):
 class Analytics:
     """A DuckDB replica of a store, which each query first brings up to date.
 
-    Many tasks may use it at once. Queries run in threads; a task that is cancelled interrupts its query.
+    Many tasks, threads and event loops may use it at once. A process of its own holds the replica, and each query runs in
+    a fork of that; it is killed when its task is cancelled, its time is over or this process ends.
 
     Args:
         store: The store. It must stay open, and is only read.
@@ -70,7 +80,9 @@ class Analytics:
         self._store = store
         self._file = None if replica is None else _ReplicaFile(Path(replica))
         self._opened: _Opened | None = None
-        self._following = anyio.Lock()
+        self._opening = threading.Lock()
+        self._following = Turns()
+        self._asking = Turns()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -81,78 +93,111 @@ class Analytics:
     ) -> None:
         await self.aclose()
 
-    async def sql(self, query: str, parameters: Parameters = ()) -> Table:
+    async def sql(
+        self,
+        query: str,
+        parameters: Parameters = (),
+        *,
+        limits: SqlLimits = _LIMITS,
+        max_rows: int | None = None,
+    ) -> Table:
         """Return what a query returns, over all that was committed when it was called.
 
         Args:
             query: One statement that only reads, in DuckDB's SQL. It reaches the replica and nothing else: no file, no
                 network, no variable, no setting.
-            parameters: The values of `?`, `$1` or, as a mapping, `$name`.
+            parameters: The values of `?`, `$1` or, as a mapping, `$name`: plain values, and lists and dicts of these.
+            limits: How long it may take, how much memory, and how many may run at once.
+            max_rows: Returns the first rows only, and says whether there are more; without it more than a million are
+                an error.
 
         Raises:
-            QueryError: The query is refused or fails, or returns more than a million rows.
+            QueryError: The query is refused or fails, or takes more than `limits`.
+            QueryTimeoutError: It ran longer than it may.
+            QueryBusyError: As many as may run at once did, for as long as it may wait.
             StoreUnavailableError: The store cannot be read, or the replica not be kept.
             StoreFormatError: The file of the replica is something else.
         """
+        if max_rows is not None:
+            check_page(limit=max_rows)
         try:
-            return await self._ask(query, parameters)
+            return await self._ask(Query(query, parameters, limits, max_rows), limits)
+        except (QueryTimeoutError, QueryBusyError):
+            raise
         except QueryError:
             if self._opened is None or await to_thread.run_sync(self._opened.replica.is_sound):
                 raise
-        return await self._ask(query, parameters)
+        return await self._ask(Query(query, parameters, limits, max_rows), limits)
 
     async def aclose(self) -> None:
         """Close the replica; one in memory is gone. A second call does nothing."""
         self._is_closed = True
-        async with self._following:
+        async with self._following.turn(1):
             await to_thread.run_sync(self._close)
 
-    async def _ask(self, query: str, parameters: Parameters) -> Table:
-        async with self._following:
+    async def _ask(self, query: Query, limits: SqlLimits) -> Table:
+        async with self._following.turn(1):
             replica = await self._followed()
-        return await _interruptible(Query(query, parameters), replica)
+        try:
+            async with self._asking.turn(limits.at_once, limits.wait_seconds):
+                return await _interruptible(query, replica)
+        except TimeoutError as error:
+            if isinstance(error, QueryError):
+                raise
+            raise QueryBusyError(
+                f'{limits.at_once} queries have been running for {limits.wait_seconds:g} s, and no more may at once. Ask '
+                'again later, or let more run: `limits=SqlLimits(at_once=…)` in Python, `max_sql_at_once` on a server.'
+            ) from None
 
     async def _followed(self) -> Replica:
         """Return the replica, up to date; one that is damaged is built again, once."""
-        if self._is_closed:
-            raise StoreClosedError('The analytics were closed. Make new ones for a store that is open.')
+        self._check_open()
         try:
             return await self._follow()
-        except duckdb.Error:
+        except DatabaseError:
             await to_thread.run_sync(self._discard)
         try:
             return await self._follow()
-        except duckdb.Error as error:
+        except DatabaseError as error:
             await to_thread.run_sync(self._discard)
             raise StoreUnavailableError(
                 f'The replica cannot be kept: {error}. Give `Analytics` a file with room for it; the store is not '
                 'affected.'
             ) from error
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError('The analytics were closed. Make new ones for a store that is open.')
+
     async def _follow(self) -> Replica:
         if self._opened is None:
-            self._opened = await self._open()
-            if not await self._opened.follower.is_same_store():
+            opened = await to_thread.run_sync(self._open)
+            if not await opened.follower.is_same_store():
                 await to_thread.run_sync(self._discard)
-                self._opened = await self._open()
-        await self._opened.follower.follow()
-        return self._opened.replica
+        opened = self._opened or await to_thread.run_sync(self._open)
+        await opened.follower.follow()
+        return opened.replica
 
-    async def _open(self) -> _Opened:
-        if self._file is not None:
-            await to_thread.run_sync(self._file.acquire)
-        replica = await to_thread.run_sync(Replica, None if self._file is None else self._file.path)
-        return _Opened(replica, Follower(self._store.engine, self._store.nodes, replica))
+    def _open(self) -> _Opened:
+        """Open the replica once, in a thread that goes on although its task was cancelled."""
+        with self._opening:
+            self._check_open()
+            if self._opened is None:
+                replica = Replica() if self._file is None else self._file.open()
+                self._opened = _Opened(replica, Follower(self._store.engine, self._store.nodes, replica))
+            return self._opened
 
     def _discard(self) -> None:
-        self._close_replica()
-        if self._file is not None:
-            self._file.remove()
+        with self._opening:
+            self._close_replica()
+            if self._file is not None:
+                self._file.remove()
 
     def _close(self) -> None:
-        self._close_replica()
-        if self._file is not None:
-            self._file.release()
+        with self._opening:
+            self._close_replica()
+            if self._file is not None:
+                self._file.release()
 
     def _close_replica(self) -> None:
         if self._opened is not None:
@@ -195,20 +240,23 @@ async def export_parquet(store: SupportsAnalytics, directory: str | Path) -> lis
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(partial(shutil.rmtree, place, ignore_errors=True))
-    except (duckdb.Error, OSError) as error:
+    except (DatabaseError, OSError) as error:
         if isinstance(error, StoreUnavailableError):
             raise
         raise StoreUnavailableError(f'Nothing can be exported to {str(target)!r}: {error}.') from error
 
 
 async def _export(store: SupportsAnalytics, target: Path, place: Path) -> list[Export]:
-    replica = await to_thread.run_sync(partial(Replica, place / 'replica.duckdb', writable=place))
+    opening = asyncio.ensure_future(to_thread.run_sync(partial(Replica, place / 'replica.duckdb', writable=place)))
     try:
+        replica = await asyncio.shield(opening)
         await Follower(store.engine, store.nodes, replica).follow()
         return [await to_thread.run_sync(_export_table, replica, table, target, place) for table in PUBLIC]
     finally:
         with anyio.CancelScope(shield=True):
-            await to_thread.run_sync(replica.close)
+            await asyncio.wait([opening])
+            if opening.exception() is None:
+                await to_thread.run_sync(opening.result().close)
 
 
 def _make_place(target: Path) -> Path:
@@ -224,15 +272,14 @@ def _export_table(replica: Replica, table: str, target: Path, place: Path) -> Ex
 
 
 async def _interruptible(query: Query, replica: Replica) -> Table:
-    """Run a query in a thread; when the task is cancelled, interrupt it, and wait until it has ended."""
-    work = asyncio.ensure_future(to_thread.run_sync(lambda: query.run(replica.cursor())))
+    """Run a query in a thread; when the task is cancelled, kill it, and wait until it has ended."""
+    work = asyncio.ensure_future(to_thread.run_sync(query.run, replica))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
+        query.stop()
         with anyio.CancelScope(shield=True):
-            while not work.done():
-                query.stop()
-                await asyncio.wait([work], timeout=_ASK_AGAIN_SECONDS)
+            await asyncio.wait([work])
         work.exception()  # somebody has to have looked at it
         raise
 
@@ -245,10 +292,10 @@ class _ReplicaFile:
         self._lock_path = Path(f'{path}.lock')
         self._lock: int | None = None
 
-    def acquire(self) -> None:
-        """Make sure that the file is a replica, or not there, and that nobody else has it open."""
+    def _acquire(self) -> int:
+        """Make sure that the file is a replica, or not there, and that nobody else has it open; return the lock."""
         if self._lock is not None:
-            return
+            return self._lock
         try:
             if self.path.exists() and not self._lock_path.exists():
                 raise StoreFormatError(
@@ -272,6 +319,11 @@ class _ReplicaFile:
                 'written.'
             ) from error
         self._lock = lock
+        return lock
+
+    def open(self) -> Replica:
+        """Open it. Its process has the lock too, and so keeps it as long as it lives."""
+        return Replica(self.path, keep=[self._acquire()])
 
     def remove(self) -> None:
         """Delete the file, but not its lock."""

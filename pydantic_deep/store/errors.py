@@ -144,6 +144,14 @@ class QueryError(StoreError, ValueError):
     """A query of `store.sql` is not one that only reads, or it fails; nothing has changed."""
 
 
+class QueryTimeoutError(QueryError, TimeoutError):
+    """A query of `store.sql` ran longer than its `timeout_seconds`, and was ended."""
+
+
+class QueryBusyError(QueryError):
+    """A query of `store.sql` was not begun: as many as may run at once did, for as long as it may wait."""
+
+
 class RunTakenOverError(StoreError):
     """Another process has recovered this run, because this one seemed dead; it stops without doing more.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 from inline_snapshot import snapshot
@@ -17,7 +19,7 @@ from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.testing import ScriptedModel
 
-from .conftest import MakeClient, Serve, Served
+from .conftest import Listen, MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
 
@@ -270,3 +272,73 @@ async def test_a_failed_run_writes_a_record_too(serve: Serve) -> None:
         await run.wait()
         [item] = (await served.state.audit.list({'owner': 'ada'})).items
         assert (item.run_id, item.status) == (run.id, 'failed')
+
+
+HOG = 'select count(*) from range(10_000_000) a, range(10_000_000) b where a.range + b.range = 3'
+"""Hours of work."""
+
+
+def forks_of(served: Served) -> int:
+    """Return how many queries run in forks of the process with the replica."""
+    analytics = served.store._analytics  # pyright: ignore[reportPrivateUsage] - no door says which process it is
+    opened = None if analytics is None else analytics._opened  # pyright: ignore[reportPrivateUsage]
+    if opened is None:
+        return 0
+    host = opened.replica._connection._process.pid  # pyright: ignore[reportPrivateUsage]
+    return len(Path(f'/proc/{host}/task/{host}/children').read_text().split())
+
+
+async def until_forks(served: Served, count: int) -> None:
+    with anyio.fail_after(60):
+        while forks_of(served) != count:  # noqa: ASYNC110 - other processes set no event
+            await anyio.sleep(0.01)
+
+
+async def test_sql_ends_when_its_time_is_over(serve: Serve) -> None:
+    async with (
+        serve(settings=ServerSettings(sql_timeout_seconds=0.2)) as served,
+        served.client(await served.key('admin')) as client,
+    ):
+        answer = await client.post('/api/sql', json={'query': HOG})
+        assert (answer.status_code, answer.json()['error']['type']) == (422, 'invalid')
+        assert '`sql_timeout_seconds` on a server' in answer.json()['error']['message']
+        await until_forks(served, 0)
+
+
+async def test_sql_has_bounds_for_memory_and_answers(serve: Serve) -> None:
+    settings = ServerSettings(sql_memory_bytes=64 * 2**20, max_sql_bytes=1000)
+    async with serve(settings=settings) as served, served.client(await served.key('admin')) as client:
+        answer = await client.post('/api/sql', json={'query': "select repeat('x', 1000000000)"})
+        assert (answer.status_code, '64 MiB' in answer.json()['error']['message']) == (422, True)
+        answer = await client.post('/api/sql', json={'query': "select repeat('x', 2000)"})
+        assert (answer.status_code, 'more than 1,000 bytes' in answer.json()['error']['message']) == (422, True)
+
+
+async def test_sql_ends_when_its_client_leaves(serve: Serve, listen: Listen) -> None:
+    async with (
+        serve() as served,
+        listen(served.app) as url,
+        httpx.AsyncClient(headers={'authorization': f'Bearer {await served.key("admin")}'}) as client,
+    ):
+        asked = asyncio.create_task(client.post(f'{url}/api/sql', json={'query': HOG}, timeout=60))
+        await until_forks(served, 1)
+        asked.cancel()
+        await until_forks(served, 0)
+        assert (await client.post(f'{url}/api/sql', json={'query': 'select 1'}, timeout=60)).json()['rows'] == [[1]]
+
+
+async def test_sql_is_refused_while_as_many_as_may_run_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('pydantic_deep.server._routes_admin._SQL_WAIT_SECONDS', 0.01)
+    async with (
+        serve(settings=ServerSettings(max_sql_at_once=1)) as served,
+        served.client(await served.key('admin')) as client,
+    ):
+        asked = asyncio.create_task(client.post('/api/sql', json={'query': HOG}))
+        await until_forks(served, 1)
+        answer = await client.post('/api/sql', json={'query': 'select 1'})
+        assert (answer.status_code, answer.json()['error']['type']) == (503, 'unavailable')
+        assert answer.headers['retry-after'] == '5'
+        assert '`max_sql_at_once` on a server' in answer.json()['error']['message']
+        asked.cancel()
+        await asyncio.wait([asked])
+        await until_forks(served, 0)

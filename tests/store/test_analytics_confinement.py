@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from pydantic_deep.store import ConversationRecord, open_store
+from pydantic_deep.store._query_limits import SqlLimits
 from pydantic_deep.store._replica import Query, Replica
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store._types import Commit
@@ -168,12 +169,11 @@ async def test_the_tables_that_are_shown_are_those_that_are_documented(store: Sq
     assert [name for (name,) in await store.sql('SHOW TABLES')] == sorted(PUBLIC)
 
 
-async def test_a_query_that_needs_too_much_memory_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('pydantic_deep.store._replica._MEMORY_LIMIT', '64MB')
-    async with open_store('memory:') as store:
-        with pytest.raises(QueryError, match='Out of Memory'):
-            await store.sql("SELECT count(DISTINCT i::VARCHAR || repeat('x', 400)) FROM range(1_000_000) t(i)")
-        assert (await store.sql('SELECT count(*) FROM conversations')).rows == ((0,),)
+async def test_a_query_that_needs_too_much_memory_fails_alone(store: SqlStore) -> None:
+    query = "SELECT count(DISTINCT i::VARCHAR || repeat('x', 400)) FROM range(1_000_000) t(i)"
+    with pytest.raises(QueryError, match='Out of Memory'):
+        await store.sql(query, limits=SqlLimits(memory_bytes=64 * 2**20))
+    assert (await store.sql('SELECT count(*) FROM conversations')).rows == ((1,),)
 
 
 async def test_a_result_has_a_limit(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,12 +201,12 @@ async def test_a_query_is_interrupted_when_its_task_is_cancelled(store: SqlStore
     assert (await store.sql('SELECT count(*) FROM conversations')).rows == ((1,),)
 
 
-def test_a_query_that_does_not_run_takes_no_notice_of_being_stopped() -> None:
-    query = Query('SELECT 1', ())
+def test_a_query_that_is_stopped_before_it_runs_does_not_run() -> None:
+    query = Query('SELECT 1', (), SqlLimits(), None)
     query.stop()
     replica = Replica()
-    assert query.run(replica.cursor()).rows == ((1,),)
-    query.stop()
+    with pytest.raises(QueryError, match='ended before it had answered'):
+        query.run(replica)
     replica.close()
 
 

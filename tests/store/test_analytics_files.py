@@ -21,7 +21,6 @@ from pydantic_deep.store import (
     Commit,
     ConversationRecord,
     NewMessage,
-    QueryError,
     StoreClosedError,
     StoreFormatError,
     StoreUnavailableError,
@@ -29,11 +28,12 @@ from pydantic_deep.store import (
     new_id,
     open_store,
 )
-from pydantic_deep.store._replica import Change, Replica
+from pydantic_deep.store._database import DatabaseError
+from pydantic_deep.store._replica import Change, Query, Replica
 from pydantic_deep.store._replica_follow import Follower
 from pydantic_deep.store._replica_schema import CONVERSATIONS
 from pydantic_deep.store._store import SqlStore
-from pydantic_deep.store.analytics import Analytics, export_parquet
+from pydantic_deep.store.analytics import Analytics, Table, export_parquet
 
 pytestmark = pytest.mark.anyio
 
@@ -191,7 +191,7 @@ async def test_a_replica_that_cannot_be_kept_is_said(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(replica: Replica) -> object:
-        raise duckdb.IOException('No space left on device')
+        raise DatabaseError('No space left on device')
 
     monkeypatch.setattr(Replica, 'survey', full)
     async with Analytics(store, path) as analytics:
@@ -201,18 +201,36 @@ async def test_a_replica_that_cannot_be_kept_is_said(
         assert await texts(analytics) == ['one']
 
 
-async def test_a_replica_that_breaks_under_a_query_is_built_again(store: SqlStore) -> None:
+async def test_a_replica_whose_process_ends_is_built_again(store: SqlStore) -> None:
     async with Analytics(store) as analytics:
         await texts(analytics)
-        opened = analytics._opened  # pyright: ignore[reportPrivateUsage] - to break it
-        assert opened is not None
-
-        def broken() -> duckdb.DuckDBPyConnection:
-            opened.replica.close()
-            raise QueryError('It broke.')
-
-        opened.replica.cursor = broken
+        end_process(analytics)
         assert await texts(analytics) == ['one']
+
+
+async def test_a_replica_whose_process_ends_under_a_query_is_built_again(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Analytics(store) as analytics:
+        await texts(analytics)
+        run = Query.run
+
+        def run_without_a_process(query: Query, replica: Replica) -> Table:
+            monkeypatch.undo()
+            end_process(analytics)
+            return run(query, replica)
+
+        monkeypatch.setattr(Query, 'run', run_without_a_process)
+        assert await texts(analytics) == ['one']
+
+
+def end_process(analytics: Analytics) -> None:
+    """Kill the process that holds a replica, and nothing else."""
+    opened = analytics._opened  # pyright: ignore[reportPrivateUsage] - to break it
+    assert opened is not None
+    process = opened.replica._connection._process  # pyright: ignore[reportPrivateUsage]
+    process.kill()
+    process.wait()
 
 
 async def test_closed_analytics_answer_nothing(store: SqlStore, path: Path) -> None:
@@ -271,7 +289,7 @@ async def test_an_export_that_fails_leaves_the_last_one(
 
     def fail(replica: Replica, table: str, path: Path) -> int:
         path.write_bytes(b'half')
-        raise duckdb.IOException('No space left on device')
+        raise DatabaseError('No space left on device')
 
     monkeypatch.setattr(Replica, 'copy_to', fail)
     with pytest.raises(StoreUnavailableError, match='No space left on device'):
@@ -306,7 +324,7 @@ async def test_a_store_that_is_gone_is_said_in_its_own_words(
 def test_a_change_that_fails_is_undone() -> None:
     replica = Replica()
     row = (1, 'c', 'analyst', None, 1)
-    with pytest.raises(duckdb.Error):
+    with pytest.raises(DatabaseError):
         replica.apply([Change(CONVERSATIONS, (), [row]), Change(CONVERSATIONS, (), [('no number', *row[1:])])])
     assert replica.survey()['conversation'] == (0, 0, 0)
     replica.apply([Change(CONVERSATIONS, (), [row])])
@@ -319,11 +337,10 @@ def test_an_exporting_connection_reaches_its_directory_alone(tmp_path: Path) -> 
     place.mkdir()
     shutil.copy(__file__, tmp_path / 'secret.py')
     replica = Replica(place / 'replica.duckdb', writable=place)
-    cursor = replica.cursor()
     assert replica.copy_to('runs', place / 'runs.parquet') == 0
     for query in (f"FROM read_text('{tmp_path}/secret.py')", f"COPY runs TO '{tmp_path}/x.csv'"):
-        with pytest.raises(duckdb.PermissionException):
-            cursor.execute(query)
+        with pytest.raises(DatabaseError, match='Permission Error'):
+            replica._connection.execute(query)  # pyright: ignore[reportPrivateUsage] - no door leads there
     replica.close()
 
 

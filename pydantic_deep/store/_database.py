@@ -1,0 +1,170 @@
+"""`Database`: a DuckDB database in a process of its own, which this one talks to over a socket. Everything blocks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from . import _database_process as process
+from ._database_process import Order, Settings, Statement
+
+_SCRIPT: Final = str(Path(__file__).with_name('_database_process.py'))
+
+_VARIABLES: Final = ('LD_LIBRARY_PATH', 'TZ')
+"""What the process has of our environment: what an interpreter may need to start, and the zone of moments."""
+
+_OVERHEAD_BYTES: Final = 2**20
+"""How much longer than the values that are in it a message may be."""
+
+
+class DatabaseError(Exception):
+    """A statement of ours fails, or there is no database any more."""
+
+
+class Database:
+    """A database, and the process that holds it, which ends when this one does.
+
+    Args:
+        path: The file; `None` for memory.
+        settings: Those of DuckDB.
+        setup: Statements that are run first.
+        keep: Descriptors that stay open as long as the process lives.
+
+    Raises:
+        DatabaseError: It cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        settings: Settings,
+        setup: Sequence[Statement] = (),
+        *,
+        keep: Sequence[int] = (),
+    ) -> None:
+        self._lock = threading.Lock()
+        self._asked: set[Asked] = set()
+        self._control, theirs = socket.socketpair()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, '-I', '-S', _SCRIPT, str(theirs.fileno()), *filter(None, sys.path)],
+                cwd='/',
+                env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *keep),
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._control.close()
+            raise DatabaseError(f'no process can be started for DuckDB: {error}') from error
+        finally:
+            theirs.close()
+        try:
+            self._request([None if path is None else str(path.absolute()), settings, list(setup)])
+        except DatabaseError:
+            self.close()
+            raise
+
+    def execute(self, sql: str, parameters: object = ()) -> list[tuple[Any, ...]]:
+        """Run a statement and return its rows."""
+        return self.run([(sql, parameters)])
+
+    def run(self, statements: Sequence[Statement]) -> list[tuple[Any, ...]]:
+        """Run statements in one transaction and return the rows of the last."""
+        return cast('list[tuple[Any, ...]]', self._request(list(statements)))
+
+    def ask(self, order: Order) -> Asked:
+        """Begin a query of a caller.
+
+        Raises:
+            ValueError: A parameter is none.
+            DatabaseError: There is no database any more.
+        """
+        asked = Asked(self._asked)
+        try:
+            with self._lock:
+                process.send_to(self._control, list(order), (asked.out, asked.held))
+        except BaseException as error:
+            asked.close()
+            if isinstance(error, OSError):
+                raise DatabaseError('the process that held the database has ended') from error
+            raise
+        finally:
+            asked.hand_over()
+        return asked
+
+    def close(self) -> None:
+        """End all queries, and the process."""
+        for asked in list(self._asked):
+            asked.end()
+        self._control.close()
+        self._process.wait()
+
+    def _request(self, message: object) -> object:
+        try:
+            with self._lock:
+                process.send_to(self._control, message)
+                reply, _ = process.receive_from(self._control)
+        except (OSError, EOFError) as error:
+            raise DatabaseError('the process that held the database has ended') from error
+        kind, value = cast('list[object]', reply)
+        if kind == 'failed':
+            raise DatabaseError(value)
+        return value
+
+
+class Asked:
+    """A query that runs: a pipe with its answer, and one that ends it when this side is closed."""
+
+    def __init__(self, running: set[Asked]) -> None:
+        self._answer, self.out = os.pipe()
+        self.held, self._leash = os.pipe()
+        self._lock = threading.Lock()
+        self._is_ended = False
+        self._running = running
+        running.add(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def hand_over(self) -> None:
+        """Close what the other process has."""
+        os.close(self.out)
+        os.close(self.held)
+
+    def next(self, max_bytes: int) -> tuple[str, Any]:
+        """Return the kind and the value of what comes next.
+
+        Raises:
+            EOFError: The query was ended.
+            ValueError: What comes next is longer than that, or none of ours.
+        """
+        kind, value = cast('tuple[str, Any]', process.receive(self._answer, max_bytes + _OVERHEAD_BYTES))
+        return kind, value
+
+    def end(self) -> None:
+        """End the query, from any thread."""
+        with self._lock:
+            if not self._is_ended:
+                self._is_ended = True
+                os.close(self._leash)
+
+    def close(self) -> None:
+        """End the query and forget its answer."""
+        self.end()
+        self._running.discard(self)
+        os.close(self._answer)

@@ -1,0 +1,464 @@
+"""The process that holds a DuckDB database, and the values that go to and from it.
+
+It is started as a script, with nothing but the standard library and `duckdb`, by `_database`. Statements of ours run
+in it, one after the other. Each query of a caller runs in a fork of it: a snapshot of the database that costs no copy,
+has limits that the kernel keeps, and can be killed at any time without harm to anything.
+
+`_duckdb` is the extension that the package `duckdb` exports by other names: it is imported in a tenth of the time.
+
+Forks need a process with a single thread, so DuckDB gets none of its own here; the forks get theirs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
+from uuid import UUID
+
+if TYPE_CHECKING:
+    import _duckdb as duckdb
+
+Settings: TypeAlias = dict[str, str | bool | int | float | list[str]]
+
+Statement: TypeAlias = tuple[str, Any]
+"""SQL and the values of its parameters."""
+
+FETCHED_ROWS: Final = 2048
+"""Rows that are sent at once: a vector of DuckDB."""
+
+_HEADER: Final = struct.Struct('!Q')
+"""What comes before a message: how many bytes it has."""
+
+_MAX_ERROR_CHARS: Final = 10_000
+"""How much of the text of an error is sent: a query can make one of any length."""
+
+_THREADS: Final = 4
+"""Threads of a query at most: it is a guest on a machine that does other things."""
+
+_STEP_BYTES: Final = 16 * 2**20
+"""To a multiple of what the memory that the tables take is rounded up."""
+
+_DUCKDB_SHARE: Final = 0.8
+"""The part of a query's memory that DuckDB may count itself: it does not count texts that are made in passing, which
+have to fit in the rest or, as all of it, below the limit of the kernel."""
+
+_WAL_BYTES: Final = 16 * 2**20
+"""How long the log of a file becomes before it is folded into the file, as by default in DuckDB."""
+
+_NEVER: Final = {'wal_autocheckpoint': '1000000GB', 'auto_checkpoint_skip_wal_threshold': str(2**62)}
+"""Settings with which DuckDB does not fold the log into the file by itself, below a fork that reads the file."""
+
+_SINGLE_THREAD: Final = {'threads': '1', 'async_threads': '0'}
+
+
+class Order(NamedTuple):
+    """A query of a caller."""
+
+    sql: str
+    parameters: Any
+    """The values of its parameters: a list or a dict."""
+    timeout_seconds: float
+    memory_bytes: int
+    max_bytes: int
+    """How much its result may take, in Python or as it is sent."""
+    max_rows: int
+    is_cut: bool
+    """Whether rows beyond `max_rows` are left out rather than an error."""
+
+
+class TooLargeError(Exception):
+    """The result is larger than it may be."""
+
+
+def encode(value: object) -> bytes:
+    """Return a value as JSON, in which every object says of what type it is.
+
+    Raises:
+        ValueError: It has something that is no plain value.
+    """
+    try:
+        return _encode(_walked(value))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _encode(value: object) -> bytes:
+    """Return a value as JSON: what is left of its tuples are arrays."""
+    text = json.dumps(value, default=_tagged, ensure_ascii=False, separators=(',', ':'))
+    return text.encode('utf-8', 'surrogatepass')
+
+
+def decode(data: bytes) -> object:
+    """Return what `encode` was given.
+
+    Raises:
+        ValueError: It was not.
+    """
+    try:
+        return json.loads(data, object_hook=_untagged)
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f'{type(error).__name__}: {error}') from None
+
+
+def size_of(value: object) -> int:
+    """Return how many bytes a value takes in memory."""
+    if isinstance(value, Mapping):
+        items: object = chain.from_iterable(cast('Mapping[object, object]', value).items())
+    elif isinstance(value, list | tuple):
+        items = cast('Sequence[object]', value)
+    else:
+        return sys.getsizeof(value)
+    return sys.getsizeof(cast('object', value)) + sum(map(size_of, cast('Sequence[object]', items)))
+
+
+def send(file: int, message: object) -> None:
+    """Write a message to a pipe."""
+    send_bytes(file, encode(message))
+
+
+def send_bytes(file: int, data: bytes) -> None:
+    """Write an encoded message to a pipe."""
+    left = memoryview(_HEADER.pack(len(data)) + data)
+    while left:
+        left = left[os.write(file, left) :]
+
+
+def send_to(control: socket.socket, message: object, files: Sequence[int] = ()) -> None:
+    """Send a message over a socket, with descriptors."""
+    data = encode(message)
+    socket.send_fds(control, [_HEADER.pack(len(data))], files)
+    control.sendall(data)
+
+
+def receive_from(control: socket.socket) -> tuple[object, list[int]]:
+    """Return the next message of a socket and the descriptors that came with it.
+
+    Raises:
+        EOFError: There is none.
+    """
+    header, files, _, _ = socket.recv_fds(control, _HEADER.size, 2)
+    header += _read(control.recv, _HEADER.size - len(header))
+    return decode(_read(control.recv, _HEADER.unpack(header)[0])), files
+
+
+def receive(file: int, max_bytes: int) -> object:
+    """Return the next message of a pipe.
+
+    Raises:
+        EOFError: There is none.
+        ValueError: It is longer than that, or none of ours.
+    """
+
+    def read(count: int) -> bytes:
+        return os.read(file, count)
+
+    (length,) = _HEADER.unpack(_read(read, _HEADER.size))
+    if length > max_bytes:
+        raise ValueError(f'A message of {length} bytes is not taken.')
+    return decode(_read(read, length))
+
+
+def _read(read: Callable[[int], bytes], count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        more = read(min(count - len(data), 2**20))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(data)
+
+
+def _walked(value: object) -> object:
+    """Return a value in which what JSON would take for something else has a tag."""
+    if isinstance(value, Mapping):
+        pairs = cast('Mapping[object, object]', value).items()
+        return _Tag('dict', [[_walked(key), _walked(item)] for key, item in pairs])
+    if isinstance(value, tuple):
+        return _Tag('tuple', [_walked(item) for item in cast('tuple[object, ...]', value)])
+    if isinstance(value, list):
+        return [_walked(item) for item in cast('list[object]', value)]
+    return value
+
+
+class _Tag:
+    """A value that is written as an object with the name of its type."""
+
+    def __init__(self, kind: str, value: object) -> None:
+        self.kind = kind
+        self.value = value
+
+
+def _tagged(value: object) -> object:
+    match value:
+        case _Tag():
+            return {value.kind: value.value}
+        case datetime():
+            return {'datetime': value.isoformat()}
+        case date():
+            return {'date': value.isoformat()}
+        case time():
+            return {'time': value.isoformat()}
+        case timedelta():
+            return {'timedelta': [value.days, value.seconds, value.microseconds]}
+        case Decimal():
+            return {'decimal': str(value)}
+        case UUID():
+            return {'uuid': value.hex}
+        case bytes() | bytearray() | memoryview():
+            return {'bytes': value.hex()}
+        case _:
+            raise TypeError(f'A value of the type {type(value).__name__} cannot be bound.')
+
+
+_UNTAG: Final[dict[str, Callable[[Any], object]]] = {
+    'dict': lambda pairs: dict(pairs),
+    'tuple': lambda items: tuple(items),
+    'datetime': datetime.fromisoformat,
+    'date': date.fromisoformat,
+    'time': time.fromisoformat,
+    'timedelta': lambda parts: timedelta(*parts),
+    'decimal': Decimal,
+    'uuid': UUID,
+    'bytes': bytes.fromhex,
+}
+
+
+def _untagged(tag: dict[str, Any]) -> object:
+    [(kind, value)] = tag.items()
+    return _UNTAG[kind](value)
+
+
+def answer(cursor: duckdb.DuckDBPyConnection, order: Order, out: int) -> None:
+    """Run a query in a read-only transaction, and write its columns and rows, and how it ended, to a pipe."""
+    import _duckdb as duckdb
+
+    try:
+        cursor.execute('BEGIN TRANSACTION READ ONLY')
+        cursor.execute(_statement(cursor, order.sql), order.parameters)
+        _send_rows(cursor, order, out)
+    except (duckdb.OutOfMemoryException, MemoryError) as error:
+        send(out, ['memory', _first_paragraph(error)])
+    except TooLargeError as error:
+        send(out, ['too large', str(error)])
+    except (duckdb.Error, ValueError, TypeError, RecursionError) as error:
+        send(out, ['failed', _first_paragraph(error)])
+
+
+def _statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
+    """Return the one statement, if it is one that only reads.
+
+    What DuckDB calls a `SELECT` may still write, in a `WITH`: the transaction refuses that. `EXPLAIN` is not taken,
+    because `EXPLAIN ANALYZE` runs any statement, `COMMIT` among them.
+    """
+    statements = cursor.extract_statements(sql)
+    if len(statements) != 1:
+        raise ValueError(f'There are {len(statements)} statements where one query is wanted.')
+    if statements[0].type.name != 'SELECT':
+        raise ValueError(
+            f'{statements[0].type.name} is not taken: only a query is, such as SELECT, WITH, FROM, DESCRIBE or SHOW. '
+            'The replica cannot be changed.'
+        )
+    return statements[0]
+
+
+def _send_rows(cursor: duckdb.DuckDBPyConnection, order: Order, out: int) -> None:
+    columns = [str(column[0]) for column in cursor.description or ()]
+    send(out, ['columns', columns])
+    size, count = size_of(columns), 0
+    while rows := cursor.fetchmany(FETCHED_ROWS):
+        room = order.max_rows - count
+        count += len(rows)
+        is_more = len(rows) > room
+        if is_more and not order.is_cut:
+            raise TooLargeError(f'The query returns more than {order.max_rows:,} rows.')
+        rows = rows[:room]
+        size += _size_of_rows(rows)
+        data = _encode_rows(rows) if size <= order.max_bytes else b''
+        if max(size, len(data)) > order.max_bytes:
+            raise TooLargeError(f'The result takes more than {order.max_bytes:,} bytes.')
+        send_bytes(out, data)
+        if is_more:
+            break
+    send(out, ['end', count > order.max_rows])
+
+
+def _size_of_rows(rows: Sequence[tuple[object, ...]]) -> int:
+    cells = list(chain.from_iterable(rows))
+    sizes = map(size_of if _has_nested(rows) else sys.getsizeof, cells)
+    return sum(sizes) + sum(map(sys.getsizeof, rows))
+
+
+def _encode_rows(rows: Sequence[tuple[object, ...]]) -> bytes:
+    """Return the message with some rows; most have no nested values, and cost a call for all of them."""
+    return encode(['rows', list(map(list, rows))]) if _has_nested(rows) else _encode(['rows', rows])
+
+
+def _has_nested(rows: Sequence[tuple[object, ...]]) -> bool:
+    return not {dict, list, tuple}.isdisjoint(map(type, chain.from_iterable(rows)))
+
+
+def _first_paragraph(error: Exception) -> str:
+    return str(error).split('\n\n')[0].strip()[:_MAX_ERROR_CHARS]
+
+
+def confine(connection: duckdb.DuckDBPyConnection, order: Order, leash: int) -> None:  # pragma: no cover - it ends or
+    # limits the process that calls it, which can be none that is measured
+    """Bound this process: how long it lives, what it takes, and that it ends as soon as a pipe is closed.
+
+    All of it is up to the kernel, which needs no help of a thread that has to come round to it.
+    """
+    import _duckdb as duckdb
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    fcntl.fcntl(leash, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(leash, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)  # SIGIO, which ends a process, when it is closed
+    if select.select([leash], [], [], 0)[0]:
+        os._exit(0)
+    signal.setitimer(signal.ITIMER_REAL, order.timeout_seconds)  # SIGALRM ends a process too
+    [(used,)] = connection.execute('SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()').fetchall()
+    limit = -(-used // _STEP_BYTES) * _STEP_BYTES + int(order.memory_bytes * _DUCKDB_SHARE)
+    with suppress(duckdb.Error):  # where the process itself has written there, it cannot be changed any more
+        connection.execute("SET temp_directory = ''")
+    for setting in (
+        f'threads = {_THREADS}',
+        f"memory_limit = '{limit}B'",
+        "max_temp_directory_size = '0KB'",  # the files there would outlive a process that is killed
+        'enable_external_access = false',
+        'lock_configuration = true',
+    ):
+        connection.execute(f'SET {setting}')
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    bound = data_bytes() + order.memory_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+
+
+def data_bytes(statm: Path = Path('/proc/self/statm')) -> int:
+    """Return how much of its own memory this process has mapped; 0 where the kernel does not say, and has no limit."""
+    try:
+        return int(statm.read_text().split()[5]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def bury() -> bool:
+    """Collect the forks that have ended; return whether any has not."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _bury_on_signal(number: int, frame: object) -> None:  # pragma: no cover - as above
+    bury()
+
+
+class Host:
+    """The database, and what can be asked of it."""
+
+    def __init__(self, path: str | None, settings: Settings, setup: Sequence[Statement]) -> None:
+        import _duckdb as duckdb
+
+        self._connection = duckdb.connect(
+            ':memory:' if path is None else path, config=settings | _SINGLE_THREAD | _NEVER
+        )
+        self._log = None if path is None else Path(f'{path}.wal')
+        for sql, parameters in setup:
+            self._connection.execute(sql, parameters)
+
+    def run(self, statements: Sequence[Statement]) -> list[tuple[object, ...]]:
+        """Run statements in one transaction; return the rows of the last."""
+        rows: list[tuple[object, ...]] = []
+        self._connection.begin()
+        try:
+            for sql, parameters in statements:
+                rows = self._connection.execute(sql, parameters).fetchall()
+        except BaseException:
+            self._connection.rollback()
+            raise
+        self._connection.commit()
+        self._fold_log()
+        return rows
+
+    def _fold_log(self) -> None:
+        """Fold the log into the file, where it is long and no fork reads the file."""
+        with suppress(FileNotFoundError):
+            if self._log is not None and self._log.stat().st_size > _WAL_BYTES and not bury():
+                self._connection.execute('CHECKPOINT')
+
+    def answer(self, order: Order, out: int, leash: int, control: socket.socket) -> None:
+        """Answer a query in a fork; here its descriptors are closed."""
+        try:
+            if not os.fork():
+                try:
+                    control.close()
+                    confine(self._connection, order, leash)
+                    answer(self._connection.cursor(), order, out)
+                finally:
+                    os._exit(0)
+        except OSError as error:
+            with suppress(BrokenPipeError):
+                send(out, ['failed', f'No process can be started for the query: {error.strerror}.'])
+        finally:
+            os.close(out)
+            os.close(leash)
+
+    def close(self) -> None:
+        """Close the database, after the last fork has ended: what asked is gone, and they with it."""
+        while bury():
+            with suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+        self._connection.close()
+
+
+def serve(control: socket.socket) -> None:
+    """Do what comes over a socket, until it is closed. The first message says what to open."""
+    import _duckdb as duckdb
+
+    with suppress(EOFError, ConnectionError):
+        opening, _ = receive_from(control)
+        try:
+            host = Host(*cast('tuple[str, Settings, list[Statement]]', opening))
+        except duckdb.Error as error:
+            send_to(control, ['failed', str(error)])
+            return
+        try:
+            send_to(control, ('done', None))
+            while True:
+                request, files = receive_from(control)
+                if files:
+                    host.answer(Order(*cast('list[Any]', request)), files[0], files[1], control)
+                else:
+                    send_to(control, _outcome(host, cast('list[Statement]', request)))
+        finally:
+            host.close()
+
+
+def _outcome(host: Host, statements: list[Statement]) -> list[object]:
+    import _duckdb as duckdb
+
+    try:
+        return ['done', host.run(statements)]
+    except (duckdb.Error, ValueError, TypeError, MemoryError) as error:
+        return ['failed', str(error)]
+
+
+if __name__ == '__main__':  # pragma: no cover - it is a process that is not measured
+    sys.path += sys.argv[2:]
+    signal.signal(signal.SIGCHLD, _bury_on_signal)
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,310 @@
+"""The process that holds a replica, in this one: what it is sent, what it answers and how it ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydantic_deep.store import _database_process as process
+from pydantic_deep.store._database import Database, DatabaseError
+from pydantic_deep.store._database_process import (
+    Host,
+    Order,
+    Settings,
+    Statement,
+    decode,
+    encode,
+    receive,
+    send,
+    size_of,
+)
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**127), 2**127) | st.floats(allow_nan=False) | st.text() | st.binary()
+    | st.datetimes() | st.datetimes(timezones=st.just(UTC)) | st.dates() | st.times() | st.timedeltas()
+    | st.decimals(allow_nan=False) | st.uuids()
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers() | st.dates(), inner)
+    ),
+    max_leaves=10,
+)
+
+
+@given(VALUES)
+def test_every_value_arrives_as_it_was(value: object) -> None:
+    assert decode(encode(value)) == value
+
+
+def test_values_arrive_as_what_they_were() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 6, UTC)
+    values = [
+        {'bytes': 'ff'}, {1: (2, [3])}, b'\xff', moment, date(2026, 1, 2), time(3, 4), timedelta(1, 2, 3),
+        Decimal('1.50'), UUID(int=1), '\ud800', math.inf, True, 2**127,
+    ]  # fmt: skip
+    arrived = decode(encode(values))
+    assert repr(arrived) == repr(values)
+    assert decode(encode([bytearray(b'a'), memoryview(b'b')])) == [b'a', b'b']
+
+
+@pytest.mark.parametrize('value', [object(), [object()], {'a': {object()}}, 1j])
+def test_a_value_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match='cannot be bound'):
+        encode(value)
+
+
+def test_a_value_that_is_nested_too_deep_is_refused() -> None:
+    value: list[object] = []
+    for _ in range(sys.getrecursionlimit() + 10):
+        value = [value]
+    with pytest.raises(ValueError, match='recursion'):
+        encode(value)
+
+
+@pytest.mark.parametrize('data', [b'', b'{"what": 1}', b'{"date": 1}', b'{"uuid": "x"}', b'{}', b'[' * 100_000])
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r'.'):
+        decode(data)
+
+
+def test_the_size_of_a_value_has_all_that_is_in_it() -> None:
+    assert size_of({'a': ['x' * 1000, ('y' * 1000,)]}) > 2000
+
+
+@pytest.fixture
+def pipe() -> Any:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def test_a_message_of_a_pipe_has_a_largest_length(pipe: tuple[int, int]) -> None:
+    send(pipe[1], 'x' * 100)
+    with pytest.raises(ValueError, match='102 bytes'):
+        receive(pipe[0], 101)
+
+
+NO_SETTINGS: Settings = {}
+NOTHING: list[Statement] = []
+ORDER = Order('SELECT 1 AS a', [], 1, 2**30, 1000, 5, False)
+
+
+def answers(order: Order, pipe: tuple[int, int], settings: Settings = NO_SETTINGS) -> list[Any]:
+    """Return what a query writes."""
+    host = Host(None, settings, [])
+    process.answer(host._connection.cursor(), order, pipe[1])  # pyright: ignore[reportPrivateUsage]
+    found: list[Any] = []
+    while not found or found[-1][0] in ('columns', 'rows'):
+        found.append(receive(pipe[0], 20_000))
+    host._connection.close()  # pyright: ignore[reportPrivateUsage]
+    return found
+
+
+@pytest.mark.parametrize(
+    ('changes', 'expected'),
+    [
+        ({}, [['columns', ['a']], ['rows', [[1]]], ['end', False]]),
+        ({'sql': 'FROM range(6)'}, [['columns', ['range']], ['too large', 'The query returns more than 5 rows.']]),
+        (
+            {'sql': 'FROM range(6)', 'is_cut': True},
+            [['columns', ['range']], ['rows', [[0], [1], [2], [3], [4]]], ['end', True]],
+        ),
+        ({'sql': 'SELECT [1, 2] AS a'}, [['columns', ['a']], ['rows', [[[1, 2]]]], ['end', False]]),
+        ({'sql': "SELECT repeat('x', 2000) AS a"}, [['columns', ['a']], ['too large', 'The result takes more than 1,000 bytes.']]),
+        ({'sql': 'SELECT 1; SELECT 2'}, [['failed', 'There are 2 statements where one query is wanted.']]),
+    ],
+)  # fmt: skip
+def test_a_query_is_answered(pipe: tuple[int, int], changes: dict[str, Any], expected: list[object]) -> None:
+    assert answers(ORDER._replace(**changes), pipe) == expected
+
+
+def test_a_query_that_is_none_or_fails_is_answered(pipe: tuple[int, int]) -> None:
+    [[kind, text]] = answers(ORDER._replace(sql='DROP TABLE a'), pipe)
+    assert kind == 'failed'
+    assert str(text).startswith('DROP is not taken')
+    [[kind, text]] = answers(ORDER._replace(sql="SELECT error(repeat('x', 20000))"), pipe)
+    assert (kind, len(str(text))) == ('failed', 10_000)
+
+
+def test_a_query_without_memory_is_answered(pipe: tuple[int, int]) -> None:
+    order = ORDER._replace(sql='SELECT count(DISTINCT range) FROM range(10000000)')
+    assert answers(order, pipe, {'memory_limit': '10MB', 'temp_directory': ''})[-1] == [
+        'memory', Like('Out of Memory Error'),
+    ]  # fmt: skip
+
+
+class Like(str):
+    """Equal to every text that begins with it."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and other.startswith(str(self))
+
+    __hash__ = str.__hash__
+
+
+def unconfined(connection: object, order: Order, leash: int) -> None:
+    """Leave this process as it is."""
+
+
+def test_a_fork_answers_and_ends(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(process, 'os', SimpleNamespace(fork=lambda: 0, _exit=end, write=os.write, close=os.close))
+    monkeypatch.setattr(process, 'confine', unconfined)
+    host = Host(None, {}, [])
+    ours, theirs = socket.socketpair()
+    with pytest.raises(SystemExit, match='0'), ours:
+        host.answer(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
+    monkeypatch.undo()
+    assert theirs.fileno() == -1
+    assert receive(pipe[0], 1000) == ['columns', ['a']]
+
+
+def test_a_fork_is_left_alone(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, 'os', SimpleNamespace(fork=lambda: 7, close=os.close))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Host(None, NO_SETTINGS, []).answer(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
+        assert theirs.fileno() != -1
+
+
+def test_a_fork_that_cannot_be_is_said(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> int:
+        raise BlockingIOError(11, 'Resource temporarily unavailable')
+
+    monkeypatch.setattr(process, 'os', SimpleNamespace(fork=fail, write=os.write, close=os.close))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        Host(None, {}, []).answer(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
+    monkeypatch.undo()
+    assert receive(pipe[0], 1000) == [
+        'failed', 'No process can be started for the query: Resource temporarily unavailable.',
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(('is_read', 'is_folded'), [(False, True), (True, False)])
+def test_a_long_log_is_folded_into_a_file_that_nobody_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_read: bool, is_folded: bool
+) -> None:
+    monkeypatch.setattr(process, 'bury', lambda: is_read)
+    monkeypatch.setattr(process, '_WAL_BYTES', 0)
+    host = Host(f'{tmp_path}/a.duckdb', {}, [('CREATE TABLE a (i BIGINT)', ())])
+    host.run([('INSERT INTO a FROM range(1000)', ())])
+    assert (tmp_path / 'a.duckdb.wal').exists() is not is_folded
+    monkeypatch.setattr(process, 'bury', lambda: False)
+    host.close()
+    assert not (tmp_path / 'a.duckdb.wal').exists()
+
+
+def test_statements_that_fail_are_undone() -> None:
+    host = Host(None, {}, [('CREATE TABLE a (i BIGINT)', ())])
+    with pytest.raises(Exception, match='nowhere'):
+        host.run([('INSERT INTO a VALUES (1)', ()), ('FROM nowhere', ())])
+    assert host.run([('SELECT count(*) FROM a', ())]) == [(0,)]
+
+
+def waits(results: list[int | None]) -> Callable[..., tuple[int, int]]:
+    """Return a `waitpid` with these results; `None` for no child."""
+
+    def waitpid(pid: int, options: int) -> tuple[int, int]:
+        result = results.pop(0)
+        if result is None:
+            raise ChildProcessError
+        return result, 0
+
+    return waitpid
+
+
+@pytest.mark.parametrize(('results', 'is_left'), [([None], False), ([7, 8, None], False), ([7, 0], True)])
+def test_who_has_ended_is_buried(monkeypatch: pytest.MonkeyPatch, results: list[int | None], is_left: bool) -> None:
+    monkeypatch.setattr(process, 'os', SimpleNamespace(waitpid=waits(results), WNOHANG=1))
+    assert process.bury() is is_left
+    assert not results
+
+
+def test_a_database_is_closed_after_its_last_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(None, {}, [])
+    results: list[int | None] = [0, 7, 0, None, None]
+    monkeypatch.setattr(process, 'os', SimpleNamespace(waitpid=waits(results), WNOHANG=1))
+    host.close()
+    assert not results
+
+
+def test_what_comes_over_a_socket_is_done_until_it_is_closed(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Order] = []
+
+    def note(self: Host, order: Order, out: int, leash: int, control: socket.socket) -> None:
+        asked.append(order)
+        os.close(out)
+        os.close(leash)
+
+    monkeypatch.setattr(Host, 'answer', note)
+    monkeypatch.setattr(process, 'bury', lambda: False)
+    ours, theirs = socket.socketpair()
+    thread = threading.Thread(target=process.serve, args=(theirs,))
+    thread.start()
+    with ours, theirs:
+        process.send_to(ours, [None, NO_SETTINGS, [('CREATE TABLE a (i BIGINT)', ())]])
+        assert process.receive_from(ours)[0] == ('done', None)
+        process.send_to(ours, list(ORDER), pipe)
+        process.send_to(ours, [('SELECT 1', ())])
+        assert process.receive_from(ours)[0] == ['done', [(1,)]]
+        process.send_to(ours, [('FROM nowhere', ())])
+        assert process.receive_from(ours)[0] == ['failed', Like('Catalog Error')]
+        ours.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert asked == [ORDER]
+
+
+def test_a_database_that_cannot_be_opened_is_said() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process.send_to(ours, ['/nowhere/a.duckdb', NO_SETTINGS, NOTHING])
+        process.serve(theirs)
+        assert process.receive_from(ours)[0] == ['failed', Like('IO Error')]
+
+
+def test_memory_is_counted_where_the_kernel_counts_it(tmp_path: Path) -> None:
+    assert process.data_bytes() > 0
+    assert process.data_bytes(tmp_path / 'statm') == 0
+
+
+def test_a_database_without_an_interpreter_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, 'executable', '/nowhere/python')
+    with pytest.raises(DatabaseError, match='no process can be started'):
+        Database(None, {})
+
+
+def test_a_database_whose_program_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, 'executable', '/bin/false')
+    with pytest.raises(DatabaseError, match='has ended'):
+        Database(None, {})
+
+
+def test_a_database_that_has_ended_takes_no_query() -> None:
+    database = Database(None, {})
+    database.close()
+    with pytest.raises(DatabaseError, match='has ended'):
+        database.ask(ORDER)
+    with pytest.raises(DatabaseError, match='has ended'):
+        database.execute('SELECT 1')

@@ -1,0 +1,281 @@
+"""What a query of a caller may take: its time, memory and result are bounded, and nothing of it outlives who asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio import to_thread
+
+from pydantic_deep.errors import ValidationError
+from pydantic_deep.store import QueryBusyError, QueryError, QueryTimeoutError, SqlLimits, open_store
+from pydantic_deep.store._query_limits import Turns
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store.analytics import Analytics
+
+pytestmark = pytest.mark.anyio
+
+SMALL = SqlLimits(memory_bytes=128 * 2**20)
+HOG = 'SELECT count(*) FROM range(10_000_000) a, range(10_000_000) b WHERE a.range + b.range = 3'
+"""Hours of work within one operator."""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as opened:
+        yield opened
+
+
+def stat_of(pid: int) -> list[str]:
+    """Return the state of a process, the id of its parent and more; nothing if there is no such process."""
+    try:
+        return Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def children_of(parent: int) -> list[int]:
+    """Return the processes that a process has started and that have not been collected."""
+    pids = [int(path.name) for path in Path('/proc').iterdir() if path.name.isdigit()]
+    return [pid for pid in pids if stat_of(pid)[1:2] == [str(parent)]]
+
+
+def host_of(store: SqlStore) -> int:
+    """Return the id of the process that holds the replica of a store."""
+    analytics = store._analytics  # pyright: ignore[reportPrivateUsage] - which of our children it is, no door says
+    assert analytics is not None
+    opened = analytics._opened  # pyright: ignore[reportPrivateUsage]
+    assert opened is not None
+    return opened.replica._connection._process.pid  # pyright: ignore[reportPrivateUsage]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Look again and again until something holds."""
+    with anyio.fail_after(60):
+        while not condition():  # noqa: ASYNC110 - other processes set no event
+            await anyio.sleep(0.01)
+
+
+async def test_a_query_is_ended_when_its_time_is_over(store: SqlStore) -> None:
+    with pytest.raises(QueryTimeoutError, match=r'0\.2 s.*`limits=SqlLimits\(timeout_seconds=') as caught:
+        await store.sql(HOG, limits=SqlLimits(timeout_seconds=0.2))
+    assert isinstance(caught.value, TimeoutError)
+    await until(lambda: not children_of(host_of(store)))
+    assert (await store.sql('SELECT 1')).rows == ((1,),)
+
+
+@pytest.mark.parametrize(
+    'query',
+    [
+        "SELECT repeat('x', 1000000000)",
+        "SELECT len(repeat('x', 1000000000))",
+        'SELECT range(300000000)',
+        'SELECT list(range) FROM range(1000000000)',
+        "SELECT string_agg(repeat('x', 1000), ',') FROM range(1000000)",
+        'SELECT count(*) FROM (SELECT DISTINCT a.range * 100000 + b.range FROM range(100000) a, range(100000) b)',
+        "SELECT [repeat('x', 1000)] FROM range(1000000)",
+    ],
+)
+async def test_a_query_has_the_memory_that_it_may_take_and_no_more(store: SqlStore, query: str) -> None:
+    await store.sql('SELECT 1')
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(QueryError, match=r'128 MiB, its `memory_bytes`|takes more than 1,000,000 bytes'):
+        await store.sql(query, limits=SqlLimits(memory_bytes=128 * 2**20, max_bytes=1_000_000))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 2**10
+    assert (await store.sql('SELECT 1')).rows == ((1,),)
+
+
+@pytest.mark.parametrize(
+    'query',
+    [
+        "SELECT repeat('x', 100000) FROM range(100)",
+        'SELECT range(100) FROM range(10000)',
+        "SELECT {'a': map {1: [range]}} FROM range(100000)",
+        'SELECT range FROM range(1000000)',
+        'SELECT repeat(chr(1), 500000)',
+    ],
+)
+async def test_a_result_may_be_so_large(store: SqlStore, query: str) -> None:
+    with pytest.raises(QueryError, match=r'The result takes more than 1,000,000 bytes\. Aggregate'):
+        await store.sql(query, limits=SqlLimits(max_bytes=1_000_000))
+
+
+async def test_the_first_rows_are_returned_and_that_there_are_more(store: SqlStore) -> None:
+    table = await store.sql('FROM range(1_000_000_000_000) t(i)', max_rows=3000)
+    assert (len(table), table.rows[-1], table.is_truncated) == (3000, (2999,), True)
+    table = await store.sql('FROM range(3000)', max_rows=3000)
+    assert (len(table), table.is_truncated) == (3000, False)
+    with pytest.raises(ValidationError):
+        await store.sql('SELECT 1', max_rows=-1)
+
+
+async def test_two_queries_run_at_once_and_the_third_waits_or_is_refused(store: SqlStore) -> None:
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2):
+            tasks.start_soon(store.sql, HOG)
+        await until(lambda: store._analytics is not None and store._analytics._opened is not None)  # pyright: ignore[reportPrivateUsage]
+        await until(lambda: len(children_of(host_of(store))) == 2)
+        with pytest.raises(QueryBusyError, match=r'2 queries have been running for 0\.01 s'):
+            await store.sql('SELECT 1', limits=SqlLimits(wait_seconds=0.01))
+        assert (await store.sql('SELECT 1', limits=SqlLimits(at_once=3))).rows == ((1,),)
+        tasks.cancel_scope.cancel()
+    await until(lambda: not children_of(host_of(store)))
+    assert (await store.sql('SELECT 1')).rows == ((1,),)
+
+
+async def test_nothing_is_left_of_a_store_that_is_closed_under_a_query(store: SqlStore) -> None:
+    task = asyncio.create_task(store.sql(HOG))
+    await until(lambda: store._analytics is not None and store._analytics._opened is not None)  # pyright: ignore[reportPrivateUsage]
+    host = host_of(store)
+    await until(lambda: bool(children_of(host)))
+    [query] = children_of(host)
+    await store.aclose()
+    assert not stat_of(host)
+    assert not stat_of(query)
+    with pytest.raises(Exception, match='closed'):
+        await task
+
+
+ASKING = f"""
+import asyncio, sys
+from pydantic_deep.store import open_store
+async def main():
+    async with open_store(sys.argv[1]) as store:
+        await store.sql('SELECT 1')
+        await asyncio.gather(store.sql({HOG!r}), say())
+async def say():
+    print('asked', flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_nothing_is_left_of_a_process_that_is_killed(tmp_path: Path) -> None:
+    """Its `__main__` is no file that anybody could import, either."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
+    process = await anyio.open_process([sys.executable, '-c', ASKING, f'sqlite:///{tmp_path}/a.db'], env=environment)
+    assert process.stdout is not None
+    assert (await process.stdout.receive()).startswith(b'asked')
+    [host] = children_of(process.pid)
+    await until(lambda: len(children_of(host)) == 1)
+    [query] = children_of(host)
+    process.kill()
+    await process.aclose()
+    await until(lambda: {*stat_of(host)[:1], *stat_of(query)[:1]} <= {'Z'})  # there may be nobody to collect orphans
+
+
+async def test_the_process_has_no_secret_and_no_descriptor_of_ours(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv('TZ', 'UTC')
+    await store.sql('SELECT 1')
+    host = host_of(store)
+    assert Path(f'/proc/{host}/environ').read_bytes() in (b'TZ=UTC\0', b'LD_LIBRARY_PATH=\0TZ=UTC\0')
+    targets = sorted(str(path.readlink()).partition(':')[0] for path in Path(f'/proc/{host}/fd').iterdir())
+    assert targets == ['/dev/null', '/dev/null', '/dev/null', 'socket']
+    assert os.getsid(host) == host
+
+
+async def test_a_store_is_asked_from_several_event_loops_at_once(store: SqlStore) -> None:
+    def ask() -> object:
+        return asyncio.run(store.sql('SELECT 1')).rows
+
+    async def note() -> None:
+        answers.append(await to_thread.run_sync(ask))
+
+    answers: list[object] = []
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(note)
+    assert answers == [((1,),)] * 5
+
+
+async def test_a_file_is_read_while_it_is_written(store: SqlStore, tmp_path: Path) -> None:
+    """A query sees the replica as it was when it began, and the log is folded into the file when nobody reads it."""
+    async with Analytics(store, tmp_path / 'replica.duckdb') as analytics:
+        await analytics.sql('SELECT 1')
+        with anyio.move_on_after(0.2):
+            await analytics.sql(HOG)
+        assert (await analytics.sql('SELECT count(*) FROM runs')).rows == ((0,),)
+        with pytest.raises(QueryError, match='128 MiB'):
+            await analytics.sql("SELECT * FROM range(10000000) t(i) ORDER BY i || 'x'", limits=SMALL)
+    assert sorted(path.name for path in tmp_path.glob('replica*')) == ['replica.duckdb', 'replica.duckdb.lock']
+
+
+@pytest.mark.parametrize(
+    ('field', 'value'),
+    [
+        ('timeout_seconds', 0),
+        ('timeout_seconds', float('nan')),
+        ('timeout_seconds', float('inf')),
+        ('timeout_seconds', '1'),
+        ('memory_bytes', 2**20),
+        ('memory_bytes', 2.0**30),
+        ('max_bytes', -1),
+        ('at_once', 0),
+        ('at_once', True),
+        ('wait_seconds', -1),
+    ],
+)
+def test_a_limit_that_cannot_be_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        SqlLimits(**{field: value})  # pyright: ignore[reportArgumentType]
+    assert caught.value.field == field
+
+
+async def test_the_largest_limits_are_taken(store: SqlStore) -> None:
+    limits = SqlLimits(timeout_seconds=1e300, memory_bytes=10**30, max_bytes=10**15)
+    assert (await store.sql('SELECT 1', limits=limits)).rows == ((1,),)
+
+
+async def test_turns_come_in_order_and_pass_who_has_left() -> None:
+    turns, seen = Turns(), list[int]()
+
+    async def work(number: int) -> None:
+        async with turns.turn(1):
+            seen.append(number)
+
+    async with turns.turn(1):
+        tasks = [asyncio.create_task(work(number)) for number in range(4)]
+        await anyio.lowlevel.checkpoint()
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+    await asyncio.wait(tasks)
+    assert seen == [0, 2, 3]
+
+
+async def test_a_turn_that_comes_to_who_has_just_left_goes_to_the_next() -> None:
+    turns = Turns()
+    first = turns.turn(1)
+    await first.__aenter__()
+    second = asyncio.create_task(turns.turn(1).__aenter__())
+    await anyio.lowlevel.checkpoint()
+    await first.__aexit__(None, None, None)  # it is its turn, and it does not know
+    second.cancel()
+    await asyncio.wait([second])
+    async with turns.turn(1, 1):
+        assert second.cancelled()
+
+
+@pytest.mark.slow
+def test_it_starts_where_the_package_is_found_by_a_path_alone(tmp_path: Path) -> None:
+    program = (
+        'import asyncio, json\n'
+        'from pydantic_deep.store import open_store\n'
+        'async def main():\n'
+        '    async with open_store("memory:") as store:\n'
+        '        print(json.dumps((await store.sql("SELECT 1")).rows))\n'
+        'asyncio.run(main())\n'
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE')}
+    done = subprocess.run(
+        [sys.executable, '-'], input=program.encode(), capture_output=True, check=True, cwd=tmp_path, env=environment
+    )
+    assert json.loads(done.stdout) == [[1]]
