@@ -43,6 +43,7 @@ DeepAgentError
 │   ├── NoCommonVersionError     (ValueError) two versions come from nothing common
 │   ├── NoFilesError             (ValueError) its files cannot be put anywhere
 │   ├── WorkspaceBusyError       a run works in the directory
+│   ├── WorkspaceReplacedError   the directory is another one now, with files of its own
 │   ├── UnversionedBackendError  (ValueError) the files of the backend cannot be versioned
 │   └── UnversionedChangesError  a checkout would lose what no version has
 ├── in `pydantic_deep.repository`

@@ -541,6 +541,7 @@ def test_every_public_name() -> None:
                 'VersionedAgent',
                 'VersionedConversation',
                 'WorkspaceBusyError',
+                'WorkspaceReplacedError',
             ],
             'pydantic_deep.versions.errors': [
                 'ApprovalsPendingError',
@@ -552,6 +553,7 @@ def test_every_public_name() -> None:
                 'UnversionedBackendError',
                 'UnversionedChangesError',
                 'WorkspaceBusyError',
+                'WorkspaceReplacedError',
             ],
             'pydantic_deep_backends': [
                 'BackendError',

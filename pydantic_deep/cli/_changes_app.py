@@ -33,6 +33,7 @@ from ._options import (
     DocumentOption,
     HereOption,
     JsonOption,
+    MadeOption,
     ModelOption,
     NoUserSkillsOption,
     SandboxOption,
@@ -62,7 +63,7 @@ changes_app = typer.Typer()
 def _rewind(
     context: typer.Context,
     version: Annotated[str, typer.Argument(help='The version to go back to.')],
-    directory: HereOption = Path(),
+    directory: MadeOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
@@ -97,7 +98,7 @@ def _rewind(
 def _checkout(
     context: typer.Context,
     version: Annotated[str, typer.Argument(help='The version whose files the directory shall have.')],
-    directory: HereOption = Path(),
+    directory: MadeOption = Path(),
     force: Annotated[
         bool, typer.Option('--force', help='Keep edits that no version has as a version of their own, and go on.')
     ] = False,

@@ -18,7 +18,7 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.approvals import Deny
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, WorkspaceRecord, new_id
+from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
 from pydantic_deep.versions._files import why_unversioned
 
@@ -187,7 +187,7 @@ class Conversation:
         if held is None or held.version_id == version.id or version.tree is None:
             return
         if await self.store.claim_workspace(workspace, new_id(), held.version_id):
-            await self.store.commit(Commit(workspaces=[WorkspaceRecord(workspace, version.id, None)]))
+            await self.store.commit(Commit(workspaces=[held._replace(version_id=version.id, run_id=None)]))
 
 
 async def _describe_waiting(store: Store, record: VersionRecord) -> str:

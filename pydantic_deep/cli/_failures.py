@@ -20,10 +20,12 @@ from pydantic_ai.exceptions import (
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.retries import CutAnswerError
+from pydantic_deep.versions import WorkspaceReplacedError
 from pydantic_deep_backends import BackendUnavailableError
 
 from ._amounts import Use, render_amount
 from ._events import BudgetMeasure, Status
+from ._names import shown_id
 from ._printable import first_line
 
 EXIT_CODES: dict[Status, int] = {
@@ -75,8 +77,20 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
             )
         case ModelAPIError():
             return 'failed', f'{error.model_name!r} did not answer: {said}'
+        case WorkspaceReplacedError():
+            return 'failed', _describe_replaced(error)
         case _:
             return 'failed', said
+
+
+def _describe_replaced(error: WorkspaceReplacedError) -> str:
+    advice = (
+        'Empty it, or keep them as a version first: pydantic-deep checkout '
+        f'{shown_id(error.version_id)} --force (then check that version out to continue with them)'
+        if error.can_be_kept
+        else 'Move them away: some of them no version can hold.'
+    )
+    return f'{first_line(error.describe(), MAX_CHARS)} {advice}'
 
 
 def describe_suspension(error: Exception) -> str:

@@ -161,6 +161,10 @@ JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON
 HereOption = Annotated[
     Path, typer.Option('--dir', '-d', exists=True, file_okay=False, help='The directory whose versions are meant.')
 ]
+MadeOption = Annotated[
+    Path,
+    typer.Option('--dir', '-d', file_okay=False, help='Where the files go. The directory is made if it is missing.'),
+]
 DocumentOption = Annotated[bool, typer.Option('--json', help='Print one JSON document.')]
 
 

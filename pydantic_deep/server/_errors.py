@@ -33,6 +33,7 @@ from pydantic_deep.store import (
     UnfinishedCheckoutError,
     VersionNotFoundError,
 )
+from pydantic_deep.versions import WorkspaceReplacedError
 
 from ._headers import add_headers
 
@@ -200,6 +201,7 @@ def install_error_forms(app: Starlette) -> None:
     app.add_exception_handler(ApprovalAnsweredError, _on_answered)
     app.add_exception_handler(ApprovalChangedError, _on_changed)
     app.add_exception_handler(UnfinishedCheckoutError, _on_unfinished_checkout)
+    app.add_exception_handler(WorkspaceReplacedError, _on_replaced_workspace)
     app.add_exception_handler(Exception, _on_defect)
 
 
@@ -251,6 +253,14 @@ async def _on_answered(request: Request, error: Exception) -> JSONResponse:
 
 async def _on_unfinished_checkout(request: Request, error: Exception) -> JSONResponse:
     said = 'A checkout into the directory of this agent was cut off. Whoever runs the server has to repeat it.'
+    return _answer(request, ServerError('conflict', said))
+
+
+async def _on_replaced_workspace(request: Request, error: Exception) -> JSONResponse:
+    said = (
+        'The directory of this conversation is not the one that had its files, and has other files. Whoever runs the '
+        'server has to empty it, or to check out a version there.'
+    )
     return _answer(request, ServerError('conflict', said))
 
 

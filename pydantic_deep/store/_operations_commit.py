@@ -368,7 +368,7 @@ def put_workspaces(rows: Sequence[Row]) -> Operation[None]:
     yield from insert_many(
         'workspace', _rows.WORKSPACE, rows,
         'ON CONFLICT (backend) DO UPDATE SET version_id = excluded.version_id, run_id = excluded.run_id,'
-        ' owner = excluded.owner, seal = excluded.seal',
+        ' owner = excluded.owner, identity = excluded.identity, seal = excluded.seal',
     )  # fmt: skip
 
 

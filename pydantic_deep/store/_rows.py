@@ -444,20 +444,21 @@ def approval_row(record: ApprovalRecord) -> Row:
     )
 
 
-WORKSPACE: Final = 'backend, version_id, run_id, owner, seal'
-WORKSPACE_KINDS: Final[_Kinds] = (None, id_from, id_from, None)
+WORKSPACE: Final = 'backend, version_id, run_id, owner, identity, seal'
+WORKSPACE_KINDS: Final[_Kinds] = (None, id_from, id_from, None, None)
 
 
 @reads('workspace')
 def workspace_from(row: Row) -> tuple[WorkspaceRecord, str | None]:
     """Read a row of `WORKSPACE`: what is known of a directory, and for which open store a run works there."""
-    backend, version_id, run_id, owner = decoded(row[:-1], WORKSPACE_KINDS)
-    check_seal('workspace', backend, (backend, version_id, run_id, owner), row[-1])
-    record = WorkspaceRecord._make((backend, version_id, run_id))
+    backend, version_id, run_id, owner, identity = decoded(row[:-1], WORKSPACE_KINDS)
+    check_seal('workspace', backend, (backend, version_id, run_id, owner, identity), row[-1])
+    record = WorkspaceRecord._make((backend, version_id, run_id, identity))
     return record, cast('str | None', owner)
 
 
 def workspace_row(record: WorkspaceRecord, owner: str | None) -> Row:
     """Write a row of `WORKSPACE`."""
-    sealed = seal((*record, owner))
-    return record.backend, id_or_none(record.version_id), id_or_none(record.run_id), owner, sealed
+    backend, version_id, run_id, identity = record
+    sealed = seal((backend, version_id, run_id, owner, identity))
+    return backend, id_or_none(version_id), id_or_none(run_id), owner, identity, sealed

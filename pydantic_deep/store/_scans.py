@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final, NamedTuple, cast
 
 from pydantic_deep_backends.snapshots import digest_of
 
 from . import _rows
-from ._engine import Operation, Row, Statement
+from ._engine import Operation, Row, Statement, Value
 from ._prepare import asset_seal
 from ._seals import reads, row_name, seal
 from ._sql import Kind, bytes_from, decoded, digest_from, id_from, integer, marks
@@ -114,6 +115,13 @@ SEALED: Final = (
 """The tables whose rows have seals."""
 
 
+_COLUMN: Final = re.compile(r'\bx\.(\w+)')
+
+
+def _column_or_null(there: Collection[Value], column: re.Match[str]) -> str:
+    return column[0] if column[1] in there else 'NULL'
+
+
 def _node(row: Row) -> int:
     digest = digest_from(row[0])
     return 0 if digest_of(bytes_from(row[1])) == digest else 1
@@ -155,9 +163,15 @@ def _check(scan: Scan, row: Row) -> None:
         raise StoreCorruptedError(scan.table, name, 'a value is not the one that was written')
 
 
-def seal_everything() -> Operation[None]:
-    """Write the seals of all rows, of a store that had none."""
-    for scan in SEALED:
+def seal_everything(columns: str) -> Operation[None]:
+    """Write the seals of all rows, of a store that had none.
+
+    Args:
+        columns: A query for the columns of a table: later migrations have added some of those that are read.
+    """
+    for each in SEALED:
+        there = {row[0] for row in (yield Statement(columns, (each.table,)))}
+        scan = each._replace(columns=_COLUMN.sub(partial(_column_or_null, there), each.columns))
         count = len(scan.keys)
         where = ' AND '.join(f'{key} = ?{place}' for place, key in enumerate(scan.keys, 2))
         after: Row = ()

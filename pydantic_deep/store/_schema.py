@@ -169,8 +169,9 @@ _SEALS: Final = tuple(f'ALTER TABLE {scan.table} ADD COLUMN seal BIGINT' for sca
 
 MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], ...]] = (
     _FIRST,
-    (*_SEALS, lambda _: seal_everything()),
+    (*_SEALS, lambda dialect: seal_everything(dialect.columns)),
     (make_tallies,),
+    ('ALTER TABLE workspace ADD COLUMN identity TEXT',),
 )
 """Statements and operations by version, from 1. What is released never changes: another version is added."""
 

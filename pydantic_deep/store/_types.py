@@ -327,6 +327,8 @@ class WorkspaceRecord(NamedTuple):
     """The version; `None` if it is not known."""
     run_id: str | None
     """The run that works in it now; for a checkout what `checkout_claim` returns."""
+    identity: str | None = None
+    """What told the directory from others when it held the version (`SupportsIdentity`); `None` if it is not known."""
 
     @property
     def checkouts(self) -> tuple[str, ...]:

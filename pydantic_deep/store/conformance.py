@@ -671,6 +671,21 @@ class StoreSuite:
         assert await living.claim_workspace('{}', second.id, root.id) is True
         assert await living.workspace('none') is None
 
+    async def test_a_directory_keeps_its_identity_whoever_claims_it(self, open_store: OpenStore) -> None:
+        dead, living = await open_store(), await open_store()
+        root, run = await Dialogue(living).begin(), sample_run('c')
+        held = WorkspaceRecord('{}', root.id, None, 'inode 7')
+        await dead.commit(Commit(runs=[run], workspaces=[held]))
+        assert await living.workspace('{}') == held
+        assert await dead.claim_workspace('{}', run.id, root.id) is True
+        assert await living.workspace('{}') == held._replace(run_id=run.id)
+        await dead.aclose()
+        assert await living.take_over(run.id) is True
+        assert await living.workspace('{}') == held
+        for identity in ('inode 8', None):
+            await living.commit(Commit(workspaces=[held._replace(identity=identity)]))
+            assert await living.workspace('{}') == held._replace(identity=identity)
+
     async def test_a_run_that_was_given_up_is_dead_for_who_gave_it_up(self, open_store: OpenStore) -> None:
         ours, others = await open_store(), await open_store()
         given_up, lives, taken_over = sample_run('c'), sample_run('d'), sample_run('e')

@@ -22,6 +22,7 @@ from .errors import (
     UnversionedChangesError,
     ValidationError,
     WorkspaceBusyError,
+    WorkspaceReplacedError,
 )
 
 __all__ = (
@@ -53,4 +54,5 @@ __all__ = (
     'VersionedAgent',
     'VersionedConversation',
     'WorkspaceBusyError',
+    'WorkspaceReplacedError',
 )

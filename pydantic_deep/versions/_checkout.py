@@ -92,6 +92,8 @@ async def checkout(
         trees = (current or Tree(), target, *known)
         untouched = await _untouched(backend, here.tree, trees, read_blob)
         lost = [path for path in _unknown(here.tree, trees) if path not in untouched]
+        if all(path in untouched for path in here.tree):  # what is not there cannot be lost
+            lost = []
         if lost and is_known is not None and await is_known(here.tree):
             lost = []
         hidden = await _hidden(backend, tracker, before, here.tree, trees)
@@ -112,6 +114,20 @@ async def checkout(
     await backend.patch(target, sorted({*removed, *written}.difference(rules)), contents)
     await backend.patch(target, rules, contents)
     return CheckedOut(written=written, removed=removed, kept=kept and kept.tree)
+
+
+async def is_vacant(backend: BackendProtocol, here: Tree, target: Tree, read_blob: ReadBlob) -> bool:
+    """Return whether the files of a backend are none but those that the rules of `target` leave out.
+
+    Args:
+        backend: Whose files these are.
+        here: The files as they are.
+        target: The files wanted.
+        read_blob: Fetches the `.gitignore` files of `target`.
+    """
+    if any(path in here for path in target):
+        return False
+    return len(await _left_out_in(backend, target, read_blob, [*here])) == len(here)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import ProtectedChange, digest_of
 
+from ._claim import Claim
 from ._deps_state import DepsState
 from ._file_backends import with_omitted
 from ._files import OmittedFile
@@ -86,8 +87,8 @@ class Beginning:
     """The run, as it is to be stored."""
     files: TurnFiles | None = None
     """The files of the turn; `None` where nothing is known of files."""
-    workspace: str | None = None
-    """The directory in which the run works, if it has claimed one."""
+    claim: Claim | None = None
+    """Of the directory in which the run works, if it has claimed one."""
     branch_name: str | None = None
     """How the branch is to be called; `None` to go on with that of the base."""
     attempts: Sequence[RunRecord] = ()
@@ -424,13 +425,13 @@ class Recording:
         """Return what the turn has changed in protected files so far."""
         begin = self.begin
         backend = getattr(self.deps, 'backend', None) if begin.files is None else begin.files.files.backend
-        in_place = begin.files is None or begin.workspace is not None
+        in_place = begin.files is None or begin.claim is not None
         return await protected_changes(begin.protected, backend, in_place=in_place)
 
     async def abandon(self, error: BaseException) -> None:
         """Commit that the run has failed, and no version: the newest one stays the last."""
-        workspace = self.begin.workspace
-        held = [] if workspace is None else [WorkspaceRecord(workspace, self.tip.id, None)]
+        claim = self.begin.claim
+        held = [] if claim is None else [claim.record(self.tip.id)]
         end = RunEnd(run_id=self.run_id, state='failed', error=_dump_error(error))
         await self._store(Commit(fence=self.run_id, ends=[end], workspaces=held))
         self.is_ended = True
@@ -516,8 +517,8 @@ class Recording:
         told = set(commit.settled_calls)
         settled = told - {key_of(call) for call in calls}
         workspaces: list[WorkspaceRecord] = []
-        if self.begin.workspace is not None:
-            workspaces.append(WorkspaceRecord(self.begin.workspace, version.id, None if commit.ends else self.run_id))
+        if self.begin.claim is not None:
+            workspaces.append(await self.begin.claim.note(version.id, None if commit.ends else self.run_id))
         self.tip = await self._made(
             version,
             replace(

@@ -41,6 +41,7 @@ from ._attempts import (
     usage_of_requests,
     usage_of_runs,
 )
+from ._claim import Claim
 from ._file_backends import workspace_key
 from ._ledger import told_parts
 from ._pause_histories import load_pause
@@ -146,7 +147,7 @@ async def _close(
         message_ids=ids,
         run_record=run,
         parent_id=parent_id,
-        workspace=await _workspace_of(store, last),
+        claim=await _claim_of(run, store, last),
         pause_id=options.get('resumes'),
         head_id=options.get('head'),
     )
@@ -172,11 +173,13 @@ async def _earlier_usage(store: Store, origin_id: str | None, last: VersionRecor
     return load_usage(last.usage) - before
 
 
-async def _workspace_of(store: Store, version: VersionRecord) -> str | None:
-    """Return the directory that has the files of a version, if one has."""
+async def _claim_of(run: RunRecord, store: Store, version: VersionRecord) -> Claim | None:
+    """Return a claim of the directory that has the files of a version, if one has; nobody looks there."""
     key = None if version.backend is None else workspace_key(version.backend)
     held = None if key is None else await store.workspace(key)
-    return key if held is not None and held.version_id == version.id else None
+    if held is None or held.version_id != version.id:
+        return None
+    return Claim(store=store, workspace=held.backend, run_id=run.id, noted=held)
 
 
 async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:

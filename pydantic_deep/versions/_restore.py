@@ -16,7 +16,7 @@ from pydantic_deep_backends import BackendProtocol, MissingBlobError, ProtectedC
 from pydantic_deep_backends.tracking import Captured
 
 from ._checkout import CheckedOut, checkout
-from ._claim import Claim, find_noted
+from ._claim import Claim, find_noted, make_missing
 from ._edited import edit_of
 from ._file_backends import attach_backend, describe_backend, workspace_key
 from ._protected import protected_changes, protected_states, warn_of_protected
@@ -49,13 +49,15 @@ async def checkout_version(
     workspace = None if key is None else await store.workspace(key)
     held_id = None if workspace is None else workspace.version_id
     before = () if workspace is None else workspace.checkouts
-    claim = Claim(store=store, workspace=key or '', run_id=checkout_claim(record.id, *before))
+    claim = Claim(store=store, workspace=key or '', run_id=checkout_claim(record.id, *before), backend=backend)
     as_it_was = held_id, workspace.run_id if workspace is not None and before else None
     holds: tuple[str | None, str | None] = as_it_was
     try:
         if key is not None and not await claim.take(held_id):
             raise WorkspaceBusyError(key)
-        held = await find_noted(store, held_id)
+        is_other = await claim.is_same_directory() is False
+        held = None if is_other else await find_noted(store, held_id)
+        await make_missing(backend)
 
         async def keep(captured: Captured) -> None:
             await _keep(agent, held or record, captured)
@@ -74,6 +76,7 @@ async def checkout_version(
             keep=keep if force else None,
         )
         holds = record.id, None
+        await claim.note(record.id)
         changes = await protected_changes(states, backend, in_place=True)
         if before:  # what the checkout that was cut off has written already
             changes = (*changes, *await _written_before(backend, current, target, changes))

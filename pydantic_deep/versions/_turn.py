@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -40,25 +41,28 @@ from pydantic_deep.store import (
     StoreUnavailableError,
     UnfinishedCheckoutError,
     VersionRecord,
-    WorkspaceRecord,
     new_id,
 )
-from pydantic_deep_backends import BackendProtocol, StateBackend, Tree
+from pydantic_deep_backends import BackendProtocol, ReadBlob, ReadOnlyError, StateBackend, Tree
 
 from ._attempts import LeftFiles, end_of_attempt
-from ._claim import Claim, find_noted
+from ._checkout import checkout, is_vacant
+from ._claim import Claim, find_noted, make_missing
 from ._deps_state import load_deps
 from ._edited import edit_of
 from ._file_backends import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
 from ._files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
 from ._prompts import Prompt, encode_prompt
-from ._protected import states_before, states_key, warn_of_protected
+from ._protected import protected_changes, protected_states, states_before, states_key, warn_of_protected
 from ._recorder import Recorder, suspension_note
 from ._recording import FAILED, Beginning, CallKey, Recording, load_usage, now
 from ._requests import RequestLog
 from ._run_files import TurnFiles
 from ._settings import load_instructions, load_settings
 from ._to_end import to_end
+from .errors import UnversionedChangesError, WorkspaceReplacedError
+
+_LOGGER = logging.getLogger('pydantic_deep')
 
 ALL_RUNS = 1_000_000
 """A limit above the number of runs that crashed processes can leave."""
@@ -223,7 +227,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             message_ids=ids,
             run_record=run,
             files=None if opened is None else opened.files,
-            workspace=None if opened is None else opened.workspace,
+            claim=None if opened is None else opened.claim,
             branch_name=request.branch,
             attempts=request.attempts,
             settled=request.settled,
@@ -331,11 +335,6 @@ class OpenFiles:
     base: VersionRecord
     """The version with the files as they are: the one asked for, or an edit of it."""
 
-    @property
-    def workspace(self) -> str | None:
-        """The directory."""
-        return None if self.claim is None else self.claim.workspace
-
 
 async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
     """Open the files of a version: in their directory if it holds them and nobody works in it, else in a view."""
@@ -348,11 +347,16 @@ async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
     described = None if backend is None else describe_backend(backend)
     if described is None:
         return await _open_claimed(host, request, backend, None)
-    claim = Claim(store=store, workspace=workspace_key(described), run_id=request.run_id)
+    claim = Claim(store=store, workspace=workspace_key(described), run_id=request.run_id, backend=backend)
     try:
         held = await _take(claim, request)
         there = request if held is None else replace(request, base=held)
         return await _open_claimed(host, there, backend, None if held is None else claim)
+    except (WorkspaceReplacedError, ReadOnlyError) as error:
+        await claim.let_go(base.id)
+        if isinstance(error, WorkspaceReplacedError) and request.attempt_of is None:
+            raise
+        return await _open_claimed(host, request, backend, None)  # what a crashed process did there is in the store
     except BaseException:
         await claim.let_go(base.id)
         raise
@@ -388,9 +392,10 @@ async def _open_claimed(
     in_place = claim is not None
     tree = await host.tree((base.tree or '') if left is None or in_place else left.tree)
 
-    async def read_blob(digest: str) -> bytes:
-        return (await store.asset(digest)).data
-
+    is_same = claim is None or await claim.is_same_directory()
+    if in_place:
+        await make_missing(backend)
+    read_blob = _reader(store)
     files = await open_run_files(
         backend or StateBackend(), tree=tree, read_blob=read_blob, in_place=in_place, view=view_of(base.backend)
     )
@@ -406,11 +411,53 @@ async def _open_claimed(
     if claim is None:
         return OpenFiles(files=turn_files, claim=None, base=base)
     try:
-        return await _take_edits(replace(request, base=base), turn_files, claim)
+        there = replace(request, base=base)
+        if not is_same:
+            await _settle(host, there, turn_files, claim, is_other=is_same is False)
+        return await _take_edits(there, turn_files, claim)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await files.aclose()
         raise
+
+
+def _reader(store: Store) -> ReadBlob:
+    async def read_blob(digest: str) -> bytes:
+        return (await store.asset(digest)).data
+
+    return read_blob
+
+
+async def _settle(host: Host, request: TurnRequest, files: TurnFiles, claim: Claim, *, is_other: bool) -> None:
+    """Bring the files of a version into a directory that may never have had them, unless it has files of its own.
+
+    Args:
+        host: The versioned agent.
+        request: The turn, from the version that is noted of the directory.
+        files: Those of the directory, with the tree of the version.
+        claim: Of the directory.
+        is_other: Whether it is another directory for certain. If not, its files are edits, unless it has none.
+
+    Raises:
+        WorkspaceReplacedError: It has files that the version does not have.
+    """
+    backend, read_blob = files.files.backend, _reader(claim.store)
+    here = (await files.files.capture(files.tree, is_full=True)).tree
+    wanted = files.tree if request.left is None else await host.tree(request.left.tree)
+    if not is_other and (here == wanted or not await is_vacant(backend, here, wanted, read_blob)):
+        return
+    states = await protected_states(backend)
+    if here not in (files.tree, wanted):
+        try:
+            await checkout(backend, current=None, target=wanted, known=[files.tree], read_blob=read_blob)
+        except UnversionedChangesError as error:
+            raise WorkspaceReplacedError(
+                claim.workspace, request.base.id, error.paths, can_be_kept=error.can_be_kept
+            ) from None
+        _LOGGER.info('The files of the version %s were brought into %s', request.base.id, claim.workspace)
+    await claim.store.commit(Commit(workspaces=[await claim.note(request.base.id, claim.run_id)]))
+    changes = await protected_changes(states, backend, in_place=True)
+    warn_of_protected(changes, by=f'Bringing the files of the version {request.base.id} here')
 
 
 def _description(base: VersionRecord, backend: BackendProtocol | None) -> str | None:
@@ -427,7 +474,7 @@ async def _take_edits(request: TurnRequest, files: TurnFiles, claim: Claim) -> O
     new = await files.capture(is_full=True)
     if new.tree != base.tree and request.attempt_of is None:
         edit = edit_of(base)._replace(tree=new.tree, backend=with_omitted(base.backend, new.omitted))
-        holds = WorkspaceRecord(claim.workspace, edit.id, claim.run_id)
+        holds = await claim.note(edit.id, claim.run_id)
         await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit], workspaces=[holds]))
         base = edit
     elif new.tree != base.tree:

@@ -141,6 +141,8 @@ async def _keep(
             held = child
             raise
         held = child
+        if opened.claim is not None:
+            await opened.claim.note(child.id)
         return await store.version(child.id)
     finally:
         if opened.claim is not None:

@@ -35,6 +35,7 @@ from pydantic_deep_backends import BackendProtocol, Tree
 
 from . import _recover
 from ._children import MAIN, root_version
+from ._claim import Claim
 from ._conversation import VersionedConversation
 from ._deps_state import DepsState
 from ._file_backends import describe_backend, with_omitted, workspace_key
@@ -174,7 +175,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 branches=[branch],
                 versions=[root],
                 heads=[HeadMove(conversation_id=id, expected_id=None, version_id=root.id)],
-                workspaces=await _workspaces_of(self.store, root),
+                workspaces=await _workspaces_of(self.store, root, backend),
             )
         )
         return await self._bench.handle(await self.store.version(root.id), backend)
@@ -378,7 +379,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         )
 
 
-async def _workspaces_of(store: Store, root: VersionRecord) -> list[WorkspaceRecord]:
+async def _workspaces_of(store: Store, root: VersionRecord, backend: BackendProtocol | None) -> list[WorkspaceRecord]:
     """Return that the directory of a new root holds its files, which were taken from there.
 
     Not if a run works there: the directory is that run's, and the turns of the root work on views.
@@ -387,8 +388,9 @@ async def _workspaces_of(store: Store, root: VersionRecord) -> list[WorkspaceRec
         return []
     key = workspace_key(root.backend)
     held = await store.workspace(key)
-    is_free = await _claim(store, key, root.id, None if held is None else held.version_id)
-    return [WorkspaceRecord(key, root.id, None)] if is_free else []
+    if not await _claim(store, key, root.id, None if held is None else held.version_id):
+        return []
+    return [await Claim(store=store, workspace=key, run_id=root.id, backend=backend).note(root.id)]
 
 
 async def _claim(store: Store, key: str, root_id: str, held_id: str | None) -> bool:

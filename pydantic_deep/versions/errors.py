@@ -117,6 +117,43 @@ class WorkspaceBusyError(DeepAgentError):
         super().__init__(f'A run works in {id} now. Wait until it has ended, then check out again.')
 
 
+class WorkspaceReplacedError(DeepAgentError):
+    """A directory is not the one that had the files of a version, and has files that the version does not have.
+
+    It was made anew or is on another machine, so nobody knows whether its files are an edit of the version. Nothing was
+    changed. A directory without files of its own is given those of the version instead.
+
+    Attributes:
+        workspace: The directory, as the store names it.
+        version_id: The version.
+        paths: The files that the version does not have, or has otherwise, as paths of trees.
+        can_be_kept: Whether a checkout with `force=True` can make a version of them.
+    """
+
+    def __init__(self, workspace: str, version_id: str, paths: Sequence[str], *, can_be_kept: bool = True) -> None:
+        self.workspace = workspace
+        self.version_id = version_id
+        self.paths = tuple(paths)
+        self.can_be_kept = can_be_kept
+        advice = (
+            'Empty it, or call `checkout(force=True)` of the version, which keeps them as a version of their own first: '
+            'check that out afterwards to go on with them.'
+            if can_be_kept
+            else 'Move them away: some of them no version can hold.'
+        )
+        super().__init__(f'{self.describe()} {advice}')
+
+    def describe(self) -> str:
+        """Return what happened, without what to do."""
+        named = ', '.join(map(display_path, self.paths[:3]))
+        more = f' and {len(self.paths) - 3} more' if len(self.paths) > 3 else ''
+        return (
+            f'{json.loads(self.workspace)["id"]} is not the directory that had the files of the version '
+            f'{self.version_id}: it was made anew, or is on another machine. It has files that the version does not '
+            f'have: {named}{more}.'
+        )
+
+
 class UnversionedBackendError(DeepAgentError, ValueError):
     """The files of a backend cannot be versioned."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -257,3 +258,64 @@ def test_versions_of_two_conversations_have_nothing_to_merge(invoke: Invoke, two
     result = invoke('merge', two_turns[2], 'HEAD')
     assert result.exit_code == 1
     assert 'come from no common one' in result.stderr
+
+
+def make_anew(work: Path) -> None:
+    """Let another directory be at the path, and work there."""
+    shutil.rmtree(work)
+    work.mkdir()
+    os.chdir(work)
+
+
+def test_in_a_directory_that_was_made_anew_a_turn_begins_with_the_files_of_head(
+    invoke: Invoke, two_turns: list[str], work: Path
+) -> None:
+    make_anew(work)
+    result = invoke('run', 'On', '--continue', ALLOW, model=ScriptedModel('Going on.'))
+    assert result.exit_code == 0
+    assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
+    rows = document(invoke('log', '--json'))
+    assert [(row['kind'], row['files_changed']) for row in rows[:1]] == [('turn', 0)]
+    assert rows[1]['id'] == two_turns[-1]
+
+
+@pytest.mark.parametrize('command', ['checkout', 'rewind'])
+def test_a_missing_directory_is_made_for_the_files(
+    invoke: Invoke, two_turns: list[str], work: Path, command: str
+) -> None:
+    os.chdir(work.parent)
+    shutil.rmtree(work)
+    assert invoke(command, 'HEAD', '--dir', str(work)).exit_code == 0
+    assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
+    os.chdir(work)
+    assert ids(invoke) == two_turns
+
+
+def test_other_files_in_a_directory_that_was_made_anew_are_refused_and_can_be_kept(
+    invoke: Invoke, two_turns: list[str], work: Path
+) -> None:
+    make_anew(work)
+    (work / 'mine.txt').write_text('mine\n')
+    result = invoke('run', 'On', '--continue', ALLOW, model=ScriptedModel('Never.'))
+    assert result.exit_code == 1
+    assert (
+        f'{work} is not the directory that had the files of the version {two_turns[-1]}: it was made anew, or is on '
+        'another machine. It has files that the version does not have: /mine.txt. Empty it, or keep them as a version '
+        f'first: pydantic-deep checkout {two_turns[-1][-8:]} --force (then check that version out to continue with them)'
+    ) in result.stderr
+    assert [path.name for path in work.iterdir()] == ['mine.txt']
+    forced = invoke('checkout', two_turns[-1][-8:], '--force')
+    kept = forced.stdout.split()[-1]
+    assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
+    assert invoke('checkout', kept).exit_code == 0
+    assert [path.name for path in work.iterdir()] == ['mine.txt']
+
+
+def test_what_stands_in_the_way_in_a_directory_that_was_made_anew_is_to_be_moved(
+    invoke: Invoke, two_turns: list[str], work: Path
+) -> None:
+    make_anew(work)
+    (work / 'poem.txt').symlink_to('/elsewhere')
+    result = invoke('run', 'On', '--continue', ALLOW, model=ScriptedModel('Never.'))
+    assert result.exit_code == 1
+    assert '/poem.txt. Move them away: some of them no version can hold.' in result.stderr

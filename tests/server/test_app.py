@@ -39,6 +39,7 @@ from pydantic_deep.store import (
     new_id,
 )
 from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import WorkspaceReplacedError
 
 from .conftest import MakeClient, Serve, Served
 
@@ -257,6 +258,7 @@ async def test_a_body_that_cannot_be_read_is_refused(make_client: MakeClient) ->
         (StoreUnavailableError('postgresql://me:hunter2@db is away'), 503, 'unavailable'),
         (ApprovalAnsweredError('a', 'approved', 'bob', None), 409, 'conflict'),
         (UnfinishedCheckoutError('{"id":"/srv/secret"}', 'v'), 409, 'conflict'),
+        (WorkspaceReplacedError('{"id":"/srv/secret"}', 'v', ['/hunter2']), 409, 'conflict'),
         (ServerError('conflict', 'A run works.', facts={'run_id': 'r'}), 409, 'conflict'),
         (RuntimeError('hunter2'), 500, 'failed'),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,41 @@ async def test_a_file_that_is_in_no_version_is_told_over_http_and_to_the_model(s
 
     assert 'Not saved in any version: /big.bin (too large).' in run['output']
     assert version['omitted_files'] == [{'path': '/big.bin', 'reason': 'too large', 'size_bytes': size}]
+
+
+async def test_the_directory_of_a_conversation_on_another_machine_is_filled_or_left_alone(serve: Serve, tmp_path: Path):
+    """A turn and an upload begin with the files of the version; where there are others, both are refused."""
+    work = tmp_path / 'work'
+    work.mkdir()
+    model = ScriptedModel(call('write_file', path='/a.txt', content='one'), then=answer)
+
+    def make_backend(owner: str, id: str) -> LocalBackend:
+        return LocalBackend(work)
+
+    async with (
+        serve({'analyst': create_deep_agent(model)}, make_backend=make_backend) as served,
+        served.client(await served.key()) as ada,
+    ):
+        path = await begin(ada)
+        await ada.post(f'{path}/turns', json={'prompt': 'go'})
+        shutil.rmtree(work)
+        again = (await ada.post(f'{path}/turns', json={'prompt': 'again'})).json()
+        listed = (await ada.get(f'/api/versions/{again["version_id"]}/files')).json()['items']
+        filled = [file.name for file in work.iterdir()]
+        shutil.rmtree(work)
+        uploaded = await ada.put(f'{path}/uploads/u', content=b'u')
+        with_upload = sorted(file.name for file in work.iterdir())
+        shutil.rmtree(work)
+        work.mkdir()
+        (work / 'mine.txt').write_text('mine')
+        refused = await ada.put(f'{path}/uploads/v', content=b'v')
+        failed = (await ada.post(f'{path}/turns', json={'prompt': 'never'})).json()
+
+    assert [each['path'] for each in listed] == ['/a.txt']
+    assert (filled, uploaded.status_code, with_upload) == (['a.txt'], 201, ['a.txt', 'uploads'])
+    assert (refused.status_code, refused.json()['error']['type']) == (409, 'conflict')
+    assert 'is not the directory that had the files' in str(failed)
+    assert [file.name for file in work.iterdir()] == ['mine.txt']
 
 
 async def test_an_upload_is_deleted_from_the_next_version_and_stays_in_those_before(ada: Client):

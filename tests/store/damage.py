@@ -22,6 +22,7 @@ from pydantic_deep.store import (
     VersionFilter,
     WorkspaceRecord,
     new_id,
+    open_store,
 )
 from pydantic_deep.store._samples import (
     MOMENT,
@@ -49,6 +50,19 @@ class Sample:
     reads: Mapping[str, Read]
 
 
+PLACE = '{"id":"/x","provider":"local"}'
+"""The directory of a sample."""
+
+
+async def forget_identity(path: Path) -> WorkspaceRecord:
+    """Make a sample one without identities of directories, as older releases have none; return what it has instead."""
+    async with open_store(f'sqlite:///{path}') as store:
+        known = await store.workspace(PLACE)
+        assert known is not None
+        await store.commit(Commit(workspaces=[known._replace(identity=None)]))
+        return known._replace(identity=None)
+
+
 async def make_sample(path: Path) -> Sample:
     """Fill a store: two branches, a rewrite, trees, assets, runs with all that happens in them, approvals, places."""
     engine = await SqliteEngine.open(path)
@@ -73,7 +87,7 @@ async def make_sample(path: Path) -> Sample:
                 'assets': [deps, media, blob], 'nodes': dict(tree.nodes()), 'runs': [run], 'requests': requests,
                 'calls': [call, sample_call(run.id, call.response_id, 'call_2')],
                 'delegations': [sample_delegation(run.id, new_id())],
-                'workspaces': [WorkspaceRecord('{"id":"/x","provider":"local"}', root.id, run.id)],
+                'workspaces': [WorkspaceRecord(PLACE, root.id, run.id, 'inode 7')],
             },
             kind='step', run_id=run.id, deps=deps.digest, tree=tree.digest, pending=media.digest, output='"out"',
             backend='{"id":"/x","provider":"local"}',
@@ -128,7 +142,7 @@ async def make_sample(path: Path) -> Sample:
         'approvals': partial(_call, 'approvals'),
         'approvals of version': lambda store: store.approvals(version_id=turn.id, status=None),
         'approval': partial(_call, 'approval', approvals[0].id),
-        'workspace': partial(_call, 'workspace', '{"id":"/x","provider":"local"}'),
+        'workspace': partial(_call, 'workspace', PLACE),
         'asset': partial(_call, 'asset', media.digest),
         'assets': partial(_call, 'assets', [deps.digest, blob.digest]),
         'nodes': partial(_call, 'nodes', tree.digest),

@@ -14,7 +14,7 @@ from pydantic_deep.store import StoreCorruptedError, open_store
 from pydantic_deep.store._samples import Dialogue
 from pydantic_deep.store._schema import FORMAT
 
-from .damage import Sample, answers_of, changes, deletions, make_sample, wrong_answers
+from .damage import Sample, answers_of, changes, deletions, forget_identity, make_sample, wrong_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -169,8 +169,10 @@ async def test_text_that_is_no_text_is_damage(sample: Sample) -> None:
 
 async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample) -> None:
     """A store of an older release is brought up to date: it answers as before, and its damage is found from then on."""
+    await forget_identity(sample.path)
     right = await answers_of(sample, sample.path)
     with closing(sqlite3.connect(sample.path)) as raw:
+        raw.execute('ALTER TABLE workspace DROP COLUMN identity')
         tables = [row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             if 'seal' in [row[1] for row in raw.execute(f'PRAGMA table_info({table})')]:

@@ -1,0 +1,509 @@
+"""A directory that is not the one of its record: on another machine, in a fresh container, or made anew at its path."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ToolCallPart
+
+from pydantic_deep import LocalBackend, ReadOnlyBackend, StateBackend, create_deep_agent
+from pydantic_deep.approvals import Approve
+from pydantic_deep.store import (
+    Commit,
+    Committed,
+    Store,
+    StoreUnavailableError,
+    WorkspaceRecord,
+    open_store,
+    restore_store,
+)
+from pydantic_deep.store._open import open_engine
+from pydantic_deep.store._store import SqlStore
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.versions import (
+    AgentVersion,
+    ProtectedFilesWarning,
+    UnversionedChangesError,
+    VersionedAgent,
+    WorkspaceReplacedError,
+)
+from pydantic_deep.versions._file_backends import describe_backend, workspace_key
+from pydantic_deep_backends import BackendProtocol, CompositeBackend, SandboxBackend
+
+pytestmark = pytest.mark.anyio
+
+FILES = {'a.txt': 'one', 'sub/b.txt': 'two'}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The directory on the first machine."""
+    root = tmp_path / 'work'
+    root.mkdir()
+    return root
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    async with open_store('memory:') as store:
+        yield store
+
+
+def writes(path: str, content: str) -> ToolCallPart:
+    return ToolCallPart('write_file', {'path': path, 'content': content}, tool_call_id=f'w{path}')
+
+
+def agent_of(store: Store, *answers: Any) -> VersionedAgent[Any, Any]:
+    return VersionedAgent(create_deep_agent(ScriptedModel(*answers, *['done'] * 9)), store)
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+
+
+def read(root: Path) -> dict[str, str]:
+    return {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob('*')) if path.is_file()}
+
+
+async def files_of(version: AgentVersion[Any, Any]) -> dict[str, str]:
+    files = await version.files()
+    return {path[1:]: (await files.read_bytes(path)).decode() for path in await version.file_tree()}
+
+
+async def edits(store: Store) -> int:
+    return sum(each.kind == 'edit' for each in await store.versions(limit=100))
+
+
+async def begun(store: Store, root: Path, backend: BackendProtocol | None = None) -> AgentVersion[Any, Any]:
+    """Return a version with files, made by a turn in a directory."""
+    write(root, {'a.txt': 'one'})
+    agent = agent_of(store, writes('/sub/b.txt', 'two'))
+    version = await (await agent.create(backend=backend or LocalBackend(root))).advance('first')
+    assert read(root) == FILES
+    return version
+
+
+def made_anew(root: Path) -> None:
+    """Let another directory be at the path."""
+    aside = root.with_name('aside')
+    root.rename(aside)
+    shutil.rmtree(aside)
+    root.mkdir()
+
+
+def removed_and_made(root: Path) -> None:
+    """Let another directory be at the path, for which the file system may take the same inode again."""
+    shutil.rmtree(root)
+    root.mkdir()
+
+
+def missing(root: Path) -> None:
+    shutil.rmtree(root.parent)
+
+
+def with_leftovers(root: Path) -> None:
+    """Let there be what no version has."""
+    made_anew(root)
+    write(root, {'.git/config': '[core]'})
+    (root / 'empty').mkdir()
+
+
+CHANGES: list[Callable[[Path], None]] = [made_anew, removed_and_made, missing]
+
+
+@pytest.mark.parametrize('change', CHANGES)
+async def test_a_turn_in_an_empty_or_missing_directory_begins_with_the_files_of_its_version(
+    store: Store, root: Path, change: Callable[[Path], None]
+) -> None:
+    version = await begun(store, root)
+    change(root)
+    turn = await (await agent_of(store, writes('/c.txt', 'three')).load(version.id)).advance('next')
+    assert turn.parent_id == version.id
+    assert await edits(store) == 0
+    assert read(root) == await files_of(turn) == {**FILES, 'c.txt': 'three'}
+    (root / 'a.txt').write_text('edited')
+    again = await (await agent_of(store).load(turn.id)).advance('and on')
+    assert await edits(store) == 1
+    assert (await files_of(again))['a.txt'] == 'edited'
+
+
+@pytest.mark.parametrize('change', CHANGES)
+@pytest.mark.parametrize('force', [False, True])
+async def test_a_checkout_into_an_empty_or_missing_directory_brings_the_files(
+    store: Store, root: Path, change: Callable[[Path], None], force: bool
+) -> None:
+    version = await begun(store, root)
+    change(root)
+    version = await agent_of(store).load(version.id)
+    await version.checkout(force=force)
+    assert read(root) == FILES
+    assert await edits(store) == 0
+    (root / 'a.txt').unlink()
+    turn = await version.advance('next')
+    assert await files_of(turn) == {'sub/b.txt': 'two'}
+
+
+async def test_a_checkout_into_the_same_directory_brings_all_files_back_and_not_one_alone(
+    store: Store, root: Path
+) -> None:
+    version = await begun(store, root)
+    (root / 'a.txt').unlink()
+    with pytest.raises(UnversionedChangesError, match=r'No version has the changes of /a\.txt'):
+        await version.checkout()
+    shutil.rmtree(root / 'sub')
+    await version.checkout()
+    assert read(root) == FILES
+    assert await edits(store) == 0
+
+
+async def test_what_is_removed_from_the_same_directory_is_an_edit(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    for name in os.listdir(root):
+        shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
+    turn = await (await agent_of(store).load(version.id)).advance('next')
+    assert await files_of(turn) == read(root) == {}
+    assert await edits(store) == 1
+
+
+async def test_what_no_version_has_makes_a_directory_no_other_one(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    with_leftovers(root)
+    await (await agent_of(store).load(version.id)).advance('next')
+    assert read(root) == {**FILES, '.git/config': '[core]'}
+    assert await edits(store) == 0
+
+
+@pytest.mark.parametrize('is_old', [False, True])
+async def test_what_the_rules_of_the_version_leave_out_is_left_alone(store: Store, root: Path, is_old: bool) -> None:
+    write(root, {'.gitignore': '.venv/\n', 'a.txt': 'one', '.venv/lib.py': 'old'})
+    root_version = await agent_of(store).create(backend=LocalBackend(root))
+    if is_old:
+        await _forget_identity(store, root)
+    made_anew(root)
+    write(root, {'.venv/lib.py': 'new'})
+    await (await agent_of(store).load(root_version.id)).advance('next')
+    assert read(root) == {'.gitignore': '.venv/\n', 'a.txt': 'one', '.venv/lib.py': 'new'}
+    assert await edits(store) == 0
+
+
+async def test_protected_files_that_are_brought_are_named(store: Store, root: Path) -> None:
+    write(root, {'.envrc': 'export A=1', 'a.txt': 'one'})
+    version = await agent_of(store).create(backend=LocalBackend(root))
+    made_anew(root)
+    said = rf'^Bringing the files of the version {version.id} here changed files .* obey: /\.envrc \(added\)\.'
+    with pytest.warns(ProtectedFilesWarning, match=said):
+        turn = await (await agent_of(store).load(version.id)).advance('next')
+    assert turn.protected_changes == ()
+    assert read(root) == {'.envrc': 'export A=1', 'a.txt': 'one'}
+
+
+async def test_equal_files_are_adopted(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    made_anew(root)
+    write(root, FILES)
+    turn = await (await agent_of(store).load(version.id)).advance('next')
+    assert (turn.parent_id, await edits(store)) == (version.id, 0)
+    shutil.rmtree(root / 'sub')
+    turn = await (await agent_of(store).load(turn.id)).advance('from here on it is known')
+    assert await files_of(turn) == {'a.txt': 'one'}
+
+
+async def test_a_part_of_the_files_is_completed(store: Store, root: Path) -> None:
+    """As far as it came when the process died that brought the files."""
+    version = await begun(store, root)
+    made_anew(root)
+    write(root, {'a.txt': 'one'})
+    await (await agent_of(store).load(version.id)).advance('next')
+    assert read(root) == FILES
+    assert await edits(store) == 0
+
+
+async def test_other_files_are_refused_and_kept_by_force(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    made_anew(root)
+    there = {'a.txt': 'mine', **{f'n{number}.txt': 'new' for number in range(4)}}
+    write(root, there)
+    said = (
+        f'^{root} is not the directory that had the files of the version {version.id}: it was made anew, or is on '
+        r'another machine. It has files that the version does not have: /a\.txt, /n0\.txt, /n1\.txt and 2 more. Empty '
+        r'it, or call `checkout\(force=True\)` of the version'
+    )
+    version = await agent_of(store).load(version.id)
+    for _ in range(2):
+        with pytest.raises(WorkspaceReplacedError, match=said) as caught:
+            await version.advance('next')
+        assert caught.value.paths == tuple(sorted(f'/{name}' for name in there))
+        assert (caught.value.version_id, caught.value.can_be_kept) == (version.id, True)
+        assert caught.value.workspace == _key(LocalBackend(root))
+    assert read(root) == there
+    assert await edits(store) == 0
+    with pytest.raises(UnversionedChangesError):
+        await version.checkout()
+    await version.checkout(force=True)
+    assert read(root) == FILES
+    [kept] = [each for each in await store.versions(limit=100) if each.kind == 'edit']
+    assert kept.parent_id == version.id
+    mine = await agent_of(store).load(kept.id)
+    await mine.checkout()
+    turn = await mine.advance('on with mine')
+    assert await files_of(turn) == read(root) == there
+
+
+async def test_what_no_version_can_hold_is_not_overwritten(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    made_anew(root)
+    (root / 'a.txt').symlink_to('/elsewhere')
+    with pytest.raises(WorkspaceReplacedError, match='Move them away: some of them no version can hold') as caught:
+        await (await agent_of(store).load(version.id)).advance('next')
+    assert caught.value.can_be_kept is False
+    assert (root / 'a.txt').is_symlink()
+
+
+async def test_a_directory_that_was_never_noted_is_another_one(store: Store, root: Path, tmp_path: Path) -> None:
+    version = await begun(store, root)
+    elsewhere = tmp_path / 'elsewhere'
+    elsewhere.mkdir()
+    write(elsewhere, {'mine.txt': 'mine'})
+    agent = agent_of(store)
+    for _ in range(2):
+        with pytest.raises(WorkspaceReplacedError):
+            await (await agent.load(version.id, backend=LocalBackend(elsewhere))).advance('next')
+    (elsewhere / 'mine.txt').unlink()
+    turn = await (await agent.load(version.id, backend=LocalBackend(elsewhere))).advance('next')
+    assert read(elsewhere) == await files_of(turn) == FILES
+    moved = tmp_path / 'moved'
+    root.rename(moved)
+    turn = await (await agent.load(version.id, backend=LocalBackend(moved))).advance('next')
+    assert read(moved) == await files_of(turn) == FILES
+    assert await edits(store) == 0
+
+
+async def test_a_directory_is_the_same_by_another_way_to_it(store: Store, root: Path, tmp_path: Path) -> None:
+    version = await begun(store, root)
+    link = tmp_path / 'link'
+    link.symlink_to(root)
+    (root / 'a.txt').write_text('edited')
+    turn = await (await agent_of(store).load(version.id, backend=LocalBackend(link))).advance('next')
+    assert (await files_of(turn))['a.txt'] == 'edited'
+    aside = tmp_path / 'aside'
+    root.rename(aside)
+    aside.rename(root)
+    (root / 'a.txt').write_text('again')
+    turn = await (await agent_of(store).load(turn.id)).advance('next')
+    assert (await files_of(turn))['a.txt'] == 'again'
+    assert await edits(store) == 2
+
+
+async def _forget_identity(store: Store, root: Path) -> None:
+    """Make the record one of a release that knew no identities."""
+    held = await store.workspace(_key(LocalBackend(root)))
+    assert held is not None
+    await store.commit(Commit(workspaces=[held._replace(identity=None)]))
+
+
+def _key(backend: BackendProtocol) -> str:
+    described = describe_backend(backend)
+    assert described is not None
+    return workspace_key(described)
+
+
+async def test_files_are_edits_where_a_record_has_no_identity_and_nothing_is_no_edit(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    await _forget_identity(store, root)
+    made_anew(root)
+    version = await agent_of(store).load(version.id)
+    turn = await version.advance('nothing is there')
+    assert await files_of(turn) == read(root) == FILES
+    await _forget_identity(store, root)
+    write(root, {'a.txt': 'edited'})
+    turn = await turn.advance('something is there')
+    assert (await files_of(turn))['a.txt'] == 'edited'
+    assert await edits(store) == 1
+    held = await store.workspace(_key(LocalBackend(root)))
+    assert held is not None
+    assert await LocalBackend(root).has_identity(held.identity or '') is True
+
+
+async def test_the_identity_is_that_of_the_last_commit(store: Store, root: Path) -> None:
+    """A directory of an image of a container is another inode from the first write on."""
+    version = await begun(store, root)
+    held = await store.workspace(_key(LocalBackend(root)))
+    assert held == WorkspaceRecord(_key(LocalBackend(root)), version.id, None, await LocalBackend(root).identity())
+
+
+@pytest.mark.parametrize('change', CHANGES)
+async def test_a_pause_is_resumed_in_an_empty_or_missing_directory(
+    store: Store, root: Path, change: Callable[[Path], None]
+) -> None:
+    write(root, FILES)
+    model = ScriptedModel(writes('/c.txt', 'three'), 'done')
+    agent = VersionedAgent(create_deep_agent(model, interrupt_on={'write_file': True}), store)
+    pause = await (await agent.create(backend=LocalBackend(root))).advance('write')
+    [pending] = pause.pending
+    change(root)
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('done'), interrupt_on={'write_file': True}), store)
+    turn = await (await agent.load(pause.id)).resume({pending.id: Approve()})
+    assert read(root) == await files_of(turn) == {**FILES, 'c.txt': 'three'}
+    assert await edits(store) == 0
+
+
+async def test_answers_of_a_pause_wait_until_the_directory_can_be_used(store: Store, root: Path) -> None:
+    write(root, FILES)
+    model = ScriptedModel(writes('/c.txt', 'three'), 'done')
+    agent = VersionedAgent(create_deep_agent(model, interrupt_on={'write_file': True}), store)
+    pause = await (await agent.create(backend=LocalBackend(root))).advance('write')
+    [pending] = pause.pending
+    made_anew(root)
+    write(root, {'mine.txt': 'mine'})
+    with pytest.raises(WorkspaceReplacedError):
+        await pause.resume({pending.id: Approve()})
+    (root / 'mine.txt').unlink()
+    turn = await pause.resume()
+    assert read(root) == await files_of(turn) == {**FILES, 'c.txt': 'three'}
+
+
+class DyingStore(SqlStore):
+    """A store of a process that dies where its first turn would end."""
+
+    is_dead = False
+
+    async def commit(self, commit: Commit) -> Committed:
+        self.is_dead = self.is_dead or any(version.kind == 'turn' for version in commit.versions)
+        if self.is_dead:
+            raise StoreUnavailableError('The process is dead.')
+        return await super().commit(commit)
+
+
+async def _crashed(root: Path, url: str) -> None:
+    """Leave a run that has written a file in a directory."""
+    write(root, {'a.txt': 'one'})
+    async with DyingStore(await open_engine(url)) as store:
+        version = await agent_of(store, writes('/sub/b.txt', 'two')).create(backend=LocalBackend(root))
+        with pytest.raises(StoreUnavailableError):
+            await version.advance('first')
+    assert read(root) == FILES
+
+
+@pytest.mark.parametrize('change', CHANGES)
+async def test_a_run_is_recovered_in_an_empty_or_missing_directory_with_what_it_has_done(
+    root: Path, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    url = f'memory:{tmp_path.name}'
+    async with open_store(url) as store:
+        await _crashed(root, url)
+        change(root)
+        [turn] = await agent_of(store).recover()
+        assert read(root) == await files_of(turn) == FILES
+        assert await edits(store) == 0
+
+
+async def test_a_run_is_recovered_beside_a_directory_with_other_files(root: Path, tmp_path: Path) -> None:
+    url = f'memory:{tmp_path.name}'
+    async with open_store(url) as store:
+        await _crashed(root, url)
+        made_anew(root)
+        write(root, {'mine.txt': 'mine'})
+        [turn] = await agent_of(store).recover()
+        assert await files_of(turn) == FILES
+        assert read(root) == {'mine.txt': 'mine'}
+        assert await edits(store) == 0
+
+
+async def test_a_crashed_run_is_closed_and_its_files_are_brought_to_another_directory(
+    root: Path, tmp_path: Path
+) -> None:
+    url = f'memory:{tmp_path.name}'
+    async with open_store(url) as store:
+        await _crashed(root, url)
+        made_anew(root)
+        agent = agent_of(store)
+        [step] = [each for each in await agent.list(steps=True) if each.kind == 'step']
+        closed = await agent.close_crashed(step)
+        turn = await closed.advance('next')
+        assert read(root) == await files_of(turn) == FILES
+        assert await edits(store) == 0
+
+
+async def test_another_version_than_the_one_of_the_record_works_on_a_view(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    made_anew(root)
+    agent = agent_of(store)
+    branch = await (await agent.load(version.parent_id or '')).advance('beside', branch='beside')
+    assert await files_of(branch) == {'a.txt': 'one'}
+    assert read(root) == {}
+    await (await agent.load(version.parent_id or '')).checkout()
+    assert read(root) == {'a.txt': 'one'}
+
+
+async def test_a_view_is_worked_on_where_the_files_are_only_read(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    for change in (made_anew, missing):
+        change(root)
+        read_only = ReadOnlyBackend(LocalBackend(root))
+        turn = await (await agent_of(store).load(version.id, backend=read_only)).advance('look')
+        assert await files_of(turn) == FILES
+        assert not root.exists() or read(root) == {}
+    assert await edits(store) == 0
+
+
+async def test_parts_of_a_composite_are_brought_back(store: Store, root: Path, tmp_path: Path) -> None:
+    mounted = tmp_path / 'mounted'
+    mounted.mkdir()
+    write(mounted, {'m.txt': 'mounted'})
+    backend = CompositeBackend(LocalBackend(root), {'/m': LocalBackend(mounted)})
+    version = await begun(store, root, backend)
+    for change in (made_anew, removed_and_made, shutil.rmtree):
+        change(mounted)
+        version = await (await agent_of(store).load(version.id, backend=backend)).advance('next')
+        assert read(mounted) == {'m.txt': 'mounted'}
+    assert await edits(store) == 0
+    (mounted / 'm.txt').unlink()
+    version = await (await agent_of(store).load(version.id, backend=backend)).advance('next')
+    assert await files_of(version) == FILES
+
+
+async def test_commands_in_a_sandbox_see_the_files_of_the_version(store: Store, root: Path) -> None:
+    version = await begun(store, root)
+    made_anew(root)
+    call = ToolCallPart('execute', {'command': 'cat a.txt sub/b.txt'}, tool_call_id='x')
+    agent = VersionedAgent(create_deep_agent(ScriptedModel(call, 'done'), interrupt_on={'execute': False}), store)
+    turn = await (await agent.load(version.id, backend=SandboxBackend(root))).advance('look')
+    assert 'onetwo' in json.dumps([str(message) for message in await turn.messages()])
+    assert await edits(store) == 0
+
+
+async def test_files_in_memory_are_edited_whatever_happens_to_them(store: Store) -> None:
+    backend = StateBackend({'/a.txt': 'one'})
+    agent = agent_of(store)
+    version = await agent.create(backend=backend)
+    await backend.remove('/a.txt')
+    turn = await version.advance('next')
+    assert await files_of(turn) == {}
+    assert await edits(store) == 1
+
+
+async def test_a_restored_backup_brings_the_files_to_another_machine(root: Path, tmp_path: Path) -> None:
+    """From the first machine only the backup is left; its directories are made anew by the first turn."""
+    async with open_store(f'sqlite:///{tmp_path}/first.db') as store:
+        write(root, {'a.txt': 'one'})
+        agent = agent_of(store, writes('/sub/b.txt', 'two'))
+        began = await agent.create(backend=LocalBackend(root))
+        version = await agent.conversation(began.conversation_id).advance('first')
+        await store.backup(tmp_path / 'backup')
+    shutil.rmtree(root)
+    await restore_store(f'sqlite:///{tmp_path}/second.db', tmp_path / 'backup')
+    async with open_store(f'sqlite:///{tmp_path}/second.db') as store:
+        assert await store.check() == []
+        conversation = agent_of(store, writes('/c.txt', 'three')).conversation(version.conversation_id)
+        turn = await conversation.advance('next')
+        assert read(root) == await files_of(turn) == {**FILES, 'c.txt': 'three'}
+        assert await edits(store) == 0
