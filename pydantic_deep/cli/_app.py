@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated, Any, TextIO
 
 import anyio
 import pydantic_ai
 import typer
 from pydantic_ai.models import Model
 from rich.console import Console
+from typer.core import TyperGroup
+
+from pydantic_deep._escapes import visible
 
 from ._approvals import ApprovalMode, ChatApprovalMode
 from ._ask import Asker
@@ -62,8 +65,21 @@ from ._surroundings import Surroundings
 from ._warned import warned_at_end
 from ._worker import MAX_TOKENS, Settings, open_worker
 
+
+class _Commands(TyperGroup):
+    """The commands, none of which takes what is no text."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for arg in args:
+            value = arg.partition('=')[2] if arg.startswith('--') else arg
+            if value.encode(errors='replace') != value.encode(errors='surrogateescape') and not os.path.lexists(value):
+                raise typer.BadParameter(f'{visible(arg, one_line=True)} is no text in UTF-8.', ctx=ctx)
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
     name='pydantic-deep',
+    cls=_Commands,
     rich_markup_mode='rich',
     no_args_is_help=True,
     add_completion=False,

@@ -37,6 +37,8 @@ def choose_model(named: str | None, environment: Mapping[str, str]) -> str:
     Raises:
         UnusableModelError: None of the three.
     """
+    if named is not None and not named.strip():
+        raise UnusableModelError(f'--model is {named!r}. Name a model; `pydantic-deep models` lists them.')
     chosen = named or environment.get(MODEL_VARIABLE)
     if chosen:
         return chosen

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep.fluent import MessageList
+from pydantic_deep.fluent import MessageList, TranscriptError
 from pydantic_deep.store import ConversationRecord, Store, VersionConflictError, VersionFilter, VersionRecord
 
 from ._auth import Caller, require
@@ -131,10 +134,23 @@ async def read_messages(
     caller: Runner,
     version: Annotated[str | None, Query(description='That of one version; the head if left out.')] = None,
 ) -> Transcript:
-    """The transcript of the head, or of any version of the conversation."""
+    """The transcript of the head, or of any version of the conversation. Numbers that JSON does not have are texts: `NaN`."""
     own = await own_conversation(state, caller, conversation)
     chosen = await version_in(state, caller, own, version)
-    return Transcript.model_validate(MessageList(await chosen.messages()).to_dict())
+    messages = await chosen.messages()
+    try:
+        document = MessageList(messages).to_dict()
+    except TranscriptError:  # only numbers that JSON does not have: each message has been in a store
+        spelled = _spelling().validate_json(_spelling().dump_json(messages))
+        document = MessageList(spelled).to_dict()
+    return Transcript.model_validate(document)
+
+
+@cache
+def _spelling() -> TypeAdapter[list[ModelMessage]]:
+    """Return what writes NaN and infinities as texts."""
+    config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='strings')
+    return TypeAdapter(list[ModelMessage], config=config)
 
 
 async def _name_of(store: Store, record: ConversationRecord, root: VersionRecord) -> str | None:

@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from pydantic_deep.errors import ValidationError
+
 _UUID: Final = re.compile('[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
 _SHA256: Final = re.compile('sha256:[0-9a-f]{64}')
 _TEXT: Final = b'\0'
@@ -66,16 +68,17 @@ def unpack_digest(packed: bytes) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raise `ValueError` for text that not every database keeps."""
+    """Raise `ValidationError` for text that not every database keeps."""
     if '\0' in text:
-        raise ValueError(
-            f'A store does not keep text with NUL: {text[:80]!r}. Remove the character, or write it as JSON.'
+        raise ValidationError(
+            'text', f'a store does not keep text with NUL: {text[:80]!r}. Remove the character, or write it as JSON.'
         )
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
             around = text[max(0, error.start - 20) : error.end + 20]
-            raise ValueError(
-                f'A store does not keep half a character, as in {around!r}. Decode the text anew, with errors="replace".'
+            raise ValidationError(
+                'text',
+                f'a store does not keep half a character, as in {around!r}. Decode the text anew, with errors="replace".',
             ) from None

@@ -111,6 +111,11 @@ class Subagent:
             raise InvalidSubagentError(self.name, 'it has no description, by which a model would choose it. Add one.')
 
     def _check_bounds(self) -> None:
+        if isinstance(self.model, str) and not self.model.strip():
+            raise InvalidSubagentError(
+                self.name,
+                f'`model` is {self.model!r}. Name a model, or leave it out for that of the agent or its parent.',
+            )
         if self.isolation not in get_args(Isolation):
             raise InvalidSubagentError(self.name, f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.")
         if self.usage_limits is not None and not isinstance(cast('object', self.usage_limits), UsageLimits):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
-from .conftest import Client, MakeClient
+from pydantic_deep import create_deep_agent
+from pydantic_deep.testing import ScriptedModel, call
+
+from .conftest import Client, MakeClient, Serve
 
 pytestmark = pytest.mark.anyio
 
@@ -73,3 +77,23 @@ async def test_pages_are_whole_numbers(ada: Client, number: str) -> None:
     for route in ('/api/conversations', f'{path}/versions', '/api/runs', '/api/approvals'):
         answer = await ada.get(route, params={'limit': number})
         assert (answer.status_code, answer.json()['error']['field']) == (422, 'limit')
+
+
+async def test_numbers_that_json_does_not_have_are_texts_in_a_transcript(serve: Serve):
+    """A tool may return NaN, which a version keeps: the transcript says so, and is not lost."""
+
+    def measure() -> list[float]:
+        return [math.nan, math.inf]
+
+    agents = {'a': create_deep_agent(ScriptedModel(call('measure'), 'done'), tools=[measure])}
+    async with serve(agents) as served, served.client(await served.key()) as client:
+        path = (await client.post('/api/conversations', json={'agent': 'a'})).headers['location']
+        run = (await client.post(f'{path}/turns', json={'prompt': 'x'})).json()
+        messages = (await client.get(f'{path}/messages')).json()['messages']
+        root = (await client.get(f'/api/versions/{run["version_id"]}')).json()['parent_id']
+        diff = await client.get(f'/api/versions/{root}/diff', params={'to': run['version_id']})
+        listed = await client.get(f'/api/runs/{run["id"]}/events', params={'tool_results': True})
+        blank = await client.patch(path, json={'name': ' '})
+    assert [part['content'] for part in messages[2]['parts']] == [['NaN', 'Infinity']]
+    assert (diff.status_code, listed.status_code) == (200, 200)
+    assert (blank.status_code, blank.json()['error']['field']) == (422, 'name')

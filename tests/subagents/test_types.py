@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from pydantic_deep.subagents import InvalidSubagentError, Subagent, Subagents
         ({'name': 'a' * 65}, 'its name is not 1 to 64'),
         ({'name': 'a\n'}, 'its name is not 1 to 64'),
         ({'name': 7}, 'its name is not 1 to 64'),
+        ({'model': ''}, "`model` is ''"),
+        ({'model': ' '}, "`model` is ' '"),
+        ({'timeout_seconds': math.nan}, '`timeout_seconds` is nan'),
         ({'description': '  '}, 'it has no description'),
         ({'description': None}, 'it has no description'),
         ({'isolation': 'none'}, "`isolation` is 'none'"),

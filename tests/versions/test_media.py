@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from pydantic_ai import BinaryContent, ImageUrl, ToolReturn
 from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
@@ -162,3 +164,23 @@ async def test_a_megabyte_of_text_is_kept_as_it_was(make_plain: MakeAgent):
     loaded = await make_plain().load(turn.id)
     assert loaded.output == text
     assert await loaded.messages() == await turn.messages()
+
+
+async def test_numbers_that_json_does_not_have_are_stored_as_they_are(make: MakeAgent, store: SpyStore):
+    """NaN and infinities in the result of a tool are never null: not in the store, and not in a replay."""
+
+    def measure() -> dict[str, object]:
+        return {'a': [math.nan, math.inf, -math.inf], 'text': 'NaN'}
+
+    agent = make(call('measure'), 'done', 'more', tools=[measure])
+    version = await (await agent.create()).advance('go')
+    loaded = await agent.load(version.id)
+    [content] = [
+        part.content
+        for message in await loaded.messages()
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+    assert repr(content) == "{'a': [nan, inf, -inf], 'text': 'NaN'}"
+    assert (await loaded.replay()).difference is None
+    assert (await loaded.advance('again')).output == 'more'
