@@ -332,8 +332,11 @@ async def query_history(asked: SqlQuery, state: State, caller: Admin, request: R
 
 
 async def _while_asked(request: Request, work: Awaitable[T]) -> T:
-    """Return what some work returns; cancel it when the client leaves before."""
-    leaving, working = asyncio.ensure_future(_left(request)), asyncio.ensure_future(work)
+    """Return what some work returns; cancel it when the client leaves before.
+
+    The body was read, so the next message of the request is that the client has left.
+    """
+    leaving, working = asyncio.ensure_future(request.receive()), asyncio.ensure_future(work)
     try:
         await asyncio.wait([leaving, working], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -343,12 +346,6 @@ async def _while_asked(request: Request, work: Awaitable[T]) -> T:
         leaving.cancel()
         working.cancel()
         await asyncio.wait([leaving, working])
-
-
-async def _left(request: Request) -> None:
-    """Return when the client of a request has left, whose body was read."""
-    while (await request.receive())['type'] != 'http.disconnect':
-        pass
 
 
 def _info(name: str, served: ServedAgent) -> AgentInfo:

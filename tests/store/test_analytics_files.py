@@ -297,6 +297,15 @@ async def test_an_export_that_fails_leaves_the_last_one(
     assert {path: path.read_bytes() for path in (tmp_path / 'out').iterdir()} == before
 
 
+async def test_an_export_without_a_process_is_said(
+    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, 'executable', '/nowhere/python')
+    with pytest.raises(StoreUnavailableError, match='no process can be started for DuckDB'):
+        await export_parquet(store, tmp_path / 'out')
+    assert list((tmp_path / 'out').iterdir()) == []
+
+
 async def test_an_export_to_a_file_is_said(store: SqlStore, tmp_path: Path) -> None:
     (tmp_path / 'out').write_text('')
     with pytest.raises(StoreUnavailableError, match='Nothing can be exported'):
