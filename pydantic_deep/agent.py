@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args, overload
+from weakref import finalize
 
 from pydantic_ai import Agent, AgentToolset, DeferredToolRequests, Tool
+from pydantic_ai.agent import AbstractAgent, WrapperAgent
 from pydantic_ai.capabilities import AbstractCapability, AgentCapability
 from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
@@ -157,7 +159,7 @@ def create_deep_agent(
     if not can_pause:
         _refuse_unheard_subagents(subagents)
     taken = {given.id for given in capabilities if isinstance(given, AbstractCapability)}
-    return Agent(
+    agent = Agent(
         model,
         output_type=[output_type, DeferredToolRequests] if interrupt_on is not None else output_type,
         instructions=instructions,
@@ -170,6 +172,21 @@ def create_deep_agent(
         toolsets=toolsets,
         capabilities=[*(room for room in rooms if room.id not in taken), *capabilities],
     )
+    given = [instructions] if isinstance(instructions, str) else instructions or ()
+    _LITERAL[id(agent)] = '\n\n'.join(given).strip()
+    finalize(agent, _LITERAL.pop, id(agent))
+    return agent
+
+
+_LITERAL: dict[int, str] = {}
+"""The instructions of each agent that was made here, by its identity, while it lives: pydantic-ai does not tell them."""
+
+
+def literal_instructions(agent: AbstractAgent[Any, Any]) -> str | None:
+    """Return the `instructions` that `create_deep_agent` was given for an agent; `None` if it has not made the agent."""
+    while isinstance(agent, WrapperAgent):
+        agent = agent.wrapped
+    return _LITERAL.get(id(agent))
 
 
 def default_capabilities(

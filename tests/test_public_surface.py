@@ -519,6 +519,7 @@ def test_every_public_name() -> None:
                 'ConversationNotFoundError',
                 'FileDiff',
                 'InboxItem',
+                'InstructionsWarning',
                 'Lineage',
                 'MergeConflictError',
                 'NoCommonVersionError',

@@ -8,12 +8,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TextIO
 
-from pydantic_deep.versions import ProtectedFilesWarning, UnversionedFilesWarning
+from pydantic_deep.versions import InstructionsWarning, ProtectedFilesWarning, UnversionedFilesWarning
 
 
 @contextmanager
 def warned_at_end() -> Generator[None]:
-    """Print at the end which files are in no version and which protected ones changed, each text once."""
+    """Print at the end which files are in no version, which protected ones changed, and whose instructions differ, each
+    text once.
+    """
     with warnings.catch_warnings():
         show = warnings.showwarning
         found: dict[str, None] = {}
@@ -26,7 +28,7 @@ def warned_at_end() -> Generator[None]:
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
-            if issubclass(category, (UnversionedFilesWarning, ProtectedFilesWarning)):
+            if issubclass(category, (UnversionedFilesWarning, ProtectedFilesWarning, InstructionsWarning)):
                 found[str(message)] = None
             else:
                 show(message, category, filename, lineno, file, line)

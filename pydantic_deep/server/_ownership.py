@@ -79,6 +79,7 @@ async def create_conversation(
     *,
     name: str | None = None,
     metadata: Mapping[str, JsonValue] | None = None,
+    instructions: str | None = None,
 ) -> ServedVersion:
     """Return the root of a new conversation of the caller's.
 
@@ -92,7 +93,13 @@ async def create_conversation(
     id = new_id()
     backend = None if state.make_backend is None else state.make_backend(caller.owner, id)
     owned = {**(metadata or {}), OWNER: caller.owner}
-    return await agent.create(name=name, metadata=owned, backend=backend, conversation_id=id)
+    return await agent.create(
+        name=name,
+        metadata=owned,
+        backend=backend,
+        instructions=() if instructions is None else instructions,
+        conversation_id=id,
+    )
 
 
 async def own_conversation(state: ServerState, caller: Caller, id: str) -> OwnConversation:

@@ -44,7 +44,9 @@ _ALL = 1_000_000
 @router.post('', status_code=201, summary='Begin a conversation', responses=describe_errors('not_found'))
 async def create(body: NewConversation, state: State, caller: Runner, response: Response) -> ConversationShape:
     """It begins without messages and, unless the application says otherwise, without files."""
-    root = await create_conversation(state, caller, body.agent, name=body.name, metadata=body.metadata)
+    root = await create_conversation(
+        state, caller, body.agent, name=body.name, metadata=body.metadata, instructions=body.instructions
+    )
     own = await own_conversation(state, caller, root.conversation_id)
     response.headers['location'] = f'/api/conversations/{own.id}'
     return await conversation_shape(state, own, root)

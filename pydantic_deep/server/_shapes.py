@@ -54,6 +54,8 @@ class NewConversation(BaseModel):
     """What people call it."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue], max_length=100)
     """What is kept with all its versions. Keys that begin with `server.` are the server's own."""
+    instructions: str | None = Field(default=None, max_length=100_000)
+    """What the agent is told in all turns besides its own instructions. Every key that may begin a conversation may set it."""
 
 
 class ConversationChange(BaseModel):

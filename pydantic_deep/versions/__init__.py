@@ -4,6 +4,7 @@ from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
 from ._files import OmittedFile, UnversionedFilesWarning
 from ._inbox import ApprovalInbox, InboxItem
+from ._persona import InstructionsWarning
 from ._protected import ProtectedFilesWarning
 from ._recorder import Recorder
 from ._stream import TurnStream
@@ -32,6 +33,7 @@ __all__ = (
     'ConversationNotFoundError',
     'FileDiff',
     'InboxItem',
+    'InstructionsWarning',
     'Lineage',
     'MergeConflictError',
     'NoCommonVersionError',

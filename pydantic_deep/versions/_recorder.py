@@ -87,6 +87,7 @@ from ._ledger import (
 )
 from ._pause import approvals_of
 from ._pause_histories import store_pause
+from ._persona import literal_instructions_in
 from ._recording import FAILED, Recording, now
 from ._replayed import Replayed
 from ._requests import clock_us, price_of
@@ -331,9 +332,11 @@ class Recorder(AbstractCapability[object]):
     ) -> ModelResponse:
         """Note what was sent in the end, and what it took; nothing was sent for a response that is told again."""
         self._live = ctx.messages  # with the prompt: no node has ended yet at the first request
+        recording = self.recording
+        if recording is not None and self._parent is None:
+            recording.note_instructions(literal_instructions_in(request_context.model_request_parameters))
         started_at, begun = now(), clock_us()
         response = await handler(request_context)
-        recording = self.recording
         if recording is not None and not self.is_told_again():
             self._own_usage.requests += 1
             self._own_usage.incr(response.usage)

@@ -56,9 +56,11 @@ from ._files import OmittedFile
 from ._ledger import with_deps
 from ._merged import common, merged, rest_of
 from ._messages import encode_message
+from ._persona import warn_of_other_instructions
 from ._protected import protected_changes
 from ._requests import RequestLog
 from ._run_files import NewFiles, TurnFiles, key_of
+from ._settings import with_agent_instructions
 from ._to_end import to_end
 
 FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
@@ -162,6 +164,8 @@ class Recording:
     _branch_id: str = field(init=False)
     _forks: bool = field(init=False)
     _has_prompt: bool = field(init=False)
+    _settings: str | None = field(default=None, init=False)
+    """The settings of the versions of the run; `None` before its first request."""
     _deps_state: DepsState = field(init=False)
     _ended_calls: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], init=False)
     """Those whose result no message has yet."""
@@ -351,6 +355,13 @@ class Recording:
             call = call._replace(result=with_deps(call.result, state.digest))
         return call, assets, state
 
+    def note_instructions(self, instructions: str) -> None:
+        """Keep the literal instructions of the agent with the versions of the run; warn if they were others before."""
+        if self._settings is None:
+            base = self.begin.base
+            self._settings = with_agent_instructions(base.model_settings, instructions)
+            warn_of_other_instructions(self.store, base, instructions)
+
     def note_request(self, request: RequestRecord, response: ModelResponse, assets: Sequence[NewAsset]) -> None:
         """Note a request with the commit of its response."""
         self._request_count += 1
@@ -480,6 +491,7 @@ class Recording:
             message_count=at + len(new),
             run_id=self.run_id,
             model=self.model or base.model,
+            model_settings=self._settings or base.model_settings,
             usage=dump_usage(usage),
             output=None,
             pending=None,

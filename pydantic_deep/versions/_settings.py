@@ -19,6 +19,9 @@ _MODEL = 'model'
 _INSTRUCTIONS = 'instructions'
 """The key of the instructions of a conversation among stored settings."""
 
+_OF_AGENT = 'agent_instructions'
+"""The key of the literal instructions of the agent among stored settings."""
+
 _PROVIDERS = (
     'anthropic_', 'bedrock_', 'cerebras_', 'cohere_', 'google_', 'groq_', 'huggingface_', 'mistral_', 'openai_',
     'openrouter_', 'xai_',
@@ -80,12 +83,27 @@ def load_settings(text: str) -> tuple[ModelSettings, str | None]:
     settings = cast('dict[str, object]', json.loads(text))
     model = settings.pop(_MODEL, None)
     settings.pop(_INSTRUCTIONS, None)
+    settings.pop(_OF_AGENT, None)
     return cast('ModelSettings', settings), cast('str | None', model)
 
 
 def load_instructions(text: str) -> tuple[str, ...]:
     """Return the instructions of a conversation from what `dump_settings` wrote."""
     return tuple(cast('dict[str, list[str]]', json.loads(text)).get(_INSTRUCTIONS, ()))
+
+
+def with_agent_instructions(text: str, instructions: str) -> str:
+    """Return what `dump_settings` wrote with the literal instructions of the agent that turns were made with."""
+    if load_agent_instructions(text) == instructions:
+        return text
+    kept = cast('dict[str, object]', json.loads(text))
+    kept.pop(_OF_AGENT, None)
+    return json.dumps({**kept, _OF_AGENT: instructions} if instructions else kept)
+
+
+def load_agent_instructions(text: str) -> str:
+    """Return the literal instructions of the agent that the last turn was made with; empty if it had none, or no turn."""
+    return cast('dict[str, str]', json.loads(text)).get(_OF_AGENT, '')
 
 
 def listed(instructions: str | Sequence[str]) -> Sequence[str]:

@@ -29,7 +29,7 @@ from ._pause import decode_pause
 from ._prompts import Prompt
 from ._protected import load_changes
 from ._recording import load_usage
-from ._settings import load_instructions, load_settings
+from ._settings import load_agent_instructions, load_instructions, load_settings
 
 if TYPE_CHECKING:
     from ._changes import Replay, VersionDiff
@@ -137,6 +137,11 @@ class AgentVersion(Generic[DepsT, OutputT]):
     def instructions(self) -> Sequence[str]:
         """What the agent is told in its turns besides its own instructions; see `VersionedAgent.create`."""
         return load_instructions(self._record.model_settings)
+
+    @property
+    def agent_instructions(self) -> str:
+        """The agent's own literal instructions in the turn that it was made with; empty if there were none."""
+        return load_agent_instructions(self._record.model_settings)
 
     @property
     def usage(self) -> RunUsage:

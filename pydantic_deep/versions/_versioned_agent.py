@@ -190,8 +190,12 @@ class VersionedAgent(Generic[DepsT, OutputT]):
 
         Raises:
             VersionNotFoundError: There is none, or the beginning fits several.
+
+        Warns:
+            InstructionsWarning: It was made with other instructions than the agent has. For an agent that
+                `create_deep_agent` has not made this is known, and warned of, with the first request of the next turn.
         """
-        return await self._bench.handle(await self.store.version(id), backend)
+        return await self._bench.load(id, backend)
 
     async def list(
         self,

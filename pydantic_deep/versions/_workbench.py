@@ -18,6 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._checks import check_model, check_prompt, check_text
+from pydantic_deep.agent import literal_instructions
 from pydantic_deep.approvals import Decision, NothingPendingError
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
@@ -36,11 +37,20 @@ from ._at_hand import AtHand
 from ._changes import Replay, VersionDiff, diff_files
 from ._messages import decode_messages, load_history
 from ._outputs import output_adapter
+from ._persona import warn_of_other_instructions
 from ._prompts import Prompt
 from ._recording import Recording, now
 from ._requests import RequestLog
 from ._restore import checkout_version
-from ._settings import check_settings, dump_settings, listed, load_instructions, load_settings
+from ._settings import (
+    check_settings,
+    dump_settings,
+    listed,
+    load_agent_instructions,
+    load_instructions,
+    load_settings,
+    with_agent_instructions,
+)
 from ._stream import TurnStream
 from ._subagents import SubagentThread, load_subagents, runs_of
 from ._turn import OpenTurn, TurnOutcome, TurnRequest, open_turn
@@ -256,7 +266,10 @@ class Workbench(Generic[DepsT, OutputT]):
         settings, model = load_settings(record.model_settings)
         kept = load_instructions(record.model_settings) if instructions is None else listed(instructions)
         child = child._replace(
-            model_settings=dump_settings(settings if model_settings is None else model_settings, model, kept)
+            model_settings=with_agent_instructions(
+                dump_settings(settings if model_settings is None else model_settings, model, kept),
+                load_agent_instructions(record.model_settings),
+            )
         )
         approvals = await _answers.fresh_approvals(self.store, record, child.id)
         await self.store.commit(Commit(versions=[child], approvals=approvals))
@@ -402,8 +415,12 @@ class Workbench(Generic[DepsT, OutputT]):
         return (await self.store.asset(digest)).data
 
     async def load(self, id: str, backend: BackendProtocol | None = None) -> AgentVersion[DepsT, OutputT]:
-        """Return a version."""
-        return await self.handle(await self.store.version(id), backend)
+        """Return a version; warn if it was made with other instructions of the agent than it has now."""
+        record = await self.store.version(id)
+        instructions = literal_instructions(self.agent)
+        if instructions is not None:
+            warn_of_other_instructions(self.store, record, instructions)
+        return await self.handle(record, backend)
 
     # Within
 

@@ -35,6 +35,20 @@ async def test_a_conversation_begins_empty_and_is_there(make_client: MakeClient)
     assert (await ada.get(created.headers['location'])).json() == body
 
 
+async def test_a_conversation_has_instructions_of_its_own(make_client: MakeClient, served: Served):
+    """`POST /api/conversations` takes `instructions`, which the agent is told in all turns; a blank text is refused."""
+    ada = await make_client('run')
+    created = await ada.post('/api/conversations', json={'agent': 'analyst', 'instructions': 'Speak like a pirate.'})
+    assert created.status_code == 201
+    run = (await ada.post(f'{created.headers["location"]}/turns', json={'prompt': 'Hi'})).json()
+    [request] = await served.store.requests(run['id'])
+    parameters = (await served.store.asset(request.parameters or '')).data
+    assert b'Speak like a pirate.' in parameters
+
+    blank = await ada.post('/api/conversations', json={'agent': 'analyst', 'instructions': ' '})
+    assert (blank.status_code, blank.json()['error']['field']) == (422, 'instructions')
+
+
 async def test_a_turn_is_in_the_transcript(make_client: MakeClient):
     ada = await make_client('run')
     path = (await ada.post('/api/conversations', json={'agent': 'analyst'})).headers['location']

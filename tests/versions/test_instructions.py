@@ -8,9 +8,10 @@ import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelRequest
 
+from pydantic_deep import create_deep_agent
 from pydantic_deep.fluent import prompt
 from pydantic_deep.testing import ScriptedModel
-from pydantic_deep.versions import ValidationError, VersionedAgent
+from pydantic_deep.versions import InstructionsWarning, ValidationError, VersionedAgent
 
 from .conftest import SpyStore
 
@@ -41,7 +42,8 @@ async def test_a_conversation_has_instructions_of_its_own_wherever_it_is_loaded(
     loaded = await agent_of(store, other, 'Be brief.').load(first.id)
     assert loaded.instructions == ('Speak like a pirate.',)
     assert loaded.model_settings == {}
-    later = await loaded.advance('on')
+    with pytest.warns(InstructionsWarning):
+        later = await loaded.advance('on')
     assert told(other) == ['Be brief.\n\nSpeak like a pirate.']
 
     plain = await later.with_metadata({'mine': True}, instructions=())
@@ -78,3 +80,77 @@ async def test_what_a_builder_told_the_agent_is_not_forgotten_with_a_store(store
     await again.instructions('Speak like a pirate.').user('On.').prompt()
     pirate = 'Be an analyst.\n\nSpeak like a pirate.'
     assert told(model) == [pirate, pirate, f'{pirate}\n\nBe brief.']
+
+
+def deep_agent_of(store: SpyStore, *steps: str, instructions: str | list[str] | None) -> VersionedAgent[Any, Any]:
+    return VersionedAgent(create_deep_agent(ScriptedModel(*steps), name='analyst', instructions=instructions), store)
+
+
+async def test_a_version_keeps_the_instructions_that_it_was_made_with(store: SpyStore):
+    """The literal instructions of the agent are kept with each version of a turn: those of its capabilities are not
+    part of them, and the next turn has those of the agent that makes it.
+    """
+    agent = deep_agent_of(store, 'one', instructions=['Be an analyst.', 'Be brief.'])
+    root = await agent.create(instructions='Speak like a pirate.')
+    first = await root.advance('go')
+    assert (root.agent_instructions, first.agent_instructions) == ('', 'Be an analyst.\n\nBe brief.')
+    assert (await first.with_metadata({'a': 1})).agent_instructions == first.agent_instructions
+    assert first.model_settings == {}
+
+
+async def test_loading_under_an_agent_of_other_instructions_warns_once(store: SpyStore):
+    """Who loads a version under an agent whose instructions differ is warned: both are named, and how to adopt or keep.
+    It happens once for a conversation; what goes on from there has the instructions of the agent.
+    """
+    long = 'Be an analyst of sales. ' * 10
+    first = await (await deep_agent_of(store, 'one', instructions=long).create()).advance('go')
+    other = deep_agent_of(store, 'two', instructions='Be brief.')
+
+    with pytest.warns(InstructionsWarning) as caught:
+        loaded = await other.load(first.id)
+
+    [warning] = caught
+    assert str(warning.message) == (
+        f"The version {first.id} was made with the instructions '{long[:59]}…', and this agent has 'Be brief.'. Go on to "
+        'adopt those of the agent. To keep the others, load the version under an agent with '
+        '`instructions=version.agent_instructions`.'
+    )
+    await other.load(first.id)
+    second = await loaded.advance('on')
+    assert second.agent_instructions == 'Be brief.'
+    kept = deep_agent_of(store, 'two', instructions=loaded.agent_instructions)
+    assert (await (await kept.load(first.id)).advance('on')).agent_instructions == long.strip()
+
+
+async def test_a_conversation_that_is_taken_up_by_its_handle_warns(store: SpyStore):
+    agent = deep_agent_of(store, 'one', instructions='Be an analyst.')
+    root = await agent.create()
+    await agent.conversation(root.conversation_id).advance('go')
+    with pytest.warns(InstructionsWarning, match='this agent has none'):
+        await deep_agent_of(store, instructions=None).conversation(root.conversation_id).head()
+
+
+async def test_agents_that_were_not_made_here_are_compared_with_the_first_request(store: SpyStore):
+    """Instructions that a function returns are not compared: a date would differ each time."""
+
+    def dated(day: str, instructions: str) -> VersionedAgent[Any, Any]:
+        agent = Agent[Any, Any](ScriptedModel('answer'), name='analyst', instructions=[instructions, lambda: day])
+        return VersionedAgent(agent, store)
+
+    first = await (await dated('Monday', 'Be brief.').create()).advance('go')
+    second = await (await dated('Tuesday', 'Be brief.').load(first.id)).advance('on')
+    assert second.agent_instructions == 'Be brief.'
+    third = await dated('Tuesday', 'Be long.').load(second.id)
+    with pytest.warns(InstructionsWarning, match=r"'Be brief\.', and this agent has 'Be long\.'"):
+        await third.advance('on')
+
+
+async def test_prompt_with_a_store_warns_where_the_agent_is_another(store: SpyStore):
+    await (
+        prompt(create_deep_agent(ScriptedModel('one'), instructions='A.'), store=store, conversation_id='c')
+        .user('Go.')
+        .prompt()
+    )
+    other = create_deep_agent(ScriptedModel('two'), instructions='B.')
+    with pytest.warns(InstructionsWarning):
+        await prompt(other, store=store, conversation_id='c').user('On.').prompt()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from pydantic_core import to_json
 from pydantic_deep import Approve, LocalBackend, StateBackend, Subagent, create_deep_agent
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel, Step, call
-from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep.versions import AgentVersion, InstructionsWarning, VersionedAgent
 from pydantic_deep_backends import BackendUnavailableError
 
 from .conftest import MakeAgent, SpyStore
@@ -195,7 +196,9 @@ async def test_only_the_end_of_a_turn_can_be_replayed(make: MakeAgent, kind: str
 async def replay_elsewhere(make: MakeAgent, turn: Version, **options: Any) -> tuple[int, str, str]:
     """Replay a turn with an agent that is different by now, and return the first difference."""
     options.setdefault('tools', [add])
-    replay = await (await make(**options).load(turn.id)).replay()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', InstructionsWarning)
+        replay = await (await make(**options).load(turn.id)).replay()
     assert not replay
     assert replay.difference is not None
     return replay.difference.number, replay.difference.part, replay.difference.detail
