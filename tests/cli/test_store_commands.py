@@ -128,6 +128,7 @@ def test_a_store_of_an_older_release_is_brought_up_to_date_by_who_reads_it(agent
         for table in ('node', 'config', 'config_field', 'edge'):
             raw.execute(f'DROP TRIGGER {table}_tally')
         raw.execute('DROP TABLE tally')
+        raw.execute('ALTER TABLE workspace DROP COLUMN identity')
         raw.execute("DELETE FROM meta WHERE key IN ('seal', 'version')")
         raw.execute("INSERT INTO meta VALUES ('version', '1')")
         raw.commit()
