@@ -381,7 +381,7 @@ def canary_agent(skills: Path) -> Agent[Any, Any]:
         tools=[Tool(look, description='CANARY')],
         max_depth=0,
     )
-    return create_deep_agent(
+    agent: Agent[Any, Any] = create_deep_agent(
         ScriptedModel(*steps, model_name='CANARY', settings={'stop_sequences': ['CANARY']}),
         name='CANARY',
         instructions=['CANARY', 'And CANARY.'],
@@ -394,6 +394,8 @@ def canary_agent(skills: Path) -> Agent[Any, Any]:
         interrupt_on={'write_file': True},
         model_settings={'extra_body': {'user': 'CANARY'}, 'temperature': 0.987123454321},
     )
+    agent.system_prompt(lambda: 'CANARY')
+    return agent
 
 
 async def test_a_transcript_holds_nothing_that_was_configured(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, DeferredToolRequests, RunContext, UnexpectedModelBehavior, UserError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset
 
 import pydantic_deep_backends as backends
@@ -410,8 +410,6 @@ def history(turns: int, chars: int) -> list[ModelMessage]:
 
 
 def _response(part: Any) -> Any:
-    from pydantic_ai.messages import ModelResponse, TextPart
-
     return ModelResponse(parts=[TextPart(part) if isinstance(part, str) else part])
 
 
@@ -456,6 +454,21 @@ async def test_a_cut_separates_no_call_from_its_result() -> None:
         returned = [part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)]
         assert called == returned
         kept_by_wish[wish] = len(messages) - 1  # without the summary
+
+    # Of two calls of a response, one was answered later, as one that waited for a person.
+    late = [
+        ModelRequest.user_text_prompt('question'),
+        ModelResponse([ToolCallPart('ls', {}, tool_call_id='now'), ToolCallPart('ls', {}, tool_call_id='late')]),
+        ModelRequest([ToolReturnPart('ls', 'y', tool_call_id='now')]),
+        ModelResponse([ToolCallPart('ls', {}, tool_call_id='next')]),
+        ModelRequest([ToolReturnPart('ls', 'y', tool_call_id=id) for id in ('next', 'late')]),
+    ]
+    for wish in range(2, 8):
+        _, messages = await summarized([*given, *late, _response('a')], trigger=Messages(10), keep=Messages(wish))
+        parts = [part for message in messages for part in message.parts]
+        called = {part.tool_call_id for part in parts if isinstance(part, ToolCallPart)}
+        assert called == {part.tool_call_id for part in parts if isinstance(part, ToolReturnPart)}
+        assert wish == 2 or {'now', 'late', 'next'} <= called  # with the result that came late, its call is kept
 
     assert all(kept >= wish for wish, kept in kept_by_wish.items())
     assert any(kept > wish for wish, kept in kept_by_wish.items())
