@@ -157,6 +157,15 @@ class KeepsHistory(Protocol):
 
 
 @runtime_checkable
+class Retells(Protocol):
+    """Repeats a run that was recorded, in which the model is told what it was told then."""
+
+    def retold_notice(self, heading: str, known: str) -> str:
+        """Return the text of a notice with which the run began; `known` if it had none."""
+        ...
+
+
+@runtime_checkable
 class Delegated(Protocol):
     """Rides along in the run of a subagent, whose use it counts apart from those that share the usage object."""
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic_ai import RunContext
-from pydantic_ai.messages import ModelMessage, SystemPromptPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, SystemPromptPart
 
 
 @dataclass(kw_only=True)
@@ -28,6 +28,20 @@ class Notice:
         if text != self.known:
             self.known = text
             ctx.enqueue(SystemPromptPart(f'{self.heading}\n{text or "none"}'))
+
+    def add_to(self, requests: Sequence[ModelMessage], text: str) -> None:
+        """Add `text` to a request that begins a turn, unless the model knows it.
+
+        Args:
+            requests: The request as the history has it, and as it is sent, if that is another one.
+            text: What to tell.
+        """
+        if text != self.known:
+            self.known = text
+            part = SystemPromptPart(f'{self.heading}\n{text or "none"}')
+            for message in requests:
+                if isinstance(message, ModelRequest):  # pragma: no branch - as long as a turn begins with one
+                    message.parts = [*message.parts, part]
 
 
 def noticed(part: SystemPromptPart, heading: str) -> str | None:

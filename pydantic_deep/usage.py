@@ -35,6 +35,7 @@ from ._notice import noticed
 from ._prices import price_of, window_of
 from ._replaced import usage_of, whole
 from .filesystem._capability import UPLOADS_HEADING
+from .filesystem._listing import FILES_HEADING
 from .skills._catalogue import HEADING as CATALOGUE_HEADING
 from .skills._history import TOOL_NAME as LOAD_SKILL
 from .todos._history import HEADING as TODOS_HEADING
@@ -183,7 +184,7 @@ def _split(
 ) -> list[tuple[Kind, ModelRequestPart | ModelResponsePart]]:
     """Return a part as what it counts for; only a prompt with files in it is more than one thing."""
     match part:
-        case SystemPromptPart() if noticed(part, UPLOADS_HEADING) is not None:
+        case SystemPromptPart() if any(noticed(part, each) is not None for each in (UPLOADS_HEADING, FILES_HEADING)):
             return [('files', part)]
         case SystemPromptPart() if noticed(part, TODOS_HEADING) is not None:
             return [('history', part)]

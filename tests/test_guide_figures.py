@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.filesystem import _files, _render, _toolset, _window
+from pydantic_deep.filesystem import _files, _listing, _render, _toolset, _window
 from pydantic_deep.filesystem._capability import OFFLOAD_CHARS
 from pydantic_deep.skills import Skills, _backend, _catalogue, _document, _scan
 from pydantic_deep.skills import _files as _skill_files
@@ -26,6 +26,7 @@ FILES: dict[str, list[float]] = {
     'files and directories of one search': [search.MAX_ENTRIES],
     'time of one search': [search.MAX_SECONDS],
     'uploads in a notice': [_render.MAX_UPLOADS],
+    'the notice of files': [_listing.MAX_LISTING_CHARS],
     'one `execute`': [
         signature(_toolset.execute).parameters['timeout_seconds'].default,
         _toolset.MAX_TIMEOUT_SECONDS,

@@ -71,6 +71,7 @@ async def counted(*messages: ModelMessage) -> UsageReport:
     [
         (request(SystemPromptPart('be kind')), 'system', 7),
         (request(SystemPromptPart('Uploads:\n/uploads/a.csv')), 'files', 23),
+        (request(SystemPromptPart('Files:\na.csv')), 'files', 12),
         (request(SystemPromptPart('Todos:\nnone')), 'history', 11),
         (request(UserPromptPart('hello')), 'history', 5),
         (request(UserPromptPart([ImageUrl('https://example.com/a.png')])), 'files', IMAGE_TOKENS),

@@ -10,20 +10,23 @@ from pydantic_ai import AgentToolset, ModelRequestContext, RunContext, ToolDefin
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
+from pydantic_ai.workspaces import WorkspaceError
 
 from pydantic_deep._calls import has_calls_beside
-from pydantic_deep._neighbours import Gates, neighbours
+from pydantic_deep._neighbours import Gates, Retells, neighbours
 from pydantic_deep._notice import Notice, last_noticed
 from pydantic_deep._pending import Preview
 from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep_backends import StateBackend, SupportsProtection
-from pydantic_deep_backends.paths import display_path
+from pydantic_deep_backends.errors import BackendError
+from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.protection import check_patterns, compare_protected, protected_patterns_of
 
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
+from ._listing import FILES_HEADING, list_names
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
 from ._preview import preview_call
 from ._protect import changes_protected, refusal
@@ -79,6 +82,8 @@ class Filesystem(AbstractCapability[object]):
     _notice: Notice = field(
         default_factory=lambda: Notice(heading=UPLOADS_HEADING, known=''), init=False, repr=False, compare=False
     )
+    _listing: Notice | None = field(default=None, init=False, repr=False, compare=False)
+    """The notice of the files that there are; `None` once it was told."""
     _uploads: Mapping[str, UploadLike] = field(
         default_factory=dict[str, UploadLike], init=False, repr=False, compare=False
     )
@@ -102,6 +107,7 @@ class Filesystem(AbstractCapability[object]):
         """Return this run's instance, which alone knows what its model has read."""
         run = replace(self)
         run._notice = Notice(heading=UPLOADS_HEADING, known=last_noticed(ctx.messages, UPLOADS_HEADING))
+        run._listing = Notice(heading=FILES_HEADING, known=last_noticed(ctx.messages, FILES_HEADING))
         run._known = last_prompts(ctx.messages)
         shared = getattr(ctx.deps, '_offload', None)
         if isinstance(shared, StateBackend):
@@ -120,10 +126,15 @@ class Filesystem(AbstractCapability[object]):
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Tell the model of the uploads that it does not know, and keep the prompt from being too long."""
+        """Tell the model of the files and uploads that it does not know, and keep the prompt from being too long."""
+        requests = _distinct(ctx.messages[-1], request_context.messages[-1])
+        if self._listing is not None:
+            listing, self._listing = self._listing, None
+            if ctx.prompt is not None:
+                listing.add_to(requests, await self._names(ctx, listing.known))
         self._notice.tell(ctx, render_uploads(self._uploads.values()))
         if self.offload_chars is not None:
-            for message in (ctx.messages[-1], request_context.messages[-1]):  # one and the same, unless it was replaced
+            for message in requests:
                 await shorten_prompts(
                     self._files(ctx), message, self.offload_chars, known=self._known, prompt=ctx.prompt
                 )
@@ -202,6 +213,16 @@ class Filesystem(AbstractCapability[object]):
         """Return the tools that are not shown because the run's backend cannot do what they do."""
         return frozenset() if self._files(ctx).commands is not None else frozenset(('execute',))
 
+    async def _names(self, ctx: RunContext[object], known: str) -> str:
+        """Return what the model is told of the files: as in the run that this one repeats, or as they are now."""
+        for each in neighbours(ctx, Retells):
+            return each.retold_notice(FILES_HEADING, known)
+        uploads = {path_parts(upload.path)[0] for upload in self._uploads.values()}
+        try:
+            return await list_names(self._files(ctx).backend, without=uploads)
+        except (OSError, BackendError, WorkspaceError):  # the tools say better what is wrong
+            return known
+
     async def _refuse_protected(
         self, ctx: RunContext[object], tool_def: ToolDefinition, args: Mapping[str, Any]
     ) -> None:
@@ -232,3 +253,8 @@ class Filesystem(AbstractCapability[object]):
             backend = as_backend(source)
             self._found = source, Files(backend=backend, commands=commands_of(backend), run=self._run)
         return self._found[1]
+
+
+def _distinct(message: ModelMessage, sent: ModelMessage) -> list[ModelMessage]:
+    """Return both: one and the same, unless it was replaced."""
+    return [message] if sent is message else [message, sent]

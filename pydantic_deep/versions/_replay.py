@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import JsonValue
@@ -23,6 +23,7 @@ from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
 from pydantic_ai.messages import (
     ModelMessage,
     ModelResponse,
+    SystemPromptPart,
     ToolCallPart,
     repair_messages,
 )
@@ -31,6 +32,7 @@ from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep._canonical import canonical_message
+from pydantic_deep._notice import noticed
 from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
@@ -70,6 +72,8 @@ class _Replayer(AbstractCapability[object]):
     """What the turn waited for in the end."""
     probe: Probe | None = None
     """What looks for the origin of a difference that is known, in place of sending the last request."""
+    began_with: Sequence[ModelMessage] = ()
+    """The messages that the turn began with."""
     difference: tuple[int, ModelRequestContext] | None = field(default=None, init=False)
     number: int = field(default=0, init=False)
     is_over: bool = field(default=False, init=False)
@@ -102,6 +106,10 @@ class _Replayer(AbstractCapability[object]):
 
     def next_summary(self) -> ModelMessage | None:
         return self.replayed.next_summary()
+
+    def retold_notice(self, heading: str, known: str) -> str:
+        parts = (part for message in self.began_with for part in message.parts if isinstance(part, SystemPromptPart))
+        return next((text for part in parts if (text := noticed(part, heading)) is not None), known)
 
     async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Keep nothing: it is in the store."""
@@ -239,7 +247,15 @@ class _Turn:
 
     def replayer(self, recorded: Sequence[RequestRecord], probe: Probe | None = None) -> _Replayer:
         """Return what answers the requests of one more run of the turn."""
-        return _Replayer(replayed=replace(self.replayed), recorded=recorded, waits=self.waits, probe=probe)
+        run_ids = {attempt.id for attempt in self.attempts}
+        own = (message for message in self.messages.values() if message.run_id in run_ids)
+        return _Replayer(
+            replayed=replace(self.replayed),
+            recorded=recorded,
+            waits=self.waits,
+            probe=probe,
+            began_with=list(takewhile(lambda message: not isinstance(message, ModelResponse), own)),
+        )
 
     async def run(self, replayer: _Replayer) -> AgentRunResult[Any] | None:
         """Run the turn once more, up to the first request that is not as recorded."""

@@ -166,8 +166,8 @@ def test_the_skills_at_home_can_be_left_out(invoke: Invoke, haiku: Path) -> None
 def test_a_skill_goes_with_the_next_prompt_and_with_no_other(invoke: Invoke, haiku: Path) -> None:
     model = ScriptedModel('First.', 'Second.')
     result = invoke('chat', model=model, stdin='/haiku\nOn rain\nAgain\n')
-    last = [request.messages[-1].parts[-1] for request in model.requests]
-    prompts = [str(part.content) for part in last if isinstance(part, UserPromptPart)]
+    last = [request.messages[-1].parts for request in model.requests]
+    prompts = [str(part.content) for parts in last for part in parts if isinstance(part, UserPromptPart)]
     assert 'The next prompt goes with the skill haiku.' in result.stderr
     assert prompts[0].startswith('<skill name="haiku">\nFive, seven, five.')
     assert prompts[0].endswith('</skill>\n\nOn rain')

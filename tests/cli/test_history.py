@@ -257,6 +257,8 @@ def test_diff_is_with_the_parent(invoke: Invoke, history: list[str]) -> None:
 Messages
 + user-prompt: Fix the poem
 +   please
++ system-prompt: Files:
++   poem.txt
 + tool-call edit_file: {"path": "/poem.txt", "old_string": "violet", "new_string": "lily"}
 + tool-return edit_file: Replaced 1 match at line 2.
 + text: Fixed.
@@ -281,6 +283,8 @@ def test_diff_shows_short_messages_whole_and_of_long_ones_how_much_is_left_out(i
 Messages
 + user-prompt: Fix the poem,
 +     please\\x1b
++ system-prompt: Files:
++   poem.txt
 + tool-call write_file: {"path": "/a", "content": "x*751
 +   … 251 more characters
 + tool-return write_file: Created /a: 1 line, 1.0 KB.

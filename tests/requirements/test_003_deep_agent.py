@@ -22,7 +22,7 @@ from pydantic_deep.approvals import Approve, answer_approvals, pending_approvals
 from pydantic_deep.skills import discover_skills
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import ScriptedModel, SeenRequest, call
-from pydantic_deep.todos import Todos
+from pydantic_deep.todos import Todo, Todos
 from pydantic_deep.tokens import count_tokens_approximately
 from pydantic_deep_backends import BackendProtocol, SandboxProtocol
 
@@ -263,6 +263,32 @@ async def test_any_mix_of_toolsets_works_and_fewer_are_cheaper(skill: Path) -> N
     assert len(sent(default.requests[0])) == size_by_mix[frozenset(FLAGS)]
     for more, fewer in product(size_by_mix, repeat=2):
         assert not fewer < more or size_by_mix[fewer] < size_by_mix[more]
+
+
+async def test_what_there_is_is_told_when_a_run_begins() -> None:
+    """003-11: The prompt reflects current uploads, todos and files; only what is relevant is told."""
+
+    def told(request: SeenRequest, word: str) -> int:
+        return str(request.messages).count(word)
+
+    model = ScriptedModel('nothing there', call('write_file', path='made.md', content='x'), 'made', 'seen', 'same')
+    agent = create_deep_agent(model)
+    deps = DeepAgentDeps()
+    first = await agent.run('go', deps=deps)
+    await deps.backend.write_bytes('/canary-dir/below.txt', b'x')
+    await deps.backend.write_bytes('/.hidden-canary', b'x')
+    await deps.upload('sales.csv', b'a\n1\n')
+    deps.todos.append(Todo(content='Plan CANARY'))
+    second = await agent.run('and', deps=deps, message_history=first.all_messages())
+    third = await agent.run('now', deps=deps, message_history=second.all_messages())
+    await agent.run('and now', deps=deps, message_history=third.all_messages())
+
+    assert [told(request, 'Files:') for request in model.requests] == [0, 1, 1, 2, 2]
+    assert [told(request, 'canary-dir/') for request in model.requests] == [0, 1, 1, 2, 2]
+    assert [told(request, 'made.md, ') + told(request, ', made.md') for request in model.requests] == [0, 0, 0, 1, 1]
+    assert [min(told(request, 'sales.csv'), 1) for request in model.requests] == [0, 1, 1, 1, 1]
+    assert [min(told(request, 'Plan CANARY'), 1) for request in model.requests] == [0, 1, 1, 1, 1]
+    assert not any(told(request, word) for request in model.requests for word in ('hidden-canary', 'below.txt'))
 
 
 async def test_instructions_are_sections_and_changes_are_told_in_every_run() -> None:
