@@ -176,7 +176,7 @@ def _replay(
         worker = open_worker(surroundings, settings, approvals=approvals)
         versions = VersionedAgent(worker.agent, reader.store)
         try:
-            return record, await (await versions.load(record.id)).replay()
+            return record, await (await versions.workbench.handle(record)).replay()
         except ValueError as error:
             raise fail(str(error), WRONG_USAGE) from None
 
