@@ -40,6 +40,7 @@ from ._options import (
     CostOption,
     DirectoryOption,
     FromOption,
+    InstructionsOption,
     JsonOption,
     ModelOption,
     NoStoreOption,
@@ -161,6 +162,7 @@ def _run(
     no_user_skills: NoUserSkillsOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
+    instructions: InstructionsOption = None,
     store: StoreOption = None,
     no_store: NoStoreOption = False,
     json: JsonOption = False,
@@ -170,7 +172,7 @@ def _run(
     """Do one task, show the work, print the answer."""
     surroundings = context.find_object(Surroundings) or Surroundings()
     text = read_task(task)
-    start = Start(surroundings, store, no_store=no_store, continues=continues, base=base)
+    start = Start(surroundings, store, no_store=no_store, continues=continues, base=base, instructions=instructions)
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a turn can wait only where it is kept. Leave out --no-store.')
     with failing(json=json), warned_at_end():
@@ -261,6 +263,7 @@ def _chat(
     no_user_skills: NoUserSkillsOption = False,
     continues: ContinueOption = False,
     base: FromOption = None,
+    instructions: InstructionsOption = None,
     store: StoreOption = None,
     no_store: NoStoreOption = False,
     max_tokens: BudgetOption = MAX_TOKENS,
@@ -268,7 +271,7 @@ def _chat(
 ) -> None:
     """Work with the agent turn by turn."""
     surroundings = context.find_object(Surroundings) or Surroundings()
-    start = Start(surroundings, store, no_store=no_store, continues=continues, base=base)
+    start = Start(surroundings, store, no_store=no_store, continues=continues, base=base, instructions=instructions)
     with failing(json=False):
         settings = Settings(
             directory=str(directory),

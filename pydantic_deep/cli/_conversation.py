@@ -65,6 +65,8 @@ class Conversation:
     """Whether the next turn belongs in the directory, however it was changed since."""
     is_kept: bool = True
     """Whether the store outlives this process."""
+    instructions: str | None = None
+    """What the agent is told in all turns of a conversation that begins here, besides its own instructions."""
 
     async def go_on_from(self, name: str) -> None:
         """Let the next turn go on from a version.
@@ -178,7 +180,12 @@ class Conversation:
         with warnings.catch_warnings():
             if why_unversioned(backend) is not None:
                 warnings.simplefilter('ignore', UnversionedFilesWarning)  # the result says it
-            return await self.versions.create(metadata=self.metadata, backend=backend, deps=self.worker.deps)
+            return await self.versions.create(
+                metadata=self.metadata,
+                backend=backend,
+                deps=self.worker.deps,
+                instructions=() if self.instructions is None else self.instructions,
+            )
 
     async def _hold(self, version: Version) -> None:
         """Let the directory count as that of a version, with what was changed in it since as an edit of that."""
@@ -214,7 +221,9 @@ async def _describe_waiting(store: Store, record: VersionRecord) -> str:
     )
 
 
-def open_conversation(worker: Worker, settings: Settings, store: Store, *, is_kept: bool = True) -> Conversation:
+def open_conversation(
+    worker: Worker, settings: Settings, store: Store, *, is_kept: bool = True, instructions: str | None = None
+) -> Conversation:
     """Return a conversation that begins with its next turn.
 
     Args:
@@ -222,6 +231,7 @@ def open_conversation(worker: Worker, settings: Settings, store: Store, *, is_ke
         settings: What it was made of.
         store: Where its versions go.
         is_kept: Whether they stay there. If not, files are in none of them.
+        instructions: What the agent is told in all its turns, besides its own instructions.
     """
     if not is_kept:
         worker.backend.leave_unversioned()
@@ -233,6 +243,7 @@ def open_conversation(worker: Worker, settings: Settings, store: Store, *, is_ke
         names=Names(store=store, directory=kept.directory),
         metadata={DIRECTORY: kept.directory, SETTINGS: kept.model_dump(mode='json')},
         is_kept=is_kept,
+        instructions=instructions,
     )
 
 

@@ -155,6 +155,14 @@ FromOption = Annotated[
         help='Go on from this version. Unless the directory has its files, the agent works on a copy of them.',
     ),
 ]
+InstructionsOption = Annotated[
+    str | None,
+    typer.Option(
+        '--instructions',
+        metavar='TEXT',
+        help='Tell the agent this in all turns of a new conversation, besides its own instructions.',
+    ),
+]
 JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')]
 
 
@@ -177,6 +185,8 @@ class Start:
     no_store: bool = field(kw_only=True)
     continues: bool = field(kw_only=True)
     base: str | None = field(kw_only=True)
+    instructions: str | None = field(kw_only=True, default=None)
+    """Those that a new conversation gets."""
 
     def __post_init__(self) -> None:
         if self.continues and self.base is not None:
@@ -186,6 +196,16 @@ class Start:
         if self.no_store and (self.continues or self.base is not None):
             option = '--continue' if self.continues else '--from'
             raise typer.BadParameter(f'--no-store has nothing to go on from. Choose one of {option} and --no-store.')
+        if self.instructions is None:
+            return
+        if self.continues or self.base is not None:
+            option = '--continue' if self.continues else '--from'
+            raise typer.BadParameter(
+                f'--instructions are for a new conversation, and {option} goes on with one that keeps its own. '
+                f'Choose one of {option} and --instructions.'
+            )
+        if not self.instructions.strip():
+            raise typer.BadParameter('it is empty. Leave it out, or give it words.', param_hint="'--instructions'")
 
     @asynccontextmanager
     async def open(self, worker: Worker, settings: Settings) -> AsyncGenerator[Conversation]:
@@ -193,9 +213,12 @@ class Start:
         await check_worker(worker)
         url = NO_STORE if self.no_store else choose_store(self.store, self.surroundings)
         async with open_kept(url, self.surroundings) as store:
-            conversation = open_conversation(worker, settings, store, is_kept=url != NO_STORE)
+            conversation = open_conversation(
+                worker, settings, store, is_kept=url != NO_STORE, instructions=self.instructions
+            )
             if self.continues or self.base is not None:
-                await conversation.go_on_from(self.base or HEAD)
+                with warned_at_end():
+                    await conversation.go_on_from(self.base or HEAD)
             yield conversation
 
 

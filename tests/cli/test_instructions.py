@@ -1,0 +1,81 @@
+"""Instructions of a conversation at the command line, and what is said where those of the agent are others."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai.messages import ModelRequest
+
+from pydantic_deep.cli import _worker
+from pydantic_deep.testing import ScriptedModel
+
+from .conftest import Invoke
+
+
+def told(model: ScriptedModel) -> list[bool]:
+    """Return for each request whether its instructions end with those of the conversation."""
+    last = [request.messages[-1] for request in model.requests]
+    texts = [message.instructions or '' for message in last if isinstance(message, ModelRequest)]
+    return [text.endswith('\n\nSpeak like a pirate.') for text in texts]
+
+
+def test_a_new_conversation_gets_instructions_and_keeps_them(invoke: Invoke) -> None:
+    """`run --instructions TEXT` tells the agent something in all turns, also in those that go on later."""
+    model = ScriptedModel('one', 'two', 'three', 'four')
+    assert invoke('run', 'Go', '--instructions', 'Speak like a pirate.', model=model).exit_code == 0
+    assert invoke('run', 'On', '--continue', '--max-tokens', '1000000', model=model).exit_code == 0
+    assert invoke('chat', '--from', 'HEAD~1', model=model, stdin='On\n').exit_code == 0
+    assert invoke('run', 'Go', model=model).exit_code == 0
+    assert told(model) == [True, True, True, False]
+
+
+@pytest.mark.parametrize('options', [(), ('--no-store',)])
+def test_each_conversation_that_a_chat_begins_has_its_instructions(invoke: Invoke, options: tuple[str, ...]) -> None:
+    model = ScriptedModel('one', 'two', 'three')
+    result = invoke(
+        'chat', '--instructions=Speak like a pirate.', *options, model=model, stdin='One\nTwo\n/new\nThree\n'
+    )
+    assert (result.exit_code, told(model)) == (0, [True, True, True])
+    assert len(model.requests[2].messages) == 1
+
+
+@pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
+@pytest.mark.parametrize(
+    ('options', 'sentence'),
+    [
+        (('--instructions', ''), "Invalid value for '--instructions': it is empty. Leave it out, or give it words."),
+        (('--instructions= \n',), "Invalid value for '--instructions': it is empty. Leave it out, or give it words."),
+        (
+            ('--continue', '--instructions', 'A.'),
+            '--instructions are for a new conversation, and --continue goes on with one that keeps its own. Choose one of '
+            '--continue and --instructions.',
+        ),
+        (('--from=HEAD', '--instructions', ''), 'Choose one of --from and --instructions.'),
+        (('--instructions', 'a\udcff'), 'is no text in UTF-8'),
+    ],
+)
+def test_instructions_that_cannot_be_given_are_wrong_usage(
+    invoke: Invoke, command: tuple[str, ...], options: tuple[str, ...], sentence: str
+) -> None:
+    model = ScriptedModel()
+    result = invoke(*command, *options, model=model, stdin='Go\n')
+    assert (result.exit_code, model.requests) == (2, [])
+    assert sentence in ' '.join(result.stderr.replace('│', '').split())
+
+
+@pytest.mark.filterwarnings('always::pydantic_deep.versions.InstructionsWarning')
+@pytest.mark.parametrize('command', [('run', 'On', '--continue'), ('chat', '--continue'), ('chat', '--from', 'HEAD')])
+def test_other_instructions_of_the_agent_are_said_in_one_line(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    """A later release tells its agent something else: who goes on is told so once, and sees no line of the source."""
+    model = ScriptedModel('one', 'two', 'three')
+    monkeypatch.setattr(_worker, 'INSTRUCTIONS', 'Be\nbrief.')
+    assert invoke('run', 'Go', model=model).exit_code == 0
+    monkeypatch.setattr(_worker, 'INSTRUCTIONS', 'Be long.')
+    result = invoke(*command, model=model, stdin='On\nOn\n')
+    assert result.exit_code == 0
+    [line] = [line for line in result.stderr.splitlines() if 'warn' in line.lower()]
+    assert line.startswith('warning: The version ')
+    assert "was made with the instructions 'Be\\nbrief.', and this agent has 'Be long.'." in line
+    assert '.py' not in result.stderr
+    assert 'warning' not in invoke('run', 'On', '--continue', model=ScriptedModel('four')).stderr
