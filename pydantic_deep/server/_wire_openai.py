@@ -232,7 +232,7 @@ def dialogue_of_openai(body: ChatCompletionRequest) -> Dialogue:
 
 def session_of_openai(body: ChatCompletionRequest) -> str | None:
     """Return the client's own id of what this belongs to."""
-    return (body.metadata or {}).get('session_id') or body.user
+    return (body.metadata or {}).get('session_id', body.user)
 
 
 def _refuse(body: ChatCompletionRequest) -> None:

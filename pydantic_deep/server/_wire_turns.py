@@ -31,7 +31,7 @@ from pydantic_deep.versions import AgentVersion
 from pydantic_deep.versions._answers import decode_decision
 
 from ._auth import Caller, agent_for
-from ._begin import begin_run
+from ._begin import begin_run, check_session_id
 from ._errors import NO_RETRY, ServerError
 from ._ownership import OwnApproval, create_conversation, load_version, own_approval
 from ._run_log import LogForgottenError
@@ -156,6 +156,7 @@ async def begin_turn(
         ApprovalAnsweredError: Somebody was faster with a decision.
     """
     agent = agent_for(state, caller, agent_name)
+    check_session_id(session_id)  # before a conversation is begun for it
     begin = partial(begin_run, state, caller, model_settings=asked.model_settings, session_id=session_id)
     if asked.decisions:
         found = await _decided(state, caller, agent_name, asked.decisions)

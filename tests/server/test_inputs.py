@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -97,3 +98,42 @@ async def test_numbers_that_json_does_not_have_are_texts_in_a_transcript(serve: 
     assert [part['content'] for part in messages[2]['parts']] == [['NaN', 'Infinity']]
     assert (diff.status_code, listed.status_code) == (200, 200)
     assert (blank.status_code, blank.json()['error']['field']) == (422, 'name')
+
+
+@pytest.mark.parametrize('id', ['', ' ', '\n\t', 'a\0b', '\0'])
+async def test_a_session_id_that_is_no_name_is_refused(ada: Client, id: str) -> None:
+    """A blank `session_id`, and one with a NUL, answers 422 with the `field`, and nothing runs."""
+    path = await begin(ada)
+    root = (await ada.get(path)).json()['head']
+    for route, body in (
+        (f'{path}/turns', {'prompt': 'Go'}),
+        (f'/api/versions/{root}/branch', {'prompt': 'Go'}),
+        (f'{path}/resume', {}),
+    ):
+        answer = await ada.post(route, json={**body, 'session_id': id})
+        assert (answer.status_code, answer.json()['error']['field']) == (422, 'session_id')
+    assert (await ada.get('/api/runs', params={'conversation': path.rpartition('/')[2]})).json()['items'] == []
+
+
+@pytest.mark.parametrize('id', [' ', 'a\0b'])
+@pytest.mark.parametrize(
+    ('path', 'body', 'status'),
+    [
+        ('/v1/chat/completions', {'model': 'analyst', 'user': 'ID'}, 400),
+        ('/v1/chat/completions', {'model': 'analyst', 'metadata': {'session_id': 'ID'}, 'user': 'u'}, 400),
+        ('/v1/messages', {'model': 'analyst', 'max_tokens': 9, 'metadata': {'user_id': 'ID'}}, 400),
+        ('/v1beta/models/analyst:generateContent', {'labels': {'session_id': 'ID'}}, 400),
+        ('/ag-ui/analyst', {'threadId': 'ID', 'runId': 'r', 'state': {}, 'tools': [], 'context': []}, 422),
+        ('/vercel/analyst', {'id': 'ID', 'trigger': 'submit-message'}, 422),
+    ],
+)
+async def test_such_a_session_id_begins_no_conversation_on_the_routes_of_others(
+    ada: Client, path: str, body: dict[str, Any], status: int, id: str
+) -> None:
+    """It is refused in the form of the route, before a conversation is begun for it."""
+    message = {'role': 'user', 'content': 'Go', 'id': 'm', 'parts': [{'type': 'text', 'text': 'Go'}]}
+    said = {'contents': [{'role': 'user', 'parts': [{'text': 'Go'}]}]} if 'labels' in body else {'messages': [message]}
+    sent = json.loads(json.dumps({**body, **said}).replace('"ID"', json.dumps(id)))
+    answer = await ada.post(path, json=sent)
+    assert (answer.status_code, 'session_id' in answer.text) == (status, True), answer.text
+    assert (await ada.get('/api/conversations')).json()['items'] == []
