@@ -1,67 +1,123 @@
-"""Search over a composite: by the own search of the part where that sees the same, else by a walk.
+"""Search over a composite: each part searches by itself where that sees the same, and the rest is walked.
 
-The part that `path` is in searches by itself, which is fast; what is mounted below it is walked. Where the part has
-files under a mount point, hidden files, its own search would see them and everything is walked.
+The part that `path` is in, and each that is mounted below it, is asked for what the pattern means there. So each
+directory costs what it costs in its part, however deep it is. Walked are parts without a search, those of which a
+mount hides files, which their own search would see, and those for which no glob says what the pattern means there.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ._glob import compile_glob
+from ._glob_below import glob_below
+from ._grep import GrepBuilder, compile_grep
 from ._mounts import MountTable, Part
+from ._results import sorted_problems
+from ._search_walk import reason_of
 from .errors import InvalidPathError
-from .paths import path_parts
+from .paths import display_path, path_parts, path_problem
 from .protocol import BackendProtocol, FileEntry, FileEntryLike, SupportsSearch
 from .search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_backend
 
 
 async def glob_mounts(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:
     """Return what `SupportsSearch.glob` returns."""
-    part, inner = table.locate(path)
-    below = table.below(path)
-    if not isinstance(part.backend, SupportsSearch) or await _hides_files(part, below):
-        return await glob_backend(_Walked(composite), pattern, path)
+    compile_glob(pattern)  # raises, also where no part is asked
+    shares, is_walked = await _shares(table, pattern, path)
     results: list[GlobResult] = []
-    if below:
-        results.append(await glob_backend(_MountsOnly(composite, table, part), pattern, path))
-    if not below or await part.backend.exists(inner):
-        with part.errors(inner):
-            found = await part.backend.glob(pattern, inner)
-        results.append(_outer_glob(table, part, found))
+    problems: list[SearchProblem] = []
+    if is_walked:
+        results.append(await glob_backend(_Walked(composite, table, shares), pattern, path))
+    for share in shares:
+        if share.glob:
+            with _asked(share, problems):
+                results.append(_outer_glob(table, share.part, await share.backend.glob(share.glob, share.path)))
     paths = sorted(path for result in results for path in result.paths)
-    return GlobResult(paths=tuple(paths), problems=_joined_problems(results))
+    return GlobResult(paths=tuple(paths), problems=_joined_problems(results, problems))
 
 
 async def grep_mounts(
     composite: BackendProtocol, table: MountTable, pattern: str, path: str, *, glob: str | None, limit: int
 ) -> GrepResult:
     """Return what `SupportsSearch.grep` returns."""
+    GrepBuilder(compile_grep(pattern), limit)  # raises, also where no part is asked
+    compile_glob('**' if glob is None else glob)
+    shares, is_walked = await _shares(table, '**' if glob is None else glob, path)
+    results: list[GrepResult] = []
+    problems: list[SearchProblem] = []
+    if is_walked:
+        view = _Walked(composite, table, shares)
+        results.append(await grep_backend(view, pattern, path, glob=glob, limit=limit))
+    for share in shares:
+        if share.glob:
+            with _asked(share, problems):
+                found = await share.backend.grep(
+                    pattern, share.path, glob=None if glob is None else share.glob, limit=limit
+                )
+                results.append(_outer_grep(table, share.part, found))
+    return _sum(results, problems, limit)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Share:
+    """What a part is asked for that searches by itself."""
+
+    part: Part
+    backend: SupportsSearch
+    path: str
+    """Where its search begins, as a path of the part."""
+    glob: str
+    """What the pattern means there; `''` if nothing that is there can match."""
+    is_below: bool
+    """Whether it is mounted below where the search begins, and so a failure leaves the rest as it is."""
+
+
+async def _shares(table: MountTable, pattern: str, path: str) -> tuple[list[_Share], bool]:
+    """Return the shares of the parts that search by themselves, and whether others are to be walked."""
     part, inner = table.locate(path)
     below = table.below(path)
-    if not isinstance(part.backend, SupportsSearch) or await _hides_files(part, below):
-        return await grep_backend(_Walked(composite), pattern, path, glob=glob, limit=limit)
-    results: list[GrepResult] = []
-    if below:
-        view = _MountsOnly(composite, table, part)
-        results.append(await grep_backend(view, pattern, path, glob=glob, limit=limit))
-    if not below or await part.backend.exists(inner):
-        with part.errors(inner):
-            found = await part.backend.grep(pattern, inner, glob=glob, limit=limit)
-        results.append(_outer_grep(table, part, found))
-    return _sum(results, limit)
+    shares: list[_Share] = []
+    if isinstance(part.backend, SupportsSearch) and not await _hides_files(part, below):
+        is_there = not below or await part.backend.exists(inner)
+        glob = pattern if is_there else ''
+        shares.append(_Share(part=part, backend=part.backend, path=inner, glob=glob, is_below=False))
+    depth = len(path_parts(path))
+    for mount in below:
+        glob = glob_below(pattern, path_parts(mount.prefix)[depth:])
+        if glob is None or not isinstance(mount.backend, SupportsSearch):
+            continue
+        if not await _hides_files(mount, table.below(mount.prefix)):
+            shares.append(_Share(part=mount, backend=mount.backend, path='/', glob=glob, is_below=True))
+    return shares, len(shares) <= len(below)
+
+
+@contextmanager
+def _asked(share: _Share, problems: list[SearchProblem]) -> Generator[None]:
+    """Show virtual paths in the errors of a part; one that is mounted below and cannot be searched is a problem."""
+    try:
+        with share.part.errors(share.path):
+            yield
+    except OSError as error:
+        if not share.is_below:
+            raise
+        problems.append(SearchProblem(path=share.part.prefix, reason=reason_of(error)))
 
 
 class _Walked:
-    """The composite as a walk sees it: a name that its part refuses is unreadable, and does not end the search.
+    """The composite as a walk sees it: of parts that search by themselves it sees what is mounted in them, and no file.
 
-    A file `/~a` at the root of a part is `/mount/~a` here, which looks like a path and cannot be read.
+    A name that its part refuses is unreadable, and does not end the search: a file `/~a` at the root of a part is
+    `/mount/~a` here, which looks like a path and cannot be read.
     """
 
-    def __init__(self, composite: BackendProtocol) -> None:
+    def __init__(self, composite: BackendProtocol, table: MountTable, shares: Collection[_Share]) -> None:
         self._composite = composite
+        self._table = table
+        self._searched = {share.part for share in shares}
         self.stat = composite.stat
 
     async def read_bytes(self, path: str) -> bytes:
@@ -69,29 +125,20 @@ class _Walked:
             return await self._composite.read_bytes(path)
 
     async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
+        if self._is_searched(path):
+            names = self._table.child_names(path).values()
+            return [FileEntry(name=name, path=f'{path}/{name}', is_dir=True, size=None) for name in names]
         with _refused_as_unreadable(path):
             return await self._composite.list_dir(path)
 
     async def realpath(self, path: str) -> str:
+        if self._is_searched(path):
+            return path
         with _refused_as_unreadable(path):
             return await self._composite.realpath(path)
 
-
-class _MountsOnly(_Walked):
-    """The composite without the files of one part: directories that lead to mounts, and what is mounted."""
-
-    def __init__(self, composite: BackendProtocol, table: MountTable, hidden: Part) -> None:
-        super().__init__(composite)
-        self._table = table
-        self._hidden = hidden
-
-    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
-        if self._table.locate(path)[0] is not self._hidden:
-            return await super().list_dir(path)
-        if not self._table.below(path):
-            raise FileNotFoundError(f'Nothing is mounted below {path!r}. Search it in its own part.')
-        names = self._table.child_names(path).values()
-        return [FileEntry(name=name, path=f'{path}/{name}', is_dir=True, size=None) for name in names]
+    def _is_searched(self, path: str) -> bool:
+        return self._table.locate(path)[0] in self._searched
 
 
 @contextmanager
@@ -123,8 +170,11 @@ async def _is_occupied(part: Part, names: Sequence[str]) -> bool:
 
 
 def _outer_glob(table: MountTable, part: Part, found: GlobResult) -> GlobResult:
-    paths = (part.outer(path) for path in found.paths)
-    return GlobResult(paths=tuple(p for p in paths if _is_own(table, part, p)), problems=_outer_problems(part, found))
+    paths = [part.outer(path) for path in found.paths]
+    return GlobResult(
+        paths=tuple(path for path in paths if _is_own(table, part, path)),
+        problems=(*_outer_problems(part, found), *_too_long(paths)),
+    )
 
 
 def _outer_grep(table: MountTable, part: Part, found: GrepResult) -> GrepResult:
@@ -134,25 +184,44 @@ def _outer_grep(table: MountTable, part: Part, found: GrepResult) -> GrepResult:
         found,
         matches=tuple(match for match in matches if _is_own(table, part, match.path)),
         counts={path: count for path, count in counts.items() if _is_own(table, part, path)},
-        problems=_outer_problems(part, found),
+        problems=(*_outer_problems(part, found), *_too_long(counts)),
     )
 
 
 def _is_own(table: MountTable, part: Part, path: str) -> bool:
-    """Return whether a file that a part found is not hidden by a mount whose name it spells in another way."""
-    return table.locate(path)[0] is part
+    """Return whether a file that a part found is one here: not hidden by a mount whose name it spells in another way,
+    and not at a path that is too long with the mount point before it.
+    """
+    return table.locate(path)[0] is part and path_problem(path) is None
+
+
+def _too_long(paths: Iterable[str]) -> list[SearchProblem]:
+    return [
+        SearchProblem(path=display_path(path), reason=f'not a valid path: {reason}')
+        for path in paths
+        if (reason := path_problem(path)) is not None
+    ]
 
 
 def _outer_problems(part: Part, found: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
-    return tuple(replace(problem, path=part.outer(problem.path)) for problem in found.problems)
+    return tuple(_outer_problem(part, problem) for problem in found.problems)
 
 
-def _joined_problems(results: Iterable[GlobResult | GrepResult]) -> tuple[SearchProblem, ...]:
-    problems = (problem for result in results for problem in result.problems)
-    return tuple(sorted(problems, key=lambda problem: (problem.path, problem.reason)))
+def _outer_problem(part: Part, problem: SearchProblem) -> SearchProblem:
+    path, refused = part.outer(problem.path), path_problem(problem.path)
+    reason = problem.reason
+    if refused is not None and path_problem(path) is None:
+        reason = f'its name is not a valid path where it is mounted: {refused}'
+    return SearchProblem(path=path, reason=reason)
 
 
-def _sum(results: Sequence[GrepResult], limit: int) -> GrepResult:
+def _joined_problems(
+    results: Iterable[GlobResult | GrepResult], problems: Iterable[SearchProblem]
+) -> tuple[SearchProblem, ...]:
+    return sorted_problems([*problems, *(problem for result in results for problem in result.problems)])
+
+
+def _sum(results: Sequence[GrepResult], problems: Iterable[SearchProblem], limit: int) -> GrepResult:
     """Return one result as if the files of all had been searched together."""
     lines = (match for result in results for match in result.matches)
     matches = tuple(sorted(lines, key=lambda match: (match.path, match.line_number))[:limit])
@@ -160,7 +229,7 @@ def _sum(results: Sequence[GrepResult], limit: int) -> GrepResult:
     return GrepResult(
         matches=matches,
         counts={path: counts[path] for path in sorted(counts)},
-        problems=_joined_problems(results),
+        problems=_joined_problems(results, problems),
         truncated=sum(counts.values()) > len(matches),
         files_searched=sum(result.files_searched for result in results),
     )

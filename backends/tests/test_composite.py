@@ -21,6 +21,7 @@ from pydantic_deep_backends import (
     GlobResult,
     GrepResult,
     InvalidPathError,
+    InvalidPatternError,
     LocalBackend,
     MissingBlobError,
     OutsideRootError,
@@ -416,7 +417,69 @@ async def test_a_part_searches_by_itself_where_it_can() -> None:
     in_mount = await backend.glob('**', '/m')
     assert in_mount == GlobResult(paths=('/m/c',), problems=(SearchProblem(path='/m/broken', reason='why not'),))
     assert (default.searches, mem.searches) == (1, 1)
-    assert await backend.glob('**') == GlobResult(paths=('/a', '/d/b', '/m/c'), problems=(problem,))
+    in_all = await backend.glob('**')
+    assert in_all == GlobResult(paths=('/a', '/d/b', '/m/c'), problems=(problem, *in_mount.problems))
+    assert (default.searches, mem.searches) == (2, 2)
+    assert (await backend.grep('x', glob='m/*')).counts == {'/m/c': 1}
+    assert (default.searches, mem.searches) == (3, 3)
+    assert (await backend.glob('d/*')).paths == ('/d/b',)
+    assert (default.searches, mem.searches) == (4, 3)
+
+
+@pytest.mark.parametrize(('pattern', 'limit'), [('(', 10), ('x', -1)])
+async def test_a_search_that_asks_no_part_refuses_what_every_search_refuses(pattern: str, limit: int) -> None:
+    backend = CompositeBackend(StateBackend(), {'/up/m': StateBackend({'/b': 'x'})})
+    with pytest.raises(ValueError, match=r'not a valid pattern|limit'):
+        await backend.grep(pattern, '/up', glob='a', limit=limit)
+    with pytest.raises(InvalidPatternError):
+        await backend.grep('x', '/up', glob='[')
+    with pytest.raises(InvalidPatternError):
+        await backend.glob('[', '/up')
+
+
+@pytest.mark.parametrize('pattern', ['{m/,}*.py', '{m/**,a}/*.py', '{m,d}{/,/n/}*.py'])
+async def test_a_glob_that_a_mount_cannot_be_asked_for_is_walked(pattern: str) -> None:
+    files = {'/a.py': 'x', '/m/b.py': 'x', '/m/n/c.py': 'x', '/m/n/o/d.py': 'x', '/d/e.py': 'x'}
+    mem = CountingState({'/b.py': 'x'})
+    mounts = {'/m': mem, '/m/n': StateBackend({'/c.py': 'x', '/o/d.py': 'x'})}
+    backend = CompositeBackend(StateBackend({'/a.py': 'x', '/d/e.py': 'x'}), mounts)
+    whole = StateBackend(files)
+    assert await backend.glob(pattern) == await whole.glob(pattern)
+    assert await backend.grep('x', glob=pattern) == await whole.grep('x', glob=pattern)
+    assert mem.searches == 0
+
+
+async def test_files_of_a_mount_that_a_mount_in_it_hides_are_not_found() -> None:
+    mem = CountingState({'/b': 'x', '/n/hidden': 'x'})
+    backend = CompositeBackend(StateBackend({'/a': 'x'}), {'/m': mem, '/m/n': StateBackend({'/c': 'x'})})
+    assert await backend.glob('**') == GlobResult(paths=('/a', '/m/b', '/m/n/c'))
+    assert (await backend.grep('x')).counts == {'/a': 1, '/m/b': 1, '/m/n/c': 1}
+    assert mem.searches == 0
+
+
+class Broken(StateBackend):
+    """Cannot be searched."""
+
+    async def glob(self, pattern: str, path: str = '/') -> GlobResult:
+        raise PermissionError(13, 'Permission denied', path)
+
+
+async def test_a_mount_that_cannot_be_searched_does_not_end_a_search() -> None:
+    backend = CompositeBackend(StateBackend({'/a': 'x'}), {'/m': Broken()})
+    problem = SearchProblem(path='/m', reason='Permission denied')
+    assert await backend.glob('**') == GlobResult(paths=('/a',), problems=(problem,))
+    with pytest.raises(PermissionError, match="'/m'"):
+        await backend.glob('**', '/m')
+
+
+async def test_a_file_whose_path_is_too_long_where_it_is_mounted_is_a_problem() -> None:
+    long = '/' + 'd/' * 2045 + 'f'
+    backend = CompositeBackend(StateBackend({'/a': 'x'}), {'/mounted/here': StateBackend({long: 'x', '/b': 'x'})})
+    reason = 'not a valid path: it is 4,105 bytes long. At most 4,096 are allowed.'
+    globbed, grepped = await backend.glob('**'), await backend.grep('x')
+    assert globbed.paths == tuple(grepped.counts) == ('/a', '/mounted/here/b')
+    assert [match.path for match in grepped.matches] == ['/a', '/mounted/here/b']
+    assert grepped.problems == globbed.problems == (SearchProblem(path=f'/mounted/here{long}', reason=reason),)
 
 
 async def test_a_name_that_a_mount_refuses_does_not_end_a_search(tmp_path: Path) -> None:
@@ -424,10 +487,11 @@ async def test_a_name_that_a_mount_refuses_does_not_end_a_search(tmp_path: Path)
     (tmp_path / '~d').mkdir()
     (tmp_path / 'b').write_text('x')
     backend = CompositeBackend(Plain({'/c': 'x'}), {'/m': LocalBackend(tmp_path)})
-    result = await backend.grep('x')
-    assert result.counts == {'/c': 1, '/m/b': 1}
-    assert [problem.path for problem in result.problems] == ['/m/~a', '/m/~d']
-    assert all('not a valid path where it is mounted' in problem.reason for problem in result.problems)
+    for glob in (None, '{**,m{/,/~d/}*}'):  # the mount searches by itself, and is walked
+        result = await backend.grep('x', glob=glob)
+        assert result.counts == {'/c': 1, '/m/b': 1}
+        assert [problem.path for problem in result.problems] == ['/m/~a', '/m/~d']
+        assert all('not a valid path where it is mounted' in problem.reason for problem in result.problems)
 
 
 # Snapshots

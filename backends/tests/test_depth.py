@@ -9,8 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep_backends import LocalBackend, OverlayBackend, StateBackend, Tree, _search_walk, digest_of
+from pydantic_deep_backends import (
+    CompositeBackend,
+    LocalBackend,
+    OverlayBackend,
+    ReadOnlyBackend,
+    StateBackend,
+    Tree,
+    _search_walk,
+    digest_of,
+)
 from pydantic_deep_backends import _nodes as nodes
+from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
 from pydantic_deep_backends.snapshots import FileVersion
 from pydantic_deep_backends.tracking import DirectoryRules
@@ -76,6 +86,10 @@ async def blob(digest: str) -> bytes:
     return b'needle\n'
 
 
+def mounted(backend: BackendProtocol, default: BackendProtocol | None = None) -> CompositeBackend:
+    return CompositeBackend(StateBackend() if default is None else default, {'/up/here': backend})
+
+
 Act = Callable[[LocalBackend], Awaitable[object]]
 
 ACTS: dict[str, Act] = {
@@ -85,6 +99,12 @@ ACTS: dict[str, Act] = {
     'capture': lambda backend: backend.track(Everything(), max_file_bytes=10).capture(Tree()),
     'occupants': lambda backend: backend.occupants(['/m']),
     'overlay': lambda backend: OverlayBackend(backend).glob('**'),
+    'glob of a mount': lambda backend: mounted(backend).glob('**'),
+    'grep of a mount': lambda backend: mounted(backend).grep('needle'),
+    'glob of files of a mount': lambda backend: mounted(backend).glob('{up/*/**/[f],here/f}'),
+    'grep of files of a mount': lambda backend: mounted(backend).grep('needle', '/up', glob='here/**/f'),
+    'glob of a mount that hides': lambda backend: mounted(backend, StateBackend({'/up/here/f': ''})).glob('**'),
+    'grep of a mount in a mount': lambda backend: mounted(mounted(ReadOnlyBackend(backend))).grep('needle'),
     'remove': lambda backend: backend.remove('/m'),
 }
 

@@ -19,6 +19,7 @@ from pydantic_ai.workspaces import LocalWorkspaceBackend
 
 from pydantic_deep_backends import _grep as grep_module
 from pydantic_deep_backends._glob import compile_glob
+from pydantic_deep_backends._glob_below import glob_below
 from pydantic_deep_backends._glob_syntax import parse_glob, render_directories, render_files
 from pydantic_deep_backends._grep import GrepBuilder, compile_grep
 from pydantic_deep_backends._regex import MAX_PROGRAM_SIZE, compile_regex
@@ -308,6 +309,67 @@ def test_pruning_never_loses_a_match(paths: list[str], pattern: str) -> None:
             parents = [path[: match.start()] for match in re.finditer('/', path)]
             assert all(glob.may_contain(parent) for parent in ['', *parents])
             assert glob.literal_prefix in ['', *parents]
+
+
+def whole(piece: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return piece | st.lists(piece, min_size=1, max_size=3).map(lambda branches: '{' + ','.join(branches) + '}')
+
+
+@given(
+    path=st.lists(components, min_size=2, max_size=5),
+    depth=st.integers(0, 3),
+    pattern=whole(whole(globs | st.sampled_from(['a,b/**', '[a/]/**', '**/}/**', './/a', '']))),
+)
+@example(path=['a', 'a', 'b.py'], depth=2, pattern='{a/**,b}/*.py')
+@example(path=['a', '.h', 'b.py'], depth=2, pattern='**/b.py')
+@example(path=['a', 'b.py'], depth=1, pattern='{a/..,./a}')
+@example(path=['a', 'b.py'], depth=1, pattern='{a/**,**/b.py}')
+@example(path=['a,b', 'b.py'], depth=1, pattern='a,b/**/{a,b}.py')
+@example(path=['a,b', 'a,b', 'b.py'], depth=1, pattern='**/a,b/**/b.py')
+@example(path=['a', 'a', 'b.py'], depth=1, pattern='**/a/' * 190 + 'b')
+@example(path=['a', 'b.py'], depth=1, pattern='[!/]/[^]b].py')
+@example(path=['a', 'b.py'], depth=1, pattern='[a/]/**')
+def test_a_glob_below_a_directory_finds_what_the_whole_one_finds_there(
+    path: list[str], depth: int, pattern: str
+) -> None:
+    try:
+        glob = compile_glob(pattern)
+    except InvalidPatternError:
+        return
+    names, rest = path[:depth], '/'.join(path[depth:])
+    below = glob_below(pattern, names)
+    assume(rest and below is not None)
+    is_found, may_contain = glob.matches('/'.join(path)), glob.may_contain('/'.join(path))
+    if not below:
+        assert not is_found
+        assert not may_contain
+        return
+    assert compile_glob(below).matches(rest) == is_found
+    assert compile_glob(below).may_contain(rest) == may_contain
+
+
+@pytest.mark.parametrize(
+    ('pattern', 'expected'),
+    [
+        ('**', '**'),
+        ('**/*.py', '**/*.py'),
+        ('m/**', '**'),
+        ('m/*.py', '*.py'),
+        ('*.py', ''),
+        ('{src,m}/**/[ab].py', '**/[ab].py'),
+        ('**/m/a', '{a,**/m/a}'),
+        ('{m/**/*.py,docs/**,{m/a,b}}', '{**/*.py,a}'),
+        ('{m,src/b}/a', None),
+        ('{m,**}/a', None),
+        ('m{/,/a/}b', None),
+        ('{m/a,}', None),
+        ('{m/../a,b}', None),
+        ('{../a,b}', None),
+        ('**/m/' * 180 + 'a', None),
+    ],
+)
+def test_a_glob_below_a_directory_is_what_one_would_write_there(pattern: str, expected: str | None) -> None:
+    assert glob_below(pattern, ['m']) == expected
 
 
 @given(paths=files, pattern=st.sampled_from(['**', '**/*', '**/*.py', '**/*v']))
