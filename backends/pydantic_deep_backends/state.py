@@ -242,10 +242,7 @@ class StateBackend:
             path: stored(self._blob_of(version) or self._contents.keep(fetched[version.digest]), version.mode)
             for path, version in wanted_files(tree, diff).items()
         }
-        self._files = self._files.with_changes(dict.fromkeys(diff.removed) | versions)
-        for path in versions if self._empty_dirs else ():
-            self._fill_directories_above(path)
-            self._forget_empty_dirs(path)
+        self._change(diff.removed, versions)
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> StateTracker:
         """Return a tracker. It needs no notes, and no `tree`: two trees of these files differ where they were written.
@@ -273,18 +270,14 @@ class StateBackend:
             KeyError: Contents are missing; nothing was changed.
         """
         checked = [parse_path(path) for path in paths]
-        blobs = {
-            path: self._blob_of(tree[path]) or self._contents.keep(contents[tree[path].digest])
-            for path in checked
-            if path in tree
+        wanted = {path: version for path in checked if (version := tree.get(path)) is not None}
+        versions = {
+            path: stored(self._blob_of(version) or self._contents.keep(contents[version.digest]), version.mode)
+            for path, version in wanted.items()
         }
-        for path in checked:
-            if path in self._files:
-                self._files = self._files.remove(path)
-        for path, blob in blobs.items():
-            for other in self._occupants(path):
-                self._files = self._files.remove(other)
-            self._put(path, stored(blob, tree[path].mode))
+        removed = [path for path in checked if path in self._files]
+        in_the_way = [other for path in versions for other in self._occupants(path)]
+        self._change([*removed, *in_the_way], versions)
 
     async def occupants(self, paths: Iterable[str]) -> Sequence[Occupant]:
         """Return the files at these paths, or above or below them, sorted by path."""
@@ -330,6 +323,13 @@ class StateBackend:
         before = self._files.get(path)
         # `bytes` copies what its owner could change later, and returns everything else as it is.
         self._put(path, stored(self._contents.keep(bytes(data)), before.mode if before else 0o644))
+
+    def _change(self, removed: Iterable[str], versions: Mapping[str, FileVersion]) -> None:
+        """Remove files and put others, all at once: each directory above them is made anew once."""
+        self._files = self._files.with_changes({**dict.fromkeys(removed), **versions})
+        for path in versions if self._empty_dirs else ():
+            self._fill_directories_above(path)
+            self._forget_empty_dirs(path)
 
     def _put(self, path: str, version: FileVersion) -> None:
         self._files = self._files.set(path, version)

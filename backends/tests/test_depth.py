@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -233,3 +233,35 @@ async def test_deep_trees_in_memory_are_not_looked_up_from_the_root(monkeypatch:
     once = await count_look_ups(monkeypatch, 40, name)
     twice = await count_look_ups(monkeypatch, 80, name)
     assert twice <= 2 * once + 10
+
+
+async def count_made_directories(monkeypatch: pytest.MonkeyPatch, depth: int) -> int:
+    """Return how many directories of trees a patch makes anew."""
+    tree = comb(depth)
+    files = StateBackend({'/z': 'in the way', '/m/a/f/below': 'in the way too'})
+    made: list[str] = []
+    real_with, real_of = nodes.with_entry, nodes.directory_of
+
+    def with_entry(node: nodes.Node, name: str, child: nodes.Child | None, level: int = 0) -> nodes.Node:
+        made.append(name)
+        return real_with(node, name, child, level)
+
+    def directory_of(entries: Mapping[str, nodes.Child], level: int = 0) -> nodes.Node:
+        made.extend(entries)
+        return real_of(entries, level)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nodes, 'with_entry', with_entry)
+        patch.setattr(nodes, 'directory_of', directory_of)
+        await files.patch(tree, list(tree), {digest_of(b'needle\n'): b'needle\n'})
+        assert await files.snapshot() == tree
+        await files.patch(Tree(), ['/', '/no/file', *tree], {})
+        assert await files.snapshot() == Tree()
+    return len(made)
+
+
+async def test_a_patch_in_memory_makes_each_directory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories are made anew once for all files of a patch, not once for each file below them."""
+    once = await count_made_directories(monkeypatch, 40)
+    twice = await count_made_directories(monkeypatch, 80)
+    assert 80 < twice <= 2 * once + 10
