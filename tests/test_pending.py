@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import ToolCallPart
 
 from pydantic_deep._line_diff import view_diff
-from pydantic_deep._pending import MAY_HAVE_RUN, Preview, with_notice, without_notice
+from pydantic_deep._pending import (
+    MAY_HAVE_RUN,
+    CallRequest,
+    Preview,
+    add_notice,
+    dump,
+    parse_request,
+    with_notice,
+    without_notice,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,3 +37,16 @@ def test_a_preview_without_its_notice_is_what_it_was(preview: Preview) -> None:
 
 def test_a_notice_alone_is_no_preview() -> None:
     assert without_notice(with_notice(None)) is None
+
+
+def test_a_notice_is_put_on_calls_of_ours_and_leaves_those_of_others_as_they_are() -> None:
+    requests = DeferredToolRequests(
+        approvals=[ToolCallPart('theirs', {}, tool_call_id='a'), ToolCallPart('ours', {}, tool_call_id='b')],
+        metadata={'a': {'theirs': 1}, 'b': dump(CallRequest())},
+    )
+    add_notice(requests, 'Look first.')
+    assert requests.metadata['a'] == {'theirs': 1}
+    request = parse_request(requests.metadata['b'])
+    assert isinstance(request, CallRequest)
+    assert request.preview is not None
+    assert request.preview.notice == 'Look first.'

@@ -23,6 +23,7 @@ from pydantic_deep.store import (
     StoreCorruptedError,
     StoreFormatError,
     StoreUnavailableError,
+    _work,
     new_id,
 )
 from pydantic_deep.store._engine import Operation, Statement
@@ -63,6 +64,21 @@ async def test_those_who_wait_share_a_transaction(store: SqlStore, tmp_path: Pat
     assert len(await store.conversations()) == 50
     frames = ((tmp_path / 'agents.db-wal').stat().st_size - wal) // 1048  # a page and its header
     assert frames < 50
+
+
+async def test_more_than_a_transaction_takes_are_done_by_several(
+    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_work, '_MAX_GROUP', 20)
+    other = sqlite3.connect(tmp_path / 'agents.db', isolation_level=None)
+    other.execute('BEGIN IMMEDIATE')
+    tasks = [asyncio.ensure_future(store.commit(_conversation())) for _ in range(50)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    other.execute('ROLLBACK')
+    other.close()
+    await asyncio.gather(*tasks)
+    assert len(await store.conversations()) == 50
 
 
 async def test_one_that_fails_undoes_nothing_of_those_beside_it(store: SqlStore) -> None:

@@ -33,6 +33,7 @@ from pydantic_deep.versions import (
     VersionedAgent,
     WorkspaceReplacedError,
 )
+from pydantic_deep.versions._claim import make_missing
 from pydantic_deep.versions._file_backends import describe_backend, workspace_key
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, SandboxBackend
 
@@ -507,3 +508,28 @@ async def test_a_restored_backup_brings_the_files_to_another_machine(root: Path,
         turn = await conversation.advance('next')
         assert read(root) == await files_of(turn) == {**FILES, 'c.txt': 'three'}
         assert await edits(store) == 0
+
+
+class Place(StateBackend):
+    """Files with a place, which is missing at first."""
+
+    is_there = False
+
+    async def identity(self) -> str | None:
+        return 'place' if self.is_there else None
+
+    async def has_identity(self, identity: str) -> bool | None:
+        return self.is_there and identity == 'place'
+
+    async def make_root(self) -> None:
+        assert not self.is_there
+        self.is_there = True
+
+
+async def test_a_place_is_made_only_where_it_is_missing() -> None:
+    place = Place()
+    for _ in range(2):
+        await make_missing(place)
+    assert await place.identity() == 'place'
+    await make_missing(StateBackend())
+    await make_missing(None)
