@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from anthropic import AsyncAnthropic
@@ -12,6 +12,7 @@ from pydantic_ai.capabilities import Caching
 from pydantic_ai.models import override_allow_model_requests
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
+from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
 from pydantic_deep.caching import CacheWatch
@@ -19,6 +20,10 @@ from pydantic_deep.caching import CacheWatch
 from .conftest import CachingServer
 
 pytestmark = pytest.mark.anyio
+
+
+FROM_THE_FIRST_ON = cast('ModelSettings', {'framing_announcement': 'always'})
+"""Newer releases of pydantic-ai explain notices to models without a system role: else with the first that there is."""
 
 
 def use(id: str, name: str, **args: Any) -> dict[str, Any]:
@@ -32,7 +37,9 @@ def say(text: str) -> dict[str, Any]:
 def make_agent(anthropic: CachingServer, *capabilities: Any) -> Agent[DeepAgentDeps, str]:
     client = AsyncAnthropic(api_key='key', base_url=anthropic.url, max_retries=0)
     model = AnthropicModel('claude-opus-4-1', provider=AnthropicProvider(anthropic_client=client))
-    return create_deep_agent(model, instructions='Be brief.', capabilities=[CacheWatch(), *capabilities])
+    return create_deep_agent(
+        model, instructions='Be brief.', capabilities=[CacheWatch(), *capabilities], model_settings=FROM_THE_FIRST_ON
+    )
 
 
 async def converse(agent: Agent[DeepAgentDeps, str]) -> None:

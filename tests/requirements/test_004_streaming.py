@@ -801,7 +801,7 @@ async def test_results_of_tools_have_the_form_of_each_scheme() -> None:
             sent.append(json.loads(request.content))
             return httpx2.Response(200, json=body)
 
-        return httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(answer), timeout=60)
 
     image = BinaryImage(data=PIXEL, media_type='image/png')
     history: list[ModelMessage] = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pydantic_deep.store import ConversationRecord, open_store
+from pydantic_deep.store import ConversationRecord, _replica, open_store
 from pydantic_deep.store._query_limits import SqlLimits
 from pydantic_deep.store._replica import Query, Replica
 from pydantic_deep.store._store import SqlStore
@@ -177,7 +177,7 @@ async def test_a_query_that_needs_too_much_memory_fails_alone(store: SqlStore) -
 
 
 async def test_a_result_has_a_limit(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('pydantic_deep.store._replica.MAX_ROWS', 5000)
+    monkeypatch.setattr(_replica, 'MAX_ROWS', 5000)
     assert len(await store.sql('FROM range(5000)')) == 5000
     with pytest.raises(QueryError, match='more than 5,000 rows'):
         await store.sql('FROM range(1_000_000_000_000)')

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import pydantic_deep.store as package
 from pydantic_deep.store import Commit, StoreFormatError, StoreUnavailableError, open_store
 from pydantic_deep.store._samples import sample_run
 
@@ -34,6 +35,8 @@ async def test_a_password_is_not_shown() -> None:
 
 async def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith('pydantic_deep.store.') and 'postgres' in name]:
+        attribute = name.rpartition('.')[2]
+        monkeypatch.setattr(package, attribute, getattr(package, attribute))  # an import puts the new module there, too
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, 'asyncpg', None)
     with pytest.raises(ImportError, match='pip install asyncpg'):
