@@ -158,7 +158,7 @@ def versions_in_line(rows: Iterable[Sequence[Any]], before: str | None, shared: 
                 backend,
                 at,
             )
-            # `version_seal`, written out: it would take a third of the time.
+            # `version_seal`, written out: a line has thousands.
             sealed = (
                 f'{id}\0{parent}\0{cloned}\0{merged}\0{kind}\0{state}\0{conversation}\0{branch_id}\0{branch_name}'
                 f'\0{count}\0{run}\0{agent}\0{name}\0{metadata}\0{model}\0{settings}\0{usage}\0{output}\0{pending}'
