@@ -1,10 +1,10 @@
 """The process that holds a DuckDB database, and the values that go to and from it.
 
-It is started as a script, with nothing but the standard library and `duckdb`, by `_database`. Statements of ours run
+It is started as a script, with nothing but the standard library and `_duckdb`, by `_database`. Statements of ours run
 in it, one after the other. Each query of a caller runs in a fork of it: a snapshot of the database that costs no copy,
 has limits that the kernel keeps, and can be killed at any time without harm to anything.
 
-`_duckdb` is the extension that the package `duckdb` exports by other names: it is imported in a tenth of the time.
+`_duckdb` is the extension that the package `duckdb` exports by other names: it takes a fraction of the time to import.
 
 Forks need a process with a single thread, so DuckDB gets none of its own here; the forks get theirs.
 """
