@@ -7,6 +7,7 @@ files for models: spaces other than U+0020, private use and unassigned character
 from __future__ import annotations
 
 import re
+import sys
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import AfterValidator
@@ -26,10 +27,9 @@ Joined, the pieces read as one line or text. Two texts have the same pieces only
 `\u202e` in a text are in a piece at an even place.
 """
 
-_BLANK: Final = re.compile(
-    '[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0f\uffa0'
-    '\U00013441\U00013442\U00016fe4\U0001d159\U000e0100-\U000e01ef]'
-)
+_BLANK: Final = frozenset(
+    '\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00013441\U00013442\U00016fe4\U0001d159'
+) | frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 """Characters that `str.isprintable` takes for visible and that show nothing: fillers, blanks, variation selectors.
 
 From `Default_Ignorable_Code_Point` and the code charts of Unicode 15. `isprintable` is false for all other invisible
@@ -53,6 +53,14 @@ def visible(text: str, *, one_line: bool = False) -> str:
     return ''.join(escape(text, one_line=one_line))
 
 
+def unseen_ranges() -> list[tuple[int, int]]:
+    """Return the first and the last code point of each range that `escape` writes out on one line."""
+    seen = bytearray(map(str.isprintable, map(chr, range(sys.maxunicode + 1))))
+    for char in _BLANK:
+        seen[ord(char)] = False
+    return [(found.start(), found.end() - 1) for found in re.finditer(rb'\0+', seen)]
+
+
 def count_escapes(text: EscapedText) -> int:
     """Return how many characters of a text are written out."""
     return len(text) // 2
@@ -66,7 +74,7 @@ class _Table(dict[int, str]):
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        is_seen = char.isprintable() and _BLANK.match(char) is None
+        is_seen = char.isprintable() and char not in _BLANK
         self[code] = char if is_seen else f'\0{char.encode("unicode_escape").decode()}\0'
         return self[code]
 

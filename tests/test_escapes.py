@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep._escapes import EscapedText, count_escapes, escape, visible
+from pydantic_deep._escapes import EscapedText, count_escapes, escape, unseen_ranges, visible
 
 
 def unescape(text: EscapedText) -> str:
@@ -67,3 +67,11 @@ def test_all_characters_that_may_be_ignored_are_written_out() -> None:
         for code in range(int(first, 16), int(last or first, 16) + 1):
             assert re.fullmatch(r'\\[xuU][0-9a-f]+', visible(chr(code))), hex(code)
     assert visible(chr(sys.maxunicode)) == '\\U0010ffff'
+
+
+def test_the_ranges_that_are_written_out_are_those_of_escape() -> None:
+    """For a face that escapes by itself: each code point of Unicode is in a range, or is shown as it is."""
+    hidden = {code for first, last in unseen_ranges() for code in range(first, last + 1)}
+    assert set(escape(''.join(map(chr, hidden)), one_line=True)[::2]) == {''}
+    seen = ''.join(chr(code) for code in range(sys.maxunicode + 1) if code not in hidden)
+    assert escape(seen, one_line=True) == (seen,)

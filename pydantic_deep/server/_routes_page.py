@@ -10,6 +10,8 @@ from typing import Final
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from pydantic_deep._escapes import unseen_ranges
+
 from ._errors import not_found
 
 router = APIRouter(include_in_schema=False)
@@ -39,4 +41,12 @@ def _file(name: str) -> Response:
 @cache
 def _contents() -> dict[str, bytes]:
     """Return all files by name. Only what is listed is ever read, so no name leads elsewhere."""
-    return {each.name: each.read_bytes() for each in files('pydantic_deep.server').joinpath('static').iterdir()}
+    contents = {each.name: each.read_bytes() for each in files('pydantic_deep.server').joinpath('static').iterdir()}
+    return {**contents, 'unseen.js': _unseen_script().encode()}
+
+
+def _unseen_script() -> str:
+    """Return which characters the page writes out: those of `escape`, so that it has no list of its own."""
+    ranges = ''.join(rf'\u{{{first:x}}}-\u{{{last:x}}}' for first, last in unseen_ranges())
+    some = r'\u{0}-\u{8}\u{b}' + ranges.removeprefix(r'\u{0}')
+    return f'export const IN_LINE = /([{ranges}])/u;\nexport const IN_LINES = /([{some}])/u;\n'

@@ -21,11 +21,12 @@ from pydantic_deep.cli._printable import first_line, printable
         ('exe.\u202egnp', 'exe.\\u202egnp'),
         ('a\u2028b', 'a\\u2028b'),
         ('caf\udce9', 'caf\\udce9'),
-        ('👩\u200d🔬 naïve Ω', '👩\u200d🔬 naïve Ω'),
+        ('👩\u200d🔬 naïve Ω', '👩\\u200d🔬 naïve Ω'),
+        ('zero\u200bwidth \ufe0f\U000e0041\xad', 'zero\\u200bwidth \\ufe0f\\U000e0041\\xad'),
         ("it's", "it's"),
     ],
 )
-def test_what_drives_a_terminal_is_written_out(text: str, shown: str) -> None:
+def test_what_cannot_be_seen_or_drives_a_terminal_is_written_out(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 

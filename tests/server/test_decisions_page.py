@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import shutil
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,7 +19,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import LocalBackend, create_deep_agent
-from pydantic_deep._escapes import visible
+from pydantic_deep._escapes import escape, visible
 from pydantic_deep.server._agents import AnyAgent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import ProtectedFilesWarning
@@ -374,3 +376,134 @@ async def test_protected_files_that_a_turn_changed_are_shown_before_anything_els
         await page.press('#prompt', 'Control+Enter')
         await expect(page.locator('#graph .version:has-text("more")')).to_be_visible()
         await expect(told.locator('li')).to_have_count(0)
+
+
+HIDDEN = 'a\u202eb\u200bc\U000e0041d\u2764\ufe0fe\x07f\xadg'
+"""What hides: an override of the direction, a zero width, a tag, a variation selector, a bell, a soft hyphen."""
+
+SHOWN_HIDDEN = visible(HIDDEN)
+
+HIDES = r"""() => {
+    const hidden = /[^\P{C}\n\t]|\p{Default_Ignorable_Code_Point}|[\u2800\u2028\u2029]/u;
+    const found = [];
+    for (const each of document.querySelectorAll('body, body *')) {
+        const texts = [...each.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.data);
+        for (const name of ['title', 'aria-label', 'placeholder', 'alt', 'download']) texts.push(each.getAttribute(name) ?? '');
+        if (['TEXTAREA', 'INPUT'].includes(each.tagName)) texts.push(each.value);
+        found.push(...texts.filter((text) => hidden.test(text)));
+    }
+    return found;
+}"""
+"""Returns each text of the page, and each attribute that is shown, in which something cannot be seen."""
+
+
+async def test_the_page_writes_out_the_characters_that_the_server_writes_out(open_page: OpenPage) -> None:
+    """One list for the page, the terminal and approvals: of all characters of Unicode, the page writes out the same."""
+    page = await open_page()
+    digest = """async ([ranges, name]) => {
+        const { split } = await import('/static/elements.js');
+        const unseen = await import('/static/unseen.js');
+        let every = '';
+        for (const [first, end] of ranges) for (let code = first; code < end; code += 1) every += String.fromCodePoint(code);
+        const bytes = new TextEncoder().encode(split(every, unseen[name]).join('\\0'));
+        return [...new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))];
+    }"""
+    # A low surrogate behind a high one would be one character in JavaScript.
+    ranges = [(0xDC00, 0xE000), (0, 0xDC00), (0xE000, sys.maxunicode + 1)]
+    every = ''.join(chr(code) for first, end in ranges for code in range(first, end))
+    for name, one_line in (('IN_LINE', True), ('IN_LINES', False)):
+        written = '\0'.join(escape(every, one_line=one_line))
+        assert bytes(await page.evaluate(digest, [ranges, name])) == hashlib.sha256(written.encode()).digest()
+        ranges, every = [(0, 0x100)], every[0x400:0x500]  # what lines differ by is among the first
+
+
+@pytest.mark.slow
+async def test_nothing_hides_in_what_a_person_reads_to_decide(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """Titles, prompts, answers while they come and afterwards, calls and results, todos, files, differences, conflicts of a
+    merge, errors and dialogs: no character of them hides, and all of them are there."""
+    page = await open_page()
+    name = f'/{HIDDEN} x  y.txt'.replace('\x07', '')  # no path has a control character
+
+    async def say(*told: Any) -> None:
+        says.next = list(told)
+        count = await page.locator('#graph .version').count()
+        await page.evaluate('(text) => { document.getElementById("prompt").value = text; }', f'go {HIDDEN}')
+        await page.evaluate('document.getElementById("say").requestSubmit()')
+        await expect(page.locator('#graph .version')).to_have_count(count + 1 if count else 2)
+
+    await page.select_option('#agents', 'bold')
+    todos = [{'content': f'{HIDDEN}\nmore', 'status': 'pending'}]
+    await say(
+        f'Well: {HIDDEN}\n',
+        call('write_todos', todos=todos),
+        call('write_file', path=name, content=f'\ufeff{HIDDEN}\r\n'),
+        call(f'odd{HIDDEN}', what=HIDDEN),
+    )
+    said = await page.locator('#dialogue > li').all_text_contents()
+    assert said[:2] == [f'go {SHOWN_HIDDEN}', f'Well: {SHOWN_HIDDEN}\n']
+    assert visible(name, one_line=True) in said[3]
+    assert said[4].startswith(f'odd{SHOWN_HIDDEN} ')
+    assert await page.locator('#todos li').all_text_contents() == [f'{SHOWN_HIDDEN}\\nmore']
+    await expect(page.locator('#conversations button').first).to_contain_text(f'go {SHOWN_HIDDEN}')
+    await expect(page.locator('#graph .version').first).to_contain_text(f'go {SHOWN_HIDDEN}')
+    file = page.locator('#files button')
+    await expect(file).to_have_text(visible(name), use_inner_text=True)  # two spaces are two
+    assert await page.evaluate(HIDES) == []
+
+    await file.click()
+    await expect(page.locator('#difference pre')).to_have_text(f'\\ufeff{SHOWN_HIDDEN}\\r\n')
+    await expect(page.locator('#difference h2')).to_have_text(visible(name), use_inner_text=True)
+    assert await page.evaluate(HIDES) == []
+    await page.click('#shown button')
+
+    await say(call('write_file', path=name, content='mine'))
+    await page.click('#graph .version >> nth=1')
+    await page.click('text=Rewind to here')
+    await expect(page.locator('#graph .version >> nth=1')).to_contain_text('head')
+    await say(call('write_file', path=name, content='yours'))
+    await page.click('#graph .version >> nth=1')
+    await page.click('text=Merge into head')
+    await expect(page.locator('#difference li')).to_contain_text(visible(name))
+    assert await page.evaluate(HIDES) == []
+    await page.click('#shown button')
+
+    [approval] = (await ask(client, says, call('write_file', path=name, content=HIDDEN)))['approvals']
+    await page.reload()
+    await card_of(page, approval).get_by_role('button', name='Edit').click()
+    assert visible(await page.input_value('#asked textarea')) == await page.input_value('#asked textarea')
+    assert await page.evaluate(HIDES) == []
+    await page.fill('#asked textarea', HIDDEN)
+    await page.click('#asked button[value=yes]')
+    await expect(page.locator('#problem')).to_contain_text(
+        f"That is no JSON: Unexpected token 'a', \"{SHOWN_HIDDEN[:20]}"
+    )
+    await page.evaluate("document.querySelector('#asked textarea').value = ''")  # the person wrote it
+    assert await page.evaluate(HIDES) == []
+
+
+@pytest.mark.slow
+async def test_a_file_that_is_no_text_or_too_long_is_said_to_be(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """Bytes that are no text would look like other ones, and a text of many megabytes would hold the page up."""
+    path = (await client.post('/api/conversations', json={'agent': 'bold'})).headers['location']
+    for name, content in (('a.bin', b'a\xff\0'), ('b.txt', b'a' * 1_000_001)):
+        assert (await client.put(f'{path}/uploads/{name}', content=content)).status_code == 201
+    page = await open_page()
+    for place, told in enumerate(('No text in UTF-8.', 'More than 1 MB: download the files to read it.')):
+        await page.locator('#files button').nth(place).click()
+        await expect(page.locator('#difference p')).to_have_text(told)
+        await page.click('#shown button')
+
+
+@pytest.mark.slow
+async def test_a_conversation_is_named_by_whole_characters(open_page: OpenPage, says: Says) -> None:
+    says.next = 'Nothing.'
+    page = await open_page()
+    await page.select_option('#agents', 'bold')
+    await page.fill('#prompt', 'x' * 59 + '👩👩\nmore')
+    await page.press('#prompt', 'Control+Enter')
+    await expect(page.locator('#graph .version').first).to_contain_text('x' * 59 + '👩👩 …')
+    await expect(page.locator('#conversations button')).to_contain_text('x' * 59 + '👩')

@@ -1,4 +1,7 @@
-// Elements from plain values. Text is always text: nothing that a model or a person says is ever read as HTML.
+// Elements from plain values. Text is always text: nothing that a model or a person says is ever read as HTML, and nothing
+// in it hides.
+
+import { IN_LINE, IN_LINES } from './unseen.js';
 
 export function element(tag, attributes = {}, ...children) {
   const made = tag === 'svg' || svgTags.has(tag)
@@ -13,15 +16,30 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Children may be lists of children; `null` and `false` are none.
-function fill(made, children) {
+// Children may be lists of children; `null` and `false` are none. A string stands on one line: text of more lines is
+// given as `lines` of it.
+export function fill(made, children) {
   for (const child of children) { // one by one: there may be more of them than a call takes arguments
     if (Array.isArray(child)) fill(made, child);
+    else if (typeof child === 'string') fill(made, escaped(split(child, IN_LINE)));
     else if (child !== null && child !== undefined && child !== false) made.append(child);
   }
 }
 
-// Text as the server has escaped it: every second piece stands for a character that cannot be seen.
+// Text of one line or more, with all that cannot be seen written out.
+export const lines = (text) => escaped(split(text, IN_LINES));
+
+// Split a text where it has a character that cannot be seen, as `escape` of the server does.
+export const split = (text, unseen) => text.split(unseen).map((piece, at) => at % 2 ? written(piece) : piece);
+
+// As Python writes it: `\n`, `\x00`, `\u202e`, `\U000e0041`.
+function written(character) {
+  const code = character.codePointAt(0);
+  const [letter, width] = code < 0x100 ? ['x', 2] : code < 0x10000 ? ['u', 4] : ['U', 8];
+  return { '\t': '\\t', '\n': '\\n', '\r': '\\r' }[character] ?? `\\${letter}${code.toString(16).padStart(width, '0')}`;
+}
+
+// Text that is escaped already: every second piece stands for a character that cannot be seen.
 export function escaped(pieces) {
   const made = [];
   let escapes = '';
@@ -29,7 +47,7 @@ export function escaped(pieces) {
     if (at % 2) escapes += piece;
     else if (piece !== '' || at === pieces.length - 1) {
       if (escapes !== '') made.push(element('span', { class: 'escape', title: 'Cannot be seen' }, escapes));
-      if (piece !== '') made.push(piece);
+      if (piece !== '') made.push(document.createTextNode(piece));
       escapes = '';
     }
   }

@@ -31,7 +31,7 @@ export function showGraph(versions, acts) {
   });
   const rows = versions.map((version) => {
     const button = element('button', { type: 'button', class: 'version', 'data-version': version.id, 'aria-expanded': 'false' },
-      element('span', {}, version.prompt ?? KINDS[version.kind]),
+      element('span', {}, firstLine(version.prompt) ?? KINDS[version.kind]),
       element('span', { class: 'faint' }, describe(version)));
     button.style.paddingLeft = `${left}px`;
     button.addEventListener('click', (event) => choose(button, version, acts, event.detail === 0));
@@ -46,6 +46,11 @@ function laneByBranch(versions) {
     if (!lanes.has(version.branch)) lanes.set(version.branch, lanes.size);
   }
   return lanes;
+}
+
+function firstLine(prompt) {
+  const [first, ...more] = prompt?.split('\n') ?? [null];
+  return more.length ? `${first} …` : first;
 }
 
 function describe(version) {

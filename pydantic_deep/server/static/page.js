@@ -2,14 +2,17 @@
 
 import { cards, focusedCard, settle, showApprovals, showEnd, tidy } from './approvals.js';
 import { showDiff } from './diff.js';
-import { ask, byId, element, escaped, moment } from './elements.js';
+import { ask, byId, element, escaped, lines, moment } from './elements.js';
 import { showGraph } from './graph.js';
 import * as server from './server.js';
 import * as talk from './talk.js';
+import { IN_LINES } from './unseen.js';
 
 const shown = { id: null, head: null, runId: null, cursor: null, watching: null, isSending: false };
 let begun = null; // what the page begins with, a promise
 let scopes = new Set(); // of the key: what it may not do is not asked for
+
+const MAX_SHOWN_BYTES = 1_000_000; // of a file, as of a diff
 
 const KEYS = [
   ['/', 'say something'], ['Ctrl+Enter', 'send'], ['c', 'a new conversation'], ['a', 'to the approvals'],
@@ -18,7 +21,7 @@ const KEYS = [
 ];
 
 function showProblem(text) {
-  byId('problem').textContent = text;
+  byId('problem').replaceChildren(...lines(text));
   byId('problem').hidden = false;
 }
 
@@ -75,7 +78,7 @@ function prepareNew() {
 }
 
 async function create(prompt) {
-  const name = prompt.split('\n')[0].slice(0, 60);
+  const name = [...prompt.split('\n')[0]].slice(0, 60).join('');
   const made = await server.post('conversations', { agent: byId('agents').value, name });
   Object.assign(shown, { id: made.id, head: made.head });
   await listConversations();
@@ -149,8 +152,16 @@ function showFiles(files) {
 }
 
 async function showFile(file) {
-  const text = await server.getText(`versions/${shown.head}/files${file.path.split('/').map(encodeURIComponent).join('/')}`);
-  showDialog(element('h2', {}, file.path), element('pre', {}, text));
+  const about = element('h2', {}, file.path);
+  if (file.size_bytes > MAX_SHOWN_BYTES) return showDialog(about, element('p', {}, 'More than 1 MB: download the files to read it.'));
+  const blob = await server.getBlob(`versions/${shown.head}/files${file.path.split('/').map(encodeURIComponent).join('/')}`);
+  const text = readText(await blob.arrayBuffer());
+  showDialog(about, text === null ? element('p', {}, 'No text in UTF-8.') : element('pre', {}, lines(text)));
+}
+
+// Returns null for what is no text in UTF-8. A byte order mark is a character like any other.
+function readText(bytes) {
+  try { return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes); } catch { return null; }
 }
 
 function showDialog(...content) {
@@ -338,10 +349,9 @@ async function edit(card, approval) {
   await decide(card, approval, { decision: 'edit', args });
 }
 
-// JSON in which nothing hides: what is no letter, mark, number, punctuation or symbol is an escape of JSON's own.
-const readableJson = (value) => JSON.stringify(value, null, 2).replace(
-  /[^\p{L}\p{M}\p{N}\p{P}\p{S} \n]|\p{Default_Ignorable_Code_Point}|\u2800/gu,
-  (found) => [...Array(found.length).keys()].map((at) => `\\u${found.charCodeAt(at).toString(16).padStart(4, '0')}`).join(''));
+// JSON in which nothing hides: what cannot be seen is an escape of JSON's own.
+const readableJson = (value) => JSON.stringify(value, null, 2).split(IN_LINES).map((piece, at) => at % 2
+  ? piece.split('').map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`).join('') : piece).join('');
 
 // Keys and views
 

@@ -40,7 +40,6 @@ async function ask(method, path, body, headers = {}, signal = undefined) {
 }
 
 export async function get(path) { return (await ask('GET', path)).json(); }
-export async function getText(path) { return (await ask('GET', path)).text(); }
 export async function getBlob(path) { return (await ask('GET', path)).blob(); }
 export async function post(path, body = {}) { return (await ask('POST', path, body)).json(); }
 export async function remove(path) { await ask('DELETE', path); }

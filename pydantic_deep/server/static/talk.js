@@ -1,6 +1,6 @@
 // The dialogue: what was said, and what a run says while it works.
 
-import { byId, element } from './elements.js';
+import { byId, element, fill, lines } from './elements.js';
 
 let speaking = null; // the item that text is appended to
 let callById = new Map();
@@ -51,7 +51,7 @@ export function showEvent(event) {
 }
 
 function add(kind, text) {
-  const item = element('li', { class: kind }, text);
+  const item = element('li', { class: kind }, lines(text));
   byId('dialogue').append(item);
   first ??= item;
   return item;
@@ -59,14 +59,15 @@ function add(kind, text) {
 
 function say(text) {
   speaking ??= add('text', '');
-  speaking.append(text);
+  fill(speaking, lines(text));
 }
 
 function showCall(id, name, args, path) {
   speaking = null;
   const shown = typeof args === 'string' ? tidy(args) : asText(args ?? {});
   const item = element('li', { class: 'call' }, element('details', {},
-    element('summary', {}, [...path, name].join(' › ') + ' …'), element('pre', {}, shown)));
+    element('summary', {}, [...path, name].join(' › '), element('span', { class: 'state' }, ' …')),
+    element('pre', {}, lines(shown))));
   byId('dialogue').append(item);
   first ??= item;
   callById.set(id, item);
@@ -80,9 +81,9 @@ function showResult(id, outcome, content) {
   const item = callById.get(id);
   if (!item) return;
   const summary = item.querySelector('summary');
-  summary.textContent = summary.textContent.replace(/ …$/, outcome === 'success' ? ' ✓' : ` ${outcome}`);
+  summary.querySelector('.state').textContent = outcome === 'success' ? ' ✓' : ` ${outcome}`;
   summary.classList.toggle('bad', outcome === 'failed');
-  item.querySelector('details').append(element('pre', {}, content));
+  item.querySelector('details').append(element('pre', {}, lines(content)));
 }
 
 function showStatus(event) {
