@@ -25,6 +25,7 @@ from .protocol import (
     BackendProtocol,
     BackendRef,
     FileEntry,
+    RefusesChanges,
     SupportsCommands,
     SupportsCompareAndSwap,
     SupportsIdentity,
@@ -153,6 +154,13 @@ class CompositeBackend:
         part, inner = await self._locate_file(path)
         with part.errors(inner):
             await part.backend.write_bytes(inner, data)
+
+    async def refuse_change(self, path: str) -> None:
+        """Raise what any change of a file would raise, such as `ReadOnlyError`, where its part knows that."""
+        part, inner = await self._locate_file(path)
+        if isinstance(part.backend, RefusesChanges):
+            with part.errors(inner):
+                await part.backend.refuse_change(inner)
 
     async def stat(self, path: str) -> FileEntry:
         """Return the metadata of a file or directory; a mount point is a directory."""

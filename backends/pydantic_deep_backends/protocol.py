@@ -261,6 +261,17 @@ class SupportsSnapshots(Protocol):
 
 
 @runtime_checkable
+class RefusesChanges(Protocol):
+    """A backend that knows of files which it will not change, whatever is written."""
+
+    async def refuse_change(self, path: str) -> None:
+        """Raise what any change of a file would raise, such as `ReadOnlyError`; return if nothing is known against it.
+        It changes nothing.
+        """
+        ...
+
+
+@runtime_checkable
 class SupportsIdentity(Protocol):
     """A backend whose `ref` may lead to other files another time, as a path does on another machine.
 

@@ -71,6 +71,10 @@ class ReadOnlyBackend:
         """Return the entries of one directory, sorted by name."""
         return await self._backend.list_dir(path)
 
+    async def refuse_change(self, path: str) -> None:
+        """Raise `ReadOnlyError`."""
+        raise ReadOnlyError(await climbed(self, path))
+
     async def make_dir(self, path: str) -> None:
         """Raise `ReadOnlyError`, also if the directory exists."""
         raise ReadOnlyError(await climbed(self, path))

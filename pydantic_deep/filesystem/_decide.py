@@ -16,6 +16,23 @@ from ._explain import explain_no_match
 from ._files import Place
 from ._write import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
 
+MAX_TIMEOUT_SECONDS = 3_600.0
+"""The longest that a model can let a command run."""
+
+
+def refuse_command(command: str, timeout_seconds: object) -> None:
+    """Refuse a command that no shell could be given.
+
+    Raises:
+        ModelRetry: It is one.
+    """
+    if isinstance(timeout_seconds, int | float) and not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
+        raise ModelRetry(
+            f'timeout_seconds is {timeout_seconds:g}; use more than 0 and at most {MAX_TIMEOUT_SECONDS:g}.'
+        )
+    if '\0' in command or any('\ud800' <= char <= '\udfff' for char in command):
+        raise ModelRetry('command has a NUL or half a character in it, which no shell takes. Leave it out.')
+
 
 def decide_write(place: Place, content: str) -> Callable[[bytes | None, str | None], tuple[bytes, Written]]:
     """Return the decision of `write_file`: from the contents now, and the digest that is known of, to the new ones."""

@@ -22,7 +22,12 @@ from pydantic_deep._text import MAX_FILE_BYTES
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import BackendError, FileChangedError
 from pydantic_deep_backends.paths import display_path, is_within
-from pydantic_deep_backends.protocol import BackendProtocol, SupportsCommands, SupportsCompareAndSwap
+from pydantic_deep_backends.protocol import (
+    BackendProtocol,
+    RefusesChanges,
+    SupportsCommands,
+    SupportsCompareAndSwap,
+)
 from pydantic_deep_backends.resolving import absolute_path
 from pydantic_deep_backends.snapshots import digest_of
 
@@ -153,11 +158,7 @@ class Files:
             for _ in range(MAX_ATTEMPTS):
                 before = await _read_or_none(place)
                 data, plan = decide(before, self.run.digest_by_key.get(key))
-                if len(data) > MAX_FILE_BYTES:  # no version would have it
-                    raise ToolFailed(
-                        f'{place.shown} would have {render_size(len(data))}; at most {render_size(MAX_FILE_BYTES)} can '
-                        'be written.'
-                    )
+                _refuse_large(place, data)
                 try:
                     await _swap(place, data, None if before is None else digest_of(before))
                 except FileChangedError:
@@ -199,6 +200,17 @@ class Files:
         key = await self._key(place)
         return key[1], await _read_or_none(place), self.run.digest_by_key.get(key)
 
+    async def refuse_write(self, place: Place, data: bytes) -> None:
+        """Raise what a write would raise, as far as it is known before, and write nothing.
+
+        Raises:
+            ToolFailed: The contents are too large.
+            OSError: The place is read-only.
+        """
+        _refuse_large(place, data)
+        if isinstance(place.backend, RefusesChanges):
+            await place.backend.refuse_change(place.path)
+
     async def refuse_missing(self, place: Place) -> None:
         """Name files of similar names, if there are any; or say that a large result is not for changing."""
         if await self.run.offload.exists(place.path):
@@ -221,6 +233,14 @@ def similar_names(name: str, names: Sequence[str]) -> list[str]:
     """Return at most three of the names that are most like `name`, the best first; case does not count."""
     by_folded = {known.casefold(): known for known in names[:MAX_NAMES]}
     return [by_folded[found] for found in get_close_matches(name.casefold(), by_folded, n=3)]
+
+
+def _refuse_large(place: Place, data: bytes) -> None:
+    """Refuse contents that no version would have."""
+    if len(data) > MAX_FILE_BYTES:
+        raise ToolFailed(
+            f'{place.shown} would have {render_size(len(data))}; at most {render_size(MAX_FILE_BYTES)} can be written.'
+        )
 
 
 async def _read_or_none(place: Place) -> bytes | None:

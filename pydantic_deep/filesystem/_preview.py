@@ -23,7 +23,7 @@ from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.resolving import canonical_path
 from pydantic_deep_backends.snapshots import digest_of
 
-from ._decide import decide_edit, decide_write, kind_of
+from ._decide import decide_edit, decide_write, kind_of, refuse_command
 from ._failures import tool_failures
 from ._files import Files
 from ._offload import escape_halves
@@ -48,6 +48,7 @@ async def preview_call(files: Files, tool_def: ToolDefinition, args: Mapping[str
         match name:
             case 'execute':
                 text = _argument(args, 'command')
+                refuse_command(text, args.get('timeout_seconds'))
             case 'write_file':
                 text, diff = await _write(files, touched, args)
             case 'edit_file':
@@ -71,6 +72,8 @@ async def _write(
         canonical, before, known = await files.look(place)
         touched[canonical] = None if before is None else digest_of(before)
     data, written = decide_write(place, content)(before, known)
+    with tool_failures(place.path):
+        await files.refuse_write(place, data)
     if data == before:
         return f'No change: {display_path(canonical)} has these contents already.', None
     old = parse_text(before) if before else None
@@ -96,7 +99,9 @@ async def _edit(files: Files, touched: dict[str, str | None], args: Mapping[str,
         if before is None:
             await files.refuse_missing(place)
             raise FileNotFoundError(place.path)
-    _, edited = decide(place, before)
+    data, edited = decide(place, before)
+    with tool_failures(place.path):
+        await files.refuse_write(place, data)
     old = parse_text(before)
     assert old is not None  # noqa: S101 - else the edit had failed
     return view_diff(canonical, old.shown, replace(old, text=edited.text).shown)

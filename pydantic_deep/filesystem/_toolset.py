@@ -5,7 +5,6 @@ alike on any agent, and an agent costs nothing to make.
 """
 
 from functools import cache, partial
-from math import isfinite
 
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
@@ -16,7 +15,7 @@ from pydantic_deep._walked import with_walked_path
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
 
-from ._decide import at_lines, decide_edit, decide_write, kind_of
+from ._decide import at_lines, decide_edit, decide_write, kind_of, refuse_command
 from ._failures import tool_failures
 from ._files import Files, Place
 from ._render import (
@@ -42,9 +41,6 @@ MAX_RESULT_CHARS = 20_000
 
 MAX_MEDIA_BYTES = 5_000_000
 """The largest image or PDF that is shown, the limit of Anthropic's API for images."""
-
-MAX_TIMEOUT_SECONDS = 3_600.0
-"""The longest that a model can let a command run."""
 
 MAX_GREP_LINES = 1_000
 """How many matching lines grep collects; `MAX_RESULT_CHARS` cuts long ones earlier."""
@@ -144,10 +140,7 @@ async def grep(
 
 async def execute(ctx: RunContext[Files], command: str, timeout_seconds: float = 120) -> ToolReturn[str]:
     """Run a shell command in the working directory."""
-    if not (isfinite(timeout_seconds) and 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS):
-        raise ModelRetry(
-            f'timeout_seconds is {timeout_seconds:g}; use more than 0 and at most {MAX_TIMEOUT_SECONDS:g}.'
-        )
+    refuse_command(command, timeout_seconds)
     if ctx.deps.commands is None:
         raise ToolFailed('Commands cannot be run here.')
     with tool_failures('the command'), open_span('run command', {}) as span:

@@ -11,7 +11,7 @@ from typing import cast
 
 from pydantic_ai import AgentToolset, RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
-from pydantic_ai.exceptions import ToolFailed, UserError
+from pydantic_ai.exceptions import ModelRetry, ToolFailed, UserError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
 from pydantic_deep._grants import Grant, commands_of, is_granted
@@ -188,12 +188,20 @@ class Skills(AbstractCapability[object]):
     async def preview(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, object]
     ) -> Preview | None:
-        """Return what a person is asked to grant with a skill that is to be loaded; `None` for nothing."""
-        run, shelf, name = self._run, self._shelf, args.get('name')
-        if run is None or shelf is None or tool_def.toolset_id != TOOLSET_ID or args.get('file'):
+        """Return what a person is asked to grant with a skill that is to be loaded, or why loading it would fail;
+        `None` for neither.
+        """
+        run, shelf, name, file = self._run, self._shelf, args.get('name'), args.get('file')
+        if run is None or shelf is None or tool_def.toolset_id != TOOLSET_ID or not (name and isinstance(name, str)):
             return None
-        skill = find_skill(shelf.catalog, name) if isinstance(name, str) else None
-        if skill is None or skill not in shelf.allowing or is_granted_by_code(skill) or not run.may_grant(skill):
+        try:
+            skill = run.find(name)
+            if file and isinstance(file, str):
+                await run.read(skill, file)
+                return None
+        except (ModelRetry, ToolFailed) as error:
+            return Preview(kind='call', failure=error.message)
+        if skill not in shelf.allowing or is_granted_by_code(skill) or not run.may_grant(skill):
             return None
         if not is_asked_for(ctx):
             return None

@@ -53,6 +53,30 @@ class RunSkills:
             return False
         return skill.directory is None or not is_writable(skill.directory, self.source)
 
+    def find(self, name: str) -> Skill:
+        """Return a skill.
+
+        Raises:
+            ModelRetry: There is none of that name.
+        """
+        skill = find_skill(self.catalog, name)
+        if skill is None:
+            shown = (skill.name for skill in self.catalog.skills.values() if not skill.is_hidden)
+            raise ModelRetry(render_unknown(name, shown))
+        return skill
+
+    async def read(self, skill: Skill, file: str) -> str:
+        """Return a text file of a skill.
+
+        Raises:
+            ModelRetry: There is no such file.
+            ToolFailed: The skill has no files, or it is no text.
+        """
+        place = self.place(skill)
+        if place is None:
+            raise ToolFailed(f'The skill {skill.name!r} has no files.')
+        return await read_text(place, skill, file)
+
     def place(self, skill: Skill) -> Place | None:
         """Return where the files of a skill are."""
         return place_of(skill, cast('BackendProtocol | None', self.source))
@@ -99,15 +123,10 @@ def function_toolset(is_searched: bool) -> FunctionToolset[RunSkills]:
 
 async def _load(ctx: RunContext[RunSkills], name: str, file: str | None) -> str | ToolReturn[str]:
     run = ctx.deps
-    skill = find_skill(run.catalog, name)
-    if skill is None:
-        shown = (skill.name for skill in run.catalog.skills.values() if not skill.is_hidden)
-        raise ModelRetry(render_unknown(name, shown))
+    skill = run.find(name)
     place = run.place(skill)
     if file:
-        if place is None:
-            raise ToolFailed(f'The skill {skill.name!r} has no files.')
-        return await read_text(place, skill, file)
+        return await run.read(skill, file)
     if skill.is_hidden:
         raise ToolFailed(f'Only a person may load the skill {skill.name!r}.')
     try:

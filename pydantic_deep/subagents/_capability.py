@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import cast
 
-from pydantic_ai import AgentToolset, CallToolsNode, ModelRequestContext, RunContext
+from pydantic_ai import AgentToolset, CallToolsNode, ModelRequestContext, RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, AgentNode
-from pydantic_ai.messages import ModelResponse
+from pydantic_ai.exceptions import ModelRetry, ToolFailed
+from pydantic_ai.messages import ModelResponse, ToolCallPart
+
+from pydantic_deep._pending import Preview
 
 from ._catalogue import GENERAL, GENERAL_DESCRIPTION, render_catalogue
 from ._children import Builder, agent_of, check_plain, plain_builder
@@ -19,7 +22,7 @@ from ._hidden import tool_names
 from ._room import TOOL_NAME, Room
 from ._stale import check_answers, refuse_plain_approvals
 from ._state import place_of
-from ._toolset import TaskToolset
+from ._toolset import TOOLSET_ID, TaskToolset
 from ._types import Subagent, list_problem
 
 
@@ -115,6 +118,18 @@ class Subagents(AbstractCapability[object]):
         self._room.settings = request_context.model_settings
         self._room.is_streamed = request_context.streaming
         return response
+
+    async def preview(
+        self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, object]
+    ) -> Preview | None:
+        """Return why a delegation would fail; `None` for one that would begin, which its description says all of."""
+        if tool_def.toolset_id != TOOLSET_ID:
+            return None
+        try:
+            self._room.refuse(ctx, str(args.get('subagent')))
+        except (ModelRetry, ToolFailed) as error:
+            return Preview(kind='call', failure=error.message)
+        return None
 
     async def hidden_tool_names(self, ctx: RunContext[object]) -> frozenset[str]:
         """Return the names of the tools of all subagents, at any depth.

@@ -99,8 +99,7 @@ class Room:
             raise ToolFailed(f'The subagent cannot go on: {error}') from error
         if isinstance(answer, Held):
             raise ApprovalRequired(metadata=answer.request)
-        if name not in self.subagents:
-            raise ModelRetry(f'There is no subagent {name!r}. There are: {", ".join(self.subagents)}.')
+        self.refuse(ctx, name)
         delegation = Delegation(ctx=ctx, plan=self._checked_plan(ctx, name))
         if isinstance(answer, DelegationAnswers):
             return await delegation.resume(answer)
@@ -111,7 +110,15 @@ class Room:
             )
         return await delegation.start(description)
 
-    def _checked_plan(self, ctx: RunContext[object], name: str) -> Plan:
+    def refuse(self, ctx: RunContext[object], name: str) -> None:
+        """Refuse to delegate to a subagent that there is not, or below the last level.
+
+        Raises:
+            ModelRetry: There are others.
+            ToolFailed: No more levels are allowed.
+        """
+        if name not in self.subagents:
+            raise ModelRetry(f'There is no subagent {name!r}. There are: {", ".join(self.subagents)}.')
         place = place_of(ctx.metadata)
         depth = depth_of(ctx.deps, place)
         chain = ' > '.join((*place.path, name))
@@ -119,8 +126,11 @@ class Room:
             raise ToolFailed(f'No more levels of subagents are allowed here, so {chain} cannot run. Do it yourself.')
         if depth is None and len(place.path) >= MAX_LEVELS:
             raise ToolFailed(f'At most {MAX_LEVELS} levels of subagents run, so {chain} cannot. Do it yourself.')
+
+    def _checked_plan(self, ctx: RunContext[object], name: str) -> Plan:
+        place = place_of(ctx.metadata)
         try:
-            return self._plan(ctx, name, place=place, depth=depth)
+            return self._plan(ctx, name, place=place, depth=depth_of(ctx.deps, place))
         except Exception as error:  # builders and inherited capabilities are the user's, and may raise anything
             _LOGGER.warning('Subagent %r cannot be built', name, exc_info=error)
             raise ToolFailed(f'The subagent {name!r} cannot be built: {describe_error(error)}') from error

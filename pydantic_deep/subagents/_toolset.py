@@ -15,6 +15,9 @@ from pydantic_deep._run_toolset import RunToolset
 
 from ._room import TOOL_NAME, Room
 
+TOOLSET_ID = 'subagents'
+"""The id of the toolset with `task`."""
+
 
 async def task(ctx: RunContext[Room], subagent: str, description: str) -> ToolReturn[object]:
     """Hand work to a subagent. It sees only the description, and you only its answer. Several calls run in parallel."""
@@ -25,7 +28,7 @@ async def task(ctx: RunContext[Room], subagent: str, description: str) -> ToolRe
 @cache
 def function_toolset() -> FunctionToolset[Room]:
     """Return the toolset of the function above, whose deps are a `Room`."""
-    toolset = FunctionToolset[Room](id='subagents')
+    toolset = FunctionToolset[Room](id=TOOLSET_ID)
     toolset.add_function(task, name=TOOL_NAME, metadata={'effect': 'external', DELEGATES: True})
     return toolset
 

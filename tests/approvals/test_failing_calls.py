@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,15 +12,21 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_deep import (
     ApprovalRule,
     Approve,
+    CompositeBackend,
     DeepAgentDeps,
     Edit,
+    LocalBackend,
+    OverlayBackend,
+    ReadOnlyBackend,
+    Skill,
     StateBackend,
     Subagent,
     answer_approvals,
     create_deep_agent,
     pending_approvals,
 )
-from pydantic_deep.testing import ScriptedModel
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep_backends import BackendProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -114,3 +121,100 @@ async def test_a_call_of_a_subagent_that_would_fail_does_not_pause_the_tree() ->
         'go', deps=deps
     )
     assert result.output == 'done'
+
+
+HANDBOOK = ReadOnlyBackend(StateBackend({'/tone': 'text\n'}))
+
+
+@pytest.mark.parametrize(
+    ('backend', 'path'),
+    [
+        (HANDBOOK, '/tone'),
+        (CompositeBackend(StateBackend(), {'/handbook': HANDBOOK}), '/handbook/tone'),
+        (CompositeBackend(HANDBOOK, {'/out': StateBackend()}), '/tone'),
+    ],
+)
+async def test_a_change_of_what_is_read_only_fails_at_once(backend: BackendProtocol, path: str) -> None:
+    """A write or an edit of a file that its backend never changes, mounted or not, is not put before a person."""
+    model = ScriptedModel([write(path, 'w'), edit('text', path=path, id='e')], 'done')
+    result = await create_deep_agent(model, interrupt_on=GATES).run('go', deps=DeepAgentDeps(backend=backend))
+    assert result.output == 'done'
+    assert [each.outcome for each in model.requests[-1].tool_returns] == ['failed', 'failed']
+    assert all('is read-only' in str(each.content) for each in model.requests[-1].tool_returns)
+
+
+@pytest.mark.parametrize(
+    ('backend', 'path'),
+    [
+        (OverlayBackend(HANDBOOK), '/tone'),
+        (CompositeBackend(HANDBOOK, {'/out': StateBackend()}), '/out/new'),
+    ],
+)
+async def test_a_write_beside_what_is_read_only_waits(backend: BackendProtocol, path: str) -> None:
+    """What lies over read-only files, or beside them, can be written, and a person is asked."""
+    agent = create_deep_agent(ScriptedModel(write(path)), interrupt_on=GATES)
+    result = await agent.run('go', deps=DeepAgentDeps(backend=backend))
+    assert [each.tool for each in pending_approvals(result.output)] == ['write_file']
+
+
+async def test_a_file_that_would_be_too_large_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write or an edit that would make a file larger than a version can have is not put before a person."""
+    monkeypatch.setattr('pydantic_deep.filesystem._files.MAX_FILE_BYTES', 5)
+    model = ScriptedModel([call('write_file', path='/b', content='123456'), edit('text', 'longer')], 'done')
+    deps = DeepAgentDeps(backend=StateBackend({'/a': 'text\n'}))
+    result = await create_deep_agent(model, interrupt_on=GATES).run('go', deps=deps)
+    assert result.output == 'done'
+    assert all('at most 5 bytes can be written' in str(each.content) for each in model.requests[-1].tool_returns)
+
+
+@pytest.mark.parametrize(
+    ('given', 'said'),
+    [
+        (call('execute', command='ls', timeout_seconds=0), 'timeout_seconds is 0'),
+        (call('execute', command='ls', timeout_seconds=1e9), 'timeout_seconds is 1e+09'),
+        (call('execute', command='l\0s'), 'has a NUL'),
+        (call('execute', command='l\ud800s'), 'half a character'),
+        (call('task', subagent='nobody', description='x'), "There is no subagent 'nobody'"),
+        (call('load_skill', name='nothing'), "'nothing'"),
+        (call('load_skill', name='greeting', file='a.md'), 'has no files'),
+    ],
+)
+async def test_a_call_of_another_room_that_would_fail_is_not_put_before_a_person(
+    given: ToolCallPart, said: str, tmp_path: Path
+) -> None:
+    """A command that no shell takes, a subagent and a skill that there are not: no person is asked about them."""
+    model = ScriptedModel(given, 'done')
+    gates = {'execute': True, 'task': True, 'load_skill': True}
+    skill = Skill('greeting', 'Use this skill when you greet.', body='Say hello.')
+    agent = create_deep_agent(model, interrupt_on=gates, skills=[skill])
+    deps = DeepAgentDeps(backend=LocalBackend(tmp_path, allow_commands=True))
+    assert (await agent.run('go', deps=deps)).output == 'done'
+    [returned] = model.requests[-1].tool_returns
+    assert returned.outcome == 'failed'
+    assert said in str(returned.content)
+
+
+@pytest.mark.parametrize(
+    'given',
+    [
+        call('execute', command='ls', timeout_seconds=5),
+        call('task', subagent='general-purpose', description='x'),
+        call('load_skill', name='greeting'),
+        call('load_skill', name='with-file', file='a.md'),
+    ],
+)
+async def test_a_call_of_another_room_that_would_run_waits(given: ToolCallPart, tmp_path: Path) -> None:
+    """What could run is put before a person, as before."""
+    folder = tmp_path / 'skills' / 'with-file'
+    folder.mkdir(parents=True)
+    (folder / 'SKILL.md').write_text(
+        '---\nname: with-file\ndescription: Use this skill when you greet.\n---\n\n`a.md`\n'
+    )
+    (folder / 'a.md').write_text('Hello.')
+    (tmp_path / 'work').mkdir()
+    gates = {'execute': True, 'task': True, 'load_skill': True}
+    skill = Skill('greeting', 'Use this skill when you greet.', body='Say hello.')
+    agent = create_deep_agent(ScriptedModel(given), interrupt_on=gates, skills=[skill, tmp_path / 'skills'])
+    deps = DeepAgentDeps(backend=LocalBackend(tmp_path / 'work', allow_commands=True))
+    result = await agent.run('go', deps=deps)
+    assert [each.tool for each in pending_approvals(result.output)] == [given.tool_name]

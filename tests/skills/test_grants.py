@@ -340,11 +340,11 @@ async def test_a_gate_on_load_skill_shows_the_grant_as_well(skills: Callable[[st
     assert await desk.go(run('git status')) == []
 
 
-@pytest.mark.parametrize('args', [{'name': 'git', 'file': 'a.txt'}, {'name': 'none'}, {'name': 'plain'}])
+@pytest.mark.parametrize('args', [{'name': 'git', 'file': 'SKILL.md'}, {'name': 'plain'}])
 async def test_loads_without_a_grant_have_no_preview(
     skills: Callable[[str], Path], write_skill: WriteSkill, args: dict[str, Any]
 ) -> None:
-    """Nothing is shown of grants for a file of a skill, a skill that is not there, or one that names no command."""
+    """Nothing is shown of grants for a file of a skill, or a skill that names no command."""
     write_skill('plain')
     desk = Desk(skills('Bash(git status:*)'), gates={'load_skill': True, 'execute': True})
     [pending] = await desk.go(ToolCallPart('load_skill', args, tool_call_id='load'))
