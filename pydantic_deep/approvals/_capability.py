@@ -20,7 +20,7 @@ from pydantic_ai.capabilities import (
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError, UserError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturn
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturn, ToolReturnPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
@@ -44,7 +44,7 @@ from pydantic_deep._pending import (
 from ._errors import InvalidDecisionError, MalformedApprovalError
 from ._gate import Call, Gate, open_gate
 from ._listing import digest_of
-from ._names import check_names, marked
+from ._names import check_names, is_marked, marked
 from ._truth import ANSWERED, failure_with_note, invalid_edit, not_asked, with_note
 from ._types import ApprovalRule, InterruptOn
 
@@ -75,9 +75,12 @@ class Approvals(AbstractCapability[object]):
     _inherited: bool = field(default=False, init=False, repr=False)
     _gate: Gate | None = field(default=None, init=False, repr=False)
     _leads: bool = field(default=False, init=False, repr=False)
-    _waiting: list[ToolCallPart] = field(default_factory=list[ToolCallPart], init=False, repr=False)
+    _waiting: list[Call] = field(default_factory=list[Call], init=False, repr=False)
     _admitted: dict[str, _Admitted] = field(default_factory=dict[str, '_Admitted'], init=False, repr=False)
     _given: dict[str, object] = field(default_factory=dict[str, object], init=False, repr=False)
+    _tools: Mapping[str, ToolsetTool[object]] = field(
+        default_factory=dict[str, ToolsetTool[object]], init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         """Refuse what is no mapping of bools and rules, and to be loaded by the model.
@@ -128,8 +131,10 @@ class Approvals(AbstractCapability[object]):
 
     def takes_grants(self, ctx: RunContext[object], tool_name: str) -> bool:
         """Return whether a grant of a skill would let calls of this tool run that wait without it."""
-        rules = (self._gate or self._open(ctx)).rules_by_tool.get(tool_name, ())
-        return bool(rules) and not any(each.inherited for each in rules)
+        gate, tool = self._gate or self._open(ctx), self._tools.get(tool_name)
+        rules = gate.rules_by_tool.get(tool_name, ())
+        asks = bool(rules) or (tool is not None and is_marked(tool.tool_def) and not gate.inherited)
+        return asks and not any(each.inherited for each in rules)
 
     async def for_run(self, ctx: RunContext[object]) -> Approvals:
         """Return this run's instance."""
@@ -160,7 +165,7 @@ class Approvals(AbstractCapability[object]):
         gate = self._gate or self._open(ctx)
         if self._leads and (ctx.tool_call_approved or gate.concerns(tool_def)) and tool_def.kind != 'external':
             found = Call(call=call, tool_def=tool_def, args=args)
-            with self._noting(call):
+            with self._noting(found):
                 answer = await _admit(ctx, gate, found, made=self._made(ctx, call))
                 self._admitted[call.tool_call_id] = _Admitted(call=found, answer=answer)
         return args
@@ -198,14 +203,16 @@ class Approvals(AbstractCapability[object]):
         gate = self._gate or self._open(ctx)
         if not self._leads:
             return await handler(args)
-        with self._noting(call):
-            return await self._deliver(ctx, gate, Call(call=call, tool_def=tool_def, args=args), handler)
+        found = Call(call=call, tool_def=tool_def, args=args)
+        with self._noting(found):
+            return await self._deliver(ctx, gate, found, handler)
 
     async def after_node_run(
         self, ctx: RunContext[object], *, node: AgentNode[object], result: NodeResult[object]
     ) -> NodeResult[object]:
         """Close calls that were to wait, where the run has ended with an answer instead. Where it has paused, name the
         protected files that it changed: a call beside those that wait, or above them, may have changed them since.
+        Refuse denials of a handler within the run that a rule does not take: they pass no other hook.
 
         pydantic-ai leaves them without a result, which no provider takes in the next request. In `run_stream` it acts on
         calls outside of any node, and they stay so.
@@ -213,12 +220,16 @@ class Approvals(AbstractCapability[object]):
         if not isinstance(node, CallToolsNode):
             return result
         waiting, self._waiting = self._waiting, []
+        denied = _denied_in(ctx.messages[-1] if isinstance(result, End) else getattr(result, 'request', None))
+        for found in waiting if self._leads else ():
+            if found.call.tool_call_id in denied:
+                await self._check_kind(ctx, found, 'deny')
         if isinstance(result, End):
             output = result.data.output
             if isinstance(output, DeferredToolRequests):
                 await self._add_changes(ctx, output)
             elif waiting:
-                parts = not_asked(waiting)
+                parts = not_asked([each.call for each in waiting])
                 ctx.messages.append(ModelRequest(parts=parts, run_id=ctx.run_id, conversation_id=ctx.conversation_id))
         return result
 
@@ -247,7 +258,7 @@ class Approvals(AbstractCapability[object]):
         """Return a call as the model made it, without what came with an approval; `None` if nobody knows."""
         if not ctx.tool_call_approved:
             return call
-        asked = (each for each in reversed(self._waiting) if each.tool_call_id == call.tool_call_id)
+        asked = (each.call for each in reversed(self._waiting) if each.call.tool_call_id == call.tool_call_id)
         return next(asked, None) or _call_in(ctx.messages, call.tool_call_id)
 
     async def _check_results(self, ctx: RunContext[object], tools: Mapping[str, ToolsetTool[object]]) -> None:
@@ -257,24 +268,31 @@ class Approvals(AbstractCapability[object]):
             InvalidDecisionError: There is one.
         """
         given, self._given = self._given, {}
-        gate = self._gate or self._open(ctx)
+        self._tools = tools
+        if self._gate is None:
+            self._open(ctx)
         for id, result in given.items() if self._leads else ():
             call = _call_in(ctx.messages, id)
             tool = None if call is None else tools.get(call.tool_name)
             if call is None or tool is None or tool.tool_def.kind == 'external':
                 continue
             kind = 'deny' if isinstance(result, (ToolDenied, ToolFailed)) else 'respond'
-            made = Call(call=call, tool_def=tool.tool_def, args=call.args_as_dict())
-            decisions = await gate.decisions_on(ctx, made) if gate.concerns(tool.tool_def) else DECISIONS
-            if kind not in decisions:
-                raise InvalidDecisionError(
-                    id,
-                    f'The call {id!r} of {call.tool_name!r} cannot be answered by {kind}, and nothing has run. '
-                    f'It takes: {", ".join(decisions)}.',
-                )
+            await self._check_kind(ctx, Call(call=call, tool_def=tool.tool_def, args=call.args_as_dict()), kind)
+
+    async def _check_kind(self, ctx: RunContext[object], found: Call, kind: DecisionKind) -> None:
+        """Refuse an answer to a call, as the model made it, that no rule lets a person give."""
+        gate = self._gate or self._open(ctx)
+        decisions = await gate.decisions_on(ctx, found) if gate.concerns(found.tool_def) else DECISIONS
+        if kind not in decisions:
+            id = found.call.tool_call_id
+            raise InvalidDecisionError(
+                id,
+                f'The call {id!r} of {found.call.tool_name!r} cannot be answered by {kind}, and has not run. '
+                f'It takes: {", ".join(decisions)}.',
+            )
 
     @contextmanager
-    def _noting(self, call: ToolCallPart) -> Generator[None]:
+    def _noting(self, call: Call) -> Generator[None]:
         """Note a call that is to wait."""
         try:
             yield
@@ -382,6 +400,14 @@ def _kind(call: Call, made: ToolCallPart | None, answer: _Decided | None) -> Dec
     if made is not None and digest_of(made) != digest_of(call.call):
         return 'edit'
     return None if isinstance(answer, DelegationAnswers) else 'approve'
+
+
+def _denied_in(message: ModelMessage | None) -> frozenset[str]:
+    """Return the ids of the calls that a message says were denied."""
+    parts = message.parts if isinstance(message, ModelRequest) else ()
+    return frozenset(
+        part.tool_call_id for part in parts if isinstance(part, ToolReturnPart) and part.outcome == 'denied'
+    )
 
 
 def _call_in(messages: Sequence[ModelMessage], tool_call_id: str) -> ToolCallPart | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, RunContext, ToolApproved, ToolDenied
-from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 
@@ -130,7 +130,7 @@ async def test_a_raw_result_that_the_rule_does_not_take_is_refused_before_anythi
     seen = await desk(calls, tools=[wipe], interrupt_on=rule(*decisions)).start()
     results = DeferredToolResults(**given)
     results.approvals['d'] = True
-    with pytest.raises(InvalidDecisionError, match=f'cannot be answered by {kind}, and nothing has run'):
+    with pytest.raises(InvalidDecisionError, match=f'cannot be answered by {kind}, and has not run'):
         await seen.resume(results)
     assert ran == []
 
@@ -198,6 +198,44 @@ async def test_a_handler_in_the_run_cannot_edit_what_the_rule_lets_nobody_edit()
     )
     result = await agent.run('go')
     assert ([each.id for each in pending_approvals(result.output)], ran) == (['c'], [])
+
+
+@pytest.mark.parametrize('decisions', [('approve',), ('approve', 'edit', 'respond')])
+@pytest.mark.parametrize('is_alone', [True, False])
+@pytest.mark.parametrize('denial', [False, ToolDenied('no')])
+async def test_a_handler_in_the_run_cannot_deny_what_the_rule_lets_nobody_deny(
+    decisions: Any, is_alone: bool, denial: Any
+) -> None:
+    """A raw denial within the run is checked as one between runs is, also where another call waits on."""
+
+    def handle(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
+        return DeferredToolResults(approvals={'c': denial})
+
+    calls = [wiping('a'), *([] if is_alone else [ToolCallPart('wipe', {'x': 'b'}, tool_call_id='d')])]
+    agent = Agent(
+        ScriptedModel(calls, 'done'),
+        tools=[wipe],
+        output_type=[str, DeferredToolRequests],
+        capabilities=[HandleDeferredToolCalls(handle), Approvals(interrupt_on=rule(*decisions))],
+    )
+    with pytest.raises(
+        InvalidDecisionError, match="The call 'c' of 'wipe' cannot be answered by deny, and has not run"
+    ):
+        await agent.run('go')
+    assert ran == []
+
+
+async def test_a_handler_in_the_run_can_deny_what_a_person_can(desk: DeskType) -> None:
+    def handle(ctx: RunContext[Any], requests: DeferredToolRequests) -> DeferredToolResults:
+        return requests.build_results(approvals={'c': False, 'd': True})
+
+    seen = await desk(
+        [wiping('a'), ToolCallPart('wipe', {'x': 'b'}, tool_call_id='d')],
+        tools=[wipe],
+        interrupt_on=rule('approve', 'deny'),
+        capabilities=lambda: [HandleDeferredToolCalls(handle)],
+    ).start()
+    assert (ran, seen.results['c'][0], seen.results['d']) == (['b'], 'denied', ('success', 'wiped'))
 
 
 async def test_answers_for_tools_that_are_not_there_or_not_gated_are_left_to_pydantic_ai(desk: DeskType) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import Agent, Conversation, ConversationTypeAdapter, DeferredToolResults, ToolApproved
+from pydantic_ai import Agent, Conversation, ConversationTypeAdapter, DeferredToolResults, Tool, ToolApproved
 from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturnPart
 
 from pydantic_deep import (
@@ -51,8 +51,16 @@ def run(command: str, id: str = 'run', **more: object) -> ToolCallPart:
 class Desk:
     """An agent that is built anew for each run, with JSON in between, and a person."""
 
-    def __init__(self, *sources: Any, gates: Mapping[str, Any] = GATES, deps: DeepAgentDeps | None = None) -> None:
+    def __init__(
+        self,
+        *sources: Any,
+        gates: Mapping[str, Any] = GATES,
+        deps: DeepAgentDeps | None = None,
+        marks: bool = False,
+    ) -> None:
         self.sources, self.gates, self.deps = sources, gates, deps or DeepAgentDeps()
+        self.marks = marks
+        """Whether the tool itself requires an approval."""
         self.steps: list[Any] = []
         self.ran: list[str] = []
         self.conversation = Conversation()
@@ -69,7 +77,7 @@ class Desk:
 
         return create_deep_agent(
             ScriptedModel(then=play),
-            tools=[self.execute],
+            tools=[Tool(self.execute, requires_approval=self.marks)],
             include_filesystem=False,
             skills=self.sources,
             interrupt_on=self.gates,
@@ -191,6 +199,28 @@ async def test_a_grant_is_for_the_plain_command_and_nothing_beside_it(
     """Compound commands, environments and other arguments ask, whatever was granted."""
     desk = Desk(SkillDirectory(skills('Bash(git status:*)'), grants=True))
     assert ids(await desk.go(LOAD, call)) == ['run']
+    assert desk.ran == []
+
+
+@pytest.mark.parametrize('gates', [{}, {'execute': False}, {'write_todos': True}])
+async def test_a_tool_that_asks_by_itself_takes_grants_as_a_gate_in_code_does(
+    skills: Callable[[str], Path], gates: dict[str, Any]
+) -> None:
+    """Where only `requires_approval` makes `execute` wait, loading a skill that names commands asks, shows them, and
+    grants them after a yes; nothing else runs."""
+    desk = Desk(SkillDirectory(skills('Bash(git status:*)')), gates=gates, marks=True)
+    [question] = await desk.go(LOAD, run('git status'), run('git push', 'other'))
+    assert (question.tool, desk.ran) == ('load_skill', [])
+    assert 'git status *' in render_approval(question)
+    assert ids(await desk.answer(load=Approve())) == ['other']
+    assert desk.ran == ['git status']
+    assert desk.loaded[0][1] == {'commands': ['git status *'], 'by': 'person'}
+
+
+async def test_a_tool_that_asks_by_itself_asks_on_after_a_no(skills: Callable[[str], Path]) -> None:
+    desk = Desk(SkillDirectory(skills('Bash(git status:*)')), gates={}, marks=True)
+    assert ids(await desk.go(LOAD, run('git status'))) == ['load']
+    assert ids(await desk.answer(load=Deny('no'))) == ['run']
     assert desk.ran == []
 
 
