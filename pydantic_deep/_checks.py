@@ -41,6 +41,51 @@ def check_text(field: str, value: object) -> None:
     check_unicode(field, value)
 
 
+def check_name(field: str, value: object) -> None:
+    """Refuse a name or an id that is no text, blank, no Unicode, or has a NUL, which not every database takes.
+
+    Raises:
+        ValidationError: It is.
+    """
+    check_text(field, value)
+    check_key(field, value)
+
+
+def check_key(field: str, value: object) -> None:
+    """Refuse what nothing in a store can be called: no text, no Unicode, or with a NUL. What is blank is only not found.
+
+    Raises:
+        ValidationError: It is.
+    """
+    if not isinstance(value, str):
+        raise ValidationError(field, f'it is {_shown(value)}, and it must be a text.')
+    check_unicode(field, value)
+    if '\0' in value:
+        raise ValidationError(field, 'it has the character NUL. Remove it.')
+
+
+def check_keys(**values: object) -> None:
+    """Refuse what nothing can be called as `check_key` does; `None` stands for one left out.
+
+    Raises:
+        ValidationError: One is.
+    """
+    for field, value in values.items():
+        if value is not None:
+            check_key(field, value)
+
+
+def check_names(**values: object) -> None:
+    """Refuse names and ids as `check_name` does, by the names of their arguments; `None` stands for one left out.
+
+    Raises:
+        ValidationError: One is no name.
+    """
+    for field, value in values.items():
+        if value is not None:
+            check_name(field, value)
+
+
 def check_unicode(field: str, value: str) -> None:
     """Refuse a text with half of a surrogate pair in it, which no provider and no database takes.
 

@@ -20,7 +20,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolFuncEither
 from typing_extensions import TypeVar
 
-from ._checks import check_model, check_numbers, check_text
+from ._checks import check_model, check_name, check_numbers
 from ._workspace import DepsWorkspace
 from .deps import DeepAgentDeps
 from .failures import ToolFailures
@@ -154,7 +154,7 @@ def create_deep_agent(
         summarization=summarization,
     )
     check_model('model', model)
-    check_text('name', name)
+    check_name('name', name)
     check_numbers(model_settings or {})
     if not can_pause:
         _refuse_unheard_subagents(subagents)

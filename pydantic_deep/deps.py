@@ -21,6 +21,7 @@ from pydantic_deep_backends import BackendProtocol, StateBackend
 from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import parse_path
 
+from ._checks import check_name
 from ._text import MAX_FILE_BYTES, count_lines, detect_encoding, guess_media_type
 from .errors import DeepAgentError, InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from .todos import Todo
@@ -132,6 +133,7 @@ class DeepAgentDeps:
         Raises:
             UploadNotFoundError: There is no upload of that name.
         """
+        check_name('name', name)
         if name not in self.uploads:
             raise UploadNotFoundError(name)
         with suppress(FileNotFoundError):  # an agent may have removed or moved it
@@ -210,6 +212,10 @@ def offload_of(deps: DeepAgentDeps) -> StateBackend:
 
 def _parse_name(name: str) -> str:
     """Return the name as an absolute path below the uploads."""
+    if not isinstance(cast('object', name), str):
+        check_name('name', name)
+    if not name.strip():
+        raise InvalidUploadError(name, 'it is empty. Use a file name.')
     if name.startswith('/'):
         raise InvalidUploadError(name, 'it is absolute. Use a file name or a relative path.')
     try:
@@ -218,7 +224,7 @@ def _parse_name(name: str) -> str:
         reason = 'it leaves the uploads. Leave out `..`.' if '..' in name.split('/') else error.reason
         raise InvalidUploadError(name, reason) from None
     if path == '/':
-        raise InvalidUploadError(name, 'it is empty. Use a file name.')
+        raise InvalidUploadError(name, 'it is the directory of the uploads. Use a file name.')
     return path
 
 

@@ -2,11 +2,14 @@
 
 ```
 DeepAgentError
-├── InvalidUploadError        (ValueError) the name of an upload leaves `/uploads`
+├── ValidationError           (ValueError) an argument cannot be used or kept; it names the `field`
+│   ├── InvalidUploadError        the name of an upload leaves `/uploads`
+│   ├── in `pydantic_deep.subagents`
+│   │   └── InvalidSubagentError  a subagent is described in a way that cannot work
+│   └── in `pydantic_deep.server`
+│       └── InvalidKeyError       a key cannot be made like that
 ├── UploadNotFoundError       (LookupError) there is no upload of that name
 ├── UploadTooLargeError       (ValueError) an upload is larger than a file of a version can be
-├── in `pydantic_deep.subagents`
-│   └── InvalidSubagentError  (ValueError) a subagent is described in a way that cannot work
 ├── in `pydantic_deep.skills`
 │   └── SkillNotFoundError    (LookupError) there is no skill of that name
 ├── in `pydantic_deep.approvals`
@@ -36,7 +39,6 @@ DeepAgentError
 │       ├── UnfinishedCheckoutError  a checkout into the directory was cut off
 │       └── QueryError              (ValueError) a query does more than read, or fails
 ├── in `pydantic_deep.versions`
-│   ├── ValidationError          (ValueError) an argument cannot be used or kept; it names the `field`
 │   ├── ApprovalsPendingError    (ValueError) the version waits for a person
 │   ├── NothingAnsweredError     (ValueError) nothing that it waits for has an answer
 │   ├── MergeConflictError       two versions changed the same
@@ -73,7 +75,6 @@ DeepAgentError
 │   └── FrameTooLargeError       (ValueError) a frame of a stream is too large
 ├── in `pydantic_deep.server`
 │   ├── InvalidAgentsError       (ValueError) agents cannot be served like that
-│   ├── InvalidKeyError          (ValueError) a key cannot be made like that
 │   └── InvalidSettingsError     (ValueError) a setting is unknown or cannot be
 └── in `pydantic_deep.testing`
     ├── ScriptExhaustedError  (AssertionError) a scripted model was asked once more than it answers
@@ -121,18 +122,6 @@ class UploadTooLargeError(DeepAgentError, ValueError):
         )
 
 
-class InvalidUploadError(DeepAgentError, ValueError):
-    """The name of an upload is no path below `/uploads`.
-
-    Attributes:
-        name: The name as it was given.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.name = name
-        super().__init__(f'{name[:200]!r} cannot be the name of an upload: {reason}')
-
-
 class ValidationError(DeepAgentError, ValueError):
     """An argument is not one that can be used or kept: an empty prompt, a setting that is no number, a negative limit.
 
@@ -143,3 +132,15 @@ class ValidationError(DeepAgentError, ValueError):
     def __init__(self, field: str, message: str) -> None:
         self.field = field
         super().__init__(f'{field}: {message}')
+
+
+class InvalidUploadError(ValidationError):
+    """The name of an upload is no path below `/uploads`.
+
+    Attributes:
+        name: The name as it was given.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        super().__init__('name', f'{name[:200]!r} cannot be the name of an upload: {reason}')

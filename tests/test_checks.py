@@ -13,13 +13,18 @@ import pytest
 from pydantic_ai import Agent, BinaryContent
 from pydantic_ai.messages import CachePoint, ModelRequest, TextContent, UserPromptPart
 
-from pydantic_deep import Conversation, VersionedAgent, create_deep_agent, open_store, prompt
-from pydantic_deep.audit import AuditRecord
+from pydantic_deep import Conversation, DeepAgentDeps, Subagent, VersionedAgent, create_deep_agent, open_store, prompt
+from pydantic_deep.approvals import Approve
+from pydantic_deep.audit import AuditRecord, audit_of_run, audit_response
 from pydantic_deep.errors import DeepAgentError, ValidationError
-from pydantic_deep.repository import MemoryRepository
-from pydantic_deep.store import Store
+from pydantic_deep.repository import MemoryRepository, SqlRepository
+from pydantic_deep.server import create_api_key, revoke_api_key
+from pydantic_deep.skills import Skill, Skills
+from pydantic_deep.store import Decision, SqlStore, Store, VersionFilter
+from pydantic_deep.streaming import session_scope, stream_agent
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import ApprovalInbox
+from pydantic_deep_backends import StateBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +47,8 @@ WRONG_SETTINGS: list[tuple[str, Any]] = [
     ('timeout', 0), ('timeout', -1), ('timeout', 'long'), ('timeout', math.inf),
     ('top_p', 2), ('top_p', -1), ('seed', 1.5), ('seed', 'x'), ('presence_penalty', 'x'),
 ]  # fmt: skip
+UNREAD: Any = object()
+"""What stands for an argument that is not looked at."""
 WRONG_NUMBERS: list[Any] = [-1, 10**30, -(10**30), 1.5, True, '5', None]
 
 
@@ -108,6 +115,138 @@ async def test_names_and_models_are_words(agent: Agent[Any, Any], text: Any) -> 
             assert await raised(lambda: prompt(agent).model(text)) == 'model'
             assert await raised(lambda: prompt(text)) == 'model'
             assert await raised(lambda: create_deep_agent(text)) == 'model'
+
+
+def entries(agent: Agent[Any, Any], versioned: VersionedAgent[Any, Any]) -> dict[str, list[Callable[[Any], Any]]]:
+    """Return what takes an id or a name in Python, by what it calls the argument."""
+    store, inbox, deps = versioned.store, ApprovalInbox(versioned.store), DeepAgentDeps()
+    assert isinstance(store, SqlStore)
+
+    def scoped(id: Any) -> None:
+        with session_scope(id):
+            raise AssertionError('entered')
+
+    async def upload(name: Any) -> None:
+        await (await versioned.create(backend=StateBackend())).upload(name, b'')
+
+    async def stream(**given: Any) -> None:
+        (await versioned.create()).advance_stream('Go', **given)
+
+    async def resume(**given: Any) -> None:
+        await (await versioned.create()).resume({'a': Approve()}, **given)
+
+    async def resume_stream(**given: Any) -> None:
+        (await versioned.create()).resume_stream(**given)
+
+    async def audited(**given: Any) -> None:
+        await audit_response(UNREAD, MemoryRepository(AuditRecord), **given)
+
+    async def row(name: Any) -> None:
+        await SqlRepository[AuditRecord].open(store, AuditRecord, name=name)
+
+    return {
+        'session_id': [scoped, lambda id: stream_agent(agent, 'Go', session_id=id), lambda id: audited(session_id=id)],
+        'id': [
+            versioned.load, versioned.conversation, inbox.get, lambda id: inbox.answer(id, Approve()),
+            lambda id: revoke_api_key(store, id), versioned.delete,
+        ],
+        'head_id': [versioned.delete_line],
+        'run_id': [
+            versioned.cancel, versioned.recover, lambda id: audit_of_run(store, id), lambda id: stream(run_id=id),
+            lambda id: resume_stream(run_id=id),
+        ],
+        'parent_run_id': [lambda id: audited(parent_run_id=id)],
+        'conversation_id': [
+            versioned.thread, versioned.events, versioned.suspended, lambda id: versioned.list(conversation_id=id),
+            lambda id: versioned.count(conversation_id=id), lambda id: audited(conversation_id=id),
+            lambda id: Conversation(agent=agent, conversation_id=id),
+            lambda id: Conversation(agent=versioned, conversation_id=id),
+        ],
+        'name': [
+            versioned.find_by_name, lambda name: versioned.list(name=name), lambda name: versioned.count(name=name),
+            versioned.conversation('c').rename, prompt(agent).provider, row, upload, deps.remove_upload,
+            lambda name: deps.upload(name, b''), lambda name: Subagent(name, 'Works.'),
+            lambda name: Skills([Skill(name, 'Greets.', body='Hi.')]),
+            lambda name: create_api_key(store, name=name, scopes=['run']),
+        ],
+        'model': [lambda model: versioned.list(model=model)],
+        'agents': [lambda name: create_api_key(store, name='k', scopes=['run'], agents=[name])],
+        'owner': [lambda name: create_api_key(store, name='k', scopes=['run'], owner=name)],
+        'agent_name': [lambda name: inbox.list(agent_name=name), lambda name: audited(agent_name=name)],
+        'provider': [lambda name: audited(provider=name)],
+        'by': [
+            lambda name: inbox.answer('a' * 36, Approve(), by=name), lambda name: resume(by=name),
+            lambda name: resume_stream(by=name),
+        ],
+        'branch': [lambda name: stream(branch=name)],
+        'description': [
+            lambda text: Subagent('worker', text), lambda text: Skills([Skill('greeting', text, body='Hi.')]),
+        ],
+        'instructions': [
+            lambda text: versioned.create(instructions=text), lambda text: versioned.create(instructions=['Be.', text]),
+        ],
+    }  # fmt: skip
+
+
+def entries_of_store(store: SqlStore) -> dict[str, list[Callable[[Any], Any]]]:
+    """Return what of a store takes an id or a name. One that is blank is only not found there."""
+
+    def decision(id: Any, by: Any = None) -> Decision:
+        return Decision(approval_id=id, status='approved', decision='{}', arguments_digest='d', by=by)
+
+    return {
+        'id': [
+            store.version, store.lineage, store.children, store.conversation, store.run, store.approval, store.delete,
+            lambda id: store.decide([decision(id)]),
+        ],
+        'head_id': [store.delete_line],
+        'run_id': [
+            store.requests, store.take_over, lambda id: store.claim_approvals('v', id),
+            lambda id: store.claim_workspace('b', id, None), lambda id: store.versions(VersionFilter(run_id=id)),
+        ],
+        'run_ids': [lambda id: store.calls([id])],
+        'parent_run_id': [lambda id: store.runs(parent_run_id=id), lambda id: store.delegations(parent_run_id=id)],
+        'child_conversation_id': [lambda id: store.delegations(child_conversation_id=id)],
+        'version_id': [
+            lambda id: store.claim_approvals(id, 'r'), lambda id: store.approvals(version_id=id),
+            lambda id: store.claim_workspace('b', 'r', id),
+        ],
+        'branch_id': [lambda id: store.messages(id, 1)],
+        'conversation_id': [store.branches, lambda id: store.runs(conversation_id=id)],
+        'exact_name': [lambda name: store.count(VersionFilter(exact_name=name))],
+        'agent_name': [lambda name: store.approvals(agent_name=name)],
+        'by': [lambda name: store.decide([decision('a', by=name)])],
+        'backend': [store.workspace, lambda name: store.claim_workspace(name, 'r', None)],
+        'digest': [store.asset, store.nodes],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize('text', [*BLANK, 'a\0b', ['a']], ids=ascii)
+async def test_ids_and_names_are_words_wherever_python_takes_them(agent: Agent[Any, Any], text: Any) -> None:
+    """Blank ids and names, those that are no text, and those with half of a surrogate pair or a NUL, are refused by the
+    name of the argument, before anything is read or stored.
+    """
+    async with open_store('memory:') as store:
+        versioned = VersionedAgent(agent, store, make_deps=DeepAgentDeps)
+        is_blank = isinstance(text, str) and not text.strip()
+        of_store = {} if is_blank else entries_of_store(store)
+        for field, calls in [*entries(agent, versioned).items(), *of_store.items()]:
+            # What a model reads may have a NUL, and several instructions are a list of them.
+            if (text == 'a\0b' and field in {'description', 'instructions'}) or (
+                text == ['a'] and field == 'instructions'
+            ):
+                continue
+            for index, each in enumerate(calls):
+                assert await raised(lambda each=each: each(text)) == field, (field, index)
+        assert [version.kind for version in await store.versions() if version.kind != 'root'] == []
+        assert await store.runs() == []
+
+
+@pytest.mark.parametrize('text', ['', ' ', '\ud83d'])
+def test_the_model_of_a_subagent_is_a_name(text: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Subagent('worker', 'Works.', model=text)
+    assert error.value.field == 'model'
 
 
 @pytest.mark.parametrize(('name', 'value'), WRONG_SETTINGS)

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from pydantic_ai.messages import FinishReason, ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep._checks import check_name, check_names
 from pydantic_deep._prices import price_of
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep.repository import Repository
@@ -156,7 +157,10 @@ async def audit_response(
 
     Raises:
         RepositoryError: The record could not be written.
+        ValidationError: A name or an id is blank, or no text.
     """
+    check_name('agent_name', agent_name)
+    check_names(provider=provider, conversation_id=conversation_id, parent_run_id=parent_run_id, session_id=session_id)
 
     def clean(value: object) -> JsonValue:
         return storable(redact(dump_value(value)))
@@ -166,7 +170,11 @@ async def audit_response(
     history = storable(redact(cast('JsonValue', dump_messages([*messages, answer]))))
     known = cast('list[JsonValue]', history)
     labels = cast('JsonObject', clean(dict(metadata or {})))
-    session = {'session_id': current_session_id(), **labels, **({'session_id': session_id} if session_id else {})}
+    session = {
+        'session_id': current_session_id(),
+        **labels,
+        **({} if session_id is None else {'session_id': session_id}),
+    }
     is_ended = response.finish_reason is not None and response.error is None
     status = 'failed' if response.error is not None else 'success' if is_ended else 'interrupted'
     usage = response.usage

@@ -10,6 +10,7 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
+from pydantic_deep._checks import check_name
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, Store, VersionFilter, VersionRecord
 
@@ -70,6 +71,7 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
     Raises:
         RunNotFoundError: The store has no such run.
     """
+    check_name('run_id', run_id)
     run = await store.run(run_id)
     if run is None:
         raise RunNotFoundError(run_id)

@@ -13,7 +13,7 @@ from pydantic_ai.tools import ToolFuncEither
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset
 from typing_extensions import TypeVar, Unpack
 
-from pydantic_deep._checks import check_model, check_numbers
+from pydantic_deep._checks import check_model, check_name, check_numbers
 from pydantic_deep.models import Model as ModelName
 
 from ._delta import Config, Delta, DepsT, OutputT, assistant_message, check_instructions, user_message
@@ -172,6 +172,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
 
     def provider(self, name: str) -> PromptBuilder[DepsT, OutputT]:
         """Return `model(name)`; the name of a provider alone stands for its newest large model of `Model`."""
+        check_name('name', name)
         return self.model(_MODEL_BY_PROVIDER.get(name, name))
 
     def prompt_conversation(self) -> Conversation[DepsT, OutputT]:

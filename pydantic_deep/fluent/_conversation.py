@@ -24,7 +24,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Syst
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._checks import check_prompt
+from pydantic_deep._checks import check_names, check_prompt
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.approvals import Decision, NothingPendingError, PendingApproval
 from pydantic_deep.deps import DeepAgentDeps
@@ -102,6 +102,7 @@ class Conversation(Generic[DepsT, OutputT]):
         store: Store | None = None,
         conversation_id: str | None = None,
     ) -> None:
+        check_names(conversation_id=conversation_id)
         ground = _ground(create_deep_agent() if agent is None else agent, deps, store, conversation_id)
         self._begin_on(ground, messages if isinstance(messages, MessageList) else MessageList(messages))
 

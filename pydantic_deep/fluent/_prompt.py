@@ -8,7 +8,7 @@ from typing import Any, Generic, overload
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.models import KnownModelName, Model
 
-from pydantic_deep._checks import check_model, check_text
+from pydantic_deep._checks import check_model, check_names
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store
@@ -84,8 +84,7 @@ def prompt(
         conversation_id: The conversation, to go on with it where the store has it.
     """
     check_model('model', agent)
-    if conversation_id is not None:
-        check_text('conversation_id', conversation_id)
+    check_names(conversation_id=conversation_id)
     if isinstance(agent, (Model, str)):
         agent = create_deep_agent(agent)
     return PromptBuilder(Origin(agent=agent, deps=deps, store=store, conversation_id=conversation_id))

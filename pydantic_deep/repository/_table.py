@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import StoreFormatError
 from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.store._schema import FORMAT as STORE_FORMAT
@@ -93,11 +94,12 @@ class Table(Generic[T]):
 
 
 def table_name(model: str, name: str | None) -> str:
-    """Return the name of a table, made of that of the model if none is given. Raises `ValueError`."""
+    """Return the name of a table, made of that of the model if none is given. Raises `ValidationError`."""
     made = re.sub('(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])', '_', model).lower() if name is None else name
-    if not _NAME.fullmatch(made):
-        raise ValueError(
-            f'{made!r} is no name for a table. Give `name=`: at most 48 of a to z, 0 to 9 and _, a letter first.'
+    if not isinstance(cast('object', made), str) or not _NAME.fullmatch(made):
+        raise ValidationError(
+            'name',
+            f'{made!r} is no name for a table. Give `name=`: at most 48 of a to z, 0 to 9 and _, a letter first.',
         )
     return made
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep._checks import check_prompt, check_text
+from pydantic_deep._checks import check_names, check_prompt
 from pydantic_deep.approvals import (
     ApprovalChangedError,
     ApprovalError,
@@ -23,7 +23,6 @@ from pydantic_deep.approvals import (
     Respond,
     answer_approvals,
 )
-from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import ApprovalAnsweredError
 
 from ._auth import Caller
@@ -75,7 +74,7 @@ async def begin_run(
         ApprovalAnsweredError: Somebody was faster with an answer.
         ApprovalChangedError: A call is another one than an answer is for.
     """
-    check_session_id(session_id)
+    check_names(session_id=session_id)
     if isinstance(turn, Mapping):
         await _check_answers(state, version, turn)
     else:
@@ -101,19 +100,6 @@ async def begin_run(
             session_id=session_id,
             renderings=renderings,
         )
-
-
-def check_session_id(session_id: str | None) -> None:
-    """Refuse a caller's own id that is blank, no Unicode, or has a NUL, which not every database takes.
-
-    Raises:
-        ValidationError: It is.
-    """
-    if session_id is None:
-        return
-    check_text('session_id', session_id)
-    if '\0' in session_id:
-        raise ValidationError('session_id', 'it has the character NUL. Remove it.')
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from typing import Literal, TypeAlias, get_args
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep._checks import check_name, check_names
+from pydantic_deep.errors import ValidationError
 from pydantic_deep.repository import Repository, RowNotFoundError, SqlRepository
 from pydantic_deep.store import SqlStore, new_id
 
@@ -33,7 +34,7 @@ _NOBODY = hashlib.sha256(b'').hexdigest()
 _FORM = re.compile(r'pd_([0-9a-f-]{36})_([A-Za-z0-9_-]{43})')
 
 
-class InvalidKeyError(DeepAgentError, ValueError):
+class InvalidKeyError(ValidationError):
     """A key cannot be made like that."""
 
 
@@ -102,21 +103,27 @@ class KeyRing:
 
         Raises:
             InvalidKeyError: It would be worth nothing.
+            ValidationError: A name is blank, or no text.
         """
-        if not name.strip():
-            raise InvalidKeyError('A key needs a name, by which people know it.')
+        check_name('name', name)
+        check_names(owner=owner)
+        for agent in agents or ():
+            check_name('agents', agent)
         if not scopes:
-            raise InvalidKeyError(f'A key without scopes may do nothing. Scopes: {", ".join(SCOPES)}.')
+            raise InvalidKeyError('scopes', f'a key without scopes may do nothing. Scopes: {", ".join(SCOPES)}.')
         if (unknown := next((scope for scope in scopes if scope not in SCOPES), None)) is not None:
-            raise InvalidKeyError(f'There is no scope {unknown!r}. Scopes: {", ".join(SCOPES)}.')
+            raise InvalidKeyError('scopes', f'there is no scope {unknown!r}. Scopes: {", ".join(SCOPES)}.')
         if expires_in_seconds is not None and expires_in_seconds <= 0:
-            raise InvalidKeyError(f'A key that expires after {expires_in_seconds} seconds has expired already.')
+            raise InvalidKeyError(
+                'expires_in_seconds', f'a key that expires after {expires_in_seconds} seconds has expired already.'
+            )
         now, id, secret = self.clock(), new_id(), secrets.token_urlsafe(32)
         try:
             expires_at = None if expires_in_seconds is None else now + timedelta(seconds=expires_in_seconds)
         except (OverflowError, ValueError):  # beyond the year 9999, or no number
             raise InvalidKeyError(
-                f'There is no moment {expires_in_seconds} seconds from now. Leave it out for a key that never expires.'
+                'expires_in_seconds',
+                f'there is no moment {expires_in_seconds} seconds from now. Leave it out for a key that never expires.',
             ) from None
         await self.keys.create(
             ApiKey(
@@ -171,6 +178,7 @@ class KeyRing:
         Raises:
             RowNotFoundError: There is no key of that id.
         """
+        check_name('id', id)
         key = await self.keys.get(id)
         if key.revoked_at is None:
             key = key.model_copy(update={'revoked_at': self.clock()})
@@ -218,6 +226,7 @@ async def create_api_key(
 
     Raises:
         InvalidKeyError: It would be worth nothing.
+        ValidationError: A name is blank, or no text.
     """
     async with open_keys(store) as ring:
         return await ring.create(

@@ -8,7 +8,7 @@ from tempfile import SpooledTemporaryFile
 from fastapi import APIRouter, Request
 
 from pydantic_deep.deps import Upload
-from pydantic_deep.errors import InvalidUploadError, UploadNotFoundError, UploadTooLargeError
+from pydantic_deep.errors import UploadNotFoundError, UploadTooLargeError
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.versions import UnversionedBackendError
 
@@ -66,8 +66,6 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
         version = await head.upload(name, data, moves_head=True)
     except UploadTooLargeError as error:
         raise ServerError('too_large', str(error)) from None
-    except InvalidUploadError as error:
-        raise ServerError('invalid', str(error)) from None
     except VersionConflictError:
         raise ServerError('conflict', 'The conversation has moved on while the file came. Send it again.') from None
     except UnversionedBackendError as error:

@@ -7,8 +7,10 @@ from contextlib import aclosing
 
 from starlette.responses import Response, StreamingResponse
 
+from pydantic_deep._checks import check_names
+
 from ._auth import Caller, agent_for
-from ._begin import begin_run, check_session_id
+from ._begin import begin_run
 from ._errors import ServerError, not_found
 from ._hub import Rendering
 from ._ownership import own_run
@@ -40,7 +42,7 @@ async def begin_ui_run(
         ApprovalAnsweredError: Somebody was faster with a decision.
     """
     agent_for(state, caller, agent)
-    check_session_id(thread)  # before a conversation is begun for it
+    check_names(session_id=thread)  # before a conversation is begun for it
     if not asked.decisions:
         version = await open_thread(state, caller, agent, thread)
         run = await begin_run(state, caller, version, _words(asked.prompt), session_id=thread, renderings=renderings)

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 from pydantic import JsonValue
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from pydantic_deep._checks import check_names
 from pydantic_deep.approvals import Decision
 from pydantic_deep.store import VersionNotFoundError
 from pydantic_deep.streaming import (
@@ -31,7 +32,7 @@ from pydantic_deep.versions import AgentVersion
 from pydantic_deep.versions._answers import decode_decision
 
 from ._auth import Caller, agent_for
-from ._begin import begin_run, check_session_id
+from ._begin import begin_run
 from ._errors import NO_RETRY, ServerError
 from ._ownership import OwnApproval, create_conversation, load_version, own_approval
 from ._run_log import LogForgottenError
@@ -156,7 +157,7 @@ async def begin_turn(
         ApprovalAnsweredError: Somebody was faster with a decision.
     """
     agent = agent_for(state, caller, agent_name)
-    check_session_id(session_id)  # before a conversation is begun for it
+    check_names(session_id=session_id)  # before a conversation is begun for it
     begin = partial(begin_run, state, caller, model_settings=asked.model_settings, session_id=session_id)
     if asked.decisions:
         found = await _decided(state, caller, agent_name, asked.decisions)

@@ -14,7 +14,9 @@ from typing import cast
 import anyio.to_thread
 from pydantic_ai.exceptions import UserError
 
+from pydantic_deep._checks import check_unicode
 from pydantic_deep._grants import commands_of
+from pydantic_deep.errors import ValidationError
 
 from ._catalogue import Catalogue, render_catalogue
 from ._discovery import Found, merge, real_paths, scan_directories
@@ -151,11 +153,17 @@ def _located(directory: SkillDirectory) -> SkillDirectory:
 
 
 def _checked(skill: Skill) -> Skill:
-    problem = name_problem(skill.name)
+    name, description = cast('tuple[object, object]', (skill.name, skill.description))
+    problem = name_problem(name) if isinstance(name, str) else 'is no text'
     if problem is not None or len(skill.name) > MAX_NAME_CHARS:
-        raise ValueError(f'The name of a skill {skill.name!r} {problem or "is too long"}. Write it like `my-skill`.')
-    if not skill.description.strip():
-        raise ValueError(f'The skill {skill.name!r} has no description. Say what it does and when to use it.')
+        raise ValidationError(
+            'name', f'the name of a skill {name!r} {problem or "is too long"}. Write it like `my-skill`.'
+        )
+    if not isinstance(description, str) or not description.strip():
+        raise ValidationError(
+            'description', f'the skill {name!r} has no description. Say what it does and when to use it.'
+        )
+    check_unicode('description', description)
     if skill.body is None and skill.directory is None:
         raise ValueError(f'The skill {skill.name!r} has neither a body nor a directory. Pass one of them.')
     return skill

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from pydantic_deep._checks import check_page
+from pydantic_deep._checks import check_key, check_keys, check_page
 from pydantic_deep._spans import VERSION_ID, open_span
 
 from . import _operations_read as reads
@@ -127,54 +127,57 @@ class SqlStore:
 
     async def version(self, id: str) -> VersionRecord:
         """Return a version by its id, or an unambiguous beginning of it."""
-        return await self._found('version', VersionNotFoundError, partial(reads.version, id), id)
+        return await self._found('version', VersionNotFoundError, partial(reads.version, id), id=id)
 
     async def versions(
         self, filter: VersionFilter = _EVERYTHING, *, limit: int = 100, offset: int = 0, before: int | None = None
     ) -> list[VersionRecord]:
         """Return a page of versions, newest first."""
         check_page(limit=limit, offset=offset)
-        texts = _texts_of(filter)
-        found = await self._read(partial(reads.versions, filter, limit, offset, before), *texts)
+        _check_filter(filter)
+        found = await self._engine.read(partial(reads.versions, filter, limit, offset, before))
         if not found and filter.conversation_id is not None:
             await self._verify('conversation')
         return found
 
     async def count(self, filter: VersionFilter = _EVERYTHING) -> int:
         """Return how many versions there are."""
-        return await self._read(partial(reads.count, filter), *_texts_of(filter))
+        _check_filter(filter)
+        return await self._engine.read(partial(reads.count, filter))
 
     async def lineage(self, id: str) -> Lineage:
         """Return the version and all above it, root first."""
-        return await self._found('version', VersionNotFoundError, partial(reads.lineage, id), id)
+        return await self._found('version', VersionNotFoundError, partial(reads.lineage, id), id=id)
 
     async def children(self, id: str) -> list[VersionRecord]:
         """Return the versions that came from this one, oldest first."""
-        return await self._found('version', VersionNotFoundError, partial(reads.children, id), id)
+        return await self._found('version', VersionNotFoundError, partial(reads.children, id), id=id)
 
     async def messages(self, branch_id: str, stop: int, *, start: int = 0) -> list[MessageRecord]:
         """Return messages of a branch, from the `start`th to before the `stop`th."""
-        found = await self._read(partial(reads.messages, branch_id, start, stop), branch_id)
+        check_key('branch_id', branch_id)
+        found = await self._engine.read(partial(reads.messages, branch_id, start, stop))
         if not found and start < stop:
             await self._verify('branch')
         return found
 
     async def branches(self, conversation_id: str) -> list[BranchRecord]:
         """Return the branches of a conversation, oldest first."""
-        return await self._read(partial(reads.branches, conversation_id), conversation_id)
+        check_key('conversation_id', conversation_id)
+        return await self._engine.read(partial(reads.branches, conversation_id))
 
     async def conversation(self, id: str) -> ConversationRecord | None:
         """Return a conversation, if there is one of this id."""
-        return await self._known('conversation', partial(reads.conversation, id), id)
+        return await self._known('conversation', partial(reads.conversation, id), id=id)
 
     async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
         """Return a page of conversations, newest first."""
         check_page(limit=limit, offset=offset)
-        return await self._read(partial(reads.conversations, limit, offset))
+        return await self._engine.read(partial(reads.conversations, limit, offset))
 
     async def run(self, id: str) -> RunRecord | None:
         """Return a run, if there is one of this id."""
-        return await self._known('run', partial(on_runs.run, id), id)
+        return await self._known('run', partial(on_runs.run, id), id=id)
 
     async def runs(
         self,
@@ -186,8 +189,9 @@ class SqlStore:
     ) -> list[RunRecord]:
         """Return runs, newest first."""
         check_page(limit=limit)
-        operation = partial(on_runs.runs, conversation_id, parent_run_id, states, limit)
-        return await self._read(operation, conversation_id, parent_run_id, *(states or ()))
+        check_keys(conversation_id=conversation_id, parent_run_id=parent_run_id)
+        check_texts(states or ())
+        return await self._engine.read(partial(on_runs.runs, conversation_id, parent_run_id, states, limit))
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
         """Return the runs whose process died, parents before their children."""
@@ -200,6 +204,7 @@ class SqlStore:
 
     async def take_over(self, run_id: str) -> bool:
         """Make an orphan ours; return whether we were the one."""
+        check_key('run_id', run_id)
         run = await self.run(run_id)
         if run is None or run.owner is None:
             return False
@@ -222,18 +227,21 @@ class SqlStore:
 
     async def requests(self, run_id: str) -> list[RequestRecord]:
         """Return the requests of a run in their order."""
-        return await self._read(partial(on_runs.requests, run_id), run_id)
+        check_key('run_id', run_id)
+        return await self._engine.read(partial(on_runs.requests, run_id))
 
     async def calls(self, run_ids: Sequence[str]) -> list[CallRecord]:
         """Return the tool calls of runs, in the order in which they started."""
-        return await self._read(partial(on_runs.calls, run_ids), *run_ids)
+        for run_id in run_ids:
+            check_key('run_ids', run_id)
+        return await self._engine.read(partial(on_runs.calls, run_ids))
 
     async def delegations(
         self, *, parent_run_id: str | None = None, child_conversation_id: str | None = None
     ) -> list[DelegationRecord]:
         """Return delegations, oldest first."""
-        operation = partial(on_runs.delegations, parent_run_id, child_conversation_id)
-        return await self._read(operation, parent_run_id, child_conversation_id)
+        check_keys(parent_run_id=parent_run_id, child_conversation_id=child_conversation_id)
+        return await self._engine.read(partial(on_runs.delegations, parent_run_id, child_conversation_id))
 
     async def approvals(
         self,
@@ -245,32 +253,39 @@ class SqlStore:
     ) -> list[ApprovalRecord]:
         """Return approvals, oldest first."""
         check_page(limit=limit)
-        operation = partial(on_runs.approvals, status, version_id, agent_name, limit, self._clock())
-        return await self._read(operation, status, version_id, agent_name)
+        check_keys(version_id=version_id, agent_name=agent_name)
+        check_texts((status,))
+        return await self._engine.read(partial(on_runs.approvals, status, version_id, agent_name, limit, self._clock()))
 
     async def approval(self, id: str) -> ApprovalRecord:
         """Return an approval by its id, or an unambiguous beginning of it."""
         read = partial(on_runs.approval, id, self._clock())
-        return await self._found('approval', ApprovalNotFoundError, read, id)
+        return await self._found('approval', ApprovalNotFoundError, read, id=id)
 
     async def decide(self, decisions: Sequence[Decision]) -> list[ApprovalRecord]:
         """Answer approvals, all or none."""
         for each in decisions:
-            check_texts((each.approval_id, each.decision, each.by, each.reason, each.arguments_digest))
+            check_key('id', each.approval_id)
+            check_keys(by=each.by)
+            check_texts((each.decision, each.reason, each.arguments_digest))
         return await self._engine.write(partial(on_runs.decide, decisions, self._clock()))
 
     async def claim_approvals(self, version_id: str, run_id: str) -> list[ApprovalRecord]:
         """Let one run act on the answers of a version."""
-        check_texts((version_id, run_id))
+        check_key('version_id', version_id)
+        check_key('run_id', run_id)
         return await self._engine.write(partial(on_runs.claim_approvals, version_id, run_id, self._clock()))
 
     async def workspace(self, backend: str) -> WorkspaceRecord | None:
         """Return what is known of a directory."""
-        return await self._known('workspace', partial(on_runs.workspace, backend), backend)
+        return await self._known('workspace', partial(on_runs.workspace, backend), backend=backend)
 
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
         """Let one run work in a directory; return whether it may."""
-        working = await self._read(partial(on_runs.workspace_owner, backend), backend, run_id, version_id)
+        check_key('backend', backend)
+        check_key('run_id', run_id)
+        check_keys(version_id=version_id)
+        working = await self._engine.read(partial(on_runs.workspace_owner, backend))
         dead = None
         if working is not None and (self._has_given_up(*working) or not await self._engine.living_owners([working[1]])):
             dead = working[0]
@@ -279,31 +294,33 @@ class SqlStore:
 
     async def asset(self, digest: str) -> AssetRecord:
         """Return contents."""
-        return await self._found('asset', AssetNotFoundError, partial(reads.asset, digest), digest)
+        return await self._found('asset', AssetNotFoundError, partial(reads.asset, digest), digest=digest)
 
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
         """Return those of several contents that are there, by digest."""
-        found = await self._read(partial(reads.assets, digests), *digests)
+        check_texts(digests)
+        found = await self._engine.read(partial(reads.assets, digests))
         if not found.keys() >= set(digests):
             await self._verify('asset')
         return found
 
     async def has_assets(self, digests: Collection[str]) -> set[str]:
         """Return those of the digests that are there."""
-        return await self._read(partial(reads.has_assets, digests), *digests)
+        check_texts(digests)
+        return await self._engine.read(partial(reads.has_assets, digests))
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
         """Return all nodes of a tree by digest."""
-        return await self._found('node', AssetNotFoundError, partial(reads.nodes, digest), digest)
+        return await self._found('node', AssetNotFoundError, partial(reads.nodes, digest), digest=digest)
 
     async def delete(self, id: str) -> None:
         """Delete one version; its children stay."""
-        check_texts((id,))
+        check_key('id', id)
         await self._engine.write(partial(delete, id))
 
     async def delete_line(self, head_id: str) -> int:
         """Delete a version and those above it up to the first that something else came from."""
-        check_texts((head_id,))
+        check_key('head_id', head_id)
         return await self._engine.write(partial(delete_line, head_id))
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
@@ -391,19 +408,23 @@ class SqlStore:
         await self._engine.aclose()
 
     async def _found(
-        self, table: str, absent: type[StoreError], operation: Callable[[], Operation[T]], *texts: str | None
+        self, table: str, absent: type[StoreError], operation: Callable[[], Operation[T]], **key: str
     ) -> T:
         """Return what an operation finds; that nothing is there is said of a table that is whole."""
+        for field, value in key.items():
+            check_key(field, value)
         try:
-            return await self._read(operation, *texts)
+            return await self._engine.read(operation)
         except absent as error:
             if not isinstance(error, StoreCorruptedError):
                 await self._verify(table)
             raise
 
-    async def _known(self, table: str, operation: Callable[[], Operation[T | None]], *texts: str | None) -> T | None:
+    async def _known(self, table: str, operation: Callable[[], Operation[T | None]], **key: str) -> T | None:
         """Return what an operation finds; that nothing is there is said of a table that is whole."""
-        found = await self._read(operation, *texts)
+        for field, value in key.items():
+            check_key(field, value)
+        found = await self._engine.read(operation)
         if found is None:
             await self._verify(table)
         return found
@@ -416,14 +437,13 @@ class SqlStore:
             await engine.read(partial(verify, table, integrity))
             self._verified.add(table)
 
-    async def _read(self, operation: Callable[[], Operation[T]], *texts: str | None) -> T:
-        check_texts(texts)
-        return await self._engine.read(operation)
 
-
-def _texts_of(filter: VersionFilter) -> list[str | None]:
-    texts = [filter.name, filter.exact_name, filter.agent_name, filter.model, filter.conversation_id, filter.run_id]
-    return [*texts, *(filter.metadata or ()), *(filter.kinds or ()), *(filter.states or ())]
+def _check_filter(filter: VersionFilter) -> None:
+    check_keys(
+        name=filter.name, exact_name=filter.exact_name, agent_name=filter.agent_name, model=filter.model,
+        conversation_id=filter.conversation_id, run_id=filter.run_id,
+    )  # fmt: skip
+    check_texts([*(filter.metadata or ()), *(filter.kinds or ()), *(filter.states or ())])
 
 
 def _parents_first(runs: Sequence[RunRecord]) -> list[RunRecord]:

@@ -537,9 +537,9 @@ class StoreSuite:
         for text in _REFUSED_TEXTS:
             with pytest.raises(ValueError, match='does not keep'):
                 await dialogue.add(root, b'1', name=text)
-            with pytest.raises(ValueError, match='does not keep'):
+            with pytest.raises(ValueError, match=r'NUL|half'):
                 await dialogue.store.version(text)
-            with pytest.raises(ValueError, match='does not keep'):
+            with pytest.raises(ValueError, match=r'NUL|half'):
                 await dialogue.store.versions(VersionFilter(name=text))
         with pytest.raises(ValueError, match='JSON object'):
             await dialogue.add(root, b'1', metadata='[]')

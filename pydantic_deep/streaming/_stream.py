@@ -15,6 +15,7 @@ from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._checks import check_names
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
 
@@ -82,9 +83,11 @@ def stream_agent(
 
     Raises:
         ValueError: `max_iterations` is less than 1.
+        ValidationError: The `session_id` is blank, no text or no Unicode, or has a NUL.
     """
     if max_iterations is not None and max_iterations < 1:
         raise ValueError(f'max_iterations={max_iterations}: a run asks a model at least once. Pass 1 or more.')
+    check_names(session_id=session_id)
     run_id = str(uuid4())
 
     def start() -> AbstractAsyncContextManager[AgentRunEvents[OutputT]]:

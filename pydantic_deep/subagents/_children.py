@@ -66,6 +66,7 @@ def check_plain(subagents: Sequence[Subagent]) -> None:
                 subagent.name,
                 f'{" and ".join(unread)} would be left unread by a plain agent. '
                 'Use `create_deep_agent`, or pass the capabilities for it.',
+                field=unread[0].strip('`'),
             )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.errors import ValidationError
 
 
-class InvalidSubagentError(DeepAgentError, ValueError):
+class InvalidSubagentError(ValidationError):
     """A subagent is described in a way that cannot work.
 
     Attributes:
         name: Its name, as it was given.
+        field: The field that cannot be.
     """
 
-    def __init__(self, name: object, reason: str) -> None:
+    def __init__(self, name: object, reason: str, *, field: str = 'name') -> None:
         self.name = name
-        super().__init__(f'{str(name)[:200]!r} cannot be a subagent: {reason}')
+        super().__init__(field, f'{str(name)[:200]!r} cannot be a subagent: {reason}')

@@ -16,6 +16,8 @@ from pydantic_ai.output import OutputSpec
 from pydantic_ai.tools import ToolFuncEither
 from pydantic_ai.usage import UsageLimits
 
+from pydantic_deep._checks import check_model, check_unicode
+
 from ._errors import InvalidSubagentError
 
 Isolation: TypeAlias = Literal['shared', 'fork']
@@ -95,45 +97,60 @@ class Subagent:
         self._check_bounds()
         problem = list_problem(self.subagents)
         if problem is not None:
-            raise InvalidSubagentError(self.name, problem)
+            raise InvalidSubagentError(self.name, problem, field='subagents')
         if self.agent is not None:
             self._check_ready_agent(self.agent)
         if levels_of([self]) > MAX_LEVELS:
             raise InvalidSubagentError(
                 self.name,
                 f'more than {MAX_LEVELS} levels of subagents are declared, its own included. Declare fewer.',
+                field='subagents',
             )
 
     def _check_model_facing(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):  # pyright: ignore[reportUnnecessaryIsInstance] - nothing checks types at run time
             raise InvalidSubagentError(self.name, 'its name is not 1 to 64 letters, digits, `_` and `-`.')
         if not isinstance(self.description, str) or not self.description.strip():  # pyright: ignore[reportUnnecessaryIsInstance] - as above
-            raise InvalidSubagentError(self.name, 'it has no description, by which a model would choose it. Add one.')
+            raise InvalidSubagentError(
+                self.name, 'it has no description, by which a model would choose it. Add one.', field='description'
+            )
+        check_unicode('description', self.description)
 
     def _check_bounds(self) -> None:
         if isinstance(self.model, str) and not self.model.strip():
             raise InvalidSubagentError(
                 self.name,
                 f'`model` is {self.model!r}. Name a model, or leave it out for that of the agent or its parent.',
+                field='model',
             )
+        check_model('model', self.model)
         if self.isolation not in get_args(Isolation):
-            raise InvalidSubagentError(self.name, f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.")
+            raise InvalidSubagentError(
+                self.name, f"`isolation` is {self.isolation!r}. Use 'shared' or 'fork'.", field='isolation'
+            )
         if self.usage_limits is not None and not isinstance(cast('object', self.usage_limits), UsageLimits):
             raise InvalidSubagentError(
                 self.name,
                 f'`usage_limits` is {self.usage_limits!r}. Use `UsageLimits(request_limit=…)` of pydantic-ai.',
+                field='usage_limits',
             )
         if self.timeout_seconds is not None and not (
             isinstance(cast('object', self.timeout_seconds), (int, float)) and self.timeout_seconds > 0
         ):
-            raise InvalidSubagentError(self.name, f'`timeout_seconds` is {self.timeout_seconds!r}. Use more than 0.')
+            raise InvalidSubagentError(
+                self.name, f'`timeout_seconds` is {self.timeout_seconds!r}. Use more than 0.', field='timeout_seconds'
+            )
         if self.max_depth is not None and not (isinstance(cast('object', self.max_depth), int) and self.max_depth >= 0):
-            raise InvalidSubagentError(self.name, f'`max_depth` is {self.max_depth!r}. Use 0 or more.')
+            raise InvalidSubagentError(
+                self.name, f'`max_depth` is {self.max_depth!r}. Use 0 or more.', field='max_depth'
+            )
 
     def _check_ready_agent(self, agent: object) -> None:
         if not isinstance(agent, AbstractAgent):
             raise InvalidSubagentError(
-                self.name, f'`agent` is {type(agent).__name__}, and no pydantic-ai agent. Pass an `Agent`.'
+                self.name,
+                f'`agent` is {type(agent).__name__}, and no pydantic-ai agent. Pass an `Agent`.',
+                field='agent',
             )
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         values = {name: getattr(self, name) for name in _BUILDS}
@@ -143,6 +160,7 @@ class Subagent:
                 self.name,
                 f'it has a ready `agent` and {", ".join(given)}, which would be left unread. '
                 'Build the agent with them, or leave `agent` out.',
+                field='agent',
             )
 
 

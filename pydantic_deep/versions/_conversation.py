@@ -11,7 +11,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 from typing_extensions import Unpack
 
-from pydantic_deep._checks import check_text
+from pydantic_deep._checks import check_name
 from pydantic_deep.approvals import Decision
 from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
@@ -106,7 +106,7 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             ApprovalsPendingError: The head waits for a person: answer first.
             VersionConflictError: Somebody else moved the head meanwhile. The version is kept as a branch.
         """
-        check_text('name', name)
+        check_name('name', name)
         head = await self.head()
         return await self._bench.load((await with_name(self._bench, head.record, head.backend, name)).id, self._backend)
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from pydantic_ai import DeferredToolRequests
 
+from pydantic_deep._checks import check_name, check_names
 from pydantic_deep._pending import Preview
 from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import ApprovalView, Decision, answer_approvals
@@ -88,6 +89,7 @@ class ApprovalInbox:
             agent_name: Those of one agent.
             limit: At most how many.
         """
+        check_names(agent_name=agent_name)
         found = await self._store.approvals(status=status, agent_name=agent_name, limit=limit)
         return [inbox_item(record) for record in found]
 
@@ -97,6 +99,7 @@ class ApprovalInbox:
         Raises:
             ApprovalNotFoundError: There is none.
         """
+        check_name('id', id)
         return inbox_item(await self._store.approval(id))
 
     async def answer(
@@ -116,6 +119,8 @@ class ApprovalInbox:
             InvalidDecisionError: The call does not take this decision.
             ApprovalChangedError: The decision carries the digest of another call.
         """
+        check_name('id', id)
+        check_names(by=by)
         record = await self._store.approval(id)
         check_decision(await self._requests(record), record.pending_id, decision)
         with open_span('answer approvals', {VERSION_ID: record.version_id, 'pydantic_deep.approvals': 1}):

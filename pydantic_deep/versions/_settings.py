@@ -9,7 +9,7 @@ from typing import cast
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import PydanticSerializationError, to_json
 
-from pydantic_deep._checks import check_numbers
+from pydantic_deep._checks import check_numbers, check_text
 
 from .errors import ValidationError
 
@@ -62,7 +62,7 @@ def dump_settings(settings: Mapping[str, object] | None, model: str | None, inst
     """Return settings as a version keeps them, with the model and the instructions of its conversation.
 
     Raises:
-        ValidationError: As by `check_settings`; or one is no JSON, or an instruction is blank.
+        ValidationError: As by `check_settings`; or one is no JSON, or an instruction is blank or no text.
     """
     kept = dict(settings or {})
     check_settings(kept)
@@ -70,8 +70,8 @@ def dump_settings(settings: Mapping[str, object] | None, model: str | None, inst
         text = to_json(kept).decode()
     except PydanticSerializationError as error:
         raise ValidationError(', '.join(kept), f'JSON cannot hold this: {error}.') from None
-    if not all(instruction.strip() for instruction in instructions):
-        raise ValidationError(_INSTRUCTIONS, 'a blank text instructs nobody. Leave it out.')
+    for instruction in instructions:
+        check_text(_INSTRUCTIONS, instruction)
     beside: dict[str, object] = {} if model is None else {_MODEL: model}
     if instructions:
         beside[_INSTRUCTIONS] = list(instructions)
@@ -108,4 +108,6 @@ def load_agent_instructions(text: str) -> str:
 
 def listed(instructions: str | Sequence[str]) -> Sequence[str]:
     """Return one text, or several, as several."""
-    return [instructions] if isinstance(instructions, str) else instructions
+    if isinstance(instructions, str) or not isinstance(cast('object', instructions), Sequence):
+        return [cast('str', instructions)]
+    return instructions

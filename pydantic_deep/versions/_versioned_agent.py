@@ -12,7 +12,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._checks import check_text
+from pydantic_deep._checks import check_name, check_names
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
     BranchRecord,
@@ -132,9 +132,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             ValidationError: The metadata are no JSON, or there is a conversation of that id.
             UnfinishedCheckoutError: A checkout into the directory was cut off.
         """
-        for field, value in (('name', name), ('model', model), ('conversation_id', conversation_id)):
-            if value is not None:
-                check_text(field, value)
+        check_names(name=name, model=model, conversation_id=conversation_id)
         if conversation_id is not None and await self.store.conversation(conversation_id) is not None:
             message = f'There is a conversation {conversation_id!r} already. Leave the id out, or go on with it.'
             raise ValidationError('conversation_id', message)
@@ -195,6 +193,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             InstructionsWarning: It was made with other instructions than the agent has. For an agent that
                 `create_deep_agent` has not made this is known, and warned of, with the first request of the next turn.
         """
+        check_name('id', id)
         return await self._bench.load(id, backend)
 
     async def list(
@@ -254,6 +253,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             limit: The largest number of versions to return.
             offset: How many of the newest to skip.
         """
+        check_name('name', name)
         records = await self.store.versions(
             VersionFilter(
                 agent_name=self.name,
@@ -273,6 +273,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             id: The `conversation_id` of any of its versions.
             backend: Its files, as for `load`.
         """
+        check_name('id', id)
         return VersionedConversation(self._bench, id, backend)
 
     async def thread(self, conversation_id: str) -> list[ModelMessage]:
@@ -281,6 +282,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Raises:
             ConversationNotFoundError: The store has no such conversation.
         """
+        check_name('conversation_id', conversation_id)
         newest = await self.store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
         if not newest:
             raise ConversationNotFoundError(conversation_id)
@@ -292,6 +294,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Raises:
             ConversationNotFoundError: The store has no such conversation.
         """
+        check_name('conversation_id', conversation_id)
         events = await load_events(self.store, conversation_id)
         if not events and await self.store.conversation(conversation_id) is None:
             raise ConversationNotFoundError(conversation_id)
@@ -303,7 +306,9 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: There is no such version.
         """
-        await self.store.delete(version if isinstance(version, str) else version.id)
+        id = version.id if isinstance(version, AgentVersion) else version
+        check_name('id', id)
+        await self.store.delete(id)
 
     async def delete_line(self, head: AgentVersion[DepsT, OutputT] | str) -> int:
         """Delete a version and those above it, up to the first that another came from; return how many.
@@ -311,7 +316,9 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: There is no such version.
         """
-        return await self.store.delete_line(head if isinstance(head, str) else head.id)
+        head_id = head.id if isinstance(head, AgentVersion) else head
+        check_name('head_id', head_id)
+        return await self.store.delete_line(head_id)
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
         """Remove what no version reaches: see `Store.gc`."""
@@ -329,6 +336,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             run_id: The suspended run to resume, whether or not its conversation has moved on. By default all runs are
                 resumed whose conversation has not.
         """
+        check_names(run_id=run_id)
         return await _recover.recover(self._bench, run_id)
 
     async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
@@ -337,6 +345,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Args:
             conversation_id: Only those of one conversation.
         """
+        check_names(conversation_id=conversation_id)
         return await suspended(self._bench, conversation_id)
 
     async def cancel(self, run_id: str) -> bool:
@@ -348,6 +357,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         Raises:
             StoreUnavailableError: The store does not take it now. The run is still suspended.
         """
+        check_name('run_id', run_id)
         return await _recover.cancel(self._bench, run_id)
 
     async def close_crashed(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
@@ -371,6 +381,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         *,
         steps: bool,
     ) -> VersionFilter:
+        check_names(name=name, model=model, conversation_id=conversation_id)
         return VersionFilter(
             kinds=None if steps else VISIBLE_KINDS,
             agent_name=self.name,

@@ -17,7 +17,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep._checks import check_model, check_prompt, check_text
+from pydantic_deep._checks import check_model, check_names, check_prompt
 from pydantic_deep.agent import literal_instructions
 from pydantic_deep.approvals import Decision, NothingPendingError
 from pydantic_deep.deps import DeepAgentDeps
@@ -119,6 +119,7 @@ class Workbench(Generic[DepsT, OutputT]):
         model_settings: ModelSettings,
     ) -> TurnStream[DepsT, OutputT]:
         """See `AgentVersion.advance_stream`."""
+        check_names(run_id=run_id)
         request = self._turn(version, prompt, deps, model, branch, usage_limits, model_settings)
         request = replace(request, run_id=run_id or new_id(), head_id=version.id if moves_head else None)
         return self._stream(partial(open_turn, self, request), version, cancellation_token, request.outcome)
@@ -156,6 +157,7 @@ class Workbench(Generic[DepsT, OutputT]):
         moves_head: bool,
     ) -> TurnStream[DepsT, OutputT]:
         """See `AgentVersion.resume_stream`."""
+        check_names(run_id=run_id, by=by)
         outcome = TurnOutcome()
 
         @asynccontextmanager
@@ -178,6 +180,7 @@ class Workbench(Generic[DepsT, OutputT]):
         usage_limits: UsageLimits | None,
     ) -> TurnRequest:
         """Give answers, and return what goes on with them."""
+        check_names(by=by)
         record, requests = version.record, version.deferred_tool_requests
         if requests is None:
             raise NothingPendingError(f'The version {version.id} waits for nothing: it is {version.state}.')
@@ -248,8 +251,7 @@ class Workbench(Generic[DepsT, OutputT]):
         instructions: str | Sequence[str] | None,
     ) -> AgentVersion[DepsT, OutputT]:
         """See `AgentVersion.with_metadata`."""
-        if name is not None:
-            check_text('name', name)
+        check_names(name=name)
         record = await self.store.version(version.id)
         child = record._replace(
             id=new_id(),
@@ -438,8 +440,7 @@ class Workbench(Generic[DepsT, OutputT]):
             raise ApprovalsPendingError(version.id, [pending.id for pending in version.pending])
         check_prompt('prompt', prompt)
         check_model('model', model)
-        if branch is not None:
-            check_text('branch', branch)
+        check_names(branch=branch)
         check_settings(model_settings)
         return TurnRequest(
             base=version.record,

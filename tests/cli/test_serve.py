@@ -166,7 +166,7 @@ def test_revoking_says_which(invoke: Invoke) -> None:
 @pytest.mark.parametrize(
     ('arguments', 'code', 'said'),
     [
-        (('create', ' '), 1, 'A key needs a name'),
+        (('create', ' '), 1, 'name: it is empty'),
         (('create', 'a', '--scope', 'root'), 2, "'root' is not one of"),
         (('create', 'a', '--expires-in', '0'), 2, "Invalid value for '--expires-in'"),
         (('revoke', 'nobody'), 1, "no ApiKey with the key 'nobody'"),
