@@ -112,7 +112,7 @@ class DelegationRequest(_Shape):
     conversation_id: str
     """The conversation of the subagent."""
     messages: JsonValue
-    """Its history, as `ModelMessagesTypeAdapter` writes it."""
+    """Its history, as `dump_history` writes it."""
     requests: DeferredToolRequests
     """What it waits for; the metadata of these may hold delegations in turn."""
     state: dict[str, JsonValue] = {}

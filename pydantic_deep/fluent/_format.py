@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import Final, NamedTuple, cast
 
-from pydantic import ConfigDict, JsonValue, TypeAdapter, ValidationError
+from pydantic import JsonValue, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import ErrorDetails, from_json, to_json
+
+from pydantic_deep._message_json import message_adapter
 
 from ._media import MissingMediaError, inline
 from ._portable import portable
@@ -71,16 +72,9 @@ def dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
 
 
 def _dump(messages: Sequence[ModelMessage]) -> list[JsonValue]:
-    dumped = [portable(message) for message in _adapter().dump_python(list(messages), mode='json')]
+    dumped = [portable(message) for message in message_adapter().dump_python(list(messages), mode='json')]
     json.dumps(dumped, allow_nan=False)
     return dumped
-
-
-@cache
-def _adapter() -> TypeAdapter[list[ModelMessage]]:
-    """Return what writes messages as pydantic-ai does, but leaves numbers that JSON does not have as they are."""
-    config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='constants')
-    return TypeAdapter(list[ModelMessage], config=config)
 
 
 def render_document(document: Document) -> bytes:

@@ -12,7 +12,6 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_ai import (
     AgentRunResult,
     DeferredToolRequests,
-    ModelMessagesTypeAdapter,
     RunContext,
     ToolReturn,
     UserError,
@@ -25,6 +24,7 @@ from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._message_json import dump_history, parse_history
 from pydantic_deep._neighbours import Recovers, neighbours
 from pydantic_deep._pending import DelegationAnswers, DelegationRequest, dump
 from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge
@@ -106,7 +106,7 @@ class Delegation:
         """
         request = answers.request
         try:
-            history = ModelMessagesTypeAdapter.validate_python(request.messages)
+            history = parse_history(request.messages)
             state = PausedChild.model_validate(request.state)
         except ValidationError as error:
             raise ToolFailed(
@@ -235,7 +235,7 @@ class Delegation:
         return DelegationRequest(
             subagent=self.plan.name,
             conversation_id=result.conversation_id,
-            messages=ModelMessagesTypeAdapter.dump_python(result.all_messages(), mode='json'),
+            messages=dump_history(result.all_messages()),
             requests=cast('DeferredToolRequests', result.output),
             state=state.model_dump(mode='json'),
         )

@@ -17,6 +17,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
+from pydantic_deep._message_json import message_adapter
 from pydantic_deep._pending import DELEGATES
 from pydantic_deep.store import CallRecord
 
@@ -60,7 +61,7 @@ def encode_result(tool_name: str, tool_call_id: str, result: object) -> str:
     """Return the result of a call as JSON: what the model will see of it, and its metadata."""
     tools = cast('ToolReturn[object]', result).tools if isinstance(result, ToolReturn) else None
     parts = parts_of(tool_name, tool_call_id, cast('object', result))
-    message = ModelMessagesTypeAdapter.dump_json([ModelRequest(parts=parts)]).decode()
+    message = message_adapter().dump_json([ModelRequest(parts=parts)]).decode()
     return f'{{"returned":{message},"tools":{json.dumps(tools)}}}'
 
 

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
-from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
+from pydantic_deep._message_json import message_adapter
 from pydantic_deep.store import MessageRecord, NewAsset, Store, VersionRecord
 from pydantic_deep.store._media import ReadAsset, externalize_media, inline_media
 
 
-@cache
-def _adapter() -> TypeAdapter[list[ModelMessage]]:
-    """Return what dumps as pydantic-ai does, and writes NaN and infinities as such, where pydantic-ai writes null."""
-    config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='constants')
-    return TypeAdapter(list[ModelMessage], config=config)
-
-
 def encode_message(message: ModelMessage) -> tuple[bytes, list[NewAsset]]:
     """Return a message as JSON, and the media that it refers to by digest."""
-    return externalize_media(_adapter().dump_json([message])[1:-1])
+    return externalize_media(message_adapter().dump_json([message])[1:-1])
 
 
 async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsset) -> list[ModelMessage]:

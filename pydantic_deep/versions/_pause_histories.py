@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 from pydantic_ai import DeferredToolRequests
-from pydantic_ai.messages import ModelMessagesTypeAdapter
 
+from pydantic_deep._message_json import dump_history
 from pydantic_deep._pending import KEY
 from pydantic_deep.store import Store, VersionFilter, VersionRecord
 
@@ -67,6 +67,6 @@ async def _version_of(store: Store, delegation: dict[str, Any]) -> VersionRecord
     return None
 
 
-async def _dump(store: Store, version: VersionRecord) -> list[JsonValue]:
+async def _dump(store: Store, version: VersionRecord) -> JsonValue:
     messages, _ = await load_history(store, version)
-    return ModelMessagesTypeAdapter.dump_python(messages, mode='json')
+    return dump_history(messages)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from pydantic_ai.messages import ToolCallPart
+from pydantic import TypeAdapter
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
-from pydantic_deep import Approve, create_deep_agent
+from pydantic_deep import Approve, DeepAgentDeps, answer_approvals, create_deep_agent, pending_approvals
+from pydantic_deep._message_json import parse_history
 from pydantic_deep.store import Store, VersionNotFoundError, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, VersionedAgent
 
 pytestmark = pytest.mark.anyio
 
+MEASURED = "{'a': [nan, inf, -inf], 'text': 'NaN'}"
 LONG = 'a finding. ' * 5_000
 
 
@@ -62,3 +69,48 @@ async def test_a_pause_whose_subagent_was_deleted_says_so() -> None:
         await store.delete(thread.version_id or '')
         with pytest.raises(VersionNotFoundError):
             await first.resume({first.pending[0].id: Approve()})
+
+
+def _measuring() -> Agent[Any, Any]:
+    """Return an agent whose subagent reads numbers that JSON does not have, and then waits for a person twice."""
+
+    def measure() -> dict[str, object]:
+        return {'a': [math.nan, math.inf, -math.inf], 'text': 'NaN'}
+
+    delegate, *others = _steps()
+    script = ScriptedModel(delegate, ToolCallPart('measure', {}, tool_call_id='m'), *others)
+    return create_deep_agent(script, tools=[measure], interrupt_on={'write_file': True})
+
+
+def _measured(messages: Sequence[ModelMessage]) -> str:
+    parts = [part for message in messages for part in message.parts]
+    return repr(next(part.content for part in parts if isinstance(part, ToolReturnPart)))
+
+
+async def test_numbers_that_json_does_not_have_survive_in_the_history_of_a_paused_subagent() -> None:
+    """NaN and infinities stay what they are in a pause that is saved and loaded as JSON, by any adapter."""
+    agent, deps, adapter = _measuring(), DeepAgentDeps(), TypeAdapter(DeferredToolRequests)
+    result = await agent.run('go', deps=deps)
+    for _ in range(2):
+        saved = adapter.validate_json(adapter.dump_json(result.output))
+        (metadata,) = saved.metadata.values()
+        assert _measured(parse_history(metadata['pydantic_deep']['messages'])) == MEASURED
+        (pending,) = pending_approvals(saved)
+        answers = answer_approvals(saved, {pending.id: Approve()})
+        history = result.all_messages()
+        result = await agent.run(message_history=history, deferred_tool_results=answers, deps=deps)
+    assert result.output == 'done'
+
+
+async def test_such_a_history_is_that_of_its_version() -> None:
+    async with open_store('memory:') as store:
+        agent = VersionedAgent(_measuring(), store)
+        first = await (await agent.create()).advance('go')
+        (metadata,) = json.loads((await store.asset(first.record.pending or '')).data)['metadata'].values()
+        assert list(metadata['pydantic_deep']['messages']) == ['version']
+        second = await first.resume({first.pending[0].id: Approve()})
+        last = await second.resume({second.pending[0].id: Approve()})
+        assert last.output == 'done'
+        (thread,) = await last.subagents() or await first.subagents()
+        assert _measured(await agent.thread(thread.conversation_id)) == MEASURED
+        assert (await last.replay()).difference is None

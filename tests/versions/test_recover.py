@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -123,6 +124,11 @@ class World:
         async def long() -> str:
             """Return much."""
             return 'x' * 100_000
+
+        @toolset.tool_plain
+        async def measure() -> list[float]:
+            """Return what JSON has no numbers for."""
+            return [math.nan, -math.inf]
 
         @toolset.tool_plain
         async def send(key: str) -> str:
@@ -301,6 +307,15 @@ async def test_what_a_subagent_has_done_is_told_again_and_nobody_is_asked_again(
         assert version.output == 'end'
     assert world.ran == ['send a', 'send b']
     assert world.asked == ['go 0', 'do 0', 'do 1', 'do 2', 'go 1']
+
+
+async def test_numbers_that_json_does_not_have_are_told_as_they_were(url: str) -> None:
+    world = World(url, plan({'go': [call('measure'), 'end']}))
+    async with world.process(dies_after=ends('measure')) as agent:
+        await (await agent.create(backend=StateBackend())).advance('go')
+    async with world.process() as agent:
+        (version,) = await agent.recover()
+        assert returns(await version.messages()) == ['[nan, -inf]']
 
 
 async def test_answers_are_acted_on_once_when_the_run_with_them_dies_before_it_begins(url: str) -> None:

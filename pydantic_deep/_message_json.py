@@ -1,0 +1,39 @@
+"""Messages as JSON in which nothing is lost: pydantic-ai's own adapter writes NaN and infinities as null. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import cast
+
+from pydantic import ConfigDict, JsonValue, TypeAdapter
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+
+
+@cache
+def message_adapter() -> TypeAdapter[list[ModelMessage]]:
+    """Return what dumps messages as pydantic-ai does, and leaves NaN and infinities as they are."""
+    config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='constants')
+    return TypeAdapter(list[ModelMessage], config=config)
+
+
+def dump_history(messages: Sequence[ModelMessage]) -> JsonValue:
+    """Return messages as a value that any writer of JSON keeps: a text, if they hold NaN or infinities."""
+    dumped = cast('JsonValue', message_adapter().dump_python(list(messages), mode='json'))
+    try:
+        json.dumps(dumped, allow_nan=False)
+    except ValueError:
+        return json.dumps(dumped)
+    return dumped
+
+
+def parse_history(dumped: JsonValue) -> list[ModelMessage]:
+    """Return messages from what `dump_history` returned.
+
+    Raises:
+        ValidationError: They are none. It is pydantic's.
+    """
+    if isinstance(dumped, str):
+        return ModelMessagesTypeAdapter.validate_json(dumped)
+    return ModelMessagesTypeAdapter.validate_python(dumped)
