@@ -24,6 +24,7 @@ from pydantic_deep.approvals import (
     answer_approvals,
 )
 from pydantic_deep.store import ApprovalAnsweredError
+from pydantic_deep.versions._turn import refuse_replaced
 
 from ._auth import Caller
 from ._errors import ServerError
@@ -73,6 +74,7 @@ async def begin_run(
         ValidationError: The prompt or the caller's own id is blank, or no text.
         ApprovalAnsweredError: Somebody was faster with an answer.
         ApprovalChangedError: A call is another one than an answer is for.
+        WorkspaceReplacedError: The directory is not the one that had the files of the version, and has others.
     """
     check_names(session_id=session_id)
     if isinstance(turn, Mapping):
@@ -83,6 +85,7 @@ async def begin_run(
     if branch is not None and branch in {each.name for each in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation has a branch {branch!r} already. Choose another name.')
     await _refuse_if_busy(state, version)
+    await refuse_replaced(state.agents[version.agent_name].workbench, version.record, version.backend)
     conversation = await state.store.conversation(version.conversation_id)
     limits = await _limits(state, version, max_iterations)
     with refusing():

@@ -53,6 +53,7 @@ async def checkout(
     is_known: Callable[[Tree], Awaitable[bool]] | None = None,
     keep: Callable[[Captured], Awaitable[object]] | None = None,
     max_file_bytes: int = MAX_FILE_BYTES,
+    only_looks: bool = False,
 ) -> CheckedOut:
     """Make the files of a backend equal to `target`.
 
@@ -71,6 +72,7 @@ async def checkout(
             The contents that it gets are those which neither `current` nor, without it, `target` has there. Without
             `keep` such files are refused.
         max_file_bytes: The largest file that versions have.
+        only_looks: Refuses what a checkout would refuse, and changes nothing.
 
     Raises:
         UnversionedChangesError: Something would be lost; nothing was changed.
@@ -102,6 +104,8 @@ async def checkout(
     lost = sorted({*lost, *hidden.paths})
     if lost and (keep is None or hidden.has_other):
         raise UnversionedChangesError(lost, can_be_kept=not hidden.has_other)
+    if only_looks:
+        return CheckedOut(written=(), removed=(), kept=None)
     diff = here.tree.diff(target)
     removed = tuple(path for path in diff.removed if path not in untouched)
     written = tuple(sorted((*diff.added, *diff.changed)))

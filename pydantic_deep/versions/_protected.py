@@ -42,7 +42,9 @@ async def protected_states(backend: object) -> dict[str, str] | None:
     return {path: digest_of(state.encode(errors='surrogateescape'))[-16:] for path, state in states.items()}
 
 
-async def states_before(store: Store, run_id: str | None, backend: object, *, in_place: bool) -> dict[str, str] | None:
+async def states_before(
+    store: Store, run_id: str | None, backend: object, *, in_place: bool, found: Mapping[str, str] | None = None
+) -> Mapping[str, str] | None:
     """Return the states at the beginning of a turn.
 
     Args:
@@ -50,8 +52,9 @@ async def states_before(store: Store, run_id: str | None, backend: object, *, in
         run_id: The run that the turn began with; `None` if it begins now.
         backend: The files.
         in_place: Whether these are the files themselves, and not a view of them.
+        found: The states that the turn has found, if it has changed them already.
     """
-    now = await protected_states(backend)
+    now = await protected_states(backend) if found is None else found
     run = None if now is None or run_id is None else await store.run(run_id)
     if run is None or now is None:
         return now

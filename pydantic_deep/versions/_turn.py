@@ -43,7 +43,8 @@ from pydantic_deep.store import (
     VersionRecord,
     new_id,
 )
-from pydantic_deep_backends import BackendProtocol, ReadBlob, ReadOnlyError, StateBackend, Tree
+from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadBlob, ReadOnlyError, StateBackend, Tree
+from pydantic_deep_backends.errors import BackendError
 
 from ._attempts import LeftFiles, end_of_attempt
 from ._checkout import checkout, is_vacant
@@ -60,7 +61,7 @@ from ._requests import RequestLog
 from ._run_files import TurnFiles
 from ._settings import load_instructions, load_settings
 from ._to_end import to_end
-from .errors import UnversionedChangesError, WorkspaceReplacedError
+from .errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -211,7 +212,8 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
         backend = getattr(deps, 'backend', None) if opened is None else opened.files.files.backend
         began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)
         is_in_place = opened is None or opened.claim is not None
-        protected = await states_before(host.store, began_with, backend, in_place=is_in_place)
+        found = None if opened is None else opened.protected
+        protected = await states_before(host.store, began_with, backend, in_place=is_in_place, found=found)
         states = {} if protected is None else {states_key(in_place=is_in_place): protected}
         run = await _begin(host, request, base, states)
         results = request.results
@@ -280,7 +282,8 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             raise
         host.keep(recording, None if opened is None else opened.files.tree)
         warn_of_omitted(() if opened is None else [file for file in opened.files.omitted if file not in omitted])
-        warn_of_protected(recording.protected_changes)
+        brought = () if opened is None else opened.brought  # that was said when they were written
+        warn_of_protected([each for each in recording.protected_changes if each not in brought])
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
@@ -334,6 +337,11 @@ class OpenFiles:
     """Of their directory, if they are in it and not in a view."""
     base: VersionRecord
     """The version with the files as they are: the one asked for, or an edit of it."""
+    protected: Mapping[str, str] | None = None
+    """The states of protected files before those of the version were brought into the directory; `None` if they were
+    there."""
+    brought: tuple[ProtectedChange, ...] = ()
+    """The protected files that bringing them has changed."""
 
 
 async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
@@ -360,6 +368,41 @@ async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
     except BaseException:
         await claim.let_go(base.id)
         raise
+
+
+async def refuse_replaced(host: Host, base: VersionRecord, backend: BackendProtocol | None) -> None:
+    """Refuse a version whose directory is another one now, with files of its own, before a run is made for a turn.
+
+    The turn looks again when it has claimed the directory: this says what is true now.
+
+    Args:
+        host: The versioned agent.
+        base: The version.
+        backend: Its files, if the caller has them open.
+
+    Raises:
+        WorkspaceReplacedError: A turn from the version would be refused.
+    """
+    if backend is None and base.backend is not None:
+        backend = attach_backend(base.backend)
+    described = None if backend is None else describe_backend(backend)
+    if backend is None or described is None or base.tree is None:
+        return
+    noted = await host.store.workspace(workspace_key(described))
+    if noted is None or (noted.version_id, noted.run_id) != (base.id, None):
+        return  # the turn will work on a view
+    claim = Claim(store=host.store, workspace=noted.backend, run_id='', backend=backend, noted=noted)
+    if await claim.is_same_directory() is not False:
+        return
+    wanted = await host.tree(base.tree)
+    # Where it cannot be looked at, the turn says so or works on a view; a missing directory will be made.
+    with suppress(UnversionedBackendError, BackendError, OSError):
+        try:
+            await checkout(
+                backend, current=None, target=wanted, known=[wanted], read_blob=_reader(host.store), only_looks=True
+            )
+        except UnversionedChangesError as error:
+            raise WorkspaceReplacedError(claim.workspace, base.id, error.paths, can_be_kept=error.can_be_kept) from None
 
 
 async def _take(claim: Claim, request: TurnRequest) -> VersionRecord | None:
@@ -412,9 +455,10 @@ async def _open_claimed(
         return OpenFiles(files=turn_files, claim=None, base=base)
     try:
         there = replace(request, base=base)
+        protected, brought = None, ()
         if not is_same:
-            await _settle(host, there, turn_files, claim, is_other=is_same is False)
-        return await _take_edits(there, turn_files, claim)
+            protected, brought = await _settle(host, there, turn_files, claim, is_other=is_same is False)
+        return replace(await _take_edits(there, turn_files, claim), protected=protected, brought=brought)
     except BaseException:
         with anyio.CancelScope(shield=True):
             await files.aclose()
@@ -428,8 +472,12 @@ def _reader(store: Store) -> ReadBlob:
     return read_blob
 
 
-async def _settle(host: Host, request: TurnRequest, files: TurnFiles, claim: Claim, *, is_other: bool) -> None:
+async def _settle(
+    host: Host, request: TurnRequest, files: TurnFiles, claim: Claim, *, is_other: bool
+) -> tuple[Mapping[str, str] | None, tuple[ProtectedChange, ...]]:
     """Bring the files of a version into a directory that may never have had them, unless it has files of its own.
+
+    Returns the states of its protected files before, if any were brought, and what has changed of them.
 
     Args:
         host: The versioned agent.
@@ -445,7 +493,7 @@ async def _settle(host: Host, request: TurnRequest, files: TurnFiles, claim: Cla
     here = (await files.files.capture(files.tree, is_full=True)).tree
     wanted = files.tree if request.left is None else await host.tree(request.left.tree)
     if not is_other and (here == wanted or not await is_vacant(backend, here, wanted, read_blob)):
-        return
+        return None, ()
     states = await protected_states(backend)
     if here not in (files.tree, wanted):
         try:
@@ -458,6 +506,7 @@ async def _settle(host: Host, request: TurnRequest, files: TurnFiles, claim: Cla
     await claim.store.commit(Commit(workspaces=[await claim.note(request.base.id, claim.run_id)]))
     changes = await protected_changes(states, backend, in_place=True)
     warn_of_protected(changes, by=f'Bringing the files of the version {request.base.id} here')
+    return states, changes
 
 
 def _description(base: VersionRecord, backend: BackendProtocol | None) -> str | None:

@@ -119,6 +119,7 @@ async def _keep(
             raise UnversionedBackendError(f'The deps of {agent.name!r} are no `DeepAgentDeps`: they hold no uploads.')
         state = DepsState(digest=base.deps)
         await state.begin(deps)
+        state.protected = opened.brought
         upload = await change(deps)
         assets = await state.dump(deps)
         new = await opened.files.capture()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncGenerator, Mapping
+import warnings
+from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import DeepAgentDeps, LocalBackend, StateBackend, create_deep_agent, deps
 from pydantic_deep.deps import MAX_FILE_BYTES
 from pydantic_deep.errors import UploadNotFoundError
+from pydantic_deep.server import _begin
 from pydantic_deep.server._settings import InvalidSettingsError, ServerSettings, load_settings
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.testing import Answer, ScriptedModel, call
@@ -164,6 +166,91 @@ async def test_a_version_lists_the_protected_files_that_its_turn_changed(serve: 
         assert (await ada.get(f'/api/versions/{run["version_id"]}')).json()['protected_changes'] == []
 
 
+def opens(root: Path) -> Callable[[str, str], LocalBackend]:
+    """Return what gives all conversations one directory."""
+
+    def open_files(owner: str, id: str) -> LocalBackend:
+        return LocalBackend(root)
+
+    return open_files
+
+
+@pytest.mark.parametrize('api', ['ours', 'branch'])
+async def test_a_turn_into_another_directory_with_other_files_is_refused_before_a_run_is_made(
+    serve: Serve, tmp_path: Path, api: str
+):
+    """409 with what to do, and no run and no change; emptied, the directory is given the files of the version."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    (root / 'a.txt').write_text('one')
+    agents = {'plain': create_deep_agent(ScriptedModel('done', 'again'))}
+    async with serve(agents, make_backend=opens(root)) as served:
+        ada = served.client(await served.key())
+        path = (await ada.post('/api/conversations', json={'agent': 'plain'})).headers['location']
+        first = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
+        shutil.rmtree(root)
+        root.mkdir()
+        (root / 'other.txt').write_text('mine')
+        route, body = {
+            'ours': (f'{path}/turns', {'prompt': 'more'}),
+            'branch': (f'/api/versions/{first["version_id"]}/branch', {'prompt': 'more'}),
+        }[api]
+        for _ in range(2):
+            refused = await ada.post(route, json=body)
+            assert refused.status_code == 409, refused.text
+            assert 'is not the one that had its files, and has other files' in refused.json()['error']['message']
+        assert [each['id'] for each in (await ada.get('/api/runs')).json()['items']] == [first['id']]
+        assert [each.name for each in root.iterdir()] == ['other.txt']
+        (root / 'other.txt').unlink()
+        assert (await ada.post(route, json=body)).status_code == 200
+        assert [each.name for each in root.iterdir()] == ['a.txt']
+
+
+async def test_where_it_cannot_be_known_before_the_run_of_the_turn_says_so(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Somebody may replace the directory between the check and the run, as here by a check that sees nothing."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    (root / 'a.txt').write_text('one')
+    agents = {'plain': create_deep_agent(ScriptedModel('done'))}
+    async with serve(agents, make_backend=opens(root)) as served:
+        ada = served.client(await served.key())
+        path = (await ada.post('/api/conversations', json={'agent': 'plain'})).headers['location']
+        shutil.rmtree(root)
+        root.mkdir()
+        (root / 'other.txt').write_text('mine')
+
+        async def see_nothing(*args: object) -> None:
+            pass
+
+        monkeypatch.setattr(_begin, 'refuse_replaced', see_nothing)
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'more'})).json()
+        assert (run['state'], run['version_id']) == ('failed', None)
+        assert 'other.txt' in run['error']['message']
+        assert [each.name for each in root.iterdir()] == ['other.txt']
+
+
+async def test_a_version_lists_the_protected_files_that_its_turn_brought_into_a_new_directory(
+    serve: Serve, tmp_path: Path
+):
+    """A version may hold files that programs of the host obey: whoever looks is told that they are there now."""
+    root = tmp_path / 'root'
+    root.mkdir()
+    (root / '.envrc').write_text('export A=1')
+    agents = {'plain': create_deep_agent(ScriptedModel('done', 'again'))}
+    async with serve(agents, make_backend=opens(root)) as served:
+        ada = served.client(await served.key())
+        path = (await ada.post('/api/conversations', json={'agent': 'plain'})).headers['location']
+        shutil.rmtree(root)
+        for changes in ([{'path': '/.envrc', 'change': 'added'}], []):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter('always')
+                run = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
+            assert len([each for each in caught if each.category is ProtectedFilesWarning]) == len(changes)
+            assert (await ada.get(f'/api/versions/{run["version_id"]}')).json()['protected_changes'] == changes
+
+
 async def test_files_of_a_conversation_can_be_a_directory_of_the_application(serve: Serve, tmp_path: Path):
     def make_backend(owner: str, conversation_id: str) -> LocalBackend:
         root = tmp_path / owner / conversation_id
@@ -294,7 +381,7 @@ async def test_the_directory_of_a_conversation_on_another_machine_is_filled_or_l
     assert [each['path'] for each in listed] == ['/a.txt']
     assert (filled, uploaded.status_code, with_upload) == (['a.txt'], 201, ['a.txt', 'uploads'])
     assert (refused.status_code, refused.json()['error']['type']) == (409, 'conflict')
-    assert 'is not the directory that had the files' in str(failed)
+    assert failed['error'] == refused.json()['error']
     assert [file.name for file in work.iterdir()] == ['mine.txt']
 
 

@@ -35,7 +35,7 @@ from pydantic_deep.versions import (
 )
 from pydantic_deep.versions._claim import make_missing
 from pydantic_deep.versions._file_backends import describe_backend, workspace_key
-from pydantic_deep_backends import BackendProtocol, CompositeBackend, SandboxBackend
+from pydantic_deep_backends import BackendProtocol, CompositeBackend, ProtectedChange, SandboxBackend
 
 pytestmark = pytest.mark.anyio
 
@@ -201,10 +201,22 @@ async def test_protected_files_that_are_brought_are_named(store: Store, root: Pa
     version = await agent_of(store).create(backend=LocalBackend(root))
     made_anew(root)
     said = rf'^Bringing the files of the version {version.id} here changed files .* obey: /\.envrc \(added\)\.'
-    with pytest.warns(ProtectedFilesWarning, match=said):
+    with pytest.warns(ProtectedFilesWarning, match=said) as caught:
         turn = await (await agent_of(store).load(version.id)).advance('next')
-    assert turn.protected_changes == ()
+    assert len(caught) == 1
+    assert turn.protected_changes == (ProtectedChange(path='/.envrc', change='added'),)
     assert read(root) == {'.envrc': 'export A=1', 'a.txt': 'one'}
+    assert (await turn.advance('another')).protected_changes == ()
+
+
+async def test_protected_files_that_an_upload_brings_are_named(store: Store, root: Path) -> None:
+    write(root, {'.envrc': 'export A=1', 'a.txt': 'one'})
+    version = await agent_of(store).create(backend=LocalBackend(root))
+    made_anew(root)
+    with pytest.warns(ProtectedFilesWarning, match=r'/\.envrc \(added\)'):
+        uploaded = await (await agent_of(store).load(version.id)).upload('b.txt', b'b')
+    assert uploaded.protected_changes == (ProtectedChange(path='/.envrc', change='added'),)
+    assert (await uploaded.advance('next')).protected_changes == ()
 
 
 async def test_equal_files_are_adopted(store: Store, root: Path) -> None:
