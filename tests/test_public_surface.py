@@ -592,6 +592,7 @@ def test_every_public_name() -> None:
                 'SandboxLimits',
                 'SandboxProtocol',
                 'SandboxUnavailableError',
+                'ScanLimitError',
                 'SearchProblem',
                 'StateBackend',
                 'SupportsCommands',
@@ -624,6 +625,7 @@ def test_every_public_name() -> None:
                 'OutsideRootError',
                 'ReadOnlyError',
                 'SandboxUnavailableError',
+                'ScanLimitError',
             ],
             'pydantic_deep_backends.paths': [
                 'display_path',
@@ -1094,6 +1096,7 @@ def test_every_signature() -> None:
             'SandboxLimits': 'timeout_seconds=…, cpu_seconds=…, memory_bytes=…, processes=…, open_files=…, file_size_bytes=…, disk_bytes=…, disk_files=…, tmp_bytes=…, output_bytes=…',
             'SandboxLimits.of_process': '',
             'SandboxUnavailableError': 'message, failed=…',
+            'ScanLimitError': 'limit, maximum, advice, path=…',
             'SearchProblem': 'path, reason',
             'StateBackend': 'files=…, protected=…',
             'StateBackend.working_dir': '',

@@ -25,6 +25,7 @@ from .errors import (
     OutsideRootError,
     ReadOnlyError,
     SandboxUnavailableError,
+    ScanLimitError,
 )
 from .local import LocalBackend
 from .protection import PROTECTED_FILES, ProtectedChange, SupportsProtection
@@ -106,6 +107,7 @@ __all__ = [
     'SandboxLimits',
     'SandboxProtocol',
     'SandboxUnavailableError',
+    'ScanLimitError',
     'SearchProblem',
     'StateBackend',
     'SupportsCommands',

@@ -18,6 +18,7 @@ from ._directories import Directories
 from ._files import is_temporary, list_entries, open_file, read_chunks
 from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
 from ._nodes import FileVersion, digest_of
+from ._scan_budget import ScanBudget
 from ._shown import path_from
 from ._tree import Tree
 from .paths import display_path, path_parts
@@ -52,6 +53,7 @@ class Look:
         max_file_bytes: Larger files are left out.
         memory: What former looks have left; this one changes it.
         checkpoint: Called before each directory; may raise to end the look.
+        budget: How many entries are looked at, and for how long; beyond it every look raises `ScanLimitError`.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Look:
         max_file_bytes: int,
         memory: Memory,
         checkpoint: Callable[[], None],
+        budget: ScanBudget,
     ) -> None:
         self.blobs: dict[str, bytes] = {}
         """Contents that the caller does not have."""
@@ -72,6 +75,7 @@ class Look:
         self._max_file_bytes = max_file_bytes
         self._memory = memory
         self._checkpoint = checkpoint
+        self._budget = budget
 
     def at_everything(self) -> Tree:
         """Return the tree of all files."""
@@ -200,7 +204,7 @@ class Look:
         """Put the files of one directory among `found`; return the directories in it, with their rules."""
         descriptor = directories.open(parts)
         entries = list_entries(descriptor)
-        prefix = ''.join(f'/{part}' for part in parts)
+        prefix = path_from(parts) if parts else ''
         if any(entry.name == IGNORE_FILE for entry in entries):
             rules = self._with_ignore_file(rules, descriptor)
         self._memory.rules[parts] = rules
@@ -211,6 +215,7 @@ class Look:
                 continue
             if rules.leaves_out(entry.name, is_dir=is_dir):
                 continue
+            self._budget.take((entry,))
             if is_dir:
                 if not self._omit_if_invalid(f'{prefix}/{entry.name}', None):
                     below.append(((*parts, entry.name), rules.below(entry.name)))
@@ -226,6 +231,7 @@ class Look:
         self, directory: int, name: str, path: str, status: os.stat_result, found: dict[str, FileVersion]
     ) -> None:
         """Put a file among `found`, or among what is left out."""
+        self._budget.check_time()
         reading = self._memory.readings.get(path)
         if reading is None and self._omit_if_invalid(path, status.st_size):
             return

@@ -25,6 +25,10 @@ _MARK_EVERY = 64
 root. The longest path has 2,048 names, so these are 32 at most."""
 
 
+MAX_DEPTH = 2_048
+"""The most directories in one another that are gone into: the longest path has no more names."""
+
+
 class Directories:
     """Opens directories below the root without following any link.
 

@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from typing import TypeAlias
 
 from ._confined import Components, ConfinedRoot
-from ._directories import Directories
+from ._directories import MAX_DEPTH, Directories
 from ._files import list_entries
 from ._limits import SandboxLimits
 from .errors import BackendUnavailableError
@@ -97,10 +97,11 @@ def measure(root: ConfinedRoot, limits: SandboxLimits) -> tuple[int, int, bool]:
     """Count what a directory holds; not much beyond a limit, and not for long.
 
     Returns:
-        The bytes on the disk of all files and directories, their number, and whether nothing was left out for want of
-        time.
+        The bytes on the disk of all files and directories, their number, and whether nothing was left out, for want of
+        time or because no path leads there.
     """
     size_bytes = files = 0
+    is_complete = True
     until = time.monotonic() + _COUNT_SECONDS
     with root.open() as opened, closing(Directories(opened)) as directories:
         waiting: list[Components] = [()]
@@ -115,6 +116,10 @@ def measure(root: ConfinedRoot, limits: SandboxLimits) -> tuple[int, int, bool]:
                     files += 1
                     if files > limits.disk_files:
                         break
-                    if stat.S_ISDIR(status.st_mode):
+                    if not stat.S_ISDIR(status.st_mode):
+                        continue
+                    if len(path) < MAX_DEPTH:
                         waiting.append((*path, entry.name))
-    return size_bytes, files, True
+                    else:
+                        is_complete = False
+    return size_bytes, files, is_complete

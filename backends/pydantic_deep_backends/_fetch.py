@@ -7,7 +7,8 @@ from contextlib import suppress
 
 from ._contents import StoredVersion
 from ._nodes import FileVersion, digest_of
-from ._tree import Tree, TreeDiff
+from ._scan_budget import scan_budget
+from ._tree import Tree, TreeDiff, versions_at
 from .errors import MissingBlobError
 from .paths import parse_path
 from .protocol import ReadBlob
@@ -23,7 +24,8 @@ def wanted_files(tree: Tree, diff: TreeDiff) -> dict[str, FileVersion]:
     Raises:
         InvalidPathError: The tree has a path that no backend accepts.
     """
-    return {path: tree[parse_path(path)] for path in (*diff.changed, *diff.added)}
+    found = versions_at(tree, map(parse_path, (*diff.changed, *diff.added)))
+    return {path: version for path, version in found.items() if version is not None}
 
 
 async def fetch_contents(wanted: Mapping[str, FileVersion], *sources: ReadBlob | None) -> dict[str, bytes]:
@@ -35,13 +37,16 @@ async def fetch_contents(wanted: Mapping[str, FileVersion], *sources: ReadBlob |
 
     Raises:
         MissingBlobError: Nobody has some of them.
+        ScanLimitError: It takes too long.
     """
     contents: dict[str, bytes] = {}
-    for version in wanted.values():
-        if version.digest not in contents:
-            data = await _find(version, sources)
-            if data is not None:
-                contents[version.digest] = data
+    with scan_budget() as budget:
+        for version in wanted.values():
+            if version.digest not in contents:
+                budget.check_time()
+                data = await _find(version, sources)
+                if data is not None:
+                    contents[version.digest] = data
     lacking = sorted(path for path, version in wanted.items() if version.digest not in contents)
     if lacking:
         raise MissingBlobError(tuple(lacking))

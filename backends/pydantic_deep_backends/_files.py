@@ -13,6 +13,7 @@ import secrets
 import stat
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 from ._confined import link_found, open_directory
 
@@ -287,10 +288,10 @@ def _empty(directory: int, top: int, levels_left: int) -> bool:
     return bool(entries)
 
 
-def list_entries(directory: int) -> list[os.DirEntry[str]]:
-    """Return the entries of an open directory, in no order, our unfinished writes among them."""
+def list_entries(directory: int, most: int | None = None) -> list[os.DirEntry[str]]:
+    """Return the entries of an open directory, in no order, our unfinished writes among them; `most` of them if given."""
     with os.scandir(directory) as entries:
-        return list(entries)
+        return list(islice(entries, most))
 
 
 @contextmanager

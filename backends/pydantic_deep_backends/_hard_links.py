@@ -12,8 +12,10 @@ from collections import Counter
 from contextlib import closing, suppress
 
 from ._confined import Components, HardLinkError, OpenRoot
-from ._directories import Directories
+from ._directories import MAX_DEPTH, Directories
 from ._files import list_entries
+from ._scan_budget import ScanBudget
+from .errors import ScanLimitError
 
 
 class HardLinks:
@@ -39,13 +41,16 @@ class HardLinks:
         if status.st_nlink <= 1:
             return
         if self._names is None:
-            self._names = self._count()
+            try:
+                self._names = self._count(ScanBudget('Copy it to read it'))
+            except ScanLimitError as error:
+                raise OSError(errno.EPERM, f'It is a hard link, and may have a name outside. {error}') from None
         if self._names[status.st_dev, status.st_ino] < status.st_nlink:
             raise HardLinkError(
                 errno.EPERM, 'It is a hard link, and has a name outside of the directory. Copy it to read it'
             )
 
-    def _count(self) -> Counter[tuple[int, int]]:
+    def _count(self, budget: ScanBudget) -> Counter[tuple[int, int]]:
         """Return how many names each file has in the directory."""
         names: Counter[tuple[int, int]] = Counter()
         with closing(Directories(self._root)) as directories:
@@ -55,9 +60,9 @@ class HardLinks:
                 with suppress(OSError):  # it is gone, or nobody may look: what is in it does not count as inside
                     descriptor = directories.open(parts)
                     device = os.fstat(descriptor).st_dev
-                    for entry in list_entries(descriptor):
-                        if entry.is_dir(follow_symlinks=False):
-                            waiting.append((*parts, entry.name))
-                        else:
+                    for entry in budget.take(list_entries(descriptor, budget.most)):
+                        if not entry.is_dir(follow_symlinks=False):
                             names[device, entry.inode()] += 1
+                        elif len(parts) < MAX_DEPTH:
+                            waiting.append((*parts, entry.name))
         return names

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from ._confined import Components, HardLinkError, OpenRoot
 from ._directories import Directories
 from ._files import ERRNO_NOT_REGULAR, is_temporary, list_entries, open_file, read_chunks
-from .errors import InvalidPathError
-from .paths import parse_path
+from ._scan_budget import ScanBudget, scan_budget
+from ._shown import path_from
+from .errors import InvalidPathError, ScanLimitError
+from .paths import MAX_PATH_BYTES, display_path, parse_path
 from .snapshots import FileVersion, Tree
 
 RACY_NANOSECONDS = 2_000_000_000
@@ -72,34 +74,41 @@ class SnapshotIndex:
 
         Raises:
             OSError: A directory or a file cannot be read, or is too large. A tree without it would say that it was removed.
+            ScanLimitError: There are too many entries, some lie too deep, or it takes too long.
         """
         readings: dict[str, Reading] = {}
-        with closing(Directories(root)) as directories:
+        with closing(Directories(root)) as directories, scan_budget() as budget:
             waiting: list[Components] = [()]
             while waiting:
                 checkpoint()
                 try:
-                    waiting += self._scan_directory(root, directories, waiting.pop(), readings)
+                    waiting += self._scan_directory(root, directories, waiting.pop(), readings, budget)
                 except OSError as error:
                     if error.errno not in GONE:
                         raise
         return SnapshotIndex(tree=self._tree_of(readings), clock=self.clock, _readings=readings)
 
     def _scan_directory(
-        self, root: OpenRoot, directories: Directories, parts: Components, readings: dict[str, Reading]
+        self,
+        root: OpenRoot,
+        directories: Directories,
+        parts: Components,
+        readings: dict[str, Reading],
+        budget: ScanBudget,
     ) -> list[Components]:
         """Put the files of one directory among `readings`; return the directories in it."""
-        path = prefix = ''.join(f'/{part}' for part in parts)
+        path = prefix = path_from(parts) if parts else ''
         try:
             descriptor = directories.open(parts)
-            entries = list_entries(descriptor)
+            entries = budget.take(list_entries(descriptor, budget.most))
             for entry in entries:
                 path = f'{prefix}/{entry.name}'
                 if entry.is_file(follow_symlinks=False) and not is_temporary(entry.name):
+                    budget.check_time()
                     self._scan_file(root, path, descriptor, entry, readings)
             below = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
             # Nothing in a directory that no path leads to can be in a tree; there may be any number of them.
-            return [(*parts, name) for name in below if is_representable(f'{prefix}/{name}')]
+            return [(*parts, name) for name in below if is_in_trees(f'{prefix}/{name}')]
         except OSError as error:
             raise OSError(error.errno or errno.EIO, error.strerror, path) from None
 
@@ -107,7 +116,7 @@ class SnapshotIndex:
         self, root: OpenRoot, path: str, directory: int, entry: os.DirEntry[str], readings: dict[str, Reading]
     ) -> None:
         known = self._readings.get(path)
-        if known is None and not is_representable(path):
+        if known is None and not is_in_trees(path):
             return
         try:
             if known is None or not known.still_holds(signature_of(entry.stat(follow_symlinks=False))):
@@ -143,6 +152,20 @@ class SnapshotIndex:
 
 def signature_of(status: os.stat_result) -> tuple[int, int, int, int, int]:
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
+
+
+def is_in_trees(path: str) -> bool:
+    """Return whether a path can be in a tree; a name that cannot be asked for is not.
+
+    Raises:
+        ScanLimitError: It is too long: it lies too deep.
+    """
+    if is_representable(path):
+        return True
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        advice = 'Remove it, or move it up.'
+        raise ScanLimitError('depth', MAX_PATH_BYTES, advice, path=display_path(path))
+    return False
 
 
 def is_representable(path: str) -> bool:

@@ -10,6 +10,7 @@ import anyio
 from ._capture import Look, Memory
 from ._confined import OpenRoot
 from ._notes import Notebook
+from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
 from ._threads import check_cancelled
 from ._tree import Tree
 from .tracking import Captured, DirectoryRules, OmittedFile
@@ -83,6 +84,10 @@ class LocalTracker:
         return Captured(tree=more.tree, blobs={**captured.blobs, **more.blobs}, omitted=more.omitted)
 
     async def _look(self, before: Tree, find: Callable[[Look], Tree]) -> Captured:
+        with scan_budget(CAPTURE_ADVICE) as budget:
+            return await self._look_within(budget, before, find)
+
+    async def _look_within(self, budget: ScanBudget, before: Tree, find: Callable[[Look], Tree]) -> Captured:
         def look_at(root: OpenRoot) -> Captured:
             look = Look(
                 root,
@@ -91,6 +96,7 @@ class LocalTracker:
                 max_file_bytes=self._max_file_bytes,
                 memory=self._memory,
                 checkpoint=check_cancelled,
+                budget=budget,
             )
             return Captured(tree=find(look), blobs=look.blobs, omitted=self._omitted())
 

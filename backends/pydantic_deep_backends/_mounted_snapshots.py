@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ._fetch import contents_of, fetch_contents, wanted_files
 from ._mounts import MountTable, Part
+from ._scan_budget import check_size, scan_budget
 from ._tree import Tree, TreeDiff
 from .paths import path_parts
 from .protocol import ReadBlob, SupportsSnapshots
+from .tracking import SupportsPatch
 
 
 class MountedSnapshots:
@@ -31,8 +33,12 @@ class MountedSnapshots:
         self._read_bytes = read_bytes
 
     async def snapshot(self) -> Tree:
-        """Return the tree of all files now, without those that a mount hides."""
-        return _joined([(part, await backend.snapshot()) for part, backend in self._backends])
+        """Return the tree of all files now, without those that a mount hides.
+
+        Raises:
+            ScanLimitError: All parts together have too many files, or take too long.
+        """
+        return _joined(await self._trees())
 
     async def changes(self, tree: Tree) -> TreeDiff:
         """Return what changed from `tree` to the files now."""
@@ -49,21 +55,39 @@ class MountedSnapshots:
             MissingBlobError: Contents are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
             ValueError: The tree has a file where a backend is mounted, or above; nothing was changed.
+            ScanLimitError: All parts together or the tree have too many files, or it takes too long; nothing was changed.
         """
+        check_size(tree)
         for part in self._table.mounted:
             file = part.prefix if part.prefix in tree else tree.file_above(part.prefix)
             if file is not None:
                 raise ValueError(f'The tree has a file at {file!r}, where a backend is mounted. Restore another tree.')
-        trees = [(part, await backend.snapshot()) for part, backend in self._backends]
-        before = _joined(trees)
-        wanted = wanted_files(tree, before.diff(tree))
-        contents = await fetch_contents(wanted, contents_of(before, self._read_bytes), read_blob)
+        with scan_budget():
+            trees = await self._trees()
+            before = _joined(trees)
+            wanted = wanted_files(tree, before.diff(tree))
+            contents = await fetch_contents(wanted, contents_of(before, self._read_bytes), read_blob)
 
         async def read(digest: str) -> bytes:
             return contents[digest]
 
         for (part, backend), (_, current) in zip(self._backends, trees, strict=True):
-            await backend.restore(self._share_of(part, tree, current), read)
+            share = self._share_of(part, tree, current)
+            with part.errors('/'):
+                if isinstance(backend, SupportsPatch):  # what it has is known already
+                    diff = current.diff(share)
+                    await backend.patch(share, (*diff.removed, *diff.changed, *diff.added), contents)
+                else:
+                    await backend.restore(share, read)
+
+    async def _trees(self) -> list[tuple[Part, Tree]]:
+        """Return the tree of each part: one budget for all."""
+        trees: list[tuple[Part, Tree]] = []
+        with scan_budget():
+            for part, backend in self._backends:
+                with part.errors('/'):
+                    trees.append((part, await backend.snapshot()))
+        return trees
 
     def _share_of(self, part: Part, tree: Tree, current: Tree) -> Tree:
         """Return what a part is to hold: its share of the tree, and what it has now where a mount hides it."""

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ._mounts import MountTable, Part
+from ._scan_budget import CAPTURE_ADVICE, scan_budget
 from ._tree import Tree
 from .errors import ReadOnlyError
 from .local import place_of
@@ -159,12 +160,13 @@ class _MountedTracker:
         blobs: dict[str, bytes] = {}
         omitted: list[OmittedFile] = []
         also_by_root = {part.root: inner for part, inner in self._files.by_part(also)}
-        for part, tracker in self._trackers:
-            share = self._files.share_of(part, before)
-            captured = await tracker.capture(share, is_full=is_full, also=also_by_root.get(part.root, ()))
-            trees.append((part, captured.tree))
-            blobs |= captured.blobs
-            omitted += (replace(file, path=f'{part.root}{file.path}') for file in captured.omitted)
+        with scan_budget(CAPTURE_ADVICE):
+            for part, tracker in self._trackers:
+                share = self._files.share_of(part, before)
+                captured = await tracker.capture(share, is_full=is_full, also=also_by_root.get(part.root, ()))
+                trees.append((part, captured.tree))
+                blobs |= captured.blobs
+                omitted += (replace(file, path=f'{part.root}{file.path}') for file in captured.omitted)
         return Captured(
             tree=self._files.joined(trees), blobs=blobs, omitted=tuple(sorted(omitted, key=lambda file: file.path))
         )

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .errors import FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError
+from .errors import FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError, ScanLimitError
 from .paths import is_within, parse_path, path_parts
 from .protocol import BackendProtocol, FileEntry, FileEntryLike
 
-_PathError: TypeAlias = FileChangedError | InvalidPathError | OutsideRootError | ReadOnlyError
+_PathError: TypeAlias = FileChangedError | InvalidPathError | OutsideRootError | ReadOnlyError | ScanLimitError
 
 Key: TypeAlias = tuple[str, ...]
 """The components of a path in NFC."""
@@ -47,7 +47,7 @@ class Part:
         """Let errors about `inner` show its virtual path instead."""
         try:
             yield
-        except (FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError) as error:
+        except (FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError, ScanLimitError) as error:
             if not self.prefix:
                 raise
             raise self._about(error) from None
@@ -58,7 +58,7 @@ class Part:
 
     def _about(self, error: _PathError) -> _PathError:
         """Return an error as it is, about its virtual path."""
-        path = self.outer(error.path)
+        path = self.outer(error.path or '')
         match error:
             case FileChangedError():
                 return FileChangedError(path, expected=error.expected, actual=error.actual)
@@ -66,8 +66,10 @@ class Part:
                 return InvalidPathError(path, error.reason)
             case OutsideRootError():
                 return OutsideRootError(path, root=None if error.root is None else self.outer(error.root))
-            case _:
+            case ReadOnlyError():
                 return ReadOnlyError(path)
+            case _:
+                return ScanLimitError(error.limit, error.maximum, error.advice, path=error.path and path)
 
 
 class MountTable:

@@ -14,12 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TypeAlias
 
 from ._confined import Components, OpenRoot
 from ._directories import Directories
 from ._files import is_temporary, list_entries, locked, remove_entry, remove_leftovers, start_file
 from ._index import GONE
+from ._nodes import FileVersion
 from ._shown import path_from
 from ._tree import Tree
 from .paths import path_parts
@@ -79,9 +81,12 @@ class Staged:
     """The names that they are to take; those that have taken them are gone from here."""
 
 
-def chunks_of(tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool) -> list[Chunk]:
-    """Return the files of `tree` at `paths`. Raises `KeyError` if contents are missing."""
-    files = [(path_parts(path), tree[path], contents[tree[path].digest]) for path in sorted(paths, key=path_parts)]
+def chunks_of(
+    versions: Mapping[str, FileVersion | None], contents: Mapping[str, bytes], *, is_durable: bool
+) -> list[Chunk]:
+    """Return the files at these paths, where there is one. Raises `KeyError` if contents are missing."""
+    wanted = ((path_parts(path), version) for path, version in versions.items() if version is not None)
+    files = sorted(((parts, version, contents[version.digest]) for parts, version in wanted), key=itemgetter(0))
     chunks: list[Chunk] = []
     files_by_directory: dict[Components, list[NewFile]] = {}
     count = size_bytes = 0

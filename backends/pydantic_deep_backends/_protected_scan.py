@@ -16,13 +16,15 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeAlias
 
 from ._confined import Components, OpenRoot
-from ._directories import Directories, look_at_place
+from ._directories import MAX_DEPTH, Directories, look_at_place
 from ._files import is_temporary, list_entries, open_file, read_chunks
 from ._git_config import referenced_paths
 from ._index import RACY_NANOSECONDS, signature_of
 from ._protected_patterns import ProtectedPatterns, fold
+from ._scan_budget import ScanBudget, scan_budget
 from ._shown import path_from
 from .errors import OutsideRootError
 
@@ -34,6 +36,9 @@ MAX_CONFIGS = 100
 
 _OBJECTS = re.compile('[0-9a-f]{2}|pack|info')
 """The directories in which git keeps objects, of which there are hundreds and nothing to obey."""
+
+_TOO_DEEP = 'too deep to be looked at'
+"""The state of a directory that no path leads to: a person sees that it is there."""
 
 _SAMPLE = '.sample'
 """How the hooks end that `git init` leaves as examples, and that git never runs."""
@@ -85,13 +90,20 @@ class ProtectedIndex:
             rules: What is protected.
             names: The absolute names that the root has, without a slash at the end.
             checkpoint: Called before each directory; may raise to end the scan.
+
+        Raises:
+            ScanLimitError: There are too many directories, or it takes too long.
         """
-        with closing(Directories(root)) as directories:
-            scan = _Scan(self, root, directories, rules, names, checkpoint)
+        with closing(Directories(root)) as directories, scan_budget() as budget:
+            scan = _Scan(self, root, directories, rules, names, checkpoint, budget)
             found = scan.run()
         self.listings = scan.listings
         self.states = scan.states
         return found
+
+
+_Waiting: TypeAlias = tuple[Components, Components, Components | None]
+"""A directory to be looked at: its path, that as names are compared, and the directory of git that it is in."""
 
 
 class _Scan:
@@ -103,6 +115,7 @@ class _Scan:
         rules: ProtectedPatterns,
         names: tuple[str, ...],
         checkpoint: Callable[[], None],
+        budget: ScanBudget,
     ) -> None:
         self.listings: dict[Components, _Listing] = {}
         self.states: dict[Components, tuple[tuple[int, int, int, int, int], int, str]] = {}
@@ -112,6 +125,7 @@ class _Scan:
         self._rules = rules
         self._names = names
         self._checkpoint = checkpoint
+        self._budget = budget
         self._found: dict[str, str] = {}
         self._pinned: set[Components] = set()
         self._whole: set[Components] = set()
@@ -122,7 +136,7 @@ class _Scan:
         """Configurations of git, and the directory of git that each belongs to."""
 
     def run(self) -> ProtectedScan:
-        waiting: list[tuple[Components, Components | None]] = [((), None)]
+        waiting: list[_Waiting] = [((), (), None)]
         while waiting:
             self._checkpoint()
             waiting += self._look_at_directory(*waiting.pop())
@@ -135,22 +149,21 @@ class _Scan:
             ),
         )
 
-    def _look_at_directory(
-        self, parts: Components, git_dir: Components | None
-    ) -> list[tuple[Components, Components | None]]:
+    def _look_at_directory(self, parts: Components, folded: Components, git_dir: Components | None) -> list[_Waiting]:
         """Find what is protected in one directory; return the directories in it that are to be looked at.
 
         Args:
             parts: The directory.
+            folded: Its names as they are compared.
             git_dir: The directory of git that it is in.
         """
         with suppress(OSError):  # it is gone, or nobody may look: then no program of this user obeys what is in it
-            listing = self._list(parts, self._directories.open(parts))
+            listing = self._list(parts, folded, self._directories.open(parts))
+            self._budget.take(listing.names)  # and not the other files: a data set of millions is no reason to refuse
             if self._rules.has_git and listing.is_git_dir:
                 git_dir = parts
                 self._pin(parts)
-            below: list[tuple[Components, Components | None]] = []
-            folded = tuple(map(fold, parts))
+            below: list[_Waiting] = []
             for name, is_dir in listing.names:
                 path = (*parts, name)
                 key = fold(name)
@@ -160,11 +173,14 @@ class _Scan:
                 if in_git or (self._rules.may_match(key) and self._rules.ends_at((*folded, key), is_dir=is_dir)):
                     self._protect(path, is_dir=is_dir, is_git=in_git or key == '.git', git_dir=git_dir)
                 elif is_dir and not (git_dir is not None and _is_objects(path, git_dir)):
-                    below.append((path, git_dir))
+                    if len(parts) < MAX_DEPTH:
+                        below.append((path, (*folded, key), git_dir))
+                    else:
+                        self._found[path_from(path)] = _TOO_DEEP
             return below
         return []
 
-    def _list(self, parts: Components, descriptor: int) -> _Listing:
+    def _list(self, parts: Components, folded: Components, descriptor: int) -> _Listing:
         """Return what is in an open directory, without listing it if that is known."""
         signature = signature_of(os.fstat(descriptor))
         known = self._index.listings.get(parts)
@@ -183,7 +199,7 @@ class _Scan:
                 if (is_dir := entry.is_dir(follow_symlinks=False))
                 or (self._rules.may_match(fold(entry.name)) and not is_temporary(entry.name))
             ),
-            _is_git_dir(parts, names),
+            _is_git_dir(folded, names),
         )
         self.listings[parts] = listing
         return listing
@@ -215,10 +231,13 @@ class _Scan:
             self._checkpoint()
             parts = waiting.pop()
             with suppress(OSError):
-                for entry in list_entries(self._directories.open(parts)):
+                for entry in self._budget.take(list_entries(self._directories.open(parts))):
                     path = (*parts, entry.name)
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(path)
+                        if len(parts) < MAX_DEPTH:
+                            waiting.append(path)
+                        else:
+                            self._found[path_from(path)] = _TOO_DEEP
                     elif not (entry.name.endswith(_SAMPLE) or is_temporary(entry.name)):
                         self._note(path)
 
@@ -310,11 +329,10 @@ class _Scan:
         return tuple(names)
 
 
-def _is_git_dir(parts: Components, names: set[str]) -> bool:
+def _is_git_dir(folded: Components, names: set[str]) -> bool:
     """Return whether a directory with these names in it is one of git's own, or would be one with little more."""
-    folded = [fold(part) for part in parts]
     return (
-        folded[-1:] == ['.git']
+        folded[-1:] == ('.git',)
         or ('HEAD' in names and ('objects' in names or 'commondir' in names))
         or ('config' in names and ('.git', 'modules') in pairwise(folded))
     )

@@ -8,6 +8,7 @@ import anyio
 
 from ._contents import StoredVersion
 from ._nodes import FileVersion
+from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
 from ._shown import path_from
 from ._tree import Tree
 from .paths import path_parts
@@ -97,6 +98,10 @@ class StateTracker:
         return rules is not None and not rules.leaves_out(name, is_dir=False) and self._fits(path, now[path])
 
     async def _without_left_out(self, now: Tree) -> Tree:
+        with scan_budget(CAPTURE_ADVICE) as budget:
+            return await self._without_left_out_within(budget, now)
+
+    async def _without_left_out_within(self, budget: ScanBudget, now: Tree) -> Tree:
         kept = now
         left_out: dict[str, None] = {}
         waiting: list[tuple[tuple[str, ...], Tree, DirectoryRules]] = [((), now, self._root_rules)]
@@ -110,7 +115,9 @@ class StateTracker:
                         kept = kept.graft(path, Tree())
                     else:
                         left_out[path] = None
-                elif isinstance(child, Tree):
+                    continue
+                budget.take((name,))
+                if isinstance(child, Tree):
                     waiting.append(((*parts, name), child, rules.below(name)))
                 elif not self._fits(path, child):
                     left_out[path] = None

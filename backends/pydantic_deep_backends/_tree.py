@@ -5,7 +5,7 @@ Empty directories are not part of a tree, as in git.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -328,6 +328,28 @@ class Tree:
             directory = _nodes.with_entry(directory, name, child)
             child = directory if directory.entry_count else None
         return Tree._from(_nodes.with_entry(self._root, parts[0], child))
+
+
+def versions_at(tree: Tree, paths: Iterable[str]) -> dict[str, FileVersion | None]:
+    """Return the file at each of these paths; a directory on the way to many is looked up once."""
+    directories: dict[str, Child | None] = {'': tree._root}  # pyright: ignore[reportPrivateUsage] - of a class of this file
+    found: dict[str, FileVersion | None] = {}
+    for path in paths:
+        above, _, name = path.rpartition('/')
+        ahead: list[str] = []
+        while above not in directories:
+            ahead.append(above)
+            above = above.rpartition('/')[0]
+        for directory in reversed(ahead):
+            directories[directory] = _child_of(directories[above], directory[len(above) + 1 :])
+            above = directory
+        child = _child_of(directories[above], name)
+        found[path] = child if isinstance(child, FileVersion) else None
+    return found
+
+
+def _child_of(directory: Child | None, name: str) -> Child | None:
+    return None if directory is None or isinstance(directory, FileVersion) else _nodes.find(directory, name)
 
 
 def unequal_parts(before: Child | None, after: Child | None) -> Iterator[tuple[str, Child | None, Child | None]]:

@@ -18,6 +18,7 @@ from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots
 from ._mounted_tracking import MountedFiles, Share, TrackedPart
 from ._mounts import MountTable, Part
+from ._scan_budget import scan_budget
 from ._tree import Tree
 from .local import has_fixed_place, place_of
 from .protection import SupportsProtection, protected_patterns_of
@@ -115,9 +116,10 @@ class CompositeBackend:
     async def _protected_files(self, guarded: Sequence[tuple[Part, SupportsProtection]]) -> Mapping[str, str]:
         """Return the state of each protected file of the parts that know theirs, by its path in trees."""
         states: dict[str, str] = {}
-        for part, backend in guarded:
-            root = f'{part.prefix}{place_of(backend).rstrip("/")}'
-            states |= {f'{root}{path}': state for path, state in (await backend.protected_files()).items()}
+        with scan_budget():
+            for part, backend in guarded:
+                root = f'{part.prefix}{place_of(backend).rstrip("/")}'
+                states |= {f'{root}{path}': state for path, state in (await backend.protected_files()).items()}
         return states
 
     def split(self, tree: Tree) -> Sequence[Share]:

@@ -7,6 +7,7 @@ BackendError
 ├── InvalidPathError          (ValueError) the path is malformed
 ├── OutsideRootError          (PermissionError) the path leaves the backend, by a link or as it is written
 ├── ReadOnlyError             (PermissionError) a change was refused
+├── ScanLimitError            a directory has too much in it for one call
 ├── FileChangedError          the file is no longer what the writer had read
 ├── InvalidPatternError       (ValueError) a glob or a regular expression
 ├── MissingBlobError          (LookupError) a tree names contents that nobody has
@@ -18,6 +19,8 @@ Failures of a path *are* the builtins: `FileNotFoundError`, `FileExistsError`, `
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 
 class BackendError(Exception):
@@ -97,6 +100,33 @@ class FileChangedError(BackendError):
         self.expected = expected
         self.actual = actual
         super().__init__(f'{path!r} changed since it was read. Read it again, then write.')
+
+
+class ScanLimitError(BackendError):
+    """A call that goes through a whole directory met a limit. It returned nothing and changed no file.
+
+    Attributes:
+        limit: Which limit: of files and directories, of bytes in a path (how deep they lie), or of time.
+        maximum: The number.
+        path: The file or directory that lies too deep; `None` for the other limits.
+        advice: What to do.
+    """
+
+    def __init__(
+        self, limit: Literal['entries', 'depth', 'seconds'], maximum: int, advice: str, *, path: str | None = None
+    ) -> None:
+        self.limit: Literal['entries', 'depth', 'seconds'] = limit
+        self.maximum = maximum
+        self.path = path
+        self.advice = advice
+        match limit:
+            case 'entries':
+                happened = f'The directory has more than {maximum:,} files and directories, the most for one call.'
+            case 'depth':
+                happened = f'The path {(path or "")[:80]!r}… is longer than {maximum:,} bytes, the most for a path.'
+            case 'seconds':
+                happened = f'Going through the directory took more than {maximum:,} seconds, the most for one call.'
+        super().__init__(f'{happened} {advice}')
 
 
 class InvalidPatternError(BackendError, ValueError):

@@ -51,8 +51,10 @@ from ._notes import Notebook
 from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, prune, settle, stage, take_away
 from ._protected_patterns import compiled
 from ._protected_scan import ProtectedIndex, ProtectedScan
+from ._scan_budget import check_size, scan_budget
 from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
+from ._tree import versions_at
 from .errors import BackendError, BackendUnavailableError, FileChangedError
 from .paths import parse_path, path_parts
 from .protection import PROTECTED_FILES, check_patterns
@@ -341,6 +343,8 @@ class LocalBackend:
         Raises:
             OSError: A file or directory cannot be read, or a file is larger than 1 GiB. A tree without it would say
                 that it was removed.
+            ScanLimitError: There are more than 2,000,000 files and directories, one lies deeper than a path can lead, or
+                this takes more than 10 minutes.
         """
         return (await self._scan()).tree
 
@@ -362,11 +366,14 @@ class LocalBackend:
         Raises:
             MissingBlobError: Contents are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
+            ScanLimitError: As for `snapshot`, or the tree has too many files; nothing was changed.
         """
-        before = (await self._scan()).tree
-        diff = before.diff(tree)
-        wanted = wanted_files(tree, diff)
-        contents = await fetch_contents(wanted, contents_of(before, self._read_from_root), read_blob)
+        with scan_budget():
+            check_size(tree)
+            before = (await self._scan()).tree
+            diff = before.diff(tree)
+            wanted = wanted_files(tree, diff)
+            contents = await fetch_contents(wanted, contents_of(before, self._read_from_root), read_blob)
         await self.patch(tree, (*diff.removed, *wanted), contents)
 
     def track(self, rules: DirectoryRules, *, max_file_bytes: int, tree: Tree | None = None) -> LocalTracker:
@@ -399,9 +406,9 @@ class LocalBackend:
             InvalidPathError: A path is one that no backend accepts; nothing was changed.
             KeyError: Contents are missing; nothing was changed.
         """
-        checked = [parse_path(path) for path in paths]
-        chunks = chunks_of(tree, (path for path in checked if path in tree), contents, is_durable=is_durable)
-        await self._take_away([path for path in checked if path not in tree], tree)
+        found = versions_at(tree, map(parse_path, paths))
+        chunks = chunks_of(found, contents, is_durable=is_durable)
+        await self._take_away([path for path, version in found.items() if version is None], tree)
         for chunk in chunks:
             await self._put_chunk(chunk)
 
@@ -451,6 +458,7 @@ class LocalBackend:
 
         Raises:
             BackendUnavailableError: The directory does not exist.
+            ScanLimitError: There are more than 2,000,000 directories and protected files, or it takes too long.
         """
         return (await self._run_at_root(lambda root: self._scan_protected(root, check_cancelled))).states
 

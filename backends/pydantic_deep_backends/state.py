@@ -19,6 +19,7 @@ from ._climb import climb_async, climbed
 from ._contents import Blob, Contents, StoredVersion, stored
 from ._fetch import fetch_contents, wanted_files
 from ._nodes import FileVersion, digest_of
+from ._scan_budget import check_size, scan_budget
 from ._state_tracking import StateTracker
 from ._threads import check_cancelled, run_to_end
 from ._tree import Tree, TreeDiff
@@ -216,8 +217,13 @@ class StateBackend:
         return await run_to_end(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
 
     async def snapshot(self) -> Tree:
-        """Return the tree of all files now. It costs nothing; its digest is computed when it is asked for."""
-        return self._files
+        """Return the tree of all files now. It costs nothing; its digest is computed when it is asked for.
+
+        Raises:
+            ScanLimitError: There are more than 2,000,000 files.
+        """
+        with scan_budget() as budget:
+            return budget.take(self._files)
 
     async def restore(self, tree: Tree, read_blob: ReadBlob | None = None) -> None:
         """Make the files equal to `tree`.
@@ -231,11 +237,15 @@ class StateBackend:
         Raises:
             MissingBlobError: Contents are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
+            ScanLimitError: The tree has more than 2,000,000 files, or fetching contents takes more than 10 minutes;
+                nothing was changed.
         """
+        check_size(tree)
         fetched: dict[str, bytes] = {}
         # Others may write while contents are fetched: what differs then is looked at again.
-        while lacking := self._without_contents(wanted_files(tree, self._files.diff(tree)), fetched):
-            fetched |= await fetch_contents(lacking, read_blob, self._read_blob)
+        with scan_budget():
+            while lacking := self._without_contents(wanted_files(tree, self._files.diff(tree)), fetched):
+                fetched |= await fetch_contents(lacking, read_blob, self._read_blob)
         diff = self._files.diff(tree)
         # Found before anything is removed: a file that goes may be the last one to hold contents of one that comes.
         versions = {
@@ -285,8 +295,8 @@ class StateBackend:
         return [Occupant(path=path, is_file=True) for path in sorted(found)]
 
     async def changes(self, tree: Tree) -> TreeDiff:
-        """Return what changed from `tree` to the files now; it costs as much as differs."""
-        return tree.diff(self._files)
+        """Return what changed from `tree` to the files now; it costs as much as differs. Raises as `snapshot`."""
+        return tree.diff(await self.snapshot())
 
     def __repr__(self) -> str:
         size_bytes = sum(version.size for _, version in self._files.items())

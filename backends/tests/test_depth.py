@@ -147,7 +147,7 @@ async def test_a_restore_of_a_deep_directory_opens_each_a_few_times(
 async def test_directories_that_no_path_leads_to_are_not_entered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A path has 4,096 bytes at most: what is deeper is in no tree and no search, and costs nothing; a search says so."""
+    """A path has 4,096 bytes at most: what is deeper is in no version and no search, costs nothing, and both say so."""
     directory = os.open(tmp_path, os.O_RDONLY)
     for _ in range(60):
         os.mkdir('d' * 200, dir_fd=directory)
@@ -158,8 +158,10 @@ async def test_directories_that_no_path_leads_to_are_not_entered(
     os.close(directory)
     backend = LocalBackend(tmp_path)
     with counted_opens(monkeypatch) as opened:
-        tree = await backend.snapshot()
+        captured = await backend.track(Everything(), max_file_bytes=10).capture(Tree())
         found = await backend.glob('**')
+    tree = captured.tree
+    assert [file.reason for file in captured.omitted] == ['invalid path']
     assert len(tree) == len(found.paths) == 4_095 // 201 + 1
     assert len(opened) <= 4 * len(tree)
     assert [problem.reason for problem in found.problems] == [

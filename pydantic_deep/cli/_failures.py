@@ -21,7 +21,7 @@ from pydantic_ai.exceptions import (
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.retries import CutAnswerError
 from pydantic_deep.versions import WorkspaceReplacedError
-from pydantic_deep_backends import BackendUnavailableError
+from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
 from ._amounts import Use, render_amount
 from ._events import BudgetMeasure, Status
@@ -39,7 +39,7 @@ EXIT_CODES: dict[Status, int] = {
 }
 """By status. 2, wrong usage, is said before a turn begins; 130 is what shells give for SIGINT (128 + 2)."""
 
-FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError)
+FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError, ScanLimitError)
 """What can end a turn without a defect in this program: a sentence tells more than a traceback. All else is raised."""
 
 MAX_CHARS = 500

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from pydantic_deep.budgets import Budget
 from pydantic_deep.errors import DeepAgentError
-from pydantic_deep_backends import BackendUnavailableError
+from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
 from ._approvals import ApprovalMode, NotWaitingError
 from ._conversation import Conversation, ForeignVersionError, WaitingVersionError, open_conversation
@@ -239,7 +239,7 @@ def failing(*, json: bool) -> Generator[None]:
         raise fail(str(error), WRONG_USAGE) from None
     except BrokenPipeError:  # who read the output has left, and is told nothing
         raise
-    except (DeepAgentError, OSError) as error:
+    except (DeepAgentError, ScanLimitError, OSError) as error:
         raise fail(str(error), EXIT_CODES['failed']) from None
 
 

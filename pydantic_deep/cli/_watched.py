@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import anyio
 
-from pydantic_deep_backends import BackendUnavailableError, LocalBackend, SandboxBackend
+from pydantic_deep_backends import BackendUnavailableError, LocalBackend, SandboxBackend, ScanLimitError
 from pydantic_deep_backends.protocol import Command, CommandResult
 from pydantic_deep_backends.snapshots import Tree
 
@@ -158,7 +158,7 @@ class WatchedSandbox(WatchedBackend, SandboxBackend):
         with anyio.move_on_after(LOOK_SECONDS):
             try:
                 return await self.snapshot()
-            except (OSError, BackendUnavailableError):
+            except (OSError, BackendUnavailableError, ScanLimitError):
                 pass
         self.has_seen_all = False
         return None

@@ -34,6 +34,7 @@ from pydantic_deep.store import (
     VersionNotFoundError,
 )
 from pydantic_deep.versions import WorkspaceReplacedError
+from pydantic_deep_backends import ScanLimitError
 
 from ._headers import add_headers
 
@@ -202,6 +203,7 @@ def install_error_forms(app: Starlette) -> None:
     app.add_exception_handler(ApprovalChangedError, _on_changed)
     app.add_exception_handler(UnfinishedCheckoutError, _on_unfinished_checkout)
     app.add_exception_handler(WorkspaceReplacedError, _on_replaced_workspace)
+    app.add_exception_handler(ScanLimitError, _on_scan_limit)
     app.add_exception_handler(Exception, _on_defect)
 
 
@@ -262,6 +264,10 @@ async def _on_replaced_workspace(request: Request, error: Exception) -> JSONResp
         'server has to empty it, or to check out a version there.'
     )
     return _answer(request, ServerError('conflict', said))
+
+
+async def _on_scan_limit(request: Request, error: Exception) -> JSONResponse:
+    return _answer(request, ServerError('conflict', str(error)))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:

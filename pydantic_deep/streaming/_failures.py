@@ -27,7 +27,7 @@ from pydantic_ai.exceptions import (
 from pydantic_deep.budgets import BudgetExceededError
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.retries import CutAnswerError
-from pydantic_deep_backends import BackendUnavailableError
+from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
 from ._events import ErrorEvent, RunStatus
 
@@ -40,7 +40,14 @@ _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbeare
 _BUSY = frozenset((429, 503, 529))
 """What a provider that is asked too much answers with; 529 is Anthropic's."""
 
-FORESEEN = (AgentRunError, FallbackExceptionGroup, UserError, DeepAgentError, BackendUnavailableError)
+FORESEEN = (
+    AgentRunError,
+    FallbackExceptionGroup,
+    UserError,
+    DeepAgentError,
+    BackendUnavailableError,
+    ScanLimitError,
+)
 """Errors whose words are meant to be read. What any other says may be of the application's inside."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic_deep.store import Store
-from pydantic_deep_backends import ProtectedChange, SupportsProtection, digest_of
+from pydantic_deep_backends import ProtectedChange, ScanLimitError, SupportsProtection, digest_of
 from pydantic_deep_backends.errors import BackendError
 from pydantic_deep_backends.paths import display_path, path_parts
 from pydantic_deep_backends.protection import compare_protected, is_git_name
@@ -37,6 +37,8 @@ async def protected_states(backend: object) -> dict[str, str] | None:
         return None
     try:
         states = await backend.protected_files()
+    except ScanLimitError:  # a capture, which leaves out what `.gitignore` names, may meet no limit
+        raise
     except (OSError, BackendError):  # the files are gone: whoever captures them says so
         return None
     return {path: digest_of(state.encode(errors='surrogateescape'))[-16:] for path, state in states.items()}

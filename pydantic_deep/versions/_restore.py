@@ -12,7 +12,14 @@ from pydantic_deep.store import (
     VersionRecord,
     checkout_claim,
 )
-from pydantic_deep_backends import BackendProtocol, MissingBlobError, ProtectedChange, ReadOnlyError, Tree
+from pydantic_deep_backends import (
+    BackendProtocol,
+    MissingBlobError,
+    ProtectedChange,
+    ReadOnlyError,
+    ScanLimitError,
+    Tree,
+)
 from pydantic_deep_backends.tracking import Captured
 
 from ._checkout import CheckedOut, checkout
@@ -25,7 +32,7 @@ from .errors import NoFilesError, UnversionedBackendError, UnversionedChangesErr
 if TYPE_CHECKING:
     from ._workbench import Workbench
 
-_CHANGED_NOTHING = (UnversionedChangesError, UnversionedBackendError, MissingBlobError, ReadOnlyError)
+_CHANGED_NOTHING = (UnversionedChangesError, UnversionedBackendError, MissingBlobError, ReadOnlyError, ScanLimitError)
 """Why a checkout may have left all files as they were."""
 
 
@@ -66,15 +73,19 @@ async def checkout_version(
         current = None if held is None or held.tree is None else await agent.tree(held.tree)
         target, known = await agent.tree(record.tree), await _begun(agent, before)
         holds = held_id, claim.run_id
-        done = await checkout(
-            backend,
-            current=current,
-            target=target,
-            read_blob=agent.read_asset,
-            known=known,
-            is_known=lambda tree: _is_known(agent, record.conversation_id, tree),
-            keep=keep if force else None,
-        )
+        try:
+            done = await checkout(
+                backend,
+                current=current,
+                target=target,
+                read_blob=agent.read_asset,
+                known=known,
+                is_known=lambda tree: _is_known(agent, record.conversation_id, tree),
+                keep=keep if force else None,
+            )
+        except _CHANGED_NOTHING:
+            holds = as_it_was
+            raise
         holds = record.id, None
         await claim.note(record.id)
         changes = await protected_changes(states, backend, in_place=True)
@@ -82,9 +93,6 @@ async def checkout_version(
             changes = (*changes, *await _written_before(backend, current, target, changes))
         warn_of_protected(changes, by=f'The checkout of version {record.id}')
         return done
-    except _CHANGED_NOTHING:
-        holds = as_it_was
-        raise
     finally:
         await claim.let_go(*holds)
 

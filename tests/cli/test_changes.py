@@ -16,6 +16,7 @@ from inline_snapshot import snapshot
 from typer.testing import Result
 
 from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep_backends import _scan_budget
 
 Invoke = Callable[..., Result]
 Steady = Callable[[str], str]
@@ -309,6 +310,20 @@ def test_other_files_in_a_directory_that_was_made_anew_are_refused_and_can_be_ke
     assert sorted(path.name for path in work.iterdir()) == ['new.txt', 'poem.txt']
     assert invoke('checkout', kept).exit_code == 0
     assert [path.name for path in work.iterdir()] == ['mine.txt']
+
+
+def test_too_many_files_are_a_sentence_with_the_number(
+    invoke: Invoke, two_turns: list[str], work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn and a checkout end with the exit code 1 and change nothing."""
+    for number in range(10):
+        (work / f'{number}.txt').write_text('')
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 5)
+    for arguments in (['run', 'On', '--continue', ALLOW], ['checkout', 'HEAD~1']):
+        result = invoke(*arguments, model=ScriptedModel('Never.'))
+        assert result.exit_code == 1
+        assert 'more than 5 files and directories, the most for one call. Name what no version needs' in result.stderr
+    assert len(list(work.iterdir())) == 12
 
 
 def test_what_stands_in_the_way_in_a_directory_that_was_made_anew_is_to_be_moved(

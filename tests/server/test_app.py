@@ -40,6 +40,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import WorkspaceReplacedError
+from pydantic_deep_backends import ScanLimitError
 
 from .conftest import MakeClient, Serve, Served
 
@@ -259,6 +260,7 @@ async def test_a_body_that_cannot_be_read_is_refused(make_client: MakeClient) ->
         (ApprovalAnsweredError('a', 'approved', 'bob', None), 409, 'conflict'),
         (UnfinishedCheckoutError('{"id":"/srv/secret"}', 'v'), 409, 'conflict'),
         (WorkspaceReplacedError('{"id":"/srv/secret"}', 'v', ['/hunter2']), 409, 'conflict'),
+        (ScanLimitError('entries', 2_000_000, 'Use a smaller directory.'), 409, 'conflict'),
         (ServerError('conflict', 'A run works.', facts={'run_id': 'r'}), 409, 'conflict'),
         (RuntimeError('hunter2'), 500, 'failed'),
     ],

@@ -21,6 +21,7 @@ from pydantic_deep.server._settings import InvalidSettingsError, ServerSettings,
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, ProtectedFilesWarning, UnversionedFilesWarning, VersionedConversation
+from pydantic_deep_backends import _scan_budget
 
 from .conftest import Client, Gate, MakeClient, Serve
 
@@ -268,6 +269,35 @@ async def test_files_of_a_conversation_can_be_a_directory_of_the_application(ser
         root = tmp_path / 'ada' / path.rpartition('/')[2]
         assert (root / 'uploads' / 'a').read_bytes() == b'x'
         assert (await ada.get(f'/api/versions/{run["version_id"]}/files/uploads/a')).content == b'x'
+        await ada.aclose()
+
+
+async def test_a_directory_with_too_many_files_is_an_error_with_the_number(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A turn fails with the sentence, an upload is a conflict with it, and neither leaves anything behind."""
+
+    def make_backend(owner: str, id: str) -> LocalBackend:
+        return LocalBackend(tmp_path)
+
+    async with serve(make_backend=make_backend) as served:
+        ada = served.client(await served.key())
+        path = await begin(ada)
+        for number in range(10):
+            (tmp_path / str(number)).write_text('')
+        monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 5)
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'ls /'})).json()
+        sentence = (
+            'The directory has more than 5 files and directories, the most for one call. Name what no version needs '
+        )
+        assert (run['state'], run['error']['message'][: len(sentence)]) == ('failed', sentence)
+        refused = await ada.put(f'{path}/uploads/a', content=b'x')
+        assert (refused.status_code, refused.json()['error']['type']) == (409, 'conflict')
+        assert refused.json()['error']['message'].startswith(sentence)
+        monkeypatch.undo()
+        assert (await ada.get(f'{path}/uploads')).json()['items'] == []
+        run = (await ada.post(f'{path}/turns', json={'prompt': 'ls /'})).json()
+        assert run['state'] == 'complete'
         await ada.aclose()
 
 

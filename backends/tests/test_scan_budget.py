@@ -1,0 +1,293 @@
+"""Budgets of what goes through a whole directory: entries, depth and time, for all parts of one call together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep_backends import (
+    CompositeBackend,
+    LocalBackend,
+    ReadOnlyBackend,
+    SandboxBackend,
+    ScanLimitError,
+    StateBackend,
+    SupportsProtection,
+    Tree,
+    _directories,
+    _disk,
+    _hard_links,
+    _protected_scan,
+    _scan_budget,
+)
+from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
+from pydantic_deep_backends.snapshots import FileVersion, digest_of
+from pydantic_deep_backends.tracking import Captured, SupportsTracking
+
+from .test_depth import Clock, Everything, do_not_sync
+
+pytestmark = pytest.mark.anyio
+
+FILES = {f'/d{n}/f': 'x' for n in range(4)}
+"""In a directory eight entries, in memory four files."""
+
+
+def directory(root: Path) -> Path:
+    for path, text in FILES.items():
+        (root / path[1:]).parent.mkdir()
+        (root / path[1:]).write_text(text)
+    return root
+
+
+def mounted(root: Path) -> CompositeBackend:
+    """Return four directories as one, each with a file: none meets a limit by itself."""
+    directory(root)
+    return CompositeBackend(StateBackend(), {f'/d{n}': LocalBackend(root / f'd{n}') for n in range(4)})
+
+
+def mounted_states(root: Path) -> CompositeBackend:
+    return CompositeBackend(StateBackend(), {f'/d{n}': StateBackend({'/f': 'x'}) for n in range(4)})
+
+
+MAKES: dict[str, Callable[[Path], BackendProtocol]] = {
+    'local': lambda root: LocalBackend(directory(root)),
+    'sandbox': lambda root: SandboxBackend(directory(root)),
+    'state': lambda root: StateBackend(FILES),
+    'composite': mounted,
+    'composite in a composite': lambda root: CompositeBackend(StateBackend(), {'/m': mounted(root)}),
+    'composite of states': mounted_states,
+}
+
+
+@pytest.fixture(params=MAKES)
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> SupportsSnapshots:
+    backend = MAKES[request.param](tmp_path)
+    assert isinstance(backend, SupportsSnapshots)
+    return backend
+
+
+async def blob(digest: str) -> bytes:
+    return b'x'
+
+
+async def capture(backend: object) -> Captured:
+    assert isinstance(backend, SupportsTracking)
+    return await backend.track(Everything(), max_file_bytes=10).capture(Tree(), is_full=True)
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let more time go by with each look at the clock than a call may take."""
+    monkeypatch.setattr(_scan_budget, 'monotonic', Clock(1e12))
+
+
+async def test_too_many_files_are_an_error_with_the_number(
+    made: SupportsSnapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One number for the whole call, however many backends are mounted: at it nothing fails, above it nothing is returned."""
+    backend = made
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 8)
+    assert len(await backend.snapshot()) == len((await capture(backend)).tree) == len(FILES)
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 3)
+    looks = [backend.snapshot, lambda: backend.changes(Tree()), lambda: backend.restore(Tree())]
+    if isinstance(backend, StateBackend):  # which restores what it is given, without a look at what it has
+        del looks[2:]
+    for look in looks:
+        with pytest.raises(ScanLimitError, match=r'has more than 3 files and directories, .* Use a smaller') as met:
+            await look()
+        assert (met.value.limit, met.value.maximum, met.value.path) == ('entries', 3, None)
+    with pytest.raises(ScanLimitError, match=r'Name what no version needs in a `.gitignore`'):
+        await capture(backend)
+    monkeypatch.undo()
+    assert len(await backend.snapshot()) == len(FILES)  # a refused restore has changed nothing
+
+
+async def test_too_much_time_is_an_error_with_the_number(
+    made: SupportsSnapshots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = made
+    looks = [backend.snapshot, lambda: capture(backend), lambda: backend.restore(Tree())]
+    if isinstance(backend, StateBackend):
+        del looks[2:]
+    for look in looks:
+        pass_time(monkeypatch)
+        with pytest.raises(ScanLimitError, match=r'took more than 600 seconds, the most for one call. ') as met:
+            await look()
+        assert (met.value.limit, met.value.maximum) == ('seconds', 600)
+    monkeypatch.undo()
+    assert len(await backend.snapshot()) == len(FILES)
+
+
+@pytest.mark.parametrize('name', ['local', 'state', 'composite'])
+async def test_a_restore_of_too_large_a_tree_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What is there may be small: the files of the tree count too, and the time that fetching them takes."""
+    empty: dict[str, SupportsSnapshots] = {
+        'local': LocalBackend(tmp_path),
+        'state': StateBackend(),
+        'composite': CompositeBackend(StateBackend(), {}),  # pyright: ignore[reportAssignmentType] - a member on the instance
+    }
+    tree = Tree.of({path: FileVersion(digest=digest_of(b'x'), size=1) for path in FILES})
+    slow = False
+
+    async def fetch(digest: str) -> bytes:
+        if slow:
+            pass_time(monkeypatch)
+        return b'x'
+
+    backend = empty[name]
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 3)
+    with pytest.raises(ScanLimitError, match='more than 3 files'):
+        await backend.restore(tree, fetch)
+    monkeypatch.undo()
+    slow = True
+    with pytest.raises(ScanLimitError, match='more than 600 seconds'):
+        await backend.restore(tree.set('/other', FileVersion(digest=digest_of(b'y'), size=1)), fetch)
+    monkeypatch.undo()
+    assert await backend.snapshot() == Tree()
+    slow = False
+    await backend.restore(tree, fetch)
+    assert await backend.snapshot() == tree
+
+
+def dig(root: Path, name: str, levels: int) -> int:
+    """Make a chain of directories, and return the last one, open, with a file in it."""
+    above = os.open(root, os.O_RDONLY)
+    for _ in range(levels):
+        os.mkdir(name, dir_fd=above)
+        below = os.open(name, os.O_RDONLY, dir_fd=above)
+        os.close(above)
+        above = below
+    make(above, 'f')
+    return above
+
+
+def make(above: int, name: str) -> None:
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=above))
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Generator[Path]:
+    """A directory that is emptied by a program that can."""
+    try:
+        yield tmp_path
+    finally:
+        subprocess.run(['rm', '-rf', *tmp_path.iterdir()], check=True)  # Python recurses too deep
+
+
+@pytest.mark.parametrize(('name', 'deepest'), [('d' * 20, 194), ('n' * 200, 20)])
+async def test_what_lies_too_deep_is_an_error_and_never_left_out(deep: Path, name: str, deepest: int) -> None:
+    """The longest path, 4,096 bytes, is how deep a tree goes: up to there all is in it, and below it nothing is lost in silence."""
+    last = dig(deep, name, deepest)
+    backend = LocalBackend(deep)
+    mounting = CompositeBackend(StateBackend(), {'/up': backend})
+    assert isinstance(mounting, SupportsSnapshots)
+    tree = await backend.snapshot()
+    assert [path.count('/') for path in tree] == [deepest + 1]
+    os.mkdir('n' * 255, dir_fd=last)
+    looks: list[tuple[Callable[[], Awaitable[object]], str]] = [
+        (backend.snapshot, f'/{name[:9]}'),
+        (lambda: backend.restore(tree), f'/{name[:9]}'),
+        (mounting.snapshot, f'/up/{name[:9]}'),
+    ]
+    for look, start in looks:
+        with pytest.raises(ScanLimitError, match=r'is longer than 4,096 bytes, .* Remove it, or move it up.') as met:
+            await look()
+        assert (met.value.limit, met.value.maximum) == ('depth', 4096)
+        assert met.value.path is not None
+        assert met.value.path.startswith(start)
+    captured = await capture(backend)  # which lists what no version has, and everybody is told of that
+    assert [path.count('/') for path in captured.tree] == [deepest + 1]
+    assert [file.reason for file in captured.omitted] == ['invalid path']
+    os.rmdir('n' * 255, dir_fd=last)
+    make(last, 'n' * 255)
+    with pytest.raises(ScanLimitError, match='4,096 bytes'):
+        await backend.snapshot()
+    os.close(last)
+
+
+async def test_a_scan_for_protected_files_counts_directories_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other files do not count, of which a directory that no version has may hold millions; all mounts count as one."""
+    backend = LocalBackend(directory(tmp_path))
+    (tmp_path / '.git' / 'hooks' / 'more').mkdir(parents=True)
+    (tmp_path / '.git' / 'hooks' / 'pre-commit').write_text('')
+    mounting = CompositeBackend(StateBackend(), {'/a': backend, '/b': backend})
+    assert isinstance(mounting, SupportsProtection)
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 8)
+    assert list(await backend.protected_files()) == ['/.git/hooks/pre-commit']
+    with pytest.raises(ScanLimitError, match='more than 8 files'):
+        await mounting.protected_files()
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 5)
+    with pytest.raises(ScanLimitError, match='more than 5 files'):
+        await backend.protected_files()
+    pass_time(monkeypatch)
+    with pytest.raises(ScanLimitError, match='600 seconds'):
+        await backend.protected_files()
+
+
+async def test_scans_go_no_deeper_than_paths_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command can make directories deeper than any path leads to. They cost no descriptors, and hide nothing."""
+    for module in (_protected_scan, _hard_links, _disk):
+        monkeypatch.setattr(module, 'MAX_DEPTH', 3)
+    os.close(dig(tmp_path, 'd', 5))
+    (tmp_path / '.vscode' / 'a' / 'b' / 'c').mkdir(parents=True)
+    (tmp_path / '.vscode' / 'a' / 'b' / 'c' / 'd').write_text('')
+    os.link(tmp_path / 'd/d/d/d/d/f', tmp_path / 'f')
+    backend = LocalBackend(tmp_path)
+    assert await backend.protected_files() == {
+        '/d/d/d/d': 'too deep to be looked at',
+        '/.vscode/a/b/c': 'too deep to be looked at',
+    }
+    with pytest.raises(PermissionError, match='has a name outside'):
+        await backend.read_bytes('/f')
+    assert _directories.MAX_DEPTH == 2048
+
+
+async def test_names_of_a_hard_link_are_counted_within_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a file has a name outside is not guessed: one whose names are too many to count is not read, and that is said."""
+    directory(tmp_path)
+    os.link(tmp_path / 'd0/f', tmp_path / 'also')
+    backend = LocalBackend(tmp_path)
+    assert await backend.read_bytes('/also') == b'x'
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 3)
+    with pytest.raises(PermissionError, match=r'may have a name outside. The directory has more than 3 files'):
+        await backend.read_bytes('/also')
+    found = await backend.grep('x', glob='also')
+    assert ['more than 3 files' in problem.reason for problem in found.problems] == [True]
+
+
+async def test_a_composite_restores_parts_of_every_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a part has is looked at once; one that cannot be patched is restored by its own means."""
+    monkeypatch.setattr(os, 'fsync', do_not_sync)
+    scans: list[str] = []
+    real_open = _directories.Directories.open
+
+    def count(self: _directories.Directories, path: tuple[str, ...]) -> int:
+        scans.append('/'.join(path))
+        return real_open(self, path)
+
+    class Restored(StateBackend):
+        """Files that cannot be patched."""
+
+        patch = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+
+    backend = CompositeBackend(LocalBackend(tmp_path), {'/state': Restored()})
+    assert isinstance(backend, SupportsSnapshots)
+    tree = Tree.of(
+        {path: FileVersion(digest=digest_of(b'x'), size=1) for path in ('/a', '/b/c', '/state/d', '/state/e/f')}
+    )
+    await backend.restore(tree, blob)
+    assert await backend.snapshot() == tree
+    with monkeypatch.context() as patch:
+        patch.setattr(_directories.Directories, 'open', count)
+        await backend.restore(tree)
+    assert sorted(scans) == ['', 'b']
+    await backend.restore(Tree())
+    assert await backend.snapshot() == Tree()
+    assert isinstance(ReadOnlyBackend(backend), BackendProtocol)

@@ -1,0 +1,107 @@
+"""What a turn does where its directory has too much for one look: an error with the number, and nothing lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic_ai import RunContext
+
+from pydantic_deep import DeepAgentDeps, LocalBackend
+from pydantic_deep.testing import call
+from pydantic_deep_backends import ScanLimitError, _scan_budget
+
+from .conftest import MakeAgent
+
+pytestmark = pytest.mark.anyio
+
+MESSAGE = r'more than 10 files and directories, .* Name what no version needs in a `.gitignore`'
+
+
+def fill(directory: Path, count: int) -> None:
+    for number in range(count):
+        (directory / f'{number}.txt').write_text('')
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 10)
+
+
+@pytest.mark.usefixtures('few')
+async def test_a_turn_over_too_many_files_is_refused_until_a_gitignore_names_them(
+    make: MakeAgent, tmp_path: Path
+) -> None:
+    """Nothing is stored and the directory is free, so the next turn works once there is less to look at."""
+    agent = make('done')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    fill(tmp_path, 20)
+    with pytest.raises(ScanLimitError, match=MESSAGE):
+        await root.advance('go')
+    assert [version.id for version in await agent.store.versions()] == [root.id]
+    (tmp_path / '.gitignore').write_text('*.txt')
+    done = await root.advance('go')
+    assert list(await done.file_tree()) == ['/.gitignore']
+
+
+@pytest.mark.usefixtures('few')
+async def test_a_turn_that_makes_too_many_files_fails_and_keeps_its_steps(make: MakeAgent, tmp_path: Path) -> None:
+    """No version says that files were removed which nobody has looked at; the next turn takes up what is there."""
+
+    async def build(ctx: RunContext[DeepAgentDeps]) -> str:
+        """Build."""
+        fill(tmp_path, 20)
+        return 'done'
+
+    agent = make(call('write_file', path='/a', content='x'), call('build'), 'never', 'again', tools=[build])
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    with pytest.raises(ScanLimitError, match=MESSAGE) as failed:
+        await root.advance('go')
+    assert 'The run is kept up to version' in failed.value.__notes__[0]
+    last = (await agent.store.versions())[0]
+    assert (last.kind, last.state) == ('step', 'interrupted')
+    [run] = await agent.store.runs(conversation_id=root.conversation_id)
+    assert run.state == 'failed'
+    assert 'more than 10 files' in str(run.error)
+    with pytest.raises(ScanLimitError):
+        await (await agent.load(last.id)).advance('again')
+    for path in tmp_path.glob('*.txt'):
+        path.unlink()
+    done = await (await agent.load(last.id)).advance('again')
+    assert list(await done.file_tree()) == ['/a']
+
+
+async def test_a_checkout_over_too_many_files_changes_nothing(
+    make: MakeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files and the note of what the directory holds stay as they were, and the checkout can be repeated."""
+    agent = make(call('write_file', path='/a', content='x'), 'done')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    await root.advance('go')
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 10)
+    (tmp_path / 'data').mkdir()
+    fill(tmp_path / 'data', 20)
+    with pytest.raises(ScanLimitError, match=MESSAGE):
+        await root.checkout()
+    assert (tmp_path / 'a').read_text() == 'x'
+    for path in (tmp_path / 'data').iterdir():
+        path.unlink()
+    await root.checkout()
+    assert not (tmp_path / 'a').exists()
+
+
+async def test_a_scan_for_protected_files_that_meets_its_limit_ends_the_turn(
+    make: MakeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Versions leave out what `.gitignore` names; a turn that cannot say which protected files it changed says that."""
+    (tmp_path / '.gitignore').write_text('data/')
+    for number in range(20):
+        (tmp_path / 'data' / str(number)).mkdir(parents=True)
+    agent = make('done')
+    root = await agent.create(backend=LocalBackend(tmp_path))
+    monkeypatch.setattr(_scan_budget, 'MAX_SCAN_ENTRIES', 10)
+    with pytest.raises(ScanLimitError, match=r'more than 10 files and directories, .* Use a smaller directory.'):
+        await root.advance('go')
+    assert [version.id for version in await agent.store.versions()] == [root.id]
+    monkeypatch.undo()
+    assert (await root.advance('go')).state == 'complete'
