@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -86,7 +85,6 @@ def create_app(
         docs_url=None,  # their scripts come from elsewhere
         redoc_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=_operation_id,
         lifespan=partial(
             serving,
             agents=agents,
@@ -99,7 +97,8 @@ def create_app(
     )
     install_error_forms(app)
     for router in ROUTERS:
-        app.include_router(router)
+        # They are used as they are, and not included: FastAPI builds what it includes once more for each application.
+        app.router.routes.extend(router.routes)
     _add_layers(app, settings, metrics)
     write_document = app.openapi
     app.openapi = lambda: _corrected(write_document())
@@ -142,7 +141,3 @@ def _limit_for(settings: ServerSettings, method: str, path: str) -> int:
     """Return how many bytes the body of a request may have."""
     is_upload = method == 'PUT' and _UPLOAD.fullmatch(path) is not None
     return settings.max_upload_bytes if is_upload else settings.max_body_bytes
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name

@@ -45,7 +45,11 @@ class _JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """A route with strict JSON: `APIRouter(route_class=JsonRoute)`."""
+    """A route with strict JSON: `APIRouter(route_class=JsonRoute)`. Its operation has the name of its function."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        options['operation_id'] = endpoint.__name__
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what answers, as FastAPI asks for it."""

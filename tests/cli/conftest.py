@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import nullcontext
 from decimal import Decimal
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic_ai.models import Model
 from rich.console import Console
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._app import app
@@ -96,6 +98,14 @@ def steady(tmp_path: Path) -> Steady:
         )
 
     return replace
+
+
+@pytest.fixture(scope='session', autouse=True)
+def one_command() -> Generator[None]:
+    """Build the commands once: Typer builds all of them whenever one is invoked, which takes longer than most do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr('typer.testing._get_command', cache(get_command))
+        yield
 
 
 @pytest.fixture
