@@ -30,6 +30,7 @@ expect.set_options(timeout=60_000)  # five seconds, otherwise: a machine that is
 
 pytestmark = [
     pytest.mark.anyio,
+    pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason='Chromium is missing: see scripts/install-chromium.sh'),
 ]
 
@@ -190,7 +191,6 @@ async def test_every_character_of_every_argument_is_in_the_card(
         await decide_round(page, client, says, random.Random(seed), 30)
 
 
-@pytest.mark.slow
 async def test_every_character_is_in_the_card_however_much_there_is(
     open_page: OpenPage, client: httpx.AsyncClient, says: Says
 ) -> None:
@@ -207,7 +207,7 @@ async def test_every_character_is_in_the_card_however_much_there_is(
     await check_diff(card_of(page, written), None, written['args']['content'])
 
 
-@pytest.mark.parametrize('size', [30, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize('size', [30, 10_000])
 async def test_what_changed_and_compare_show_every_line(
     open_page: OpenPage, client: httpx.AsyncClient, says: Says, size: int
 ) -> None:
@@ -332,7 +332,6 @@ async def test_arguments_are_edited_as_json_in_which_nothing_hides(
     assert 'é' in text
 
 
-@pytest.mark.slow
 async def test_protected_files_that_a_turn_changed_are_shown_before_anything_else_is_approved(
     browser: Browser, serve: Any, listen: Any, says: Says, tmp_path: Path
 ) -> None:
