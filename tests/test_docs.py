@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 import shlex
 import shutil
@@ -186,11 +187,22 @@ def infer_model(model: Model | str) -> Model:
     return model if isinstance(model, Model) else ScriptedModel(then=answer)
 
 
+def frames() -> list[inspect.FrameInfo]:
+    """Return the frames of the caller, without the lines of source that `inspect.stack` looks for in each of them."""
+    here = inspect.currentframe()
+    assert here is not None
+    return [
+        inspect.FrameInfo(frame, frame.f_code.co_filename, line, frame.f_code.co_name, None, None)
+        for frame, line in traceback.walk_stack(here.f_back)
+    ]
+
+
 @pytest.fixture
 def played_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Replace the models that the docs name by a played one, and run in an empty directory."""
     monkeypatch.setattr(models, 'infer_model', infer_model)
     monkeypatch.setattr('pydantic_deep.cli._models.infer_model', infer_model)  # bound when it was imported
+    monkeypatch.setattr('pytest_examples.run_code.inspect.stack', frames)  # asked for at each `print`
     monkeypatch.chdir(tmp_path)
     loop = asyncio.new_event_loop()  # `run_sync` makes one where there is none, and nobody closes it
     asyncio.set_event_loop(loop)
