@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -110,6 +111,7 @@ class World:
 
         return ScriptedModel(then=then)
 
+    @cached_property
     def tools(self) -> FunctionToolset[Any]:
         toolset = FunctionToolset[Any]()
 
@@ -160,13 +162,13 @@ class World:
         return toolset
 
     def agent(self, store: SqlStore) -> VersionedAgent[Any, Any]:
-        child = Subagent('child', 'Helps.', toolsets=[self.tools()])
-        fork = Subagent('fork', 'Helps apart.', toolsets=[self.tools()], isolation='fork')
+        child = Subagent('child', 'Helps.', toolsets=[self.tools])
+        fork = Subagent('fork', 'Helps apart.', toolsets=[self.tools], isolation='fork')
         above = Subagent(
-            'above', 'Has others.', toolsets=[self.tools()], isolation='fork', subagents=[child, fork], max_depth=1
+            'above', 'Has others.', toolsets=[self.tools], isolation='fork', subagents=[child, fork], max_depth=1
         )
         agent = create_deep_agent(
-            self.model(), toolsets=[self.tools()], subagents=[child, fork, above], name='agent', **self.options
+            self.model(), toolsets=[self.tools], subagents=[child, fork, above], name='agent', **self.options
         )
         return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
 
@@ -413,7 +415,7 @@ async def test_a_process_that_was_taken_for_dead_commits_nothing_when_it_wakes(u
     world = World(url, plan({'go': [call('send', key='a'), 'end']}))
     async with world.process() as sleeper, world.process() as other:
         root = await sleeper.create(backend=StateBackend())
-        agent = create_deep_agent(_Slow(script), name='agent', toolsets=[world.tools()])
+        agent = create_deep_agent(_Slow(script), name='agent', toolsets=[world.tools])
         slow = VersionedAgent(agent, sleeper.store)
         turn = asyncio.create_task((await slow.load(root.id)).advance('go'))
         await holds.wait()
