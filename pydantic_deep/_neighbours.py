@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
-from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse, ToolCallPart
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from typing_extensions import get_protocol_members, is_protocol
 
@@ -151,8 +152,21 @@ class KeepsHistory(Protocol):
         """Keep the history as it is before some of it is replaced, if not all of it is kept yet."""
         ...
 
-    def note_summary(self, response: ModelResponse) -> None:
-        """Note a response that is in no history: the summary of a model."""
+    async def note_summary(
+        self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
+    ) -> None:
+        """Note a request whose response is in no history: that for a summary.
+
+        Args:
+            request: The request.
+            response: The response.
+            started_at: When it was sent, in microseconds since 1970.
+            duration_us: How long it took, in microseconds.
+        """
+        ...
+
+    def note_billed(self, attempts: Sequence[ModelRequestAttempt]) -> None:
+        """Note attempts at the last request that were billed, and of which no response tells."""
         ...
 
 

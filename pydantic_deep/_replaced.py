@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
     ModelResponse,
     SystemPromptPart,
 )
-from pydantic_ai.usage import RunUsage
+from pydantic_ai.usage import RequestUsage, RunUsage
 
 KEY: Final = 'pydantic_deep'
 """The key of ours in the metadata of a `CompactionPart`."""
@@ -102,6 +102,8 @@ def usage_of(messages: Iterable[ModelMessage]) -> RunUsage:
         elif isinstance(message, ModelResponse):
             usage.requests += 1
             usage.incr(message.usage)
+            for attempt in message.failed_attempts or ():  # that were billed
+                usage.incr(attempt.usage or RequestUsage())
     return usage
 
 

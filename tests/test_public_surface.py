@@ -351,6 +351,7 @@ def test_every_public_name() -> None:
                 'QueryBusyError',
                 'QueryError',
                 'QueryTimeoutError',
+                'RequestKind',
                 'RequestRecord',
                 'RunEnd',
                 'RunRecord',

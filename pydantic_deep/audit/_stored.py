@@ -79,6 +79,7 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
     version = newest[0] if newest else None
     messages = [] if version is None else await _messages(store, version, redact)
     requests = await store.requests(run.id)
+    own = [each for each in requests if each.kind != 'summary']
     first_new = first_of_run(messages, run.id)
     status = await _status(store, run)
     metadata = {} if version is None else cast('JsonObject', storable(redact(json.loads(version.metadata))))
@@ -98,7 +99,7 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
         metadata=metadata,
         question=question_of(messages) if prompt is None else render_prompt(prompt),
         model=None if version is None or not requests else version.model,
-        model_settings=cast('JsonObject', redact(json.loads(requests[-1].model_settings))) if requests else {},
+        model_settings=cast('JsonObject', redact(json.loads(own[-1].model_settings))) if own else {},
         usage=_usage(requests),
         cost=_cost(requests),
         status=status,
@@ -195,7 +196,7 @@ async def _status(store: Store, run: RunRecord) -> Status:
 
 def _usage(requests: Sequence[RequestRecord]) -> AuditedUsage:
     return AuditedUsage(
-        requests=len(requests),
+        requests=sum(each.kind != 'failed' for each in requests),
         input_tokens=sum(each.input_tokens for each in requests),
         output_tokens=sum(each.output_tokens for each in requests),
         cache_read_tokens=sum(each.cache_read_tokens for each in requests),

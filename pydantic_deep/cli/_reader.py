@@ -264,7 +264,7 @@ class Reader:
     async def _requests(self, line: TurnLine) -> list[RequestRow]:
         """Return the requests of a turn, as far as its last version."""
         end = line.versions[-1]
-        run_ids = {each.run_id: None for each in line.versions if each.run_id is not None}
+        run_ids = dict.fromkeys([run_id for each in line.versions for run_id in await runs_of(self.store, each)])
         found = [request for run_id in run_ids for request in await self.store.requests(run_id)]
         return [
             RequestRow(
@@ -275,6 +275,7 @@ class Reader:
                 output_tokens=request.output_tokens,
                 cost=request.cost,
                 seconds=round(request.duration_us / 1e6, 3),
+                kind=request.kind,
             )
             for number, request in enumerate(found, start=1)
             if request.started_at <= end.created_at

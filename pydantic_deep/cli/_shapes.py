@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import JsonValue, TypeAdapter
 
 from pydantic_deep.approvals import DiffView
+from pydantic_deep.store import RequestKind
 from pydantic_deep.todos import Todo
 
 from ._events import Approval, Outcome, Usage
@@ -142,6 +143,8 @@ class RequestRow:
     """US dollars, as a decimal number; `null` where no price is known."""
     seconds: float
     """How long it took."""
+    kind: RequestKind
+    """What became of its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -197,7 +197,7 @@ def _request(request: RequestRow) -> Text:
     settings = ', '.join(f'{name}={json.dumps(value)}' for name, value in request.settings.items())
     cost = '' if request.cost is None else f', ${request.cost}'
     return Text.assemble(
-        f'{request.number} {printable(request.model)}',
+        f'{request.number} {printable(request.model)}{"" if request.kind == "answer" else f" ({request.kind})"}',
         (f'  {request.input_tokens} tokens in, {request.output_tokens} out{cost}, {request.seconds:.1f} s', 'dim'),
         (f'  {printable(settings)}' if settings else '', 'dim'),
     )

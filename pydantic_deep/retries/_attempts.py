@@ -100,8 +100,8 @@ class Attempts:
         )
         return Retry(attempt=self.count + 1, reason=reason, delay_seconds=delay)
 
-    def unanswered(self, error: Exception, partial: ModelResponse | None) -> list[RequestUsage]:
-        """Return what was billed for attempts of which no response will tell, because the last one failed too.
+    def unanswered(self, error: Exception, partial: ModelResponse | None) -> list[ModelRequestAttempt]:
+        """Return the attempts that were billed and of which no response will tell, because the last one failed too.
 
         pydantic-ai counts those that an error of a `FallbackModel` tells of; it is given ours to tell of as well.
         """
@@ -109,7 +109,7 @@ class Attempts:
             error.attempts = [*self.failed, *error.attempts]
             return []
         attempts = [*self.failed, *self._records(error, '', partial)]
-        return [attempt.usage for attempt in attempts if attempt.usage is not None]
+        return [attempt for attempt in attempts if attempt.usage is not None]
 
     def _records(self, error: Exception, reason: str, partial: ModelResponse | None) -> list[ModelRequestAttempt]:
         """Return the record of the attempt that failed, after those that a `FallbackModel` made within it."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import anyio
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import ModelRequestAttempt
 from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep._neighbours import KeepsHistory, neighbours
 from pydantic_deep._played import PlayedModel
 
 from ._attempts import Retry
@@ -116,10 +119,14 @@ class Retries(AbstractCapability[object]):
                 )
             )
 
-    def _bill(self, usage: RequestUsage) -> None:
+    def _bill(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Count what no response will tell of."""
-        if self._ctx is not None:
-            self._ctx.usage.incr(usage)
+        if self._ctx is None:
+            return
+        for attempt in attempts:
+            self._ctx.usage.incr(cast('RequestUsage', attempt.usage))
+        for keeper in neighbours(self._ctx, KeepsHistory):
+            keeper.note_billed(attempts)
 
 
 def _plays(model: Model) -> bool:

@@ -5,7 +5,7 @@ Not here: what is worth another attempt (`_policy`), and what the attempts came 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +15,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.messages import (
     FinalResultEvent,
     ModelMessage,
+    ModelRequestAttempt,
     ModelResponse,
     ModelResponseStreamEvent,
     PartEndEvent,
@@ -35,14 +36,16 @@ Tell: TypeAlias = Callable[[Retry, bool], Awaitable[None]]
 class RetriedModel(WrapperModel):
     """Asks the wrapped model again where a failure passes and where an answer was cut."""
 
-    def __init__(self, wrapped: Model, policy: Policy, tell: Tell, bill: Callable[[RequestUsage], None]) -> None:
+    def __init__(
+        self, wrapped: Model, policy: Policy, tell: Tell, bill: Callable[[Sequence[ModelRequestAttempt]], None]
+    ) -> None:
         """Wrap a model.
 
         Args:
             wrapped: The model that is asked; a `FallbackModel` as a whole, so that one attempt asks all its models.
             policy: When to ask again.
             tell: Called before each wait.
-            bill: Called with what was billed for attempts of which no response can tell, because there is none.
+            bill: Called with attempts that were billed and of which no response can tell, because there is none.
         """
         super().__init__(wrapped)
         self._policy = policy
@@ -66,8 +69,7 @@ class RetriedModel(WrapperModel):
             except Exception as error:
                 retry = attempts.fail(error, response)
                 if retry is None:
-                    for usage in attempts.unanswered(error, response):
-                        self._bill(usage)
+                    self._bill(attempts.unanswered(error, response))
                     raise
             else:
                 return attempts.settle(response)

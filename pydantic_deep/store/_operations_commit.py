@@ -282,7 +282,11 @@ def _put_ledger(writing: Writing) -> Operation[None]:
         _rows.request_row(each, writing.asset(each.parameters), writing.asset(each.message_digests))
         for each in new.requests
     ]
-    yield from insert_many('request', _rows.REQUEST, requests, 'ON CONFLICT (run_id, number) DO NOTHING')
+    columns = _rows.REQUEST.split(', ')[2:]
+    yield from insert_many(
+        'request', _rows.REQUEST, requests,
+        f'ON CONFLICT (run_id, number) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in columns)}',
+    )  # fmt: skip
     calls = [_rows.call_row(call, writing.node(call.tree)) for call in (yield from _calls_as_they_will_be(new.calls))]
     yield from insert_many(
         'tool_call', _rows.CALL, calls,

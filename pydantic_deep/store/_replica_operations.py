@@ -41,7 +41,8 @@ _ROWS: Final = {
     'run': 'SELECT number, id, conversation_id, base_id, agent_name, attempt_of, parent_run_id, state, cost, usage, error,'
     ' trace_id, started_at, ended_at FROM run WHERE number IN ({0})',
     'request': 'SELECT run_id, number, response_id, model, model_settings, input_tokens, output_tokens,'
-    ' cache_read_tokens, cache_write_tokens, cost, started_at, duration_us FROM request WHERE run_id IN ({0})',
+    " cache_read_tokens, cache_write_tokens, cost, COALESCE(kind, 'answer'), started_at, duration_us FROM request"
+    ' WHERE run_id IN ({0})',
     'tool_call': 'SELECT t.number, t.run_id, t.response_id, t.tool_call_id, r.conversation_id, r.agent_name, t.tool_name,'
     ' t.arguments, t.effect, t.status, t.result, t.error, t.started_at, t.ended_at'
     ' FROM tool_call t LEFT JOIN run r ON r.id = t.run_id WHERE t.number IN ({0})',

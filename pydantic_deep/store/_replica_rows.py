@@ -147,7 +147,7 @@ _VERSION: Final = (
 _RUN: Final = (
     *(None, id_from, id_from, id_from, None, id_from, id_from, None, _dollars, text_from, None, None, None, None),
 )
-_REQUEST: Final = (id_from, None, id_from, None, None, None, None, None, None, _dollars, None, None)
+_REQUEST: Final = (id_from, None, id_from, None, None, None, None, None, None, _dollars, None, None, None)
 _CALL: Final = (
     *(None, id_from, id_from, None, id_from, None, None, text_from, None, None, text_from, None, None, None),
 )

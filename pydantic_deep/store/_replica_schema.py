@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-REPLICA_FORMAT: Final = 1
+REPLICA_FORMAT: Final = 2
 """Grows with any change of this page; a replica of another format is thrown away and built again."""
 
 ColumnType: TypeAlias = Literal['VARCHAR', 'BIGINT', 'DOUBLE', 'TIMESTAMP', 'JSON']
@@ -146,6 +146,7 @@ REQUESTS: Final = ReplicaTable(
         'cache_read_tokens': 'BIGINT',
         'cache_write_tokens': 'BIGINT',
         'cost': 'DOUBLE',
+        'kind': 'VARCHAR',
         'started_at': 'TIMESTAMP',
         'duration_ms': 'DOUBLE',
     },

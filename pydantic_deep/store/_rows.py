@@ -324,16 +324,17 @@ def run_row(record: RunRecord) -> Row:
 
 REQUEST: Final = (
     'run_id, number, response_id, model, model_settings, parameters, digest, message_digests, input_tokens,'
-    ' output_tokens, cache_read_tokens, cache_write_tokens, cost, duration_us, started_at, seal'
+    ' output_tokens, cache_read_tokens, cache_write_tokens, cost, duration_us, started_at, kind, seal'
 )
 SELECT_REQUEST: Final = (
     'SELECT r.run_id, r.number, r.response_id, r.model, r.model_settings, p.digest, r.digest, m.digest, r.input_tokens,'
-    ' r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost, r.duration_us, r.started_at, r.seal FROM request r'
+    ' r.output_tokens, r.cache_read_tokens, r.cache_write_tokens, r.cost, r.duration_us, r.started_at, r.kind, r.seal'
+    ' FROM request r'
     ' LEFT JOIN asset p ON p.number = r.parameters LEFT JOIN asset m ON m.number = r.message_digests'
 )
 REQUEST_KINDS: Final[_Kinds] = (
     *(id_from, None, id_from, None, None, digest_from, digest_from, digest_from),
-    *(None, None, None, None, None, None, None),
+    *(None, None, None, None, None, None, None, None),
 )
 
 
@@ -342,16 +343,17 @@ def request_from(row: Row) -> RequestRecord:
     """Read a row of `SELECT_REQUEST`."""
     record = RequestRecord._make(decoded(row[:-1], REQUEST_KINDS))
     check_seal('request', f'{record.run_id}, {record.number}', record, row[-1])
-    return record
+    return record if cast('object', record.kind) is not None else record._replace(kind='answer')
 
 
 def request_row(record: RequestRecord, parameters: int | None, message_digests: int | None) -> Row:
-    """Write a row of `REQUEST`, with the numbers of its assets."""
+    """Write a row of `REQUEST`, with the numbers of its assets. The usual kind is NULL, as in rows of older releases."""
+    kind = None if record.kind == 'answer' else record.kind
     return (
         *(_keys.pack_id(record.run_id), record.number, _keys.pack_id(record.response_id), record.model),
         *(record.model_settings, parameters, _keys.pack_digest(record.digest), message_digests, record.input_tokens),
         *(record.output_tokens, record.cache_read_tokens, record.cache_write_tokens, record.cost, record.duration_us),
-        *(record.started_at, seal(record)),
+        *(record.started_at, kind, seal((*record[:-1], kind))),
     )
 
 

@@ -172,6 +172,7 @@ MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], 
     (*_SEALS, lambda dialect: seal_everything(dialect.columns)),
     (make_tallies,),
     ('ALTER TABLE workspace ADD COLUMN identity TEXT',),
+    ('ALTER TABLE request ADD COLUMN kind TEXT',),
 )
 """Statements and operations by version, from 1. What is released never changes: another version is added."""
 

@@ -12,6 +12,12 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from ._ids import new_id
 
+RequestKind: TypeAlias = Literal['answer', 'rejected', 'interrupted', 'skipped', 'summary', 'failed', 'superseded']
+"""What became of an answer: the run went on with it; a hook or a validator sent it back to the model; it was cut off, as
+by a cancelled stream; a capability gave it in place of the model, which was not asked; it is the summary of a history;
+it was billed and the run could not use it, like that of a model that a fallback replaced; it was lost in a crash, and the
+model was asked again."""
+
 VersionKind: TypeAlias = Literal['root', 'step', 'turn', 'pause', 'edit', 'merge']
 """How a version came to be: with its conversation; in the middle of a turn; as the end of one; as the end of one that
 waits for a person; without a turn; from two others."""
@@ -171,14 +177,14 @@ class RunRecord(NamedTuple):
 
 
 class RequestRecord(NamedTuple):
-    """One request to a model."""
+    """One request to a model that was answered, or one that a capability answered in its place."""
 
     run_id: str
     """The run."""
     number: int
     """From 1, within the run."""
     response_id: str
-    """The message that answered it."""
+    """The message that answered it; an id of its own where no message of a version has the answer."""
     model: str
     """The model that answered, as `provider:name`."""
     model_settings: Json
@@ -204,6 +210,8 @@ class RequestRecord(NamedTuple):
     """How long it took, in microseconds."""
     started_at: int
     """When it was sent."""
+    kind: RequestKind = 'answer'
+    """What its answer was for. Every kind but `failed` counts as a request in the usage of a version."""
 
 
 class CallRecord(NamedTuple):
@@ -458,7 +466,7 @@ class Commit:
     versions: Sequence[VersionRecord] = ()
     """New ones."""
     requests: Sequence[RequestRecord] = ()
-    """New ones."""
+    """New ones, or ones that are known and are replaced: their answer has a message now."""
     calls: Sequence[CallRecord] = ()
     """New ones, or ones that are known and have another status now."""
     delegations: Sequence[DelegationRecord] = ()

@@ -596,11 +596,14 @@ class StoreSuite:
         assert await store.calls(['b']) == [calls[1]]
         assert await store.calls([]) == []
 
-    async def test_requests_are_in_their_order_and_kept_as_they_were(self, store: Store) -> None:
+    async def test_requests_are_in_their_order_and_replaced_when_they_come_again(self, store: Store) -> None:
         requests = [sample_request('run', number) for number in (1, 2, 3)]
-        await store.commit(Commit(requests=requests[::-1]))
-        await store.commit(Commit(requests=[sample_request('run', 2)]))
-        assert await store.requests('run') == requests
+        lost = requests[1]._replace(kind='superseded')
+        await store.commit(Commit(requests=[requests[2], lost, requests[0]]))
+        assert await store.requests('run') == [requests[0], lost, requests[2]]
+        answered = sample_request('run', 2)
+        await store.commit(Commit(requests=[answered]))
+        assert await store.requests('run') == [requests[0], answered, requests[2]]
 
     async def test_delegations_are_found_from_both_sides(self, store: Store) -> None:
         first, second = sample_delegation('run', 'child'), sample_delegation('run', 'other')

@@ -14,6 +14,7 @@ from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
 from pydantic_ai.models import Model
+from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._neighbours import CarriesOver, KeepsHistory, neighbours
 from pydantic_deep._replaced import Replaced, find_summary, is_summary, read_summary, replaced_messages, usage_of, whole
@@ -279,7 +280,7 @@ class Summarization(AbstractCapability[object]):
         self, ctx: RunContext[object], request: ModelRequestContext, replaced: Sequence[ModelMessage]
     ) -> tuple[Written, str | None]:
         """Have a summary written; whatever goes wrong with it, the run goes on without one."""
-        written, told = Written(), None
+        written, told = Written(keeper=self._keeper), None
         self._is_writing = True
         try:
             with anyio.fail_after(self.timeout_seconds):
@@ -287,12 +288,13 @@ class Summarization(AbstractCapability[object]):
         except Exception as error:  # of a model, or of the user's function
             told = f'{type(error).__name__}: {error}' if str(error) else type(error).__name__
             _LOGGER.warning('No summary could be written of %d messages.', len(replaced), exc_info=error)
-            written = Written(responses=written.responses)
+            written = Written(responses=written.responses, failed=written.failed)
         finally:
             self._is_writing = False
-        if (keeper := self._keeper) is not None:
-            for response in written.responses:
-                keeper.note_summary(response)
+        for attempt in written.failed:
+            ctx.usage.incr(attempt.usage or RequestUsage())
+        if self._keeper is not None:
+            self._keeper.note_billed(written.failed)
         return written, told
 
     async def _after_overflow(self, prepare: Prepare) -> list[ModelMessage] | None:

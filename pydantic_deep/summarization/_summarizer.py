@@ -7,18 +7,20 @@ that is too long for it, is sent a transcript, in pieces that fit into its windo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from pydantic_ai import RunContext
 from pydantic_ai.direct import model_request
-from pydantic_ai.exceptions import ModelContextWindowExceededError
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelContextWindowExceededError
 from pydantic_ai.messages import (
     CompactionPart,
     InstructionPart,
     ModelMessage,
     ModelRequest,
+    ModelRequestAttempt,
     ModelResponse,
     TextPart,
     UserPromptPart,
@@ -57,6 +59,24 @@ class Written:
     """The summary of the provider, in a form that its models read."""
     responses: list[ModelResponse] = field(default_factory=list[ModelResponse])
     """The responses of models that it took."""
+    failed: list[ModelRequestAttempt] = field(default_factory=list[ModelRequestAttempt])
+    """The attempts that failed and that no response tells of."""
+    keeper: KeepsHistory | None = None
+    """What is told of each response at once."""
+
+    async def ask(self, request: ModelRequestContext, answer: Awaitable[ModelResponse]) -> ModelResponse:
+        """Return the response to a request, which counts from now on."""
+        started_at, begun = time.time_ns() // 1000, time.perf_counter_ns()
+        try:
+            response = await answer
+        except FallbackExceptionGroup as error:
+            self.failed += error.attempts
+            raise
+        self.responses.append(response)
+        if self.keeper is not None:
+            duration_us = (time.perf_counter_ns() - begun) // 1000
+            await self.keeper.note_summary(request, response, started_at=started_at, duration_us=duration_us)
+        return response
 
 
 async def write_summary(
@@ -114,11 +134,9 @@ async def _ask_in_place(
 ) -> None:
     parameters = _answering_with_text(model, request)
     messages = sendable(model, [*replaced, ModelRequest(parts=[UserPromptPart(ASK)])], parameters)
-    response = await model_request(
-        model, messages, model_settings=request.model_settings, model_request_parameters=parameters
-    )
-    written.responses.append(response)
-    written.text = _text_of(response)
+    asked = replace(request, model=model, messages=messages, model_request_parameters=parameters)
+    answer = model_request(model, messages, model_settings=request.model_settings, model_request_parameters=parameters)
+    written.text = _text_of(await written.ask(asked, answer))
 
 
 async def _ask_with_transcript(model: Model, replaced: Sequence[ModelMessage], written: Written) -> None:
@@ -128,24 +146,24 @@ async def _ask_with_transcript(model: Model, replaced: Sequence[ModelMessage], w
     for start in range(0, len(transcript), max(size, 1)):
         earlier = f'summary: {written.text}\n' if written.text else ''
         prompt = ASK_TRANSCRIPT.format(transcript=earlier + transcript[start : start + size])
-        response = await model_request(model, [ModelRequest(parts=[UserPromptPart(prompt)])])
-        written.responses.append(response)
-        written.text = _text_of(response)
+        messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(prompt)])]
+        asked = ModelRequestContext(
+            model=model, messages=messages, model_settings=None, model_request_parameters=ModelRequestParameters()
+        )
+        written.text = _text_of(await written.ask(asked, model_request(model, messages)))
 
 
 async def _ask_provider(
     model: Model, request: ModelRequestContext, replaced: Sequence[ModelMessage], written: Written
 ) -> None:
     messages = sendable(model, replaced, request.model_request_parameters)
-    response = await model.compact_messages(
-        ModelRequestContext(
-            model=model,
-            messages=messages,
-            model_settings=request.model_settings,
-            model_request_parameters=request.model_request_parameters,
-        )
+    asked = ModelRequestContext(
+        model=model,
+        messages=messages,
+        model_settings=request.model_settings,
+        model_request_parameters=request.model_request_parameters,
     )
-    written.responses.append(response)
+    response = await written.ask(asked, model.compact_messages(asked))
     if not any(isinstance(part, CompactionPart) for part in response.parts):
         raise NoSummaryError(f'{model.model_name} has answered without a compaction.')
     written.native = response

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, cast
 
+from pydantic import JsonValue
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.usage import RequestUsage, RunUsage
 
@@ -15,7 +17,7 @@ from pydantic_deep.store import CallRecord, RequestRecord, RunEnd, RunRecord, St
 
 from ._deps_state import fork_of
 from ._ledger import deps_of, result_of
-from ._messages import decode_messages, load_history
+from ._messages import decode_bodies, decode_messages, load_history
 from ._recording import CallKey, dump_usage, last_response
 from ._replayed import RecordedResponse, Replayed
 from ._rewritten import Summarized, all_records, summaries_since
@@ -140,8 +142,9 @@ async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed
     def recorded(id: str, response: ModelResponse, run_id: str) -> RecordedResponse:
         return RecordedResponse(id=id, run_id=run_id, response=response, calls=calls_by_response.get(id, {}))
 
+    originals = await _originals(store, attempts)
     responses = [
-        recorded(record.id, message, run_id_by_response[record.id])
+        recorded(record.id, originals.get(record.id, message), run_id_by_response[record.id])
         for record, message in zip(records, messages, strict=True)
         if isinstance(message, ModelResponse) and record.id in run_id_by_response
     ]
@@ -152,6 +155,19 @@ async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed
         summaries=[each.message for each in made],
         overflowed_after=_overflows(made, responses),
     )
+
+
+async def _originals(store: Store, attempts: Sequence[RunRecord]) -> dict[str, ModelResponse]:
+    """Return answers as models gave them, by the ids of the messages that capabilities have made of them."""
+    found: dict[str, ModelResponse] = {}
+    for request in [each for attempt in attempts for each in await store.requests(attempt.id)]:
+        if request.message_digests is None:
+            continue
+        sent: dict[str, JsonValue] = json.loads((await store.asset(request.message_digests)).data)
+        if 'response' in sent:
+            (message,) = await decode_bodies([json.dumps(sent['response']).encode()], _reader(store))
+            found[request.response_id] = cast('ModelResponse', message)
+    return found
 
 
 def _overflows(made: Sequence[Summarized], responses: Sequence[RecordedResponse]) -> frozenset[int]:
@@ -293,7 +309,7 @@ async def usage_of_requests(
     for run_id in run_ids:
         for request in await store.requests(run_id):
             if request.response_id not in without and request.started_at >= since:
-                used.requests += 1
+                used.requests += request.kind != 'failed'
                 used.incr(_usage_of_request(request))
     return used
 

@@ -22,7 +22,12 @@ async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsse
     Raises:
         AssetNotFoundError: Media are gone.
     """
-    bodies = [await inline_media(record.body, read_asset) for record in records]
+    return await decode_bodies([record.body for record in records], read_asset)
+
+
+async def decode_bodies(bodies: Sequence[bytes], read_asset: ReadAsset) -> list[ModelMessage]:
+    """Return messages of bodies, as `decode_messages` does."""
+    bodies = [await inline_media(body, read_asset) for body in bodies]
     return ModelMessagesTypeAdapter.validate_json(b'[%b]' % b','.join(bodies))
 
 

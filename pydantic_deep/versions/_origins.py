@@ -148,9 +148,9 @@ class Probe:
             if not made:
                 return Origins()
         if part == 'tools':  # what a tool says may be its own, or be changed on the way
-            preparing = [each for each in self._others if _overrides(each, *_PREPARES)]
+            preparing = [each for each in self._others if overrides(each, *_PREPARES)]
             if preparing:
-                return Origins(_unique([*(each for each in made if not _is_framework(each)), *preparing]))
+                return Origins(_unique([*(each for each in made if not is_framework(each)), *preparing]))
         if made:
             return Origins(_unique(made), is_certain=True)
         return self.able(part, () if new and part == 'instructions' else tuple(gone))
@@ -164,7 +164,7 @@ class Probe:
 
     @property
     def _others(self) -> Sequence[Capability]:
-        return [each for each in self.leaves if not _is_framework(each)]
+        return [each for each in self.leaves if not is_framework(each)]
 
     def able(self, part: str, lost: Sequence[str] = ()) -> Origins:
         """Return the capabilities that could have changed a part, of those that are not this framework's.
@@ -174,7 +174,7 @@ class Probe:
             lost: What is missing in the replay. One that calls itself by its id is the likeliest.
         """
         for names in _ABLE[part]:
-            able = [each for each in self._others if _overrides(each, *names)]
+            able = [each for each in self._others if overrides(each, *names)]
             if 'get_instructions' in names:
                 able = [each for each in able if _has_dynamic_instructions(each) and (lost or each.id is None)]
             able = [each for each in able if each.id is not None and any(each.id in text for text in lost)] or able
@@ -242,12 +242,12 @@ def _is_active(capability: Capability, ctx: RunContext[object]) -> bool:
     return capability.defer_loading is not True or capability.id in ctx.loaded_capability_ids
 
 
-def _is_framework(capability: Capability) -> bool:
+def is_framework(capability: Capability) -> bool:
     """Return whether a capability is of this framework, or one that pydantic-ai adds by itself."""
     return type(capability).__module__.startswith(('pydantic_deep.', 'pydantic_ai.capabilities._'))
 
 
-def _overrides(capability: Capability, *names: str) -> bool:
+def overrides(capability: Capability, *names: str) -> bool:
     """Return whether a capability has a method of its own of any of these names."""
     return any(getattr(type(capability), name) is not getattr(AbstractCapability, name) for name in names)
 

@@ -7,11 +7,13 @@ subagent inherits a recorder of its own; the link to the call that started it is
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any, cast
 
@@ -34,6 +36,7 @@ from pydantic_ai.exceptions import (
     ApprovalRequired,
     CallDeferred,
     ModelRetry,
+    SkipModelRequest,
     ToolFailed,
     ToolFailedError,
     ToolRetryError,
@@ -41,14 +44,18 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
+    ModelRequestAttempt,
     ModelRequestPart,
     ModelResponse,
+    RetryFeedbackPart,
     ToolCallPart,
+    ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext
-from pydantic_ai.usage import RunUsage
+from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_core import to_json
 
+from pydantic_deep._canonical import canonical_message
 from pydantic_deep._neighbours import CountsConversation, Delegated, Previews, neighbours
 from pydantic_deep._pending import (
     MAY_HAVE_RUN_AND_FAILS,
@@ -59,11 +66,14 @@ from pydantic_deep._pending import (
     parse_answer,
     with_notice,
 )
+from pydantic_deep._prices import price_of
 from pydantic_deep.approvals import Approvals
 from pydantic_deep.store import (
     ApprovalRecord,
     BranchExistsError,
     CallRecord,
+    NewAsset,
+    RequestKind,
     RunTakenOverError,
     Store,
     StoreError,
@@ -75,6 +85,7 @@ from pydantic_deep_backends.paths import display_path
 from ._attempts import calls_before_pause, usage_of_call
 from ._children import Caller, begin_run, begun_before
 from ._files import OmittedFile, name_omitted
+from ._heard import HeardModel
 from ._ledger import (
     effect_of,
     encode_failure,
@@ -85,12 +96,14 @@ from ._ledger import (
     parts_of,
     replay_result,
 )
+from ._messages import encode_message
+from ._origins import is_framework, overrides
 from ._pause import approvals_of
 from ._pause_histories import store_pause
 from ._persona import literal_instructions_in
 from ._recording import FAILED, Recording, now
 from ._replayed import Replayed
-from ._requests import clock_us, price_of
+from ._requests import Noted, RequestLog, clock_us
 from ._rewritten import earlier_messages
 from ._to_end import to_end
 
@@ -145,6 +158,21 @@ class Recorder(AbstractCapability[object]):
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     """What its conversation has used, with all below it."""
     _cost: Decimal | None = field(default=None, init=False, repr=False)
+    _ctx: RunContext[object] | None = field(default=None, init=False, repr=False)
+    """The run, as it is at its last request."""
+    _asking: ModelRequestContext | None = field(default=None, init=False, repr=False)
+    """The last request."""
+    _sent_at: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
+    """When it was sent, in microseconds since 1970 and by a clock that never goes back."""
+    _is_held: bool = field(default=False, init=False, repr=False)
+    """Whether a capability may wait with the answer to it."""
+    _asked: Noted | None = field(default=None, init=False, repr=False)
+    """It, once a model has answered, as long as no message is known to have the answer."""
+    _original: tuple[object, tuple[bytes, list[NewAsset]]] | None = field(default=None, init=False, repr=False)
+    """The answer before capabilities have changed it, in canonical form and as it is stored; `None` if none can."""
+    _settled: Noted | None = field(default=None, init=False, repr=False)
+    """The last request whose answer is in a message."""
+    _heard: HeardModel | None = field(default=None, init=False, repr=False)
     _refused_below: StoreError | None = field(default=None, init=False, repr=False)
     """With what the run of a subagent has ended, because the store did not take what it did."""
 
@@ -281,6 +309,7 @@ class Recorder(AbstractCapability[object]):
                 self._returned.clear()
                 self._catch_up(recording)
         elif isinstance(result, ModelRequestNode):
+            self._reject(result.request)
             await recording.keep_step()
         elif (
             isinstance(node, ModelRequestNode)
@@ -290,6 +319,23 @@ class Recorder(AbstractCapability[object]):
             self._returned.clear()
             await recording.stage(ctx.messages, self._usage)
         return result
+
+    def _reject(self, request: ModelRequest) -> None:
+        """Note that the last answer was sent back to the model, if it was: by a hook or by a validator of the output."""
+        if self._asked is not None and isinstance(self._live[-1], ModelResponse):
+            self._settle(self._live[-1], 'rejected')
+        elif self._settled is not None and request.parts and all(map(self._is_refusal, request.parts)):
+            self._settled.record = self._settled.record._replace(kind='rejected')
+
+    def _is_refusal(self, part: ModelRequestPart) -> bool:
+        """Return whether a part tells the model that its output was refused."""
+        tools = () if self._asking is None else self._asking.model_request_parameters.output_tools
+        is_of_output = (
+            isinstance(part, ToolReturnPart)
+            and part.outcome == 'retried'
+            and part.tool_name in {tool.name for tool in tools}
+        )
+        return is_of_output or isinstance(part, RetryFeedbackPart)
 
     def _catch_up(self, recording: Recording) -> None:
         """Go on with the history that the store has, where the last response of the crashed process was told again."""
@@ -315,17 +361,128 @@ class Recorder(AbstractCapability[object]):
         if self.recording is not None and not self._is_behind:
             await self.recording.keep_messages(messages)
 
-    def note_summary(self, response: ModelResponse) -> None:
-        """Count what a summary has cost."""
+    async def note_summary(
+        self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
+    ) -> None:
+        """Store the request for a summary at once: the request that it is made for may take long."""
+        recording = self.recording
+        if recording is None:
+            return
+        noted, assets = RequestLog().note(
+            recording.run_id,
+            request,
+            request.messages,
+            begun_with=request.messages,
+            prompt=None,
+            started_at=started_at,
+            duration_us=duration_us,
+            model_name=response.model_name,
+            kind='summary',
+        )
+        recording.note_request(noted, assets)
         self._own_usage.requests += 1
-        self._own_usage.incr(response.usage)
-        cost = price_of(response)
+        self._use(noted, response.usage, response)
+        self._note_failed(request, response.failed_attempts or ())
+        await recording.keep_requests()
+
+    def note_billed(self, attempts: Sequence[ModelRequestAttempt]) -> None:
+        """Note the attempts at the last request that were billed, and of which no response tells."""
+        if self._asking is not None:
+            self._note_failed(self._asking, attempts)
+
+    def _note_failed(self, request: ModelRequestContext, attempts: Sequence[ModelRequestAttempt]) -> None:
+        """Note the attempts at a request that were billed, and whose answers the run could not use."""
+        recording = cast('Recording', self.recording)
+        for attempt in attempts:
+            if attempt.usage is None:
+                continue
+            noted, assets = RequestLog().note(
+                recording.run_id,
+                request,
+                request.messages,
+                begun_with=request.messages,
+                prompt=None,
+                started_at=int(attempt.timestamp.timestamp() * 1e6),
+                duration_us=attempt.duration // timedelta(microseconds=1),
+                model_name=attempt.model_name,
+            )
+            recording.note_request(noted, assets)
+            self._use(noted, attempt.usage)
+
+    def _use(self, noted: Noted, usage: RequestUsage, response: ModelResponse | None = None) -> None:
+        """Count what an answer has used."""
+        cost = usage.cost if usage.cost is not None or response is None else price_of(response)
+        noted.use(usage, cost)
+        self._own_usage.incr(usage)
         if cost is not None:
             self._cost = (self._cost or Decimal()) + cost
 
+    def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
+        """Note what models have answered to the request that is asked now."""
+        request = cast('ModelRequestContext', self._asking)
+        self._note_failed(request, failed)
+        if response is None or not (response.parts or response.usage.has_values()):
+            return
+        if self._asked is None:
+            self._asked = self._note(request, response)
+        self._use(self._asked, response.usage, response)
+        if self._is_held:
+            self._original = canonical_message(response), encode_message(response)
+
+    def _note(self, request: ModelRequestContext, response: ModelResponse) -> Noted:
+        """Note a request with what the history was when it was sent."""
+        recording, ctx = cast('Recording', self.recording), cast('RunContext[object]', self._ctx)
+        noted, assets = recording.begin.requests.note(
+            recording.run_id,
+            request,
+            ctx.messages,
+            begun_with=recording.begin.messages,
+            prompt=ctx.prompt,
+            started_at=self._sent_at[0],
+            duration_us=clock_us() - self._sent_at[1],
+            model_name=response.model_name,
+            kind='superseded',  # as long as no message has the answer
+        )
+        recording.note_request(noted, assets)
+        return noted
+
+    def _settle(self, response: ModelResponse, kind: RequestKind) -> None:
+        """Note which message has the answer to the request that was asked."""
+        asked, self._asked = self._asked, None
+        if asked is None:  # a capability has answered in place of the model
+            asked, kind = self._note(cast('ModelRequestContext', self._asking), response), 'skipped'
+            self._use(asked, response.usage, response)
+        asked.response, asked.record = response, asked.record._replace(kind=kind)
+        self._own_usage.requests += 1
+        original, self._original = self._original, None
+        if original is not None and original[0] != canonical_message(response):
+            body, assets = original[1]
+            asked.sent['response'] = json.loads(body)
+            cast('Recording', self.recording).note_assets(assets)
+        self._settled = asked
+
+    def _settle_cut_off(self) -> None:
+        """Note what has become of the answer to the last request, where the run ends with it."""
+        if self._asked is None:
+            return
+        if isinstance(self._live[-1], ModelResponse) and self._live[-1].parts:
+            self._settle(self._live[-1], 'interrupted')
+        else:  # pydantic-ai counts what it has used, and no request
+            self._asked.record = self._asked.record._replace(kind='failed')
+
+    async def _keep_answers(self, is_answered: bool) -> None:
+        """Make answers durable before the next request is sent, and before another capability may wait with one."""
+        if self.recording is not None and (self._is_held or not is_answered):
+            await self.recording.keep_requests()
+
     def get_wrapper_model(self, model: Model) -> Model | None:
-        """Answer from what was recorded, as long as a run that is recovered does what it did."""
-        return None if self._replayed is None else self._replayed.before(model)
+        """Answer from what was recorded, as long as a run that is recovered does what it did; hear what is answered."""
+        replayed = None if self._replayed is None else self._replayed.before(model)
+        if replayed is not None or self.recording is None:
+            return replayed
+        if self._heard is None or self._heard.wrapped is not model:  # what it is told apart by stays the same
+            self._heard = HeardModel(model, self._hear, self._keep_answers)
+        return self._heard
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
@@ -333,28 +490,42 @@ class Recorder(AbstractCapability[object]):
         """Note what was sent in the end, and what it took; nothing was sent for a response that is told again."""
         self._live = ctx.messages  # with the prompt: no node has ended yet at the first request
         recording = self.recording
-        if recording is not None and self._parent is None:
+        if recording is None:
+            return await handler(request_context)
+        if self._parent is None:
             recording.note_instructions(literal_instructions_in(request_context.model_request_parameters))
-        started_at, begun = now(), clock_us()
-        response = await handler(request_context)
-        if recording is not None and not self.is_told_again():
-            self._own_usage.requests += 1
-            self._own_usage.incr(response.usage)
-            request, assets = recording.begin.requests.note(
-                recording.run_id,
-                request_context,
-                response,
-                ctx.messages,
-                begun_with=recording.begin.messages,
-                prompt=ctx.prompt,
-                started_at=started_at,
-                duration_us=clock_us() - begun,
-            )
-            recording.model = f'{request_context.model.system}:{request_context.model.model_name}'
-            recording.note_request(request, response, assets)
-            if request.cost is not None:
-                self._cost = (self._cost or Decimal()) + Decimal(request.cost)
+        self._ctx, self._asking, self._original = ctx, request_context, None
+        self._sent_at = now(), clock_us()
+        self._is_held = self._may_hold(ctx)
+        told = None if self._replayed is None else self._replayed.told
+        try:
+            response = await handler(request_context)
+        except SkipModelRequest as skipped:
+            self._answered(told, skipped.response)
+            raise
+        self._answered(told, response)
         return response
+
+    def _answered(self, told: int | None, response: ModelResponse) -> None:
+        """Note a response of a request, unless it was told again."""
+        replayed = self._replayed
+        if replayed is not None and replayed.told == told:  # a capability has answered in place of the model
+            replayed.told = min(replayed.told, len(replayed.responses)) + 1
+        if self.is_told_again():
+            return
+        request = cast('ModelRequestContext', self._asking)
+        recording = cast('Recording', self.recording)
+        recording.model = f'{request.model.system}:{request.model.model_name}'
+        self._settle(response, 'answer')
+
+    @staticmethod
+    def _may_hold(ctx: RunContext[object]) -> bool:
+        """Return whether a capability of the user's may wait with an answer, or change it."""
+        leaves: list[AbstractCapability[Any]] = []
+        cast('AbstractCapability[Any]', ctx.root_capability).apply(leaves.append)
+        return any(
+            overrides(each, 'after_model_request', 'wrap_model_request') for each in leaves if not is_framework(each)
+        )
 
     async def wrap_tool_validate(
         self,
@@ -613,6 +784,7 @@ class Recorder(AbstractCapability[object]):
             return
         if isinstance(error, BranchExistsError):
             recording.lose_name()
+        self._settle_cut_off()
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         state: VersionState = 'interrupted' if is_stopped else 'failed'
         await self._stop_calls()
@@ -656,7 +828,7 @@ class Recorder(AbstractCapability[object]):
 
     async def _abandon(self, recording: Recording, error: BaseException, unsaved: Exception) -> None:
         """End a run whose end cannot be written down, so that nobody takes it for one that works."""
-        await recording.abandon(error)
+        await recording.abandon(error, self._own_usage, self._spent)
         error.add_note(f'The run is kept up to version {recording.tip.id}; what came after cannot be kept: {unsaved}')
 
     def _with_returned(self, recording: Recording) -> Sequence[ModelMessage]:

@@ -58,7 +58,7 @@ from ._merged import common, merged, rest_of
 from ._messages import encode_message
 from ._persona import warn_of_other_instructions
 from ._protected import protected_changes
-from ._requests import RequestLog
+from ._requests import Noted, RequestLog
 from ._run_files import NewFiles, TurnFiles, key_of
 from ._settings import with_agent_instructions
 from ._to_end import to_end
@@ -170,9 +170,8 @@ class Recording:
     _ended_calls: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], init=False)
     """Those whose result no message has yet."""
     _unsent_calls: list[CallRecord] = field(default_factory=list[CallRecord], init=False)
-    _requests: list[tuple[RequestRecord, ModelResponse]] = field(
-        default_factory=list[tuple[RequestRecord, ModelResponse]], init=False
-    )
+    _requests: list[Noted] = field(default_factory=list[Noted], init=False)
+    """Those that the store does not have as they stay."""
     _request_assets: list[NewAsset] = field(default_factory=list[NewAsset], init=False)
     _request_count: int = field(default=0, init=False)
     _first_response_id: str | None = field(init=False)
@@ -226,15 +225,16 @@ class Recording:
         append, new, ids, assets = self._appended(messages)
         if append is None or not append.messages:
             return
+        requests, left, of_requests = _with_responses(self._requests, new, ids)
         committed = await self._store(
             Commit(
                 fence=self.run_id,
-                assets=[*assets, *self._request_assets],
+                assets=[*assets, *self._request_assets, *of_requests],
                 append=append,
-                requests=_with_responses(self._requests, new, ids),
+                requests=requests,
             )
         )
-        self._requests, self._request_assets = [], []
+        self._requests, self._request_assets = left, []
         self._go_on(append.at, new, ids)
         self._branch_id, self._forks = cast('BranchRecord', committed.branch).id, False
 
@@ -362,11 +362,28 @@ class Recording:
             self._settings = with_agent_instructions(base.model_settings, instructions)
             warn_of_other_instructions(self.store, base, instructions)
 
-    def note_request(self, request: RequestRecord, response: ModelResponse, assets: Sequence[NewAsset]) -> None:
-        """Note a request with the commit of its response."""
+    def note_request(self, request: Noted, assets: Sequence[NewAsset] = ()) -> None:
+        """Note a request with the commit of the message that has its answer."""
         self._request_count += 1
-        self._requests.append((request._replace(number=self._request_count), response))
+        request.record = request.record._replace(number=self._request_count)
+        self._requests.append(request)
         self._request_assets += assets
+
+    def note_assets(self, assets: Sequence[NewAsset]) -> None:
+        """Note contents that requests refer to."""
+        self._request_assets += assets
+
+    async def keep_requests(self) -> None:
+        """Make requests durable that were answered: their answers are lost if the process crashes, and billed."""
+        new = [each for each in self._requests if not each.is_stored]
+        if not new:
+            return
+        lost = [each.lost() for each in new]
+        assets = [*self._request_assets, *(asset for _, each in lost for asset in each)]
+        await to_end(self._store(Commit(fence=self.run_id, assets=assets, requests=[record for record, _ in lost])))
+        for each in new:
+            each.is_stored = True
+        self._request_assets = []
 
     async def stage(self, messages: Sequence[ModelMessage], usage: RunUsage) -> None:
         """Take the messages until now for a step: it is kept before any call of the last one runs, or with the end."""
@@ -439,11 +456,14 @@ class Recording:
         in_place = begin.files is None or begin.claim is not None
         return await protected_changes(begin.protected, backend, in_place=in_place)
 
-    async def abandon(self, error: BaseException) -> None:
+    async def abandon(self, error: BaseException, run_usage: RunUsage, cost: str | None) -> None:
         """Commit that the run has failed, and no version: the newest one stays the last."""
+        await self.keep_requests()
         claim = self.begin.claim
         held = [] if claim is None else [claim.record(self.tip.id)]
-        end = RunEnd(run_id=self.run_id, state='failed', error=_dump_error(error))
+        end = RunEnd(
+            run_id=self.run_id, state='failed', usage=dump_usage(run_usage), cost=cost, error=_dump_error(error)
+        )
         await self._store(Commit(fence=self.run_id, ends=[end], workspaces=held))
         self.is_ended = True
 
@@ -520,7 +540,10 @@ class Recording:
 
     async def _send(self, draft: _Draft, started: CallRecord | None, files: NewFiles | None = None) -> VersionRecord:
         version, commit = draft.version, draft.commit
-        assets = [*commit.assets, *self._request_assets]
+        requests, left, of_requests = _with_responses(self._requests, draft.messages, draft.ids)
+        requests += [record for each in left for record, _ in [each.finished(None)]]
+        of_requests += [asset for each in left for _, assets in [each.finished(None)] for asset in assets]
+        assets = [*commit.assets, *self._request_assets, *of_requests]
         calls = self._unsent_calls
         if files is not None:
             version = version._replace(tree=files.tree, backend=with_omitted(version.backend, files.omitted))
@@ -538,7 +561,7 @@ class Recording:
                 assets=assets,
                 nodes=None if files is None else files.nodes,
                 versions=[version],
-                requests=_with_responses(self._requests, draft.messages, draft.ids),
+                requests=requests,
                 # The message has their results; before it had, only another commit could have kept them.
                 calls=[
                     *(call._replace(result=None) if key_of(call) in told else call for call in calls),
@@ -647,20 +670,26 @@ def response_id_of(messages: Sequence[ModelMessage], ids: Sequence[str]) -> str 
 
 
 def _with_responses(
-    requests: Sequence[tuple[RequestRecord, ModelResponse]], messages: Sequence[ModelMessage], ids: Sequence[str]
-) -> list[RequestRecord]:
-    """Return requests with the id of the message that answered each; one that is gone is left out."""
+    requests: Sequence[Noted], messages: Sequence[ModelMessage], ids: Sequence[str]
+) -> tuple[list[RequestRecord], list[Noted], list[NewAsset]]:
+    """Return requests with the id of the message that has the answer of each, those of which none has, and new assets."""
+    id_by_object = {id(message): message_id for message, message_id in zip(messages, ids, strict=True)}
     last = last_response(messages)
-    if not requests or last < 0:
-        return []
-    id_by_object = {id(messages[index]): ids[index] for index in range(max(0, last - 2 * len(requests)), last + 1)}
-    newest = requests[-1][1]
-    id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced it
-    return [
-        request._replace(response_id=id_by_object[id(response)])
-        for request, response in requests
-        if id(response) in id_by_object
-    ]
+    newest = next((each.response for each in reversed(requests) if each.response is not None), None)
+    if newest is not None and last >= 0:
+        id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced it
+    found: list[RequestRecord] = []
+    left: list[Noted] = []
+    assets: list[NewAsset] = []
+    for request in requests:
+        response_id = None if request.response is None else id_by_object.get(id(request.response))
+        if response_id is None:
+            left.append(request)
+        else:
+            record, new = request.finished(response_id)
+            found.append(record)
+            assets += new
+    return found, left, assets
 
 
 def _dump_error(error: BaseException) -> str:

@@ -19,9 +19,10 @@ from pydantic_ai.capabilities import (
     WrapModelRequestHandler,
     WrapToolExecuteHandler,
 )
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ToolFailed
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipModelRequest, ToolFailed
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequestAttempt,
     ModelResponse,
     SystemPromptPart,
     ToolCallPart,
@@ -114,8 +115,13 @@ class _Replayer(AbstractCapability[object]):
     async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Keep nothing: it is in the store."""
 
-    def note_summary(self, response: ModelResponse) -> None:
+    async def note_summary(
+        self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
+    ) -> None:
         """Count nothing: a summary that was not recorded differs in what is sent next."""
+
+    def note_billed(self, attempts: Sequence[ModelRequestAttempt]) -> None:
+        """Count nothing: no model is asked."""
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
@@ -127,7 +133,20 @@ class _Replayer(AbstractCapability[object]):
                 await self.probe.request(ctx, request_context, self)
             raise _ReplayEndedError
         told = self.replayed.told
-        response = await handler(request_context)
+        try:
+            response = await handler(request_context)
+        except SkipModelRequest:
+            self._compare(ctx, request_context, told)
+            raise
+        except ModelRetry:
+            if self.replayed.told > told:  # the answer was sent back, else the request was not sent
+                self._compare(ctx, request_context, told)
+            raise
+        self._compare(ctx, request_context, told)
+        return response
+
+    def _compare(self, ctx: RunContext[object], request_context: ModelRequestContext, told: int) -> None:
+        """Compare a request with the recorded one, and end the replay if it differs."""
         self.number += 1
         if self.replayed.told == told:  # a capability has answered in place of the model, as it has then
             self.replayed.told += 1
@@ -138,7 +157,6 @@ class _Replayer(AbstractCapability[object]):
             self.difference = (self.number, request_context)
             raise _ReplayEndedError
         self.history = list(ctx.messages)
-        return response
 
     async def wrap_tool_execute(
         self,

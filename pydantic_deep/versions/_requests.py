@@ -6,16 +6,17 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from decimal import Decimal
+from typing import Final, cast
 
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._canonical import canonical_message, canonical_request, canonical_settings, digest
-from pydantic_deep._prices import price_of
-from pydantic_deep.store import NewAsset, RequestRecord
+from pydantic_deep.store import NewAsset, RequestKind, RequestRecord, new_id
 from pydantic_deep_backends import digest_of
 
 from ._merged import identical
@@ -39,6 +40,51 @@ class Head:
 
 
 @dataclass(kw_only=True)
+class Noted:
+    """A request of a run, until the store has it as it stays."""
+
+    record: RequestRecord
+    """It, under an id of its own as long as no message is known to have its answer."""
+    sent: dict[str, JsonValue]
+    """What the history does not tell of it."""
+    response: ModelResponse | None = None
+    """The message that has its answer."""
+    is_stored: bool = False
+    """Whether the store has it, as one whose answer is lost."""
+
+    def finished(self, response_id: str | None) -> tuple[RequestRecord, list[NewAsset]]:
+        """Return the request as it is recorded with the message that has its answer, and its asset."""
+        record, assets = self.record, list[NewAsset]()
+        if self.sent:
+            data = json.dumps(self.sent, sort_keys=True).encode()
+            assets.append(NewAsset(digest=digest_of(data), data=data, media_type='application/json'))
+            record = record._replace(message_digests=assets[-1].digest)
+        return (record if response_id is None else record._replace(response_id=response_id)), assets
+
+    def lost(self) -> tuple[RequestRecord, list[NewAsset]]:
+        """Return the request as it is recorded for the case that the process crashes before a message has its answer."""
+        record, assets = self.finished(None)
+        return (record._replace(kind='superseded') if record.kind in _KEPT else record), assets
+
+    def use(self, usage: RequestUsage, cost: Decimal | None) -> None:
+        """Count what one more answer to the request has used: a provider may go on where it has paused."""
+        record = self.record
+        known = None if record.cost is None else Decimal(record.cost)
+        total = known if cost is None else cost + (known or 0)
+        self.record = record._replace(
+            input_tokens=record.input_tokens + usage.input_tokens,
+            output_tokens=record.output_tokens + usage.output_tokens,
+            cache_read_tokens=record.cache_read_tokens + usage.cache_read_tokens,
+            cache_write_tokens=record.cache_write_tokens + usage.cache_write_tokens,
+            cost=None if total is None else str(total),
+        )
+
+
+_KEPT: Final = frozenset({'answer', 'interrupted', 'summary'})
+"""The kinds of requests whose answer is lost if no version has it."""
+
+
+@dataclass(kw_only=True)
 class RequestLog:
     """What is known of the requests of one run, so that each costs what is new in it."""
 
@@ -59,50 +105,49 @@ class RequestLog:
         self,
         run_id: str,
         request: ModelRequestContext,
-        response: ModelResponse,
         history: Sequence[ModelMessage],
         *,
         begun_with: Sequence[ModelMessage],
         prompt: Prompt | None,
         started_at: int,
         duration_us: int,
-    ) -> tuple[RequestRecord, list[NewAsset]]:
-        """Return a request as it is recorded, and the assets that are new with it.
+        model_name: str | None = None,
+        kind: RequestKind = 'failed',
+    ) -> tuple[Noted, list[NewAsset]]:
+        """Return a request as it is recorded, which has used nothing yet, and the assets that are new with it.
 
         Args:
             run_id: The run.
             request: The request as it was sent.
-            response: What answered it.
             history: The messages of the run, up to this request.
             begun_with: Those that the run began with.
             prompt: What the user said to begin the run.
             started_at: When it was sent, in microseconds since 1970.
             duration_us: How long it took.
+            model_name: The model that answered, if it said so.
+            kind: What its answer is for, as far as that is known.
         """
         head, assets = self._head_of(request)
-        sent = self._sent(run_id, request.messages, history, begun_with, prompt)
-        if sent is not None:
-            data = json.dumps(sent, sort_keys=True).encode()
-            assets.append(NewAsset(digest=digest_of(data), data=data, media_type='application/json'))
-        usage, cost = response.usage, price_of(response)
         record = RequestRecord(
             run_id=run_id,
             number=0,
-            response_id='',
-            model=response.model_name or request.model.model_name,
+            response_id=new_id(),
+            model=model_name or request.model.model_name,
             model_settings=head.model_settings,
             parameters=head.digest,
             digest=self._digest(head, request.messages),
-            message_digests=None if sent is None else assets[-1].digest,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens,
-            cost=None if cost is None else str(cost),
+            message_digests=None,
+            input_tokens=0,
+            output_tokens=0,
+            cache_read_tokens=0,
+            cache_write_tokens=0,
+            cost=None,
             duration_us=duration_us,
             started_at=started_at,
+            kind=kind,
         )
-        return record, assets
+        sent = self._sent(run_id, request.messages, history, begun_with, prompt)
+        return Noted(record=record, sent=sent), assets
 
     def digest_of(self, request: ModelRequestContext) -> str:
         """Return the digest of a request in its canonical form."""
@@ -131,7 +176,7 @@ class RequestLog:
         history: Sequence[ModelMessage],
         begun_with: Sequence[ModelMessage],
         prompt: Prompt | None,
-    ) -> dict[str, JsonValue] | None:
+    ) -> dict[str, JsonValue]:
         """Return what the history of the version does not tell of a request: the prompt, and what was sent where that is not the
         history, or where the history was rewritten.
         """
@@ -146,7 +191,7 @@ class RequestLog:
         is_rewritten = identical(before, history) < len(before)
         if is_rewritten or not is_history:
             sent['messages'] = _named(messages, before if is_rewritten else history)
-        return sent or None
+        return sent
 
     @staticmethod
     def parameters_of(request: ModelRequestContext) -> dict[str, JsonValue]:

@@ -354,7 +354,8 @@ class Workbench(Generic[DepsT, OutputT]):
     async def request_parameters_of(self, record: VersionRecord) -> Mapping[str, JsonValue] | None:
         """See `AgentVersion.request_parameters`."""
         for version in reversed(await self.lineage_of(record)):
-            found = [request.parameters for request in await self.requests_of(version.record) if request.parameters]
+            requests = [each for each in await self.requests_of(version.record) if each.kind != 'summary']
+            found = [request.parameters for request in requests if request.parameters]
             if found:
                 return json.loads(await self.read_asset(found[-1]))
         return None

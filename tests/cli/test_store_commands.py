@@ -129,6 +129,7 @@ def test_a_store_of_an_older_release_is_brought_up_to_date_by_who_reads_it(agent
             raw.execute(f'DROP TRIGGER {table}_tally')
         raw.execute('DROP TABLE tally')
         raw.execute('ALTER TABLE workspace DROP COLUMN identity')
+        raw.execute('ALTER TABLE request DROP COLUMN kind')
         raw.execute("DELETE FROM meta WHERE key IN ('seal', 'version')")
         raw.execute("INSERT INTO meta VALUES ('version', '1')")
         raw.commit()

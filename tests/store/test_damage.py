@@ -173,6 +173,7 @@ async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample)
     right = await answers_of(sample, sample.path)
     with closing(sqlite3.connect(sample.path)) as raw:
         raw.execute('ALTER TABLE workspace DROP COLUMN identity')
+        raw.execute('ALTER TABLE request DROP COLUMN kind')
         tables = [row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             if 'seal' in [row[1] for row in raw.execute(f'PRAGMA table_info({table})')]:

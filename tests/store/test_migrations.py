@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 def _set_back(version: int) -> list[str]:
     """Return the statements that make the tables those of an older version."""
-    undone = ['ALTER TABLE workspace DROP COLUMN identity']
+    undone = ['ALTER TABLE workspace DROP COLUMN identity', 'ALTER TABLE request DROP COLUMN kind']
     if version < 3:
         undone += [f'DROP TRIGGER {table}_tally' for table in COUNTED]
         undone.append('DROP TABLE tally')
