@@ -14,7 +14,7 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
 from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.usage import RunUsage
+from pydantic_ai.usage import RequestUsage, RunUsage
 from typing_extensions import get_protocol_members, is_protocol
 
 from ._pending import Preview
@@ -188,8 +188,8 @@ class Delegated(Protocol):
         """What the delegation has used so far, in earlier runs too, with all that is below it; it goes on counting."""
         ...
 
-    def count(self, used: RunUsage) -> None:
-        """Count what crashed processes have used in it, and in those above it."""
+    def count(self, used: RunUsage | RequestUsage) -> None:
+        """Count in it, and in those above it, what no request of its run has used."""
         ...
 
 

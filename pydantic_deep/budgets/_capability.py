@@ -130,14 +130,15 @@ class Budgets(AbstractCapability[object]):
     async def before_run(self, ctx: RunContext[object]) -> None:
         """Open the account of the run, with what the conversation has used before."""
         apart = next(iter(neighbours(ctx, Delegated)), None)
+        recovers = next(iter(neighbours(ctx, Recovers)), None)
         if self._account is not None:
             if apart is not None and len(self._above) == 1:
                 # It waited for a person. What it had used by then is in no response of the conversation above.
-                self._account.before = added(self._account.before, amounts_of(apart.delegation_usage))
+                lost = RunUsage() if recovers is None else recovers.lost_usage  # which is in the usage of the run
+                self._account.before = added(self._account.before, amounts_of(apart.delegation_usage - lost))
             return
         usage = ctx.usage if apart is None else apart.delegation_usage
         self._account = Account(limits=self._limits(), usage=usage, clock=self.clock, is_apart=apart is not None)
-        recovers = next(iter(neighbours(ctx, Recovers)), None)
         if recovers is not None:
             self._account.earlier = amounts_of(recovers.used_earlier)
         if self.conversation is not None:

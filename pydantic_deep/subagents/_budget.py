@@ -53,11 +53,6 @@ class Budget:
         if self.limits is not None:
             self.limits.check_cost(self.usage)
 
-    def add_response(self, response: ModelResponse) -> None:
-        """Count a request and what its response cost."""
-        self.usage.requests += 1
-        self.usage.incr(response.usage)
-
 
 @contextmanager
 def _noting(budget: Budget) -> Generator[None]:

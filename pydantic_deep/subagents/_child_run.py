@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,12 +15,16 @@ from pydantic_ai.capabilities import (
     NodeResult,
     RawToolArgs,
     ValidatedToolArgs,
+    WrapRunHandler,
     WrapToolExecuteHandler,
 )
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry
-from pydantic_ai.messages import ModelResponse, ToolCallPart
-from pydantic_ai.usage import RunUsage
+from pydantic_ai.messages import ModelMessage, ModelRequestAttempt, ModelResponse, ToolCallPart
+from pydantic_ai.models import Model
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.usage import RequestUsage, RunUsage
 
+from pydantic_deep._heard import HeardModel
 from pydantic_deep._pending import Held, parse_answer
 
 from ._budget import Budgets
@@ -39,14 +44,21 @@ class ChildRun(AbstractCapability[object]):
     """Whether the run came as far as its capabilities."""
     has_deferred: bool = False
     """Whether a call of the run has to wait for a person."""
+    _heard: list[RequestUsage] = field(default_factory=list[RequestUsage], init=False, repr=False)
+    """What the answers to the last request have used, as far as it is not counted."""
+    _was_asked: bool = field(default=False, init=False, repr=False)
+    """Whether a model has answered the last request."""
+    _model: HeardModel | None = field(default=None, init=False, repr=False)
+    _messages: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
+    """The history, with the last request, as long as its answer is not counted."""
 
     @property
     def delegation_usage(self) -> RunUsage:
         """What the delegation has used so far, with all that is below it."""
         return self.budgets[0].usage
 
-    def count(self, used: RunUsage) -> None:
-        """Count what crashed processes have used in this delegation and those above it."""
+    def count(self, used: RunUsage | RequestUsage) -> None:
+        """Count in this delegation and those above it what no request of the run has used."""
         for budget in self.budgets:
             budget.usage.incr(used)
 
@@ -55,20 +67,58 @@ class ChildRun(AbstractCapability[object]):
         self.is_started = True
         return self
 
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        """Hear what is answered, whatever becomes of it."""
+        if self._model is None or self._model.wrapped is not model:
+            self._model = HeardModel(model, self._hear)
+        return self._model
+
+    def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
+        self._heard += [attempt.usage for attempt in failed if attempt.usage is not None]
+        if response is not None:
+            self._was_asked = True
+            self._heard.append(response.usage)
+
+    def _count_heard(self) -> None:
+        """Count what answers have used; what they cost is known only after the request."""
+        for budget in self.budgets:
+            for usage in self._heard:
+                budget.usage.incr(usage)
+        self._heard = []
+
+    def _count_request(self, response: ModelResponse) -> None:
+        """Count a request, whose response is in the history now."""
+        self._count_heard()
+        for budget in self.budgets:
+            budget.usage.requests += 1
+            if not self._was_asked:  # a capability has answered in place of the model
+                budget.usage.incr(response.usage)
+        self._messages = ()
+
+    async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Count the answer that a run ends in the middle of."""
+        try:
+            return await handler()
+        except BaseException:
+            self._count_heard()
+            if self._messages and isinstance(last := self._messages[-1], ModelResponse) and last.parts:
+                self._count_request(last)
+            raise
+
     async def before_model_request(
         self, ctx: RunContext[object], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Refuse a request that a budget has no room for."""
         for budget in self.budgets:
             budget.check_before_request()
+        self._was_asked, self._messages = False, ctx.messages
         return request_context
 
     async def after_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         """Count a response."""
-        for budget in self.budgets:
-            budget.add_response(response)
+        self._count_heard()
         return response
 
     async def after_node_run(
@@ -76,6 +126,7 @@ class ChildRun(AbstractCapability[object]):
     ) -> NodeResult[object]:
         """Stop before acting on a response that was too much. It is in the history by now, to be reported."""
         if isinstance(node, ModelRequestNode) and isinstance(response := ctx.messages[-1], ModelResponse):
+            self._count_request(response)
             for budget in self.budgets:
                 budget.check_after_response(response)
         return result

@@ -16,7 +16,7 @@ from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, Mod
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._neighbours import CarriesOver, KeepsHistory, neighbours
+from pydantic_deep._neighbours import CarriesOver, Delegated, KeepsHistory, neighbours
 from pydantic_deep._replaced import Replaced, find_summary, is_summary, read_summary, replaced_messages, usage_of, whole
 from pydantic_deep._run_toolset import RunToolset
 from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_message, count_tokens_approximately
@@ -247,6 +247,8 @@ class Summarization(AbstractCapability[object]):
         written, error = await self._write(ctx, request, replaced)
         summarizers_usage = usage_of(written.responses)
         ctx.usage.incr(summarizers_usage)
+        for delegated in neighbours(ctx, Delegated):  # the same, counted apart
+            delegated.count(summarizers_usage)
         earlier = find_summary(replaced)
         known = None if earlier is None else read_summary(earlier)
         goal = (known.goal if known is not None else '') or first_request(replaced)
@@ -293,6 +295,8 @@ class Summarization(AbstractCapability[object]):
             self._is_writing = False
         for attempt in written.failed:
             ctx.usage.incr(attempt.usage or RequestUsage())
+            for delegated in neighbours(ctx, Delegated):
+                delegated.count(attempt.usage or RequestUsage())
         if self._keeper is not None:
             self._keeper.note_billed(written.failed)
         return written, told

@@ -56,6 +56,7 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_core import to_json
 
 from pydantic_deep._canonical import canonical_message
+from pydantic_deep._heard import HeardModel
 from pydantic_deep._neighbours import CountsConversation, Delegated, Previews, neighbours
 from pydantic_deep._pending import (
     MAY_HAVE_RUN_AND_FAILS,
@@ -85,7 +86,6 @@ from pydantic_deep_backends.paths import display_path
 from ._attempts import calls_before_pause, usage_of_call
 from ._children import Caller, begin_run, begun_before
 from ._files import OmittedFile, name_omitted
-from ._heard import HeardModel
 from ._ledger import (
     effect_of,
     encode_failure,

@@ -261,7 +261,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             'model_settings': merge_model_settings(settings, request.model_settings),
             'instructions': load_instructions(base.model_settings) or None,
             'deps': deps,
-            'usage': load_usage(base.usage),
+            'usage': load_usage(base.usage) + request.lost,
             'usage_limits': limits or UsageLimits(request_limit=None),
             'capabilities': [recorder, *missing_failures(host.agent)],
         }

@@ -22,6 +22,9 @@ class Hear(Protocol):
         ...
 
 
+async def _keep_nothing(is_answered: bool) -> None: ...
+
+
 class HeardModel(WrapperModel):
     """Asks a model and reports each answer, whatever becomes of it.
 
@@ -31,7 +34,7 @@ class HeardModel(WrapperModel):
         keep: Makes durable what was noted. It is awaited before a request is sent, and after its answer.
     """
 
-    def __init__(self, wrapped: Model, hear: Hear, keep: Callable[[bool], Awaitable[None]]) -> None:
+    def __init__(self, wrapped: Model, hear: Hear, keep: Callable[[bool], Awaitable[None]] = _keep_nothing) -> None:
         super().__init__(wrapped)
         self._hear = hear
         self._keep = keep
