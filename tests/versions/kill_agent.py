@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import anyio
 from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelResponse, ToolCallPart, UserPromptPart
+from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Approve, DeepAgentDeps, Deny, create_deep_agent
@@ -154,11 +156,33 @@ def _numbered(call: ToolCallPart, place: str, count: int) -> ToolCallPart:
     return ToolCallPart(call.tool_name, args, tool_call_id=f'{place}:{count}:{call.tool_name}:{what}')
 
 
+class Waits(AbstractCapability[Any]):
+    """Waits with each answer before anything comes of it, so that a kill finds it then."""
+
+    async def after_model_request(
+        self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
+    ) -> ModelResponse:
+        await anyio.sleep(0.0005)
+        return response
+
+
 class Journal:
     """Effects that nobody can undo: lines in a file, durable one by one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._answers = path.with_suffix('.answers')
+
+    def plan(self, messages: list[ModelMessage], info: AgentInfo) -> Said:
+        """Answer, and note for which conversation: a line that is written outlives its process."""
+        _, _, place = _state_of(messages)[0].partition(' ')
+        with self._answers.open('a') as answers:
+            answers.write(f'{place.partition("/")[0]}\n')
+        return plan(messages, info)
+
+    def answers(self, name: str) -> int:
+        """Return how often the model has answered in a conversation and in those below."""
+        return self._answers.read_text().split('\n').count(name)
 
     async def note(self, key: str) -> str:
         """Note a key."""
@@ -186,28 +210,28 @@ async def file(ctx: RunContext[DeepAgentDeps], key: str) -> str:
 
 
 def make_agent(store: SqlStore, journal: Journal) -> Agent:
-    helper = Subagent('helper', 'Helps.', tools=[journal.note], capabilities=[_summarization()])
+    helper = Subagent('helper', 'Helps.', tools=[journal.note], capabilities=[_summarization(), Waits()])
     worker = Subagent(
         'worker',
         'Works.',
         tools=[journal.note, journal.publish],
         subagents=[helper],
-        capabilities=[_summarization()],
+        capabilities=[_summarization(), Waits()],
     )
     forker = Subagent(
         'forker',
         'Works in a fork.',
         tools=[journal.note, journal.publish, file],
         isolation='fork',
-        capabilities=[_summarization()],
+        capabilities=[_summarization(), Waits()],
     )
     agent = create_deep_agent(
-        ScriptedModel(then=plan),
+        ScriptedModel(then=journal.plan),
         name='killed',
         tools=[journal.note, journal.publish],
         subagents=[worker, forker],
         interrupt_on={'publish': True},
-        capabilities=[_summarization()],
+        capabilities=[_summarization(), Waits()],
     )
     return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
 

@@ -26,12 +26,18 @@ class Checks:
         self._agent = agent
         self._store = agent.store
         self._journal = Counter(journal.lines())
+        self._answers = journal.answers
         self._whole_trees: dict[str, Tree] = {}
         self.wrong: list[str] = []
         self.versions = 0
         """How many were read."""
         self.apart = 0
         """How many directories hold another version than the newest: two began to go on with it at the same moment."""
+
+        self.unknown = 0
+        """How many answers of models came when their process was killed, and are in no account."""
+        self.superseded = 0
+        """How many were stored, and lost before the run went on with them."""
 
     async def check(self, directory_by_name: Mapping[str, Path | None], acknowledged: Sequence[str]) -> None:
         running = await self._store.runs(states=['running'])
@@ -62,6 +68,16 @@ class Checks:
         self._expect(
             counted == len(rows), f'the runs of {name} say that they have made {counted} requests of {len(rows)}'
         )
+        given = self._answers(name)
+        self._expect(len(rows) <= given, f'{name} has {len(rows)} requests of {given} that were answered')
+        self.unknown += given - len(rows)
+        self.superseded += sum(row.kind == 'superseded' for row in rows)
+        branches = [each for id in {run.conversation_id for run in runs} for each in await self._store.branches(id)]
+        known = {each.id for branch in branches for each in await self._store.messages(branch.id, branch.tip_seq)}
+        odd = [
+            row for row in rows if (row.kind, row.response_id in known) not in (('answer', True), ('superseded', False))
+        ]
+        self._expect(not odd, f'{name} has requests of another kind than their answers: {odd}')
         threads: dict[tuple[str, str], set[str]] = {}
         for link in [link for run in runs for link in await self._store.delegations(parent_run_id=run.id)]:
             threads.setdefault((link.response_id, link.tool_call_id), set()).add(link.child_conversation_id)

@@ -175,6 +175,8 @@ class Arena:
                 tell(f'wrong {each}')
             tell(f'checked {checks.versions}')
             tell(f'apart {checks.apart}')
+            tell(f'unknown {checks.unknown}')
+            tell(f'superseded {checks.superseded}')
 
     def run_round(self, seed: int, number: int, scale: Scale) -> list[str]:
         """Kill, recover, check; return what is wrong."""
@@ -188,7 +190,7 @@ class Arena:
         lines += self.run_all({NEVER: self.checker(names, lines)})
         for line in lines:
             kind, _, value = line.partition(' ')
-            if kind in ('recovered', 'asked', 'checked', 'apart'):
+            if kind in ('recovered', 'asked', 'checked', 'apart', 'unknown', 'superseded'):
                 self.counts[kind] += int(value)
         return [line for line in lines if line.startswith('wrong ')]
 
