@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
     ToolsetInstructionSource,
 )
 from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.toolsets import DynamicToolset
 
 from pydantic_deep._canonical import canonical_message
 
@@ -57,14 +58,17 @@ class Origins(NamedTuple):
     capabilities: Sequence[Capability] = ()
     is_certain: bool = False
     """Whether they made it; else each of them could have."""
+    toolsets: Sequence[str] = ()
+    """Toolsets of the agent itself that a difference of the tools comes from."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of their classes, each once."""
-        return tuple(dict.fromkeys(type(each).__name__ for each in self.capabilities))
+        """The names of their classes, each once, and of toolsets."""
+        return (*dict.fromkeys(type(each).__name__ for each in self.capabilities), *self.toolsets)
 
     def __str__(self) -> str:
         names = [f'{type(each).__name__}{"" if each.id is None else f" ({each.id})"}' for each in self.capabilities]
+        names += self.toolsets
         return f'{"Made" if self.is_certain else "Possibly made"} by {" or ".join(dict.fromkeys(names))}.'
 
 
@@ -90,12 +94,15 @@ class Probe:
     _owners: dict[str, str | None] = field(default_factory=dict[str, 'str | None'], init=False)
     """The id of the capability that a tool or a piece of the instructions comes from; `None` if it is the agent's."""
 
+    _dynamic: Sequence[str] = field(default=(), init=False)
+    """The names of the toolsets of the agent that are made anew in each run."""
     _by_id: Mapping[str, Capability] = field(default_factory=dict[str, Capability], init=False)
 
     async def request(self, ctx: RunContext[object], context: ModelRequestContext, asker: Capability) -> None:
         """Call the hooks of all capabilities but one, up to the moment when the request is sent."""
         root = cast('CombinedCapability[Any]', ctx.root_capability)
         self._by_id = ctx.capabilities
+        self._dynamic = _dynamic_toolsets(ctx)
         root.apply(lambda each: self.leaves.append(_unwrapped(each)))
         parameters = context.model_request_parameters
         tools = parameters.function_tools
@@ -147,6 +154,8 @@ class Probe:
             made = owners
             if not made:
                 return Origins()
+        if part == 'tools' and self._dynamic and not made and {self._owners.get(piece) for piece in new} <= {None}:
+            return Origins(toolsets=self._dynamic)
         if part == 'tools':  # what a tool says may be its own, or be changed on the way
             preparing = [each for each in self._others if overrides(each, *_PREPARES)]
             if preparing:
@@ -250,6 +259,20 @@ def is_framework(capability: Capability) -> bool:
 def overrides(capability: Capability, *names: str) -> bool:
     """Return whether a capability has a method of its own of any of these names."""
     return any(getattr(type(capability), name) is not getattr(AbstractCapability, name) for name in names)
+
+
+def _dynamic_toolsets(ctx: RunContext[object]) -> list[str]:
+    """Return the names of toolsets of the agent that a function makes, by the function."""
+    found: list[str] = []
+    for toolset in () if ctx.agent is None else ctx.agent.toolsets:
+        toolset.apply(
+            lambda each: found.append(f'the toolset of {_name_of(each)}') if isinstance(each, DynamicToolset) else None
+        )
+    return found
+
+
+def _name_of(toolset: DynamicToolset[Any]) -> str:
+    return toolset.id or getattr(toolset.toolset_func, '__name__', 'the agent')
 
 
 def _has_dynamic_instructions(capability: Capability) -> bool:

@@ -389,7 +389,7 @@ async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> Requ
 
 
 def _with_origins(number: int, part: str, detail: str, origins: Origins) -> RequestDifference:
-    detail = f'{detail}\n{origins}' if origins.capabilities else detail
+    detail = f'{detail}\n{origins}' if origins.names else detail
     return RequestDifference(number=number, part=part, detail=detail, capabilities=origins.names)
 
 

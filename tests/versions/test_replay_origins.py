@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from pydantic_ai import ModelRetry, Tool
+from pydantic_ai import Agent, ModelRetry, Tool
 from pydantic_ai.capabilities import (
     AbstractCapability,
     PrefixTools,
@@ -31,10 +31,10 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from pydantic_deep import Approve, Subagent
-from pydantic_deep.testing import call
-from pydantic_deep.versions import AgentVersion, InstructionsWarning, RequestDifference
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import AgentVersion, InstructionsWarning, RequestDifference, VersionedAgent
 
-from .conftest import MakeAgent
+from .conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 
@@ -212,6 +212,26 @@ async def test_a_difference_names_the_capability_that_made_it(make: MakeAgent, c
     name = 'NamedStamps (stamps)' if capability is NamedStamps else capability.__name__
     assert f'made by {name}.' in difference.detail.splitlines()[-1].replace('Made', 'made')
     assert f'{part} ({capability.__name__}): ' in str(difference)
+
+
+async def test_a_toolset_that_the_agent_makes_anew_is_named_by_its_function(store: SpyStore):
+    """The tools of a toolset that is a function of the agent itself come from that function, which a difference names."""
+    agent = Agent[Any, Any](ScriptedModel('done'), capabilities=[Untouched()])
+    numbers = itertools.count()
+
+    @agent.toolset
+    def tools_of_today(ctx: RunContext[Any]) -> FunctionToolset[Any]:
+        def extra() -> None:
+            """Do nothing."""
+
+        return FunctionToolset([Tool(extra, name=f'extra_{next(numbers)}')])
+
+    turn = await (await VersionedAgent[Any, Any](agent, store).create()).advance('go')
+    difference = (await turn.replay()).difference
+
+    assert difference is not None
+    assert (difference.part, difference.capabilities) == ('tools', ('the toolset of tools_of_today',))
+    assert difference.detail.splitlines()[-1] == 'Possibly made by the toolset of tools_of_today.'
 
 
 async def test_a_capability_that_is_wrapped_is_named_itself(make: MakeAgent):
