@@ -1,19 +1,27 @@
 """What a glob means below a directory: the glob that finds there what the whole one finds in it.
 
-So a mounted backend searches by itself for a glob that begins above it. Not every glob has one: alternatives with
-a `/` or a `**` in them that are not the whole glob, `src{/a,}/*.py`, are not taken apart.
+So a mounted backend searches by itself for a glob that begins above it. Alternatives with a `/` or a `**` in them,
+`src{/a,}/*.py`, are taken apart into one glob each.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 
 from ._glob import compile_glob
+from ._glob_syntax import Node, parse_glob
 from .errors import InvalidPatternError
+
+MAX_GLOBS = 200
+"""Into how many globs one is taken apart: together they are no longer than a glob can be."""
 
 _SPECIAL_IN_BRACES = {',': '[,]', '}': '[}]'}
 """What stands for itself outside of braces, and how it does so in them."""
+
+
+class _TooManyError(Exception):
+    """A glob stands for too many."""
 
 
 def glob_below(pattern: str, names: Sequence[str]) -> str | None:
@@ -24,18 +32,16 @@ def glob_below(pattern: str, names: Sequence[str]) -> str | None:
         names: The components of a directory.
 
     Returns:
-        A glob; `''` if nothing in the directory matches; `None` if this cannot be said by a glob.
+        A glob; `''` if nothing in the directory matches; `None` if it would be too long.
     """
     try:
-        found = _alternatives(_normal(pattern))
-        if found is None:
-            return None
+        found = _unique(components for nodes in _expanded(parse_glob(pattern)) for components in _components(nodes))
         for name in names:
             found = _unique(rest for components in found for rest in _after(components, name))
         globs = ['/'.join(components) for components in found]
         below = f'{{{",".join(globs)}}}' if len(globs) > 1 else ''.join(globs)
         return below and compile_glob(below).pattern
-    except InvalidPatternError:  # all together are too long, or a part is none by itself
+    except (InvalidPatternError, _TooManyError):
         return None
 
 
@@ -51,56 +57,58 @@ def _after(components: tuple[str, ...], name: str) -> Iterator[tuple[str, ...]]:
         yield rest
 
 
-def _alternatives(text: str) -> list[tuple[str, ...]] | None:
-    """Return the components of each glob that a glob stands for; `None` if it cannot be taken apart."""
-    pieces = list(_pieces(text))
-    if len(pieces) == 1 and text.startswith('{'):
-        found: list[tuple[str, ...]] = []
-        for branch in _branches(text):
-            components = _alternatives(branch) if branch and branch == _normal(branch) else None
-            if components is None:
-                return None
-            found += components
-        return _unique(found)
-    if any(piece.startswith('{') and ('/' in piece or '**' in piece) for piece in pieces):
-        return None
-    components = ['']
-    for piece in pieces:
-        if piece == '/':
-            components.append('')
+def _expanded(nodes: list[Node]) -> list[list[Node]]:
+    """Return each sequence that a sequence stands for, without alternatives that begin or end components."""
+    ways: list[list[list[Node]]] = []
+    count = 1
+    for node in nodes:
+        if node.kind == '{' and _has_components([node]):
+            ways.append([each for branch in node.branches for each in _expanded(branch)])
         else:
-            components[-1] += _SPECIAL_IN_BRACES.get(piece, piece)
-    return [tuple(components)]
+            ways.append([[node]])
+        count *= len(ways[-1])
+        if count > MAX_GLOBS:
+            raise _TooManyError
+    return [[node for part in parts for node in part] for parts in product(*ways)]
 
 
-def _pieces(text: str) -> Iterator[str]:
-    """Yield the characters of a glob, with each class and each outermost pair of braces in one piece."""
-    start = at = depth = 0
-    while at < len(text):
-        char = text[at]
-        if char == '[':
-            at = text.index(']', at + 3 if text[at + 1] in '!^' else at + 2)
-        depth += (char == '{') - (char == '}' and depth > 0)
-        at += 1
-        if not depth:
-            yield text[start:at]
-            start = at
+def _has_components(nodes: list[Node]) -> bool:
+    return any(node.kind in '/R' or any(map(_has_components, node.branches)) for node in nodes)
 
 
-def _branches(text: str) -> list[str]:
-    """Return the alternatives in a pair of braces."""
-    branches = ['']
-    for piece in _pieces(text[1:-1]):
-        if piece == ',':
-            branches.append('')
+def _components(nodes: list[Node]) -> Iterator[tuple[str, ...]]:
+    """Yield the components of a sequence, unless nothing can match it: no file has an empty name, `.` or `..`."""
+    components: list[list[Node]] = [[]]
+    for node in nodes:
+        if node.kind == '/':
+            components.append([])
         else:
-            branches[-1] += piece
-    return branches
+            components[-1].append(node)
+    texts = tuple(map(_text, components))
+    if {'', '.', '..'}.isdisjoint(texts):
+        yield texts
 
 
-def _normal(text: str) -> str:
-    """Return a glob without what changes nothing in it."""
-    return re.sub('/(?:[.]?/)+', '/', '/' + text).lstrip('/')
+def _text(nodes: list[Node]) -> str:
+    """Return the glob of nodes, as it is written in braces."""
+    text = ''
+    before = ''
+    for node in nodes:
+        match node.kind:
+            case 'R':
+                text += '**'
+            case '{':
+                text += f'{{{",".join(map(_text, node.branches))}}}'
+            case '[':
+                text += node.source
+            case 'c':
+                text += _SPECIAL_IN_BRACES.get(node.text, node.text)
+            case _ if node.kind != before or node.kind != '*':  # `**` by chance would be another glob
+                text += node.kind
+            case _:
+                pass
+        before = node.kind
+    return text
 
 
 def _unique(globs: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -32,6 +32,8 @@ class Node:
     """The character, or the RE2 class."""
     branches: tuple[list[Node], ...] = field(default=())
     """The alternatives."""
+    source: str = ''
+    """How a class is written."""
 
 
 def parse_glob(pattern: str) -> list[Node]:
@@ -95,7 +97,8 @@ class _Parser:
                 case '/' | '*' | '?':
                     nodes.append(Node(kind=char))
                 case '[':
-                    nodes.append(Node(kind='[', text=self._class()))
+                    start = self._at - 1
+                    nodes.append(Node(kind='[', text=self._class(), source=self._text[start : self._at]))
                 case '{':
                     nodes.append(Node(kind='{', branches=self._branches(depth=depth + 1)))
                 case _:

@@ -17,7 +17,7 @@ from ._glob_below import glob_below
 from ._grep import GrepBuilder, compile_grep
 from ._mounts import MountTable, Part
 from ._results import sorted_problems
-from ._search_walk import reason_of
+from ._search_walk import one_search, reason_of
 from .errors import InvalidPathError
 from .paths import display_path, path_parts, path_problem
 from .protocol import BackendProtocol, FileEntry, FileEntryLike, SupportsSearch
@@ -27,6 +27,11 @@ from .search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_ba
 async def glob_mounts(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:
     """Return what `SupportsSearch.glob` returns."""
     compile_glob(pattern)  # raises, also where no part is asked
+    with one_search():
+        return await _glob(composite, table, pattern, path)
+
+
+async def _glob(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:
     shares, is_walked = await _shares(table, pattern, path)
     results: list[GlobResult] = []
     problems: list[SearchProblem] = []
@@ -46,6 +51,13 @@ async def grep_mounts(
     """Return what `SupportsSearch.grep` returns."""
     GrepBuilder(compile_grep(pattern), limit)  # raises, also where no part is asked
     compile_glob('**' if glob is None else glob)
+    with one_search():
+        return await _grep(composite, table, pattern, path, glob, limit)
+
+
+async def _grep(
+    composite: BackendProtocol, table: MountTable, pattern: str, path: str, glob: str | None, limit: int
+) -> GrepResult:
     shares, is_walked = await _shares(table, '**' if glob is None else glob, path)
     results: list[GrepResult] = []
     problems: list[SearchProblem] = []

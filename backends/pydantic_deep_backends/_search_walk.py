@@ -8,7 +8,9 @@ and stops alike.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from time import monotonic
 
 from ._glob import Glob
@@ -20,6 +22,30 @@ _UNUSUAL = re.compile(r'[^\x20-\x7d]|\\')
 
 _LONG_CHARS = 800
 """A path with fewer characters has fewer than 4,096 bytes, and a name that a file system gave is short."""
+
+
+class SearchBudget:
+    """What is left of the entries and the time of one search, whose parts may be many walks."""
+
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        self.max_entries = self.entries_left = max_entries
+        """How many files and directories may still be looked at."""
+        self.until = monotonic() + MAX_SECONDS
+        """When the search ends."""
+
+
+_SHARED: ContextVar[SearchBudget | None] = ContextVar('search_budget', default=None)
+"""The budget of the search that is under way: a composite asks its parts by methods that have no parameter for it."""
+
+
+@contextmanager
+def one_search() -> Generator[None]:
+    """Let all walks within be parts of one search, with one budget."""
+    token = _SHARED.set(_SHARED.get() or SearchBudget())
+    try:
+        yield
+    finally:
+        _SHARED.reset(token)
 
 
 class Walk:
@@ -43,12 +69,11 @@ class Walk:
     def __init__(self, glob: Glob, root: str, *, max_entries: int = MAX_ENTRIES) -> None:
         self._glob = glob
         self._base = '' if root == '/' else root
-        self._budget = max_entries
-        self._max_entries = max_entries
+        self._budget = _SHARED.get() or SearchBudget(max_entries)
+        self._entries_left = self._max_entries = max_entries
         self._todo = [glob.literal_prefix]
         self._current = ''
         self._is_over = False
-        self._until = monotonic() + MAX_SECONDS
         self.problems: list[SearchProblem] = []
         """What could not be looked at so far, in the order of the walk."""
 
@@ -61,7 +86,7 @@ class Walk:
 
     def is_late(self) -> bool:
         """Return whether the search has taken too long: then no file is to be read any more, and the problems say so."""
-        if monotonic() <= self._until:
+        if monotonic() <= self._budget.until:
             return False
         self._is_over = True
         self.problem('', f'stopped after {MAX_SECONDS} seconds. Search in a smaller directory.')
@@ -115,11 +140,14 @@ class Walk:
 
     def _within_budget(self, entries: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
         """Return the entries that may still be looked at; the walk ends with the last of them."""
-        if len(entries) > self._budget:
-            entries = entries[: self._budget]
+        most = min(self._entries_left, self._budget.entries_left)
+        if len(entries) > most:
+            entries = entries[:most]
             self._is_over = True
-            self.problem('', f'stopped after {self._max_entries:,} entries. Search in a smaller directory.')
-        self._budget -= len(entries)
+            number = min(self._max_entries, self._budget.max_entries)
+            self.problem('', f'stopped after {number:,} entries. Search in a smaller directory.')
+        self._entries_left -= len(entries)
+        self._budget.entries_left -= len(entries)
         return entries
 
     def _is_doubtful(self, relative: str, name: str) -> bool:

@@ -437,8 +437,39 @@ async def test_a_search_that_asks_no_part_refuses_what_every_search_refuses(patt
         await backend.glob('[', '/up')
 
 
-@pytest.mark.parametrize('pattern', ['{m/,}*.py', '{m/**,a}/*.py', '{m,d}{/,/n/}*.py'])
+@pytest.mark.parametrize(
+    'pattern',
+    [
+        '{m/,}*.py',
+        '{m/**,a}/*.py',
+        '{m,d}{/,/n/}*.py',
+        'm{/n,}/**/*.py',
+        '{**,x}/{[b-d].py,o/**}',
+        '{{m/n,d}/,}{o/d,[ae]}.py',
+        '{d/,m/}**',
+    ],
+)
+async def test_alternatives_with_directories_find_in_mounts_what_they_find_without(pattern: str) -> None:
+    """Each mount is asked for what the glob means there, and nothing is listed from outside."""
+    files = {'/a.py': 'x', '/m/b.py': 'x', '/m/n/c.py': 'x', '/m/n/o/d.py': 'x', '/d/e.py': 'x'}
+    mem, n = Unlisted({'/b.py': 'x'}), Unlisted({'/c.py': 'x', '/o/d.py': 'x'})
+    backend = CompositeBackend(Unlisted({'/a.py': 'x', '/d/e.py': 'x'}), {'/m': mem, '/m/n': n})
+    whole = StateBackend(files)
+    assert (await backend.glob(pattern)).paths
+    assert await backend.glob(pattern) == await whole.glob(pattern)
+    assert await backend.grep('x', glob=pattern) == await whole.grep('x', glob=pattern)
+
+
+class Unlisted(StateBackend):
+    """Is searched by its own search, or not at all."""
+
+    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+        raise AssertionError(path)
+
+
+@pytest.mark.parametrize('pattern', ['{m/,}' * 8 + '*.py'])
 async def test_a_glob_that_a_mount_cannot_be_asked_for_is_walked(pattern: str) -> None:
+    """It stands for 256 globs, more than are worth asking for."""
     files = {'/a.py': 'x', '/m/b.py': 'x', '/m/n/c.py': 'x', '/m/n/o/d.py': 'x', '/d/e.py': 'x'}
     mem = CountingState({'/b.py': 'x'})
     mounts = {'/m': mem, '/m/n': StateBackend({'/c.py': 'x', '/o/d.py': 'x'})}

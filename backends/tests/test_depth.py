@@ -103,6 +103,12 @@ ACTS: dict[str, Act] = {
     'grep of a mount': lambda backend: mounted(backend).grep('needle'),
     'glob of files of a mount': lambda backend: mounted(backend).glob('{up/*/**/[f],here/f}'),
     'grep of files of a mount': lambda backend: mounted(backend).grep('needle', '/up', glob='here/**/f'),
+    'glob of alternatives with directories in a mount': lambda backend: mounted(backend).glob(
+        '{up/here/**,x}/{f,m/**}'
+    ),
+    'grep of alternatives that begin a component': lambda backend: mounted(backend).grep(
+        'needle', glob='up{/here/**,}/f'
+    ),
     'glob of a mount that hides': lambda backend: mounted(backend, StateBackend({'/up/here/f': ''})).glob('**'),
     'grep of a mount in a mount': lambda backend: mounted(mounted(ReadOnlyBackend(backend))).grep('needle'),
     'remove': lambda backend: backend.remove('/m'),

@@ -23,6 +23,7 @@ from pydantic_deep_backends import (
     _hard_links,
     _protected_scan,
     _scan_budget,
+    _search_walk,
 )
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
 from pydantic_deep_backends.snapshots import FileVersion, digest_of
@@ -68,6 +69,13 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> SupportsSnapshots:
     backend = MAKES[request.param](tmp_path)
     assert isinstance(backend, SupportsSnapshots)
     return backend
+
+
+class Listed(StateBackend):
+    """Files that are searched by listing and reading."""
+
+    glob = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+    grep = None  # pyright: ignore[reportAssignmentType]
 
 
 async def blob(digest: str) -> bytes:
@@ -291,3 +299,35 @@ async def test_a_composite_restores_parts_of_every_kind(tmp_path: Path, monkeypa
     await backend.restore(Tree())
     assert await backend.snapshot() == Tree()
     assert isinstance(ReadOnlyBackend(backend), BackendProtocol)
+
+
+@pytest.mark.parametrize('is_walked', [False, True])
+@pytest.mark.parametrize('mounts', [1, 4])
+async def test_a_search_over_mounts_has_one_budget(
+    monkeypatch: pytest.MonkeyPatch, mounts: int, is_walked: bool
+) -> None:
+    """A search looks at no more entries, and takes no longer, because its files lie in several mounts; it says what it left out."""
+    files = {f'/f{n}': 'needle' for n in range(12 // mounts)}
+
+    def part() -> BackendProtocol:
+        return Listed(files) if is_walked else StateBackend(files)
+
+    inner = CompositeBackend(StateBackend(), {f'/d{n}': part() for n in range(mounts)})
+    backend = CompositeBackend(StateBackend(), {'/in': inner})
+    assert len((await backend.glob('**')).paths) == (await backend.grep('needle')).files_searched == 12
+    monkeypatch.setattr(_search_walk, 'MAX_ENTRIES', 10)
+    monkeypatch.setattr(_search_walk.SearchBudget.__init__, '__defaults__', (10,))
+    globbed, grepped = await backend.glob('**'), await backend.grep('needle')
+    assert len(globbed.paths) == grepped.files_searched <= 10
+    assert len(globbed.paths) >= 4
+    for found in (globbed, grepped):
+        assert {problem.reason for problem in found.problems} == {
+            'stopped after 10 entries. Search in a smaller directory.'
+        }
+    monkeypatch.undo()
+    monkeypatch.setattr(_search_walk, 'monotonic', Clock(61))
+    globbed = await backend.glob('**')
+    assert globbed.paths == ()
+    assert {problem.reason for problem in globbed.problems} == {
+        'stopped after 60 seconds. Search in a smaller directory.'
+    }
