@@ -101,6 +101,15 @@ class NotesChanges(Protocol):
 
 
 @runtime_checkable
+class NotesAllChanges(Protocol):
+    """Looked at these files when the run began, so that no other capability needs to look at them too."""
+
+    def notes_all_changes(self) -> bool:
+        """Return whether its `guarded_changes` are all that there are in this run."""
+        ...
+
+
+@runtime_checkable
 class Inherits(Protocol):
     """Is carried on into subagents."""
 

@@ -13,7 +13,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
 
 from pydantic_deep._calls import has_calls_beside
-from pydantic_deep._neighbours import Gates, Retells, neighbours
+from pydantic_deep._neighbours import Gates, NotesAllChanges, Retells, neighbours
 from pydantic_deep._notice import Notice, last_noticed
 from pydantic_deep._pending import Preview
 from pydantic_deep._replaced import CarriedOver
@@ -165,7 +165,8 @@ class Filesystem(AbstractCapability[object]):
         effect = (tool_def.metadata or {}).get('effect')
         if self._protected_before is None and effect not in ('read', 'write'):
             backend = self._files(ctx).backend
-            if isinstance(backend, SupportsProtection):
+            is_noted = any(each.notes_all_changes() for each in neighbours(ctx, NotesAllChanges))
+            if isinstance(backend, SupportsProtection) and not is_noted:
                 self._protected_before = await backend.protected_files()
         if has_calls_beside(ctx):  # one of them may have changed where a path leads
             await self._refuse_protected(ctx, tool_def, args)

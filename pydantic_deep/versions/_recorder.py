@@ -193,6 +193,11 @@ class Recorder(AbstractCapability[object]):
         changes = () if self.recording is None else await self.recording.find_protected_changes()
         return [f'{display_path(each.path)} ({each.change})' for each in changes]
 
+    def notes_all_changes(self) -> bool:
+        """Return whether the turn works on the files themselves, of which it knows what was protected when it began."""
+        begin = None if self.recording is None else self.recording.begin
+        return begin is not None and begin.protected is not None and (begin.files is None or begin.claim is not None)
+
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""
         self._live, self._usage = ctx.messages, ctx.usage
