@@ -10,10 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
+from ._escapes import is_blank
 from .errors import ValidationError
 
 MAX_INTEGER: Final = 2**63 - 1
 """The largest number that every database takes."""
+
+MAX_SECONDS: Final = 10**9
+"""The longest time that is waited for, some 31 years: in microseconds it is a number that every database takes."""
 
 _LEAST: Final[Mapping[str, float]] = {
     'temperature': 0, 'top_p': 0, 'top_k': 1, 'max_tokens': 1, 'presence_penalty': -math.inf,
@@ -36,7 +40,7 @@ def check_text(field: str, value: object) -> None:
     """
     if not isinstance(value, str):
         raise ValidationError(field, f'it is {_shown(value)}, and it must be a text.')
-    if not value.strip():
+    if is_blank(value):
         raise ValidationError(field, 'it is empty. Leave it out, or give it words.')
     check_unicode(field, value)
 
@@ -104,9 +108,9 @@ def check_prompt(field: str, prompt: object) -> None:
     """Refuse a prompt that says nothing: no text, or a list without media in which all texts are blank.
 
     Raises:
-        ValidationError: It says nothing, or has a text in it that is no Unicode.
+        ValidationError: It says nothing, has a text in it that is no Unicode, or something that is neither text nor media.
     """
-    if isinstance(prompt, str) or not isinstance(prompt, Sequence):
+    if isinstance(prompt, str | bytes | bytearray) or not isinstance(prompt, Sequence):
         check_text(field, prompt)
         return
     is_said = False
@@ -114,30 +118,36 @@ def check_prompt(field: str, prompt: object) -> None:
         text = item if isinstance(item, str) else getattr(item, 'content', None)
         if isinstance(text, str):
             check_unicode(field, text)
-            is_said = is_said or bool(text.strip())
+            is_said = is_said or not is_blank(text)
+        elif not isinstance(kind := getattr(item, 'kind', None), str):
+            raise ValidationError(field, f'it holds {_shown(item)}, which is neither a text nor media.')
         else:
-            is_said = is_said or getattr(item, 'kind', None) != 'cache-point'
+            is_said = is_said or kind != 'cache-point'
     if not is_said:
         raise ValidationError(field, 'it is empty. Leave it out, or give it words.')
 
 
 def check_model(field: str, model: object) -> None:
-    """Refuse the name of a model that is blank or no Unicode; `None` and models are taken.
+    """Refuse the name of a model that is no text, blank or no Unicode; `None` and models are taken.
 
     Raises:
         ValidationError: It is one.
     """
-    if isinstance(model, str):
+    if isinstance(model, str | bytes | int | float):
         check_text(field, model)
 
 
 def check_numbers(settings: Mapping[str, object]) -> None:
-    """Refuse settings of a model that are no numbers where they must be, or out of bounds.
+    """Refuse settings of a model that are no numbers where they must be, out of bounds, or of another wrong type.
 
     Raises:
         ValidationError: One is. Its `field` is the name of the setting.
     """
     for name, value in settings.items():
+        if name == 'parallel_tool_calls' and not isinstance(value, bool | None):
+            raise ValidationError(name, f'it is {_shown(value)}, and it must be true or false.')
+        if name == 'stop_sequences' and value is not None:
+            _check_stops(name, value)
         least = _LEAST.get(name)
         if least is None or value is None or (name == 'timeout' and not isinstance(value, str | int | float)):
             continue  # a timeout may be an object of httpx
@@ -161,9 +171,37 @@ def check_page(*, limit: object = 0, offset: object = 0) -> None:
     Raises:
         ValidationError: The limit or the offset is no whole number from 0 to `MAX_INTEGER`.
     """
-    for field, value in (('limit', limit), ('offset', offset)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
-            raise ValidationError(field, f'it is {_shown(value)}, and it must be a whole number from 0 to 2**63 - 1.')
+    check_index('limit', limit)
+    check_index('offset', offset)
+
+
+def check_index(field: str, value: object) -> None:
+    """Refuse what no database counts by.
+
+    Raises:
+        ValidationError: It is no whole number from 0 to `MAX_INTEGER`.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_INTEGER:
+        raise ValidationError(field, f'it is {_shown(value)}, and it must be a whole number from 0 to 2**63 - 1.')
+
+
+def check_seconds(field: str, value: object) -> None:
+    """Refuse what is no time to wait.
+
+    Raises:
+        ValidationError: It is no number from 0 to `MAX_SECONDS`.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_SECONDS:
+        raise ValidationError(field, f'it is {_shown(value)}, and it must be a number from 0 to {MAX_SECONDS:,}.')
+
+
+def _check_stops(name: str, value: object) -> None:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise ValidationError(name, f'it is {_shown(value)}, and it must be a list of texts.')
+    for stop in cast('Sequence[object]', value):
+        if not isinstance(stop, str) or not stop:
+            raise ValidationError(name, f'it holds {_shown(stop)}, and each must be a text that is not empty.')
+        check_unicode(name, stop)
 
 
 def _shown(value: object) -> str:

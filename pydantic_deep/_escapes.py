@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from typing import Annotated, Final, TypeAlias
+from unicodedata import category
 
 from pydantic import AfterValidator
 
@@ -59,6 +60,11 @@ def unseen_ranges() -> list[tuple[int, int]]:
     for char in _BLANK:
         seen[ord(char)] = False
     return [(found.start(), found.end() - 1) for found in re.finditer(rb'\0+', seen)]
+
+
+def is_blank(text: str) -> bool:
+    """Return whether a text shows nothing: it is empty, or all of it is spaces, controls and invisible characters."""
+    return all(char.isspace() or category(char) in ('Cc', 'Cf') or char in _BLANK for char in text)
 
 
 def count_escapes(text: EscapedText) -> int:

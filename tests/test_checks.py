@@ -39,6 +39,10 @@ EMPTY_PROMPTS: list[Any] = [
     ['\udc00'],
     None,
     5,
+    '\u200b\u2060',
+    ['\ufeff', '\x00'],
+    b'Go',
+    ['Go', None],
 ]
 BLANK: list[Any] = ['', '  ', '\ud83d', 7]
 WRONG_SETTINGS: list[tuple[str, Any]] = [
@@ -46,6 +50,8 @@ WRONG_SETTINGS: list[tuple[str, Any]] = [
     ('max_tokens', -1), ('max_tokens', 0), ('max_tokens', 1.5), ('max_tokens', 10**30), ('max_tokens', '5'),
     ('timeout', 0), ('timeout', -1), ('timeout', 'long'), ('timeout', math.inf),
     ('top_p', 2), ('top_p', -1), ('seed', 1.5), ('seed', 'x'), ('presence_penalty', 'x'),
+    ('parallel_tool_calls', 'yes'), ('stop_sequences', 'x'), ('stop_sequences', 7), ('stop_sequences', ['']),
+    ('stop_sequences', ['\ud83d']),
 ]  # fmt: skip
 UNREAD: Any = object()
 """What stands for an argument that is not looked at."""
@@ -87,7 +93,9 @@ async def test_a_prompt_says_something(agent: Agent[Any, Any], words: Any) -> No
         assert await raised(lambda: prompt(agent).user(words)) == 'prompt'
         assert await raised(lambda: prompt(versioned).request(words)) == 'prompt'
         assert await raised(lambda: Conversation(agent=agent).continuation.user(words)) == 'prompt'
-        if words and isinstance(words, str | list):
+        if words is not None:
+            assert await raised(lambda: stream_agent(agent, words)) == 'prompt'
+        if words and (isinstance(words, str) or (isinstance(words, list) and None not in words)):
             for handle in (Conversation(agent=agent), Conversation(agent=versioned)):
                 handle.messages.append(ModelRequest([UserPromptPart(cast('Any', words))]))
                 assert await raised(handle.run) == 'prompt'
@@ -95,7 +103,7 @@ async def test_a_prompt_says_something(agent: Agent[Any, Any], words: Any) -> No
         assert await store.runs() == []
 
 
-@pytest.mark.parametrize('text', BLANK)
+@pytest.mark.parametrize('text', [*BLANK, '\u200b\x00'])
 async def test_names_and_models_are_words(agent: Agent[Any, Any], text: Any) -> None:
     """Blank names, models and ids, and those that are no text, are refused by the name of the argument."""
     async with open_store('memory:') as store:
@@ -105,6 +113,9 @@ async def test_names_and_models_are_words(agent: Agent[Any, Any], text: Any) -> 
         assert await raised(lambda: versioned.create(conversation_id=text)) == 'conversation_id'
         assert await raised(lambda: root.with_metadata(name=text)) == 'name'
         assert await raised(lambda: root.advance('Go', branch=text)) == 'branch'
+        assert await raised(lambda: versioned.create(instructions=[text])) == 'instructions'
+        assert await raised(lambda: root.with_metadata(instructions=[text])) == 'instructions'
+        assert await raised(lambda: prompt(agent).model(text)) == 'model'
         assert await raised(lambda: create_deep_agent('test', name=text)) == 'name'
         assert await raised(lambda: prompt(agent, conversation_id=text)) == 'conversation_id'
         assert await raised(lambda: prompt(agent).instructions(text)) == 'instructions'
@@ -112,7 +123,7 @@ async def test_names_and_models_are_words(agent: Agent[Any, Any], text: Any) -> 
         if isinstance(text, str):
             assert await raised(lambda: versioned.create(model=text)) == 'model'
             assert await raised(lambda: root.advance('Go', model=text)) == 'model'
-            assert await raised(lambda: prompt(agent).model(text)) == 'model'
+            assert await raised(lambda: DeepAgentDeps().upload(text, b'')) == 'name'
             assert await raised(lambda: prompt(text)) == 'model'
             assert await raised(lambda: create_deep_agent(text)) == 'model'
 
@@ -262,13 +273,24 @@ async def test_settings_are_numbers_within_bounds(agent: Agent[Any, Any], name: 
         assert await raised(lambda: root.advance_stream('Go', **settings)) == name
         assert await raised(lambda: prompt(agent).settings(**settings)) == name
         assert await raised(lambda: create_deep_agent('test', model_settings=settings)) == name
+        assert await raised(lambda: stream_agent(agent, 'Go', model_settings=settings)) == name
+
+
+async def test_metadata_are_unicode(agent: Agent[Any, Any]) -> None:
+    """Half of a surrogate pair in metadata, as a name or as a value, is refused, since no database takes it."""
+    async with open_store('memory:') as store:
+        versioned = VersionedAgent(agent, store)
+        assert await raised(lambda: versioned.create(metadata={'\ud83d': 1})) == 'metadata'
+        assert await raised(lambda: versioned.create(metadata={'a': ['\ud83d']})) == 'metadata'
+        assert (await versioned.create(metadata={'a': '😀'})).metadata == {'a': '😀'}
 
 
 async def test_what_is_right_is_taken() -> None:
     async with open_store('memory:') as store:
         versioned = VersionedAgent(Agent(ScriptedModel(then=lambda messages, info: 'Fine.')), store)
         settings: Any = {'temperature': 0, 'max_tokens': 1, 'timeout': 0.5, 'top_p': 1, 'seed': -3, 'thinking': 'high'}
-        unset: Any = {'timeout': None}
+        settings |= {'parallel_tool_calls': True, 'stop_sequences': ['\n']}
+        unset: Any = {'timeout': None, 'parallel_tool_calls': None, 'stop_sequences': None}
         root = await versioned.create(name='a', model_settings=unset)
         assert (await root.advance('Go', **settings)).output == 'Fine.'
         picture = BinaryContent(b'\x89PNG', media_type='image/png')
@@ -313,3 +335,19 @@ async def _unchanged(store: Store) -> None:
 async def test_a_number_that_python_does_not_write_is_refused() -> None:
     async with open_store('memory:') as store:
         assert await raised(lambda: store.versions(limit=10**5000)) == 'limit'
+
+
+@pytest.mark.parametrize('number', [each for each in WRONG_NUMBERS if each is not None])
+async def test_messages_are_counted_from_0(url: str, agent: Agent[Any, Any], number: Any) -> None:
+    """`messages(start=-1)` is wrong usage, and no damage of the store."""
+    async with open_store(url) as store:
+        root = await VersionedAgent(agent, store).create()
+        assert await raised(lambda: root.messages(start=number)) == 'start'
+        assert await raised(lambda: root.messages(stop=number)) == 'stop'
+
+
+@pytest.mark.parametrize('seconds', [-1, 10**30, math.nan, math.inf, True, '5', None])
+async def test_the_grace_of_a_collection_is_a_time(url: str, agent: Agent[Any, Any], seconds: Any) -> None:
+    async with open_store(url) as store:
+        assert await raised(lambda: store.gc(seconds)) == 'grace_seconds'
+        assert await raised(lambda: VersionedAgent(agent, store).gc(seconds)) == 'grace_seconds'

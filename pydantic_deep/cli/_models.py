@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model, parse_model_id
 
+from pydantic_deep._escapes import is_blank
 from pydantic_deep.errors import DeepAgentError
 
 from ._providers import PROVIDERS
@@ -37,7 +38,7 @@ def choose_model(named: str | None, environment: Mapping[str, str]) -> str:
     Raises:
         UnusableModelError: None of the three.
     """
-    if named is not None and not named.strip():
+    if named is not None and is_blank(named):
         raise UnusableModelError(f'--model is {named!r}. Name a model; `pydantic-deep models` lists them.')
     chosen = named or environment.get(MODEL_VARIABLE)
     if chosen:

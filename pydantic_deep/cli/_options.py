@@ -17,6 +17,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from pydantic_deep._escapes import is_blank
 from pydantic_deep.budgets import Budget
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
@@ -204,7 +205,7 @@ class Start:
                 f'--instructions are for a new conversation, and {option} goes on with one that keeps its own. '
                 f'Choose one of {option} and --instructions.'
             )
-        if not self.instructions.strip():
+        if is_blank(self.instructions):
             raise typer.BadParameter('it is empty. Leave it out, or give it words.', param_hint="'--instructions'")
 
     @asynccontextmanager
@@ -276,7 +277,7 @@ def read(
 def read_task(task: str) -> str:
     """Return what the agent shall do; `-` reads it from standard input."""
     text = sys.stdin.read() if task == '-' else task
-    if not text.strip():
+    if is_blank(text):
         raise typer.BadParameter('it is empty. Say what the agent shall do.', param_hint="'TASK'")
     return text
 

@@ -224,8 +224,7 @@ class Conversation(Generic[DepsT, OutputT]):
         try:
             return await anext(iteration)
         except BaseException:
-            # Another one has begun where this one was closed while somebody waited for it.
-            if self._iteration is iteration:  # pragma: no branch
+            if self._iteration is iteration:
                 self._iteration = None
             raise
 
@@ -234,7 +233,8 @@ class Conversation(Generic[DepsT, OutputT]):
         return self._iterate(is_text=True)
 
     async def run(self) -> OutputT:
-        """Run the turn to its end, and return its output. Whoever is cancelled here stops it.
+        """Run the turn to its end, and return its output: that which `anext` has begun, or else a new one. Whoever is
+        cancelled here stops it.
 
         Raises:
             NothingToAnswerError: The last message is none of the user.
@@ -243,10 +243,15 @@ class Conversation(Generic[DepsT, OutputT]):
             VersionConflictError: Somebody else moved the head meanwhile. The turn is kept as a branch.
         """
         with self._waiting():
-            turn = await self._open(is_text=False)
+            begun = self._iteration if len(self.messages) <= self._known else None  # else something else is asked
+            turn = await self._open(is_text=False) if begun is None else self._turn
             if turn is None:
                 raise NothingToAnswerError(self.id)
-            return await self._drain(turn)
+            try:
+                return await self._drain(turn)
+            finally:
+                if begun is not None:
+                    await begun.aclose()
 
     async def resume(
         self, answers: Mapping[str, Decision] | None = None, *, by: str | None = None, reason: str | None = None
@@ -264,7 +269,7 @@ class Conversation(Generic[DepsT, OutputT]):
             ConversationBusyError: Somebody else is waiting for a turn.
         """
         with self._waiting():
-            await self._stop_turn()
+            await self.stop()
             await self.load()
             if not self.pending:
                 raise NothingPendingError(f'Nothing waits in the conversation {self.id}: it is {self.state}.')
@@ -296,6 +301,8 @@ class Conversation(Generic[DepsT, OutputT]):
                     return
                 yield item
         finally:
+            if self._turn is turn:
+                self._iteration = None
             await turn.stop()
 
     @contextmanager

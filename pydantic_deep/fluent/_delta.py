@@ -22,6 +22,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
 from pydantic_deep._checks import check_prompt, check_text
+from pydantic_deep._escapes import is_blank
 
 from .errors import EmptyMessageError
 
@@ -107,8 +108,7 @@ def check_instructions(text: str) -> None:
 
 
 def _check(role: str, content: Prompt) -> None:
-    is_blank = not content.strip() if isinstance(content, str) else content in ([], ())
-    if is_blank:
+    if is_blank(content) if isinstance(content, str) else content in ([], ()):
         raise EmptyMessageError(role)
     if role == 'user':
         check_prompt('prompt', content)

@@ -184,7 +184,7 @@ class AnsweredApproval(BaseModel):
 class TurnSettings(BaseModel):
     """What of the model's settings a client may choose."""
 
-    model_config = _examples({'temperature': 0}, extra='forbid')
+    model_config = _examples({'temperature': 0}, extra='forbid', strict=True)
 
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """How much chance there is."""

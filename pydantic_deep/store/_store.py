@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from pydantic_deep._checks import check_key, check_keys, check_page
+from pydantic_deep._checks import check_key, check_keys, check_page, check_seconds
 from pydantic_deep._spans import VERSION_ID, open_span
 
 from . import _operations_read as reads
@@ -325,6 +325,7 @@ class SqlStore:
 
     async def gc(self, grace_seconds: float = 3600) -> GarbageReport:
         """Remove what no version reaches."""
+        check_seconds('grace_seconds', grace_seconds)
         return await self._engine.write(partial(gc, self._clock(), int(grace_seconds * 1_000_000)))
 
     async def check(self) -> list[Damage]:

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelMessage, UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from pydantic_deep._checks import check_names
+from pydantic_deep._checks import check_names, check_numbers, check_prompt
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
 
@@ -83,8 +83,12 @@ def stream_agent(
 
     Raises:
         ValueError: `max_iterations` is less than 1.
-        ValidationError: The `session_id` is blank, no text or no Unicode, or has a NUL.
+        ValidationError: The prompt says nothing, a setting is no number or out of bounds, or the `session_id` is blank,
+            no text or no Unicode, or has a NUL. Nothing has run.
     """
+    if prompt is not None:
+        check_prompt('prompt', prompt)
+    check_numbers(model_settings or {})
     if max_iterations is not None and max_iterations < 1:
         raise ValueError(f'max_iterations={max_iterations}: a run asks a model at least once. Pass 1 or more.')
     check_names(session_id=session_id)

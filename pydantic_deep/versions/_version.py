@@ -16,6 +16,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 from typing_extensions import TypeVar, Unpack
 
+from pydantic_deep._checks import check_index
 from pydantic_deep.approvals import Decision, PendingApproval, pending_approvals
 from pydantic_deep.deps import Upload
 from pydantic_deep.store import RequestRecord, VersionKind, VersionRecord, VersionState
@@ -376,7 +377,14 @@ class AgentVersion(Generic[DepsT, OutputT]):
         )
 
     async def messages(self, *, start: int = 0, stop: int | None = None) -> list[ModelMessage]:
-        """Return the history, or the messages of it from the `start`th to before the `stop`th."""
+        """Return the history, or the messages of it from the `start`th to before the `stop`th.
+
+        Raises:
+            ValidationError: One of them is negative, or no whole number.
+        """
+        check_index('start', start)
+        if stop is not None:
+            check_index('stop', stop)
         return await self._bench.messages_of(self._record, start, stop)
 
     async def lineage(self) -> Lineage[DepsT, OutputT]:

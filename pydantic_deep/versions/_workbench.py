@@ -485,6 +485,8 @@ def dump_metadata(metadata: Mapping[str, object] | None) -> str:
         ValidationError: They are no JSON.
     """
     try:
-        return json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)
+        text = json.dumps(dict(metadata or {}), sort_keys=True, allow_nan=False)
+        json.dumps(json.loads(text), ensure_ascii=False).encode()  # no half of a surrogate pair
+        return text
     except (TypeError, ValueError) as error:
         raise ValidationError('metadata', f'JSON cannot hold this: {error}.') from None

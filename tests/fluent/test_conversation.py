@@ -665,3 +665,30 @@ def test_a_conversation_says_what_it_is() -> None:
 async def test_a_conversation_has_a_deep_agent_unless_it_is_given_another(told: Told) -> None:
     conversation = Conversation([ModelRequest([UserPromptPart('Hello')])])
     assert await conversation.continuation.model(ScriptedModel('Hi.')).prompt() == 'Hi.'
+
+
+async def test_a_turn_that_anext_has_begun_is_run_to_its_end(begin: Begin, tools: Tools, told: Told) -> None:
+    """`run` goes on with the turn that `anext` has begun, and what is said after it is another turn."""
+    conversation = begin(tools.agent(PARALLEL, 'One.', 'Two.')).user('Go').start()
+    assert told([await anext(conversation)]) == ['call a + call b']
+    assert await conversation.run() == 'One.'
+    assert conversation.state == 'complete'
+    assert await anext(conversation, None) is None
+    conversation.messages.append(ModelRequest.user_text_prompt('And?'))
+    assert told([message async for message in conversation]) == ['Two.']
+
+
+async def test_what_is_said_after_a_loop_that_anext_began_is_answered(begin: Begin, tools: Tools, told: Told) -> None:
+    """A loop over the rest of a turn ends it: what is said then is another turn, for a loop, `anext` and `run`."""
+    conversation = begin(tools.agent(PARALLEL, 'One.', 'Two.', 'Three.', 'Four.')).user('Go').start()
+    await anext(conversation)
+    assert told([message async for message in conversation]) == ['a: A + b: B', 'One.']
+    conversation.messages.append(ModelRequest.user_text_prompt('And?'))
+    assert told([message async for message in conversation]) == ['Two.']
+    conversation.messages.append(ModelRequest.user_text_prompt('And?'))
+    assert told([await anext(conversation)]) == ['Three.']
+    assert await anext(conversation, None) is None
+    conversation.messages.append(ModelRequest.user_text_prompt('And?'))
+    assert await conversation.run() == 'Four.'
+    with pytest.raises(NothingToAnswerError):
+        await conversation.run()
