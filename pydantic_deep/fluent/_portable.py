@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from pydantic_deep._grants import GRANTS_KEY, LOAD_TOOL, parse_grant
 from pydantic_deep._replaced import KEY as SUMMARY_KEY
 
 _SAID_FIELDS: Final = ('kind', 'parts', 'timestamp', 'usage', 'finish_reason', 'state')
@@ -46,10 +47,21 @@ def _portable_part(part: JsonValue) -> JsonValue:
     content, metadata = part.get('content'), part.get('metadata')
     if part.get('tool_kind') == 'capability-load' and isinstance(content, dict):
         return {**part, 'content': {key: value for key, value in content.items() if key != 'instructions'}}
+    if part.get('tool_name') == LOAD_TOOL and isinstance(metadata, dict) and _is_granted_by_person(metadata):
+        return {**part, 'metadata': {key: value for key, value in metadata.items() if key != GRANTS_KEY}}
     summary = metadata.get(SUMMARY_KEY) if isinstance(metadata, dict) else None
     if part.get('part_kind') == 'compaction' and isinstance(metadata, dict) and isinstance(summary, dict):
         return {**part, 'metadata': {**metadata, SUMMARY_KEY: _portable_summary(summary)}}
     return part
+
+
+def _is_granted_by_person(metadata: dict[str, JsonValue]) -> bool:
+    """Return whether a person has granted commands to a skill: for that conversation, and not for whoever has its file.
+
+    What code granted stays, since the code of the agent that loads it decides again.
+    """
+    grant = parse_grant(metadata)
+    return grant is not None and grant.by == 'person'
 
 
 def _portable_retry(part: dict[str, JsonValue]) -> dict[str, JsonValue]:
