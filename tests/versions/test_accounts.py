@@ -16,7 +16,7 @@ from pydantic_ai.exceptions import SkipModelRequest, UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.function import AgentInfo
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Budget, Budgets, Retries, Subagent, create_deep_agent
@@ -153,6 +153,21 @@ async def failed_turn_of(agent: Any, error: type[BaseException], **options: Any)
 
 def ls() -> str:
     return ''
+
+
+async def test_an_answer_that_came_in_two_pieces_is_one_request(store: SqlStore):
+    """A provider that pauses is asked to go on, and all that it has used is that of one request, as in pydantic-ai."""
+    bill = Bill()
+    pieces = iter(['suspended', 'complete'])
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return replace(bill.response('end'), state=next(pieces))
+
+    turn = await turn_of(agent_of(store, FunctionModel(answer)))
+
+    (row,) = await rows_of(store)
+    assert (row.kind, row.input_tokens, len(bill.given)) == ('answer', sum(bill.given), 2)
+    assert (turn.usage.requests, turn.usage.input_tokens) == (1, sum(bill.given))
 
 
 async def test_an_answer_that_a_hook_sends_back_is_a_request_that_was_rejected(store: SqlStore):
