@@ -35,6 +35,7 @@ from ._replica_schema import (
     ReplicaTable,
 )
 from ._sql import bytes_from, chunks, digest_from
+from ._tallies import COUNTED, complete
 
 T = TypeVar('T')
 
@@ -70,11 +71,20 @@ class Follower:
         self._read_nodes = read_nodes
         self._replica = replica
         self._trees: dict[str, Tree] = {}
+        self._is_counted = False
         self._unreachable: dict[str, int] = {}
         """How many of a kind the store has and we cannot, as it was when numbers were last compared."""
 
     async def follow(self) -> None:
-        """Bring the replica up to date."""
+        """Bring the replica up to date.
+
+        Raises:
+            StoreCorruptedError: A row that is new is not what was written; when the store is read for the first time also
+                if one is missing.
+        """
+        if not self._is_counted:
+            await self._engine.read(partial(complete, COUNTED))
+            self._is_counted = True
         there = await self._engine.read(operations.survey)
         here = await to_thread.run_sync(self._replica.survey)
         unsettled = await to_thread.run_sync(self._replica.unsettled)

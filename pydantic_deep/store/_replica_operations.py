@@ -12,7 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from pydantic_deep_backends.snapshots import digest_of
+
+from . import _rows
 from ._engine import Operation, Row, Statement, Value
+from ._scans import verify_rows
+from ._sql import bytes_from, digest_from, id_from
+from .errors import StoreCorruptedError
 
 _SIGNS: Final = {
     'version': 'SELECT number, 0 AS mark FROM version',
@@ -59,6 +65,9 @@ _ROWS: Final = {
     'node': 'SELECT digest, data FROM node WHERE digest IN ({0})',
 }
 """How rows of each kind are fetched by numbers, ids or digests."""
+
+_KEYS: Final = {'request': 'run_id', 'asset': 'digest', 'node': 'digest'}
+"""The columns by which rows are fetched that are not fetched by numbers."""
 
 MAX_NUMBERS: Final = 500
 """How many rows are asked for at once: below the 999 parameters that an old SQLite takes."""
@@ -107,8 +116,17 @@ def marks(kind: str, after: int, last: int, limit: int) -> Operation[list[tuple[
 
 
 def rows(kind: str, keys: Sequence[Value]) -> Operation[list[Row]]:
-    """Return the rows of these keys, at most `MAX_NUMBERS`, that are there."""
-    return (yield Statement(_ROWS[kind].format(_parameters(len(keys))), tuple(keys)))
+    """Return the rows of these keys, at most `MAX_NUMBERS`, that are there.
+
+    Raises:
+        StoreCorruptedError: One is not what was written.
+    """
+    yield from verify_rows(kind, _KEYS.get(kind, 'number'), tuple(keys))
+    found = yield Statement(_ROWS[kind].format(_parameters(len(keys))), tuple(keys))
+    for row in found if kind == 'asset' else ():
+        if digest_of(bytes_from(row[1])) != digest_from(row[0]):
+            raise StoreCorruptedError('asset', digest_from(row[0]), 'its contents have another digest')
+    return found
 
 
 def changed_by_versions(after: int) -> Operation[tuple[list[int], list[int]]]:
@@ -123,17 +141,32 @@ def changed_by_versions(after: int) -> Operation[tuple[list[int], list[int]]]:
 
 
 def branch_messages(positions: Sequence[Position]) -> Operation[list[Row]]:
-    """Return the messages of branches from these places on, at most `MAX_MESSAGES`, each with its branch's number."""
+    """Return the messages of branches from these places on, at most `MAX_MESSAGES`, each with its branch's number.
+
+    Raises:
+        StoreCorruptedError: One is missing, or not what was written.
+    """
     wanted = ', '.join(f'(CAST(?{2 * i + 1} AS BIGINT), CAST(?{2 * i + 2} AS BIGINT))' for i in range(len(positions)))
-    return (
-        yield Statement(
-            f'WITH wanted (branch, seq) AS (VALUES {wanted})'  # noqa: S608
-            ' SELECT e.branch, m.number, m.id, b.conversation_id, b.id, e.seq, m.body FROM wanted w'
-            ' JOIN entry e ON e.branch = w.branch AND e.seq >= w.seq JOIN message m ON m.number = e.message'
-            f' JOIN branch b ON b.number = e.branch ORDER BY e.branch, e.seq LIMIT {MAX_MESSAGES}',
-            [value for position in positions for value in position],
-        )
+    found = yield Statement(
+        f'WITH wanted (branch, seq) AS (VALUES {wanted})'  # noqa: S608
+        ' SELECT e.branch, m.number, m.id, b.conversation_id, b.id, e.seq, m.body, e.message, m.seal, e.seal FROM wanted w'
+        ' JOIN entry e ON e.branch = w.branch AND e.seq >= w.seq LEFT JOIN message m ON m.number = e.message'
+        f' JOIN branch b ON b.number = e.branch ORDER BY e.branch, e.seq LIMIT {MAX_MESSAGES}',
+        [value for position in positions for value in position],
     )
+    seq_by_branch: dict[Value, int] = dict(positions)
+    for row in found:
+        branch, seq = row[0], _int(row[5])
+        if seq != seq_by_branch[branch]:
+            name = f'{id_from(row[4])}, {seq_by_branch[branch]}'
+            raise StoreCorruptedError('entry', name, f'message {seq_by_branch[branch]} of the branch is missing')
+        seq_by_branch[branch] = seq + 1
+        if row[2] is None:
+            raise StoreCorruptedError(
+                'message', str(row[7]), f'it is missing, and is message {seq} of {id_from(row[4])}'
+            )
+        _rows.messages_from([(row[2], row[6], row[8], seq, row[9], row[4])])
+    return [row[:7] for row in found]
 
 
 def _parameters(count: int) -> str:

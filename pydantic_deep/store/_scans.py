@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple, cast
 
@@ -155,6 +155,20 @@ def verify(table: str, integrity: str) -> Operation[None]:
                 for row in page:
                     read(row)
             yield from check_total(table, count)
+
+
+def verify_rows(table: str, column: str, keys: Sequence[Value]) -> Operation[None]:
+    """Read the rows of a table in which a column has one of these values.
+
+    Raises:
+        StoreCorruptedError: One is not what was written.
+    """
+    scan = next(each for each in (*SEALED, NODES) if each.table == table)
+    read = reads(table)(partial(_check, scan))
+    names = ', '.join(f'x.{key}' for key in scan.keys)
+    sql = f'SELECT {names}, {scan.columns} FROM {table} x{scan.joins} WHERE x.{column} IN ({marks(len(keys))})'
+    for row in (yield Statement(sql, keys)):
+        read(row)
 
 
 def _check(scan: Scan, row: Row) -> None:

@@ -28,6 +28,7 @@ from ._process import HomeProcess
 from ._query_limits import SqlLimits
 from ._scans import verify
 from ._schema import SupportsTables
+from ._tallies import complete
 from ._types import (
     ApprovalRecord,
     ApprovalStatus,
@@ -85,6 +86,7 @@ class SqlStore:
         self._given_up: set[str] = set()
         self._home = HomeProcess()
         self._verified: set[str] = set()
+        self._counted: set[str] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,6 +137,7 @@ class SqlStore:
         """Return a page of versions, newest first."""
         check_page(limit=limit, offset=offset)
         _check_filter(filter)
+        await self._complete('version', 'config', 'config_field')
         found = await self._engine.read(partial(reads.versions, filter, limit, offset, before))
         if not found and filter.conversation_id is not None:
             await self._verify('conversation')
@@ -143,6 +146,7 @@ class SqlStore:
     async def count(self, filter: VersionFilter = _EVERYTHING) -> int:
         """Return how many versions there are."""
         _check_filter(filter)
+        await self._complete('version', 'config', 'config_field')
         return await self._engine.read(partial(reads.count, filter))
 
     async def lineage(self, id: str) -> Lineage:
@@ -173,6 +177,7 @@ class SqlStore:
     async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
         """Return a page of conversations, newest first."""
         check_page(limit=limit, offset=offset)
+        await self._complete('conversation')
         return await self._engine.read(partial(reads.conversations, limit, offset))
 
     async def run(self, id: str) -> RunRecord | None:
@@ -191,11 +196,14 @@ class SqlStore:
         check_page(limit=limit)
         check_keys(conversation_id=conversation_id, parent_run_id=parent_run_id)
         check_texts(states or ())
+        if conversation_id is None:
+            await self._complete('run')
         return await self._engine.read(partial(on_runs.runs, conversation_id, parent_run_id, states, limit))
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
         """Return the runs whose process died, parents before their children."""
         check_page(limit=limit)
+        await self._complete('run')
         running = await self._engine.read(on_runs.running)
         owners = {run.owner for run in running if run.owner is not None}
         living = await self._engine.living_owners(sorted(owners))
@@ -241,6 +249,7 @@ class SqlStore:
     ) -> list[DelegationRecord]:
         """Return delegations, oldest first."""
         check_keys(parent_run_id=parent_run_id, child_conversation_id=child_conversation_id)
+        await self._complete('delegation')
         return await self._engine.read(partial(on_runs.delegations, parent_run_id, child_conversation_id))
 
     async def approvals(
@@ -255,6 +264,7 @@ class SqlStore:
         check_page(limit=limit)
         check_keys(version_id=version_id, agent_name=agent_name)
         check_texts((status,))
+        await self._complete('approval')
         return await self._engine.read(partial(on_runs.approvals, status, version_id, agent_name, limit, self._clock()))
 
     async def approval(self, id: str) -> ApprovalRecord:
@@ -429,6 +439,12 @@ class SqlStore:
         if found is None:
             await self._verify(table)
         return found
+
+    async def _complete(self, *tables: str) -> None:
+        """Make sure that no row of some tables is missing: at the first list that is made of them."""
+        if missing := set(tables) - self._counted:
+            await self._engine.read(partial(complete, sorted(missing)))
+            self._counted |= missing
 
     async def _verify(self, table: str) -> None:
         """Make sure that all rows of a table are what was written: at the first look-up that finds nothing in it."""

@@ -9,7 +9,7 @@ is damage, which a read notices that finds fewer rows than were counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ._engine import Operation, Row, Statement, Value
@@ -142,6 +142,15 @@ def counted(
         whose = None if parent == ALL else f'of {row_name(parent)}'
         raise StoreCorruptedError(table, whose, f'{expected} rows were written, and {len(rows)} are there')
     return [row[:-1] for row in rows]
+
+
+def complete(tables: Collection[str]) -> Operation[None]:
+    """Raise `StoreCorruptedError` if a table has other than the counted number of rows."""
+    for table in tables:
+        sql = f'SELECT COUNT(*), {TOTAL.format(table=table, parent="?1")} FROM {table}'
+        ((found, expected),) = yield Statement(sql, (ALL,))  # at once: others may be writing
+        if found != (expected or 0):
+            raise StoreCorruptedError(table, None, f'{expected or 0} rows were written, and {found} are there')
 
 
 def check_total(table: str, found: int) -> Operation[None]:
