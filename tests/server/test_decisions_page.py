@@ -332,6 +332,26 @@ async def test_arguments_are_edited_as_json_in_which_nothing_hides(
     assert 'é' in text
 
 
+async def test_an_edit_changes_no_number_that_the_person_did_not(
+    open_page: OpenPage, client: httpx.AsyncClient, says: Says
+) -> None:
+    """Numbers that JavaScript cannot hold are in the form, and in the call, as the model wrote them."""
+    other = {'big': 12345678901234567890, 'real': 1.0, 'small': 5e-324, 'long': 0.1, 'deep': [{'x': 2**70}]}
+    approval = (await ask(client, says, call('odd', first='a', second='b', other=other)))['approvals'][0]
+    page = await open_page()
+    await card_of(page, approval).get_by_role('button', name='Edit').click()
+    text = await page.input_value('#asked textarea')
+    assert json.loads(text)['other'] == other
+    await page.fill('#asked textarea', text.replace('"b"', '"c"'))
+    says.next = 'Edited.'  # the model is told of the edit
+    await page.click('#asked button[value=yes]')
+    await expect(page.locator('#approvals .settled')).to_contain_text('Answered: edited.')
+    await expect(page.locator('#dialogue > li').last).to_have_text('Edited.')
+    call_shown, result_shown = await page.locator('#dialogue .call pre').all_text_contents()
+    assert json.loads(call_shown)['other'] == other
+    assert result_shown == f'ac{other}'
+
+
 async def test_protected_files_that_a_turn_changed_are_shown_before_anything_else_is_approved(
     browser: Browser, serve: Any, listen: Any, says: Says, tmp_path: Path
 ) -> None:

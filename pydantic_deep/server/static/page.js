@@ -109,7 +109,7 @@ async function refresh() {
   const id = shown.id;
   const conversation = await server.get(`conversations/${id}`);
   const [transcript, history, files] = await Promise.all([
-    server.get(`conversations/${id}/messages`),
+    server.getExactly(`conversations/${id}/messages`),
     server.get(`conversations/${id}/versions?limit=200`),
     server.get(`versions/${conversation.head}/files`),
   ]);
@@ -341,11 +341,12 @@ async function deny(card, approval) {
 }
 
 async function edit(card, approval) {
+  const asked = await server.getExactly(`approvals/${approval.id}`);
   const given = await ask(`The call of ${approval.tool} runs with these arguments instead.`,
-    { args: { label: 'Arguments, as JSON', value: readableJson(approval.args), rows: 12 } }, 'Run it so');
+    { args: { label: 'Arguments, as JSON', value: readableJson(asked.args), rows: 12 } }, 'Run it so');
   if (!given) return;
   let args;
-  try { args = JSON.parse(given.args); } catch (error) { throw new server.Refused(0, { message: `That is no JSON: ${error.message}` }); }
+  try { args = server.parseExactly(given.args); } catch (error) { throw new server.Refused(0, { message: `That is no JSON: ${error.message}` }); }
   await decide(card, approval, { decision: 'edit', args });
 }
 

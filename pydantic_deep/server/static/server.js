@@ -40,9 +40,15 @@ async function ask(method, path, body, headers = {}, signal = undefined) {
 }
 
 export async function get(path) { return (await ask('GET', path)).json(); }
+export async function getExactly(path) { return parseExactly(await (await ask('GET', path)).text()); }
 export async function getBlob(path) { return (await ask('GET', path)).blob(); }
 export async function post(path, body = {}) { return (await ask('POST', path, body)).json(); }
 export async function remove(path) { await ask('DELETE', path); }
+
+// JSON in which each number stays as it is written: one of more than 53 bits, or `1.0`, would be another one in JavaScript,
+// and a person who edits a call would change it unseen. Where a browser cannot, they are numbers.
+export const parseExactly = (text) => JSON.parse(text, (key, value, context) =>
+  typeof value === 'number' && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value);
 
 // What a server says that stops, or that something before it says: try again.
 const AWAY = [429, 502, 503, 504];

@@ -1,6 +1,7 @@
 // The dialogue: what was said, and what a run says while it works.
 
 import { byId, element, fill, lines } from './elements.js';
+import { parseExactly } from './server.js';
 
 let speaking = null; // the item that text is appended to
 let callById = new Map();
@@ -74,7 +75,7 @@ function showCall(id, name, args, path) {
 }
 
 function tidy(args) {
-  try { return JSON.stringify(JSON.parse(args), null, 2); } catch { return args; }
+  try { return JSON.stringify(parseExactly(args), null, 2); } catch { return args; }
 }
 
 function showResult(id, outcome, content) {
