@@ -30,13 +30,13 @@ TURNS = 8
 
 
 @asynccontextmanager
-async def server_on(directory: Path, key: str) -> AsyncGenerator[tuple[Any, httpx.AsyncClient]]:
+async def server_on(
+    directory: Path, key: str, *options: str, script: str = 'restart_server.py'
+) -> AsyncGenerator[tuple[Any, httpx.AsyncClient]]:
     """Start a server in a process of its own, and kill it at the end if nobody has."""
-    script = Path(__file__).with_name('restart_server.py')
+    program = [sys.executable, str(Path(__file__).with_name(script)), str(directory), *options]
     with (directory / 'log').open('ab') as log:
-        process = await anyio.open_process(
-            [sys.executable, str(script), str(directory)], stdout=subprocess.PIPE, stderr=log
-        )
+        process = await anyio.open_process(program, stdout=subprocess.PIPE, stderr=log)
     try:
         assert process.stdout is not None
         port = int(await process.stdout.receive())
