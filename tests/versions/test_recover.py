@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import FunctionToolset, RunContext
+from pydantic_ai import Agent, FunctionToolset, RunContext
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import UsageLimits
@@ -161,16 +161,19 @@ class World:
 
         return toolset
 
-    def agent(self, store: SqlStore) -> VersionedAgent[Any, Any]:
+    def build(self) -> Agent[Any, Any]:
+        """Return the agent, as each process builds it."""
         child = Subagent('child', 'Helps.', toolsets=[self.tools])
         fork = Subagent('fork', 'Helps apart.', toolsets=[self.tools], isolation='fork')
         above = Subagent(
             'above', 'Has others.', toolsets=[self.tools], isolation='fork', subagents=[child, fork], max_depth=1
         )
-        agent = create_deep_agent(
+        return create_deep_agent(
             self.model(), toolsets=[self.tools], subagents=[child, fork, above], name='agent', **self.options
         )
-        return VersionedAgent(agent, store, make_deps=lambda: DeepAgentDeps(max_depth=2))
+
+    def agent(self, store: SqlStore) -> VersionedAgent[Any, Any]:
+        return VersionedAgent(self.build(), store, make_deps=lambda: DeepAgentDeps(max_depth=2))
 
     @asynccontextmanager
     async def process(

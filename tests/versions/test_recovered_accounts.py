@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pydantic_ai import ModelRetry, RunContext
+from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import SkipModelRequest
 from pydantic_ai.messages import (
@@ -48,9 +48,24 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Ledger(World):
-    """A world whose model gives each answer a number, and 100 tokens of input."""
+    """A world whose model gives each answer a number, and 100 tokens of input.
+
+    All of its processes share an agent, which holds no state: building one takes longer than a turn. `test_recover` and
+    `test_kill` build one in each process.
+    """
 
     given: list[str] = field(default_factory=list[str])
+    built: Agent[Any, Any] | None = None
+
+    def build(self) -> Agent[Any, Any]:
+        self.built = self.built or super().build()
+        return self.built
+
+    def begin_anew(self, url: str) -> None:
+        """Forget what happened, for another store."""
+        self.url = url
+        for happened in (self.ran, self.asked, self.given):
+            happened.clear()
 
     def model(self) -> ScriptedModel:
         def then(messages: list[ModelMessage], info: AgentInfo) -> Answer:
@@ -311,13 +326,14 @@ async def test_after_a_crash_at_any_commit_all_accounts_agree(name: str, when: s
     thread, which the events name; and the turn replays from its first attempt.
     """
     count, dead = 0, True
+    world = Ledger('', plan({'short': SHORT, **SCENARIOS}[name]), options=options_of(name))
     while dead:
         count += 1
         path = tmp_path / str(count)
         path.mkdir()
         url = f'memory:{name.replace(" ", "-")}-{when}-{again}-{count}'
         async with SqlStore(await open_engine(url)) as store:
-            world = Ledger(url, plan({'short': SHORT, **SCENARIOS}[name]), options=options_of(name))
+            world.begin_anew(url)
             dead = await run_and_crash(world, path, {when: nth(lambda commit: True, count + 1)})
             if dead and name == 'sent back' and when == 'dies_after':  # no answer waits where it could be lost
                 rows = [row for run in await store.runs() for row in await store.requests(run.id)]
