@@ -65,12 +65,12 @@ def apply_edit(text: str, old: str, new: str, *, replace_all: bool = False) -> E
     """
     view = _View(text)
     old_lf, new_lf = _with_lf(old), _with_lf(new)
-    starts = list(_find_all(view.lf, old_lf))
+    starts = list(islice(_find_all(view.lf, old_lf), None if replace_all else 1))
     if not starts:
         raise NoMatchError(old)
     if not replace_all and view.lf.find(old_lf, starts[0] + 1) >= 0:
         first = list(islice(_find_all(view.lf, old_lf, step=1), MAX_LINES_NAMED))
-        raise SeveralMatchesError(max(len(starts), len(first)), view.line_numbers(first))
+        raise SeveralMatchesError(max(view.lf.count(old_lf), len(first)), view.line_numbers(first))
     head = _shared_start(old_lf, new_lf)
     tail = _shared_start(old_lf[head:][::-1], new_lf[head:][::-1])
     middle = new_lf[head : len(new_lf) - tail]
