@@ -29,6 +29,7 @@ class _Place:
     """A database in memory, with one thread and one connection for all that opened it."""
 
     def __init__(self) -> None:
+        self.home = HomeProcess()
         self.owners: set[str] = set()
         self.jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self.worker = Writer(_connect, self.jobs)
@@ -60,7 +61,9 @@ class MemoryEngine:
             read_only: Whether nothing may be written to it here.
         """
         with _LOCK:
-            place = cls._places.get(name) or _Place()
+            place = cls._places.get(name)
+            if place is None or place.home.is_left:  # the threads of a parent process are not here
+                place = _Place()
             if name:
                 cls._places[name] = place
             return cls(name, place, read_only=read_only)

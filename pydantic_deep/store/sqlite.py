@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import queue
 import sqlite3
+import stat
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeVar, cast
@@ -33,6 +35,9 @@ T = TypeVar('T')
 
 _BUSY_SECONDS: Final = 60.0
 """How long SQLite asks again while another process writes; each of its transactions takes milliseconds."""
+
+_CREATING: Final = threading.Lock()
+"""Held while a descriptor of a new file is open."""
 
 _READERS: Final = 2
 """Threads that read. More would wait for Python's lock."""
@@ -101,11 +106,10 @@ class SqliteEngine:
 
     @classmethod
     def _open(cls, path: Path, tables: Tables, read_only: bool) -> Self:
+        _find(path, may_create=not read_only)
         if read_only:
-            os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
             prepare_read_only(path, tables)
         else:
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             prepare(path, tables)
         return cls(path, read_only=read_only)
 
@@ -168,6 +172,29 @@ class SqliteEngine:
                 raise StoreClosedError(f'The store {self.url!r} was closed. Open it again with `open_store`.')
             jobs.put(cast('Job[object]', job))
         return await job.future
+
+
+def _find(path: Path, *, may_create: bool) -> None:
+    """Make sure that there is a file, for its user alone if it is new, with no name but this. Raises `OSError`.
+
+    A file that is there is not opened: POSIX ends all locks of a process on a file when the process closes any
+    descriptor of it, and the connections of other stores on it need theirs. Without them another process that closes
+    the file would take itself for the last one, and remove the log that this process goes on to write.
+    """
+    with _CREATING:
+        if may_create and not path.exists():
+            with suppress(FileExistsError):  # another process was faster
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        found = path.stat()
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not os.access(path, os.R_OK | (os.W_OK if may_create else 0)):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if found.st_nlink > 1:
+        raise StoreUnavailableError(
+            f'The file of the store {str(path)!r} has {found.st_nlink} names (hard links). SQLite keeps a log beside '
+            'each name, and would lose what was written under another one. Remove the others, or open a copy.'
+        )
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sqlite3
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -154,3 +157,59 @@ async def test_an_import_that_fails_for_another_reason_is_not_about_the_driver(m
     with pytest.raises(ModuleNotFoundError, match=r'pydantic_deep\.store\.postgres'):
         async with open_store('postgresql://nobody@localhost/nothing'):
             pass
+
+
+async def test_what_one_store_commits_is_there_after_another_of_the_process_and_other_processes_have_closed(
+    tmp_path: Path,
+) -> None:
+    """A second open store on the same file takes no locks from the first: other processes that open and close the
+    file leave its log alone, and see all that was committed."""
+    path = tmp_path / 'agents.db'
+    program = f"import sqlite3; c = sqlite3.connect({str(path)!r}); print(*c.execute('SELECT COUNT(*) FROM run').fetchone()); c.close()"
+
+    async def count_elsewhere() -> int:
+        return int((await asyncio.to_thread(subprocess.check_output, [sys.executable, '-c', program])).strip())
+
+    async with open_store(f'sqlite:///{path}') as first:
+        for number, read_only in enumerate((False, True), 1):
+            await first.commit(Commit(runs=[sample_run('c')]))
+            async with open_store(f'sqlite:///{path}', read_only=read_only) as second:
+                assert len(await second.runs()) == 2 * number - 1
+            assert await count_elsewhere() == 2 * number - 1
+            await first.commit(Commit(runs=[sample_run('c')]))
+            assert await count_elsewhere() == 2 * number
+
+
+@pytest.mark.parametrize('read_only', [False, True])
+async def test_a_file_with_a_second_name_is_refused(tmp_path: Path, read_only: bool) -> None:
+    """SQLite keeps a log beside each name of a file, so nobody opens one that has two, under either of them."""
+    async with open_store(f'sqlite:///{tmp_path}/agents.db'):
+        pass
+    os.link(tmp_path / 'agents.db', tmp_path / 'same.db')
+    for name in ('agents.db', 'same.db'):
+        with pytest.raises(StoreUnavailableError, match=rf'{name}.* has 2 names \(hard links\)'):
+            async with open_store(f'sqlite:///{tmp_path}/{name}', read_only=read_only):
+                pass
+    (tmp_path / 'same.db').unlink()
+    async with open_store(f'sqlite:///{tmp_path}/agents.db', read_only=read_only) as store:
+        assert await store.count() == 0
+
+
+def _deny(*_arguments: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize('read_only', [False, True])
+async def test_a_directory_and_a_file_of_somebody_else_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    """What is no file, and a file whose mode does not allow it, is said before anything is made beside it."""
+    with pytest.raises(StoreUnavailableError, match='Is a directory'):
+        async with open_store(f'sqlite:///{tmp_path}', read_only=read_only):
+            pass
+    (tmp_path / 'agents.db').touch()
+    monkeypatch.setattr('pydantic_deep.store.sqlite.os.access', _deny)  # a test that root runs may do all
+    with pytest.raises(StoreUnavailableError, match='Permission denied'):
+        async with open_store(f'sqlite:///{tmp_path}/agents.db', read_only=read_only):
+            pass
+    assert [path.name for path in tmp_path.iterdir()] == ['agents.db']

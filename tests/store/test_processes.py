@@ -161,3 +161,17 @@ async def test_a_store_says_whose_it_is_and_closes_nothing_of_another_process(
     engine: Any = store.engine
     engine._is_closed = False  # in this process it was never closed
     assert await store.version(version.id) == version
+
+
+async def test_a_forked_child_that_opens_a_named_place_in_memory_gets_one_of_its_own() -> None:
+    """What is in the memory of the parent is not in that of a forked child: the same name is a new, empty store."""
+    async with open_store('memory:forked') as store:
+        await store.commit(Commit(runs=[sample_run('c')]))
+
+        async def count_runs() -> str:  # pragma: no cover - in another process
+            async with open_store('memory:forked') as own:
+                return str(len(await own.runs()))
+
+        assert in_fork(count_runs) == '0'
+        async with open_store('memory:forked') as same:
+            assert len(await same.runs()) == 1
