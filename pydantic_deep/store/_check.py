@@ -15,12 +15,13 @@ from ._backup import large_pages, next_statement
 from ._engine import Operation, Row, Statement, Value
 from ._keys import pack_digest
 from ._operations_commit import MERGED, PARENT
-from ._prepare import config_digest, fields_of
+from ._operations_contents import ASSET, MESSAGE
+from ._prepare import config_digest, digests_in, fields_of
 from ._scans import NODES, SEALED, Scan
 from ._schema import Dialect
 from ._seals import DAMAGED, reads, row_name
 from ._sql import bytes_from, digest_from, integer
-from ._tallies import COUNTED, check_total
+from ._tallies import COUNTED, check_totals
 from .errors import StoreCorruptedError
 
 
@@ -125,6 +126,7 @@ def parts(dialect: Dialect) -> Iterator[Part]:
         yield scan.table, partial(_with_dependents, partial(_rows_of, scan))
     for table in COUNTED:
         yield table, partial(_totals, table)
+    yield 'reference', _references
     for reference in _REFERENCES:
         yield reference.table, partial(_with_dependents, partial(_missing, reference))
     for table, check in (
@@ -142,8 +144,21 @@ def _pages(sql: str) -> Operation[list[Damage]]:
 
 def _totals(table: str) -> Operation[list[Damage]]:
     """Compare how many rows there are with how many were written."""
-    yield from check_total(table, integer((yield Statement(f'SELECT COUNT(*) FROM {table}'))[0][0]))
+    yield from check_totals(table)
     return []
+
+
+def _references() -> Operation[list[Damage]]:
+    """Find notes of what is mentioned whose source is not there."""
+    rows = yield Statement(
+        f'SELECT r.kind, r.source, r.asset FROM reference r LEFT JOIN message m ON r.kind = {MESSAGE}'
+        f' AND m.number = r.source LEFT JOIN asset a ON r.kind = {ASSET} AND a.number = r.source'
+        ' WHERE m.number IS NULL AND a.number IS NULL'
+    )
+    return [
+        Damage(table='reference', row=', '.join(map(row_name, row)), problem='what mentions the contents is not there')
+        for row in rows
+    ]
 
 
 def _with_dependents(find: Callable[[], Operation[list[_Found]]]) -> Operation[list[Damage]]:
@@ -202,7 +217,7 @@ def _missing(reference: _Reference) -> Operation[list[_Found]]:
 
 def _contents() -> Operation[list[_Found]]:
     """Compare the contents of assets with their digests."""
-    return _digests('asset', 4)
+    return _digests('asset', 4, ASSET)
 
 
 def _trees() -> Operation[list[_Found]]:
@@ -251,28 +266,37 @@ def _absent_below(
 
 def _bodies() -> Operation[list[_Found]]:
     """Decode the bodies of messages, whose seals cover them as they lie."""
-    return _digests('message', 2)
+    return _digests('message', 2, MESSAGE)
 
 
-def _digests(table: str, place: int) -> Operation[list[_Found]]:
-    """Decode the contents of a table, and compare them with digests where there are some."""
+def _digests(table: str, place: int, kind: int) -> Operation[list[_Found]]:
+    """Decode the contents of a table, and compare them with digests where there are some, and with what they mention."""
     found: list[_Found] = []
+    noted: dict[Value, set[str]] = {}
+    sql = f'SELECT r.source, a.digest FROM reference r JOIN asset a ON a.number = r.asset WHERE r.kind = {kind}'
+    for source, digest in (yield Statement(sql)):
+        noted.setdefault(source, set()).add(row_name(digest))
     pages = large_pages(table)
     statement: Statement | None = next(pages)
     while statement is not None:
         page = yield statement
         for row in page if statement.sql.startswith('SELECT *') else []:
-            problem = ''
+            problem, named = '', (table, row_name(row[1]))
             try:
                 data = bytes_from(row[place])
                 if table == 'asset' and digest_of(data) != digest_from(row[1]):
                     problem = 'its contents have another digest'
+                elif row[0] in noted and not noted[row[0]].issubset(digests_in(data)):
+                    problem, named = (
+                        'it names contents that are not mentioned there',
+                        ('reference', f'{kind}, {row[0]}'),
+                    )
             except StoreCorruptedError as error:
                 problem = error.problem
             except DAMAGED as error:
                 problem = f'it cannot be decoded ({error})'
             if problem:
-                found.append(_Found(table, row_name(row[1]), problem, table, row[:1]))
+                found.append(_Found(*named, problem, table, row[:1]))
         statement = next_statement(pages, page)
     return found
 

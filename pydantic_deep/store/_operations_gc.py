@@ -19,7 +19,7 @@ from ._engine import Operation, Row, Statement, Value
 from ._operations_contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
 from ._prepare import digests_in
 from ._sql import bytes_from, insert_many, integer, select_in, update
-from ._tallies import cut_edges, remove
+from ._tallies import ALL, COUNTED, TOTAL, check_count, cut_edges, remove
 from ._types import GarbageReport
 
 _TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
@@ -99,7 +99,11 @@ _MARK_ASSETS: Final = (
 
 
 def gc(now: int, grace: int) -> Operation[GarbageReport]:
-    """Collect garbage; `grace` is in microseconds."""
+    """Collect garbage; `grace` is in microseconds. Where a row is missing, nothing tells what it referred to."""
+    for table in COUNTED:
+        total = TOTAL.format(table=table, parent='?1')
+        count, expected = (yield Statement(f'SELECT COUNT(*), {total} FROM {table}', (ALL,)))[0]
+        check_count(table, integer(count), integer(expected))
     yield Statement('CREATE TEMPORARY TABLE marked (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE doomed (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE reach (branch BIGINT PRIMARY KEY, done BIGINT, stop BIGINT)')
@@ -220,7 +224,7 @@ def _remove() -> Operation[None]:
     tip = 'SELECT tip_seq FROM branch WHERE branch.number = entry.branch'
     yield from remove('entry', f'branch IN ({_CUT_BRANCHES}) AND seq >= ({tip})')
     for kind in (MESSAGE, ASSET):
-        yield Statement(f'DELETE FROM reference WHERE kind = {kind} AND source IN ({_doomed(kind)})')
+        yield from remove('reference', f'kind = {kind} AND source IN ({_doomed(kind)})')
     for kind, table in _TABLES.items():
         yield from remove(table, f'number IN ({_doomed(kind)})')
         yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({_doomed(kind)})')

@@ -16,7 +16,7 @@ from ._operations_commit import PARENT
 from ._prepare import canonical
 from ._seals import check_seal, reads, row_name
 from ._sql import bytes_from, digest_from, id_from, id_or_none, integer, marks, select_in
-from ._tallies import ALL, TOTAL, check_total, counted, parent_key
+from ._tallies import ALL, TOTAL, check_count, check_total, counted, parent_key
 from ._types import AssetRecord, BranchRecord, ConversationRecord, Lineage, MessageRecord, VersionFilter, VersionRecord
 from .errors import AssetNotFoundError, MissingVersionError, StoreCorruptedError, VersionNotFoundError
 
@@ -79,26 +79,28 @@ def versions(filter: VersionFilter, limit: int, offset: int, before: int | None)
         where.append(f'v.number < ?{len(values)}')
     values += [limit, offset]
     page = f' ORDER BY v.number DESC LIMIT ?{len(values) - 1} OFFSET ?{len(values)}'
-    if (
-        offset
-        or before is not None
-        or filter not in (VersionFilter(), VersionFilter(conversation_id=filter.conversation_id))
-    ):
+    yield from _check_versions(filter)
+    if offset or before is not None or filter != VersionFilter():
         rows = yield Statement(_SELECT + _all(where) + page, values)
         return [_rows.version_from(row) for row in rows]
-    parent = f'?{len(values) + 1}'
-    key: Value = ALL
-    if filter.conversation_id is not None:
-        number = yield Statement(
-            'SELECT number FROM conversation WHERE id = ?1', (_keys.pack_id(filter.conversation_id),)
-        )
-        key = number[0][0] if number else ALL
-        if not number:
-            return []
-    total = TOTAL.format(table='version', parent=parent)
-    sql = _SELECT.replace(' FROM version v', f', {total} FROM version v', 1) + _all(where) + page
-    rows = yield from counted('version', sql, (*values, parent_key(key)), key, limit=limit)
+    total = TOTAL.format(table='version', parent=f'?{len(values) + 1}')
+    sql = _SELECT.replace(' FROM version v', f', {total} FROM version v', 1) + page
+    rows = yield from counted('version', sql, (*values, ALL), limit=limit)
     return [_rows.version_from(row) for row in rows]
+
+
+def _check_versions(filter: VersionFilter) -> Operation[None]:
+    """Make sure that all versions are there of the conversation that a filter names, itself or by a run of it."""
+    ids = [_keys.pack_id(filter.conversation_id)] if filter.conversation_id is not None else []
+    if filter.run_id is not None:
+        rows = yield Statement('SELECT conversation_id FROM run WHERE id = ?1', (_keys.pack_id(filter.run_id),))
+        ids += [row[0] for row in rows]
+    rows = yield from select_in('SELECT number FROM conversation WHERE id IN ({})', set(ids))
+    for (number,) in rows:
+        total = TOTAL.format(table='version', parent='?2')
+        sql = f'SELECT COUNT(*), COALESCE({total}, 0) FROM version WHERE conversation = ?1'
+        there, written = (yield Statement(sql, (number, parent_key(number))))[0]
+        check_count('version', integer(there), integer(written), number)
 
 
 def count(filter: VersionFilter) -> Operation[int]:
@@ -106,6 +108,7 @@ def count(filter: VersionFilter) -> Operation[int]:
     configs, values = _configs(filter)
     where = [f'v.config IN ({configs})'] if configs else []
     where += _conditions(filter, values)
+    yield from _check_versions(filter)
     rows = yield Statement(f'SELECT COUNT(*) FROM version v{_all(where)}', values)
     if not where:
         yield from check_total('version', integer(rows[0][0]))

@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 from ._engine import Engine, Operation, Statement
 from ._scans import SEALED, seal_everything
 from ._seals import seal
-from ._tallies import make_tallies
+from ._tallies import count_references, make_tallies
 from .errors import StoreCorruptedError, StoreFormatError
 
 FORMAT: Final = 'pydantic-deep store'
@@ -173,6 +173,7 @@ MIGRATIONS: Final[tuple[tuple[str | Callable[[Dialect], Operation[None]], ...], 
     (make_tallies,),
     ('ALTER TABLE workspace ADD COLUMN identity TEXT',),
     ('ALTER TABLE request ADD COLUMN kind TEXT',),
+    (count_references,),
 )
 """Statements and operations by version, from 1. What is released never changes: another version is added."""
 

@@ -26,7 +26,9 @@ def translated(error: sqlite3.Error) -> StoreError:
     new: StoreError
     if code == sqlite3.SQLITE_NOTADB:
         new = StoreFormatError('The file is not a SQLite database. Choose another file.')
-    elif code == sqlite3.SQLITE_CORRUPT or not hasattr(error, 'sqlite_errorcode'):  # text that is no UTF-8 has no code
+    elif code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR) or not hasattr(
+        error, 'sqlite_errorcode'
+    ):  # text that is no UTF-8 has no code
         new = StoreCorruptedError(None, None, f'SQLite says: {error}')
     else:
         new = StoreUnavailableError(f'SQLite says: {error}. {_ADVICE.get(code, _OTHER)}')

@@ -28,6 +28,7 @@ from ._process import HomeProcess
 from ._query_limits import SqlLimits
 from ._scans import verify
 from ._schema import SupportsTables
+from ._seals import DAMAGED
 from ._tallies import complete
 from ._types import (
     ApprovalRecord,
@@ -356,6 +357,8 @@ class SqlStore:
                 damages += await engine.read(part)
             except StoreCorruptedError as error:
                 damages.append(Damage(table=error.table or table, row=error.row, problem=error.problem))
+            except DAMAGED as error:
+                damages.append(Damage(table=table, row=None, problem=f'a value cannot be decoded ({error})'))
         return list(dict.fromkeys(damages))
 
     async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = unheard) -> int:
@@ -363,7 +366,7 @@ class SqlStore:
 
         Others read and write meanwhile. The file appears under its name when it is whole and on the disk; it is for
         its user alone (mode 0600). Rows of repositories in the same database, such as audit records and API keys, are
-        not in it.
+        in it.
 
         Args:
             path: The file, which must not be there.

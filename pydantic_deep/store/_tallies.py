@@ -37,14 +37,21 @@ _PARENTS: Final = {
     'tool_call': 'run_id',
     'delegation': 'parent_run_id',
     'approval': 'version_id',
+    'reference': None,
 }
 """The tables that are counted, and the column by which their rows are counted besides."""
+
+_LATER: Final = 'reference'
+"""Is counted since a version of the tables of its own."""
 
 _NUMBERS: Final = ('version', 'edge')
 """Tables whose column is a number."""
 
 COUNTED: Final = tuple(_PARENTS)
 """The tables that are counted."""
+
+_WITH_PARENT: Final = ' WHERE {}parent IS NOT NULL AND {}kind = 0'
+"""The edges that are counted."""
 
 ALL: Final = b''
 """Stands for all rows of a table in the place of a parent."""
@@ -64,22 +71,31 @@ def make_tallies(dialect: Dialect) -> Operation[None]:
         f'CREATE TABLE tally (name TEXT NOT NULL, parent {dialect.bytes_type} NOT NULL, total BIGINT NOT NULL,'
         f' PRIMARY KEY (name, parent)){dialect.clustered}'
     )
-    for table, column in _PARENTS.items():
-        everything = f"CAST('' AS {dialect.bytes_type})"
-        yield Statement(f"INSERT INTO tally SELECT '{table}', {everything}, COUNT(*) FROM {table}")
-        inserts = [_increment(table, everything)]
-        if column is not None:
-            parent = (
-                f'CAST(CAST({{}}{column} AS TEXT) AS {dialect.bytes_type})' if table in _NUMBERS else f'{{}}{column}'
-            )
-            where = ' WHERE {}parent IS NOT NULL AND {}kind = 0' if table == 'edge' else ''
-            yield Statement(
-                f"INSERT INTO tally SELECT '{table}', {parent.format('x.')}, COUNT(*) FROM {table} x"
-                f'{where.format("x.", "x.")} GROUP BY {parent.format("x.")}'
-            )
-            inserts.append(_increment(table, parent.format('NEW.'), where.format('NEW.', 'NEW.')))
-        for sql in dialect.after_insert:
-            yield Statement(sql.format(table=table, statements=' '.join(inserts)))
+    for table in COUNTED:
+        if table != _LATER:
+            yield from _begin_to_count(table, dialect)
+
+
+def count_references(dialect: Dialect) -> Operation[None]:
+    """Count what says which contents messages and other contents mention: garbage collection goes by it."""
+    yield from _begin_to_count(_LATER, dialect)
+
+
+def _begin_to_count(table: str, dialect: Dialect) -> Operation[None]:
+    """Count the rows of a table, and make the trigger that counts what is inserted."""
+    everything = f"CAST('' AS {dialect.bytes_type})"
+    yield Statement(f"INSERT INTO tally SELECT '{table}', {everything}, COUNT(*) FROM {table}")
+    inserts = [_increment(table, everything)]
+    if (column := _PARENTS[table]) is not None:
+        parent = f'CAST(CAST({{}}{column} AS TEXT) AS {dialect.bytes_type})' if table in _NUMBERS else f'{{}}{column}'
+        where = _WITH_PARENT if table == 'edge' else ''
+        yield Statement(
+            f"INSERT INTO tally SELECT '{table}', {parent.format('x.')}, COUNT(*) FROM {table} x"
+            f'{where.format("x.", "x.")} GROUP BY {parent.format("x.")}'
+        )
+        inserts.append(_increment(table, parent.format('NEW.'), where.format('NEW.', 'NEW.')))
+    for sql in dialect.after_insert:
+        yield Statement(sql.format(table=table, statements=' '.join(inserts)))
 
 
 def _increment(table: str, parent: str, where: str = ' WHERE 1 = 1') -> str:
@@ -138,9 +154,7 @@ def counted(
     if limit is not None and len(rows) >= limit:
         return [row[:-1] for row in rows]
     expected = integer(rows[0][-1] or 0) if rows else (yield from total_of(table, [parent]))
-    if expected != len(rows):
-        whose = None if parent == ALL else f'of {row_name(parent)}'
-        raise StoreCorruptedError(table, whose, f'{expected} rows were written, and {len(rows)} are there')
+    check_count(table, len(rows), expected, parent)
     return [row[:-1] for row in rows]
 
 
@@ -155,6 +169,23 @@ def complete(tables: Collection[str]) -> Operation[None]:
 
 def check_total(table: str, found: int) -> Operation[None]:
     """Raise `StoreCorruptedError` if a table has other than the counted number of rows."""
-    expected = yield from total_of(table)
+    check_count(table, found, (yield from total_of(table)))
+
+
+def check_count(table: str, found: int, expected: int, parent: Value = ALL) -> None:
+    """Raise `StoreCorruptedError` if there are other than the counted rows of a table, or of one parent."""
     if expected != found:
-        raise StoreCorruptedError(table, None, f'{expected} rows were written, and {found} are there')
+        whose = None if parent == ALL else f'of {row_name(parent)}'
+        raise StoreCorruptedError(table, whose, f'{expected} rows were written, and {found} are there')
+
+
+def check_totals(table: str) -> Operation[None]:
+    """Raise `StoreCorruptedError` if a table, or one run, conversation or version, has other than the counted rows."""
+    found = {ALL: integer((yield Statement(f'SELECT COUNT(*) FROM {table}'))[0][0])}
+    if (column := _PARENTS[table]) is not None:
+        where = _WITH_PARENT.format('', '') if table == 'edge' else ''
+        rows = yield Statement(f'SELECT {column}, COUNT(*) FROM {table}{where} GROUP BY {column}')
+        found |= {parent_key(parent): integer(count) for parent, count in rows}
+    totals = {row[0]: row[1] for row in (yield Statement('SELECT parent, total FROM tally WHERE name = ?1', (table,)))}
+    for parent in sorted(found.keys() | totals.keys(), key=parent_key):
+        check_count(table, found.get(parent_key(parent), 0), integer(totals.get(parent, 0)), parent)

@@ -194,7 +194,7 @@ TABLES: Final = (
         'edge',
         'run',
     ),
-    *('request', 'tool_call', 'delegation', 'approval', 'workspace'),
+    *('request', 'tool_call', 'delegation', 'approval', 'workspace', 'reference', 'tally'),
 )
 
 
@@ -228,7 +228,7 @@ def _damaged(value: object) -> list[object]:
         return [value + 1]
     if isinstance(value, str):
         return [chr(ord(value[0]) ^ 1) + value[1:] if value else 'x']
-    if isinstance(value, bytes):
+    if isinstance(value, bytes) and value:
         middle = len(value) // 2
         return [value[:middle] + bytes([value[middle] ^ 0x81]) + value[middle + 1 :], value[:-1]]
     return ['x', 1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.store import Damage, open_store
+from pydantic_deep.store import Damage, StoreCorruptedError, open_store
 from pydantic_deep.store._samples import Dialogue
 
 from .damage import changes, deletions, make_sample
@@ -109,3 +109,56 @@ def _change():
     from pydantic_deep.store._engine import Statement
 
     yield Statement("UPDATE version SET state = 'failed' WHERE kind = 'turn'")
+
+
+async def test_a_count_that_is_not_the_one_of_the_rows_is_reported(tmp_path: Path) -> None:
+    """A count of one run, conversation or version that is too high, too low or no number is damage that a check
+    names, and the check goes on with what else there is."""
+    await make_sample(tmp_path / 'agents.db')
+    for table in ('run', 'request', 'tool_call', 'edge', 'version', 'reference'):
+        of_one = "parent <> x''" if table != 'reference' else '1 = 1'
+        for total in ('total + 1', 'total - 1', "'many'"):
+            found = await _check(
+                tmp_path / 'agents.db', f"UPDATE tally SET total = {total} WHERE name = '{table}' AND {of_one}"
+            )
+            assert [damage.table for damage in found] == [table], (table, total, found)
+
+
+@pytest.mark.parametrize(
+    ('table', 'statement'),
+    [
+        ('branch', "UPDATE branch SET tip_seq = 'ten'"),
+        ('request', "UPDATE request SET number = 'one' WHERE number = 1"),
+        ('reference', 'UPDATE reference SET kind = 9'),
+        ('reference', 'UPDATE reference SET source = source + 1000000'),
+    ],
+)
+async def test_a_value_of_another_type_or_place_is_reported(tmp_path: Path, table: str, statement: str) -> None:
+    """A check lists what it cannot compute with as damage of its table, instead of ending there."""
+    await make_sample(tmp_path / 'agents.db')
+    assert table in {damage.table for damage in await _check(tmp_path / 'agents.db', statement)}
+
+
+async def test_nothing_is_collected_where_rows_are_missing(tmp_path: Path) -> None:
+    """What a missing row referred to would look like garbage: a collection refuses, and removes nothing."""
+    await make_sample(tmp_path / 'agents.db')
+    for statement in ('DELETE FROM reference', 'DELETE FROM entry WHERE seq = 0', 'DELETE FROM edge'):
+        data = (tmp_path / 'agents.db').read_bytes()
+        with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+            assert raw.execute(statement).rowcount
+            raw.commit()
+        async with open_store(f'sqlite:///{tmp_path}/agents.db') as store:
+            with pytest.raises(StoreCorruptedError, match='rows were written'):
+                await store.gc(0)
+        (tmp_path / 'agents.db').write_bytes(data)
+
+
+async def test_a_damaged_schema_is_damage(tmp_path: Path) -> None:
+    """A column or table that the database does not know any more is damage, and no reason to open the store again."""
+    await make_sample(tmp_path / 'agents.db')
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+        raw.execute('ALTER TABLE asset RENAME COLUMN digest TO diges')
+    async with open_store(f'sqlite:///{tmp_path}/agents.db', read_only=True) as store:
+        with pytest.raises(StoreCorruptedError, match='no such column'):
+            await store.versions()
+        assert {'asset', 'version'} <= {damage.table for damage in await store.check()}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.store import StoreCorruptedError, open_store
-from pydantic_deep.store._samples import Dialogue
+from pydantic_deep.store import StoreCorruptedError, VersionFilter, new_id, open_store
+from pydantic_deep.store._samples import Dialogue, sample_run
 from pydantic_deep.store._schema import FORMAT
 
 from .damage import Sample, answers_of, changes, deletions, forget_identity, make_sample, wrong_answers
@@ -233,7 +233,7 @@ async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample)
             if 'seal' in [row[1] for row in raw.execute(f'PRAGMA table_info({table})')]:
                 raw.execute(f'DROP TRIGGER {table}_tally')
                 raw.execute(f'ALTER TABLE {table} DROP COLUMN seal')
-        for table in ('node', 'config', 'config_field', 'edge'):
+        for table in ('node', 'config', 'config_field', 'edge', 'reference'):
             raw.execute(f'DROP TRIGGER {table}_tally')
         raw.execute('DROP TABLE tally')
         raw.execute('DELETE FROM meta')
@@ -245,3 +245,30 @@ async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample)
         raw.execute(statement)
         raw.commit()
     assert isinstance((await answers_of(sample, sample.path))['run 0'], StoreCorruptedError)
+
+
+async def test_the_versions_of_a_run_and_of_a_conversation_are_counted(tmp_path: Path) -> None:
+    """A version that is gone is missed by every list of its run or its conversation, filtered or not, and by their
+    counts: the steps of a turn are such a list."""
+    url = f'sqlite:///{tmp_path}/agents.db'
+    async with open_store(url) as store:
+        dialogue, other = Dialogue(store), Dialogue(store)
+        run = sample_run(dialogue.id)
+        step = await dialogue.add(await dialogue.begin(), b'1', commit={'runs': [run]}, kind='step', run_id=run.id)
+        await dialogue.add(step, b'2', run_id=run.id)
+        await other.add(await other.begin(), b'3')
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+        assert raw.execute("DELETE FROM version WHERE kind = 'step'").rowcount == 1
+        raw.commit()
+    filters = (
+        VersionFilter(run_id=run.id, kinds=['step']),
+        VersionFilter(conversation_id=dialogue.id),
+        VersionFilter(conversation_id=dialogue.id, kinds=['turn']),
+    )
+    async with open_store(url) as store:
+        for filter in filters:
+            for read in (store.versions(filter), store.versions(filter, offset=1), store.count(filter)):
+                with pytest.raises(StoreCorruptedError, match='3 rows were written, and 2 are there'):
+                    await read
+        assert await store.count(VersionFilter(conversation_id=other.id)) == 2
+        assert await store.versions(VersionFilter(run_id=new_id())) == []

@@ -22,12 +22,15 @@ pytestmark = pytest.mark.anyio
 
 def _set_back(version: int) -> list[str]:
     """Return the statements that make the tables those of an older version."""
-    undone = ['ALTER TABLE workspace DROP COLUMN identity', 'ALTER TABLE request DROP COLUMN kind']
+    undone = ['DROP TRIGGER reference_tally', "DELETE FROM tally WHERE name = 'reference'"]
+    undone.append('ALTER TABLE request DROP COLUMN kind')
+    if version < 4:
+        undone.append('ALTER TABLE workspace DROP COLUMN identity')
     if version < 3:
-        undone += [f'DROP TRIGGER {table}_tally' for table in COUNTED]
+        undone += [f'DROP TRIGGER {table}_tally' for table in COUNTED if table != 'reference']
         undone.append('DROP TABLE tally')
     if version < 2:
-        sealed = [table for table in COUNTED if table not in ('node', 'config', 'config_field', 'edge')]
+        sealed = [table for table in COUNTED if table not in ('node', 'config', 'config_field', 'edge', 'reference')]
         undone += [f'ALTER TABLE {table} DROP COLUMN seal' for table in sealed]
     sealed_meta = seal((FORMAT, str(version))) if version > 1 else None
     return [
@@ -81,7 +84,8 @@ async def test_an_older_store_on_postgres_learns_identities_of_directories(postg
 
     def set_back() -> Operation[None]:
         for sql in _set_back(3):
-            yield Statement(sql)
+            yield Statement(sql.replace('_tally', '_tally ON reference') if 'TRIGGER' in sql else sql)
+        yield Statement('DROP FUNCTION reference_tally')
 
     async with open_store(postgres_url) as store:
         assert isinstance(store, SqlStore)

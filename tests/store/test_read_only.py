@@ -127,8 +127,8 @@ def _copy(origin: Path, place: Path, names: tuple[str, ...]) -> None:
         (place / name).chmod(0o444)
 
 
-def _refuse(*_: object) -> bool:
-    return False
+def _refuse_directories(path: Path, _mode: int) -> bool:
+    return not path.is_dir()
 
 
 async def test_an_immutable_file_is_opened_anew_for_each_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ async def test_an_immutable_file_is_opened_anew_for_each_read(tmp_path: Path, mo
     async with open_store(url) as store:
         await Dialogue(store).begin()
     # Root may write everywhere, so the directory is only said to be unwritable.
-    monkeypatch.setattr(os, 'access', _refuse)
+    monkeypatch.setattr(os, 'access', _refuse_directories)
     async with open_store(url, read_only=True) as reader:
         assert await reader.count() == 1
         async with open_store(url) as store:

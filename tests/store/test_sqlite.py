@@ -232,7 +232,7 @@ async def test_a_file_that_became_no_database_fails_who_reads_and_who_writes(tmp
     [
         (sqlite3.SQLITE_READONLY, 'cannot be written'), (sqlite3.SQLITE_FULL, 'Make room'),
         (sqlite3.SQLITE_BUSY, 'Another process'), (sqlite3.SQLITE_IOERR_FSYNC, 'The disk failed'),
-        (sqlite3.SQLITE_ERROR, 'Open the store again'),
+        (sqlite3.SQLITE_PROTOCOL, 'Open the store again'),
     ],
 )  # fmt: skip
 def test_errors_say_what_to_do(code: int, advice: str) -> None:
