@@ -47,6 +47,9 @@ _NAME = (
 _SHORT_NAME = rf'(?:{_NAME}|\b(?:token|pwd|pass)\b)'
 """And those that are so short that they are looked for only where a value is assigned."""
 
+_WITH_DIGIT = r'[^\s"\'`;&,\\({<$]{2,}[0-9][^\s"\'`;&,\\)]*|[0-9][^\s"\'`;&,\\)]{3,}'
+"""A value in the middle of a line: a password mostly has a digit, and words of a sentence have none."""
+
 _CONSTANT = r'(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|PRIVATE|SECRET)_?KEY)'
 """The names as they stand in an environment."""
 
@@ -60,6 +63,11 @@ SHAPES: Final = (
     Shape('anthropic key', _START + r'(?P<secret>sk-ant-[A-Za-z0-9_-]{16,})'),
     Shape('api key', _START + r'(?P<secret>sk-[A-Za-z0-9_-]{16,})', is_random=True),
     Shape('api key', _START + r'(?P<secret>(?:gsk_|xai-|pplx-|hf_|r8_|npm_|pypi-|dop_v1_|pylf_v1_)[A-Za-z0-9_-]{24,})'),
+    Shape(
+        'api key',
+        _START + r'(?P<secret>(?:sntrys_|nfp_|tfp_|fio-u-|FLWSECK-|EZ[AT]K|AT[AC]TT3|EAACEdEose0cBA|eyJrIjoi|FlyV1 fm[12]_)'
+        r'[A-Za-z0-9_=+/-]{24,})',
+    ),
     Shape('api key', _START + r'(?P<secret>SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})'),
     Shape('api key', _START + r'(?P<secret>pd_[A-Za-z0-9-]{4,}_[A-Za-z0-9_-]{20,})'),
     Shape('aws key', _START + r'(?P<secret>(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16})\b'),
@@ -101,10 +109,22 @@ SHAPES: Final = (
         rf'(?im)^[ \t-]*[a-z0-9_.-]*{_SHORT_NAME}[ \t]*:?=[ \t]*["\'](?P<secret>[^"\'\r\n]{{2,}})["\'][ \t\r]*$',
     ),
     Shape('secret', r'(?i)(?:-|\b)(?:api|auth|access)[_-]?(?:key|token): {1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})', is_random=True),
+    Shape('secret', rf'(?i){_SHORT_NAME}[ \t]{{1,4}}:?=[ \t]{{0,4}}(?P<secret>{_WITH_DIGIT})', is_code=True),
+    Shape('secret', rf'(?im){_SHORT_NAME}: {{1,4}}(?P<secret>{_WITH_DIGIT})[ \t\r]*$', is_code=True),
+    Shape('secret', r'(?i)["\'](?:[a-z0-9]{1,20}-){0,4}(?:token|key|secret|password): {0,4}(?P<secret>[^\s"\'\\]{4,})["\']'),
+    Shape(
+        'secret',
+        rf'(?i)\b(?:define|set|setenv|putenv|setdefault)\(\s*["\'][a-z0-9_.-]*{_SHORT_NAME}["\']\s*,\s*["\'](?P<secret>[^"\'\r\n]+)',
+    ),
+    Shape(
+        'secret',
+        rf'(?i)\bname:[ \t]*["\']?[a-z0-9_.-]*{_SHORT_NAME}["\']?[ \t\r]*\n[ \t]*value:[ \t]*["\']?(?P<secret>[^\s"\']+)',
+    ),
+    Shape('secret', r'(?m)^[ \t]*_auth[ \t]*=[ \t]*(?P<secret>\S+)'),
     Shape('password', r"(?i)\b(?:password|identified by)\s+'(?P<secret>[^'\r\n]+)'"),
     Shape(
         'secret',
-        rf'(?im)^[ \t-]*[a-z0-9_.-]*{_NAME}: {{1,4}}(?P<secret>[^\s"\'\\({{<$][^\s"\'\\]{{3,}})'
+        rf'(?im)^[ \t-]*[a-z0-9_.-]*{_SHORT_NAME}: {{1,4}}(?P<secret>[^\s"\'\\({{<$][^\s"\'\\]{{3,}})'
         r'(?:[ \t]+#[^\n]*)?[ \t\r]*$',
         is_random=True,
         is_code=True,
@@ -116,20 +136,24 @@ SHAPES: Final = (
     ),
     Shape('secret', r'(?i)\b(?:x-goog-api-key|x-api-key): {0,4}(?P<secret>[^\s"\'\\]{4,})'),
     Shape('password', rf'(?i)<[a-z0-9_.:-]*{_SHORT_NAME}(?:\s[^<>]*)?>\s*(?P<secret>[^<>\s][^<>]*)</'),
+    Shape('password', rf'(?i)<[a-z0-9_.:-]*{_SHORT_NAME}(?:\s[^<>]*)?>\s*<!\[CDATA\[(?P<secret>[^\]]+)\]\]>'),
     Shape(
         'password',
         rf'(?i)\b(?:key|name)=["\'][a-z0-9_.:-]*{_SHORT_NAME}["\']\s+value=["\'](?P<secret>[^"\']+)',
     ),
     Shape(
         'password',
-        r'(?i)\b(?:curl|wget|http|https|xh)\s(?:[^\n|;&]*?\s)?(?:-u|-U|--user|--proxy-user|--auth|-a)(?:\s+|=)?'
+        r'(?i)\b(?:curl|wget|http|https|xh)\s(?:[^\n|;&]*?\s)?(?:-[a-zA-Z]{0,8}[uU]|--user|--proxy-user|--auth|-a)(?:\s+|=)?'
         r'["\']?[^\s:"\'/]*:(?P<secret>[^\s"\']+)',
     ),
+    Shape('cookie', r'\bcurl\s(?:[^\n|;&]*?\s)?(?:-b|--cookie)(?:\s+|=)["\']?[^\s"\'=]+=(?P<secret>[^\s"\']+)'),
+    Shape('authorization', r'--oauth2-bearer(?:\s+|=)["\']?(?P<secret>[^\s"\']+)'),
     Shape('password', r'\b(?:mysql|mariadb)[a-z]{0,8}\s(?:[^\n|;&]*?\s)?-p["\']?(?P<secret>[^\s"\'-][^\s"\']*)'),
     Shape(
         'password',
         r'\b(?:sshpass\s(?:[^\n|;&]*?\s)?-p|redis-cli\s(?:[^\n|;&]*?\s)?-a|docker\s+login\s(?:[^\n|;&]*?\s)?-p'
-        r'|mongo[a-z]{0,8}\s(?:[^\n|;&]*?\s)?-p|ldap[a-z]{1,8}\s(?:[^\n|;&]*?\s)?-w)'
+        r'|mongo[a-z]{0,8}\s(?:[^\n|;&]*?\s)?-p|ldap[a-z]{1,8}\s(?:[^\n|;&]*?\s)?-w|az\s+login\s(?:[^\n|;&]*?\s)?-p'
+        r'|7z[a-z]?\s(?:[^\n|;&]*?\s)?-p|(?:sqlcmd|unzip)\s(?:[^\n|;&]*?\s)?-P|smbclient\s[^\n|;&%]*-U\s*[^\s%]+%)'
         r'\s*["\']?(?P<secret>[^\s"\'$-][^\s"\']*)',
     ),
     Shape('password', r'-pass(?:in|out)?\s+pass:(?P<secret>[^\s"\']+)'),

@@ -53,6 +53,9 @@ SHAPED: Mapping[str, tuple[str, str]] = {
     'docker': (f'dckr_pat_{RANDOM}', 'docker access token'),
     'terraform': (f'{RANDOM[:14]}.atlasv1.{RANDOM * 2}'[:90], 'hashicorp terraform token'),
     'private key, cut': (PEM[:70], 'private key'),
+    'sentry': (f'sntrys_{RANDOM}', 'api key'),
+    'netlify': (f'nfp_{RANDOM}', 'api key'),
+    'atlassian': (f'ATATT3{RANDOM}', 'api key'),
 }
 
 BESIDE: Mapping[str, tuple[str, str, str]] = {
@@ -110,6 +113,23 @@ BESIDE: Mapping[str, tuple[str, str, str]] = {
     'a quote in quotes': ('password="', "it's mine", '"'),
     'a backslash': ('"password": "', 'a\\\\b\\"c', '"'),
     'a bracket': ('password="', '[hunter2', '"'),
+    'in the middle of a line': ('user = me password = ', 'hunter2x', ' host = localhost'),
+    'before a comma': ('password = ', 'hunter2', ', user = me'),
+    'after words': ('db password = ', 'hunTer2x9', ''),
+    'a prompt': ('Enter password: ', 'hunter2', ''),
+    'yaml, a token': ('stringData:\n  token: ', 'hunTer2x9', '\n'),
+    'yaml, an environment': ('- name: DB_PASSWORD\n  value: ', 'hunter', '\n'),
+    'curl, letters together': ("curl -su 'me:", 'hunter2', "' https://example.com"),
+    'curl --oauth2-bearer': ('curl --oauth2-bearer ', 'hunter2', ' https://example.com'),
+    'curl -b': ('curl -b "session=', 'hunter2', '" https://example.com'),
+    'header of a command': ('curl -H "X-Auth-Token: ', 'hunter2', '" https://example.com'),
+    'az': ('az login -u me -p ', 'hunter2', ' --tenant t'),
+    'sqlcmd': ('sqlcmd -S h -U sa -P ', 'hunter2', ''),
+    '7z': ('7z x -p', 'hunter2', ' a.7z'),
+    'smbclient': ('smbclient //h/s -U me%', 'hunter2', ''),
+    'npmrc': ('_auth = ', 'bWU6aHVudGVyMg==', '\n'),
+    'xml, cdata': ('<password><![CDATA[', 'hun<ter>2', ']]></password>'),
+    'a call that defines': ("define('DB_PASSWORD', '", 'hunter', "');"),
     'a bracket, in an environment': ('PASSWORD=', '[hunter2', ''),
 }
 
@@ -117,6 +137,8 @@ PLAIN = (
     'task-management-and-deployment, risk-of-something-very-long',
     'the class sk-circle-fade-dot-animation',
     'password = get_password()',
+    'if token == other: the password = one of many, the secret: patience',
+    'pass = 3 of 7, token := next(tokens), the secret = a_word(1)',
     'What is my password? The secret is patience: token by token.',
     'def f(token: str, max_tokens=100, api_key=None) -> str: ...',
     'Bearer authentication-of-the-users is a scheme.',
