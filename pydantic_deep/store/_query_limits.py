@@ -75,7 +75,8 @@ class Turns:
             self._waiting.append((at_once, turn))
             self._call_next()
         try:
-            await asyncio.wait_for(asyncio.wrap_future(turn), wait_seconds)
+            async with asyncio.timeout(wait_seconds):  # `wait_for` of Python 3.11 loses a cancellation that comes late
+                await asyncio.wrap_future(turn)
         except BaseException:
             if not turn.cancel():  # it has come meanwhile
                 self._end()
