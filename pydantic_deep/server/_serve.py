@@ -116,6 +116,7 @@ class _Server(uvicorn.Server):
                 access_log=settings.access_log,
                 log_level='info' if settings.access_log else 'warning',
                 server_header=False,
+                proxy_headers=False,  # whoever is on this machine could say that it is somebody else
                 timeout_graceful_shutdown=CONNECTION_SECONDS,
                 lifespan='on',
             )

@@ -155,6 +155,16 @@ async def test_the_address_that_is_listened_on_is_a_name_that_may_be_called(stor
         send(signal.SIGTERM)
 
 
+async def test_nobody_says_by_a_header_that_wrong_keys_come_from_elsewhere(store: SqlStore) -> None:
+    """Wrong keys count for the address that is connected, whatever headers of proxies a request has."""
+    async with serving(store, settings(wrong_keys_per_minute=1, wrong_key_burst=2)) as (client, send):
+        wrong = [{'authorization': 'Bearer guess', 'x-forwarded-for': f'192.0.2.{number}'} for number in range(3)]
+        answers = [await client.get('/api/me', headers=each) for each in wrong]
+        assert [each.status_code for each in answers] == [401, 401, 429]
+        assert (await client.get('/api/me')).status_code == 200
+        send(signal.SIGTERM)
+
+
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason='this machine has no IPv6')
 async def test_it_listens_on_ipv6(store: SqlStore) -> None:
     async with serving(store, settings(host='::1')) as (client, send):
