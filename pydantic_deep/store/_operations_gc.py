@@ -19,7 +19,7 @@ from ._engine import Operation, Row, Statement, Value
 from ._operations_contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
 from ._prepare import digests_in
 from ._sql import bytes_from, insert_many, integer, select_in, update
-from ._tallies import ALL, COUNTED, TOTAL, check_count, cut_edges, remove
+from ._tallies import COUNTED, complete, cut_edges, remove
 from ._types import GarbageReport
 
 _TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
@@ -100,10 +100,7 @@ _MARK_ASSETS: Final = (
 
 def gc(now: int, grace: int) -> Operation[GarbageReport]:
     """Collect garbage; `grace` is in microseconds. Where a row is missing, nothing tells what it referred to."""
-    for table in COUNTED:
-        total = TOTAL.format(table=table, parent='?1')
-        count, expected = (yield Statement(f'SELECT COUNT(*), {total} FROM {table}', (ALL,)))[0]
-        check_count(table, integer(count), integer(expected))
+    yield from complete(COUNTED)
     yield Statement('CREATE TEMPORARY TABLE marked (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE doomed (kind BIGINT, number BIGINT, PRIMARY KEY (kind, number))')
     yield Statement('CREATE TEMPORARY TABLE reach (branch BIGINT PRIMARY KEY, done BIGINT, stop BIGINT)')

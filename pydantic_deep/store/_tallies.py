@@ -163,8 +163,7 @@ def complete(tables: Collection[str]) -> Operation[None]:
     for table in tables:
         sql = f'SELECT COUNT(*), {TOTAL.format(table=table, parent="?1")} FROM {table}'
         ((found, expected),) = yield Statement(sql, (ALL,))  # at once: others may be writing
-        if found != (expected or 0):
-            raise StoreCorruptedError(table, None, f'{expected or 0} rows were written, and {found} are there')
+        check_count(table, integer(found), integer(expected or 0))
 
 
 def check_total(table: str, found: int) -> Operation[None]:
