@@ -257,15 +257,16 @@ async def test_the_versions_of_a_run_and_of_a_conversation_are_counted(tmp_path:
         step = await dialogue.add(await dialogue.begin(), b'1', commit={'runs': [run]}, kind='step', run_id=run.id)
         await dialogue.add(step, b'2', run_id=run.id)
         await other.add(await other.begin(), b'3')
-    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
-        assert raw.execute("DELETE FROM version WHERE kind = 'step'").rowcount == 1
-        raw.commit()
     filters = (
         VersionFilter(run_id=run.id, kinds=['step']),
         VersionFilter(conversation_id=dialogue.id),
         VersionFilter(conversation_id=dialogue.id, kinds=['turn']),
     )
     async with open_store(url) as store:
+        assert await store.count() == 5  # what was whole when all was counted may be damaged since
+        with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+            assert raw.execute("DELETE FROM version WHERE kind = 'step'").rowcount == 1
+            raw.commit()
         for filter in filters:
             for read in (store.versions(filter), store.versions(filter, offset=1), store.count(filter)):
                 with pytest.raises(StoreCorruptedError, match='3 rows were written, and 2 are there'):
