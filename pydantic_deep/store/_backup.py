@@ -6,6 +6,7 @@ zlib (RFC 1950) of lines of JSON, in UTF-8:
     {"tables_version": 2, "made_at": 1767225600000000}
     {"table": "asset", "columns": ["number", …]}    then an array for each row, with bytes as {"b": base64}
     …
+    {"table": "tally", "columns": ["name", …]}    how many rows were written, so that what was missing is missed
     {"table": "rows_api_key", "columns": ["key", "body"]}    of each repository, whose other columns are made from these
     {"rows": 1234}
 SHA-256 of everything before it, 32 bytes
@@ -52,7 +53,9 @@ _PAGE_BYTES: Final = 8 * 1024 * 1024
 
 _CHUNK_BYTES: Final = 1024 * 1024
 
-_OTHERS: Final = ('meta', 'repository', 'tally')
+_TALLY: Final = 'tally'
+
+_OTHERS: Final = ('meta', 'repository', _TALLY)
 """Tables that are not of the store, or count the rows of the others. Those of repositories begin with `rows_`."""
 
 _REPOSITORY_COLUMNS: Final[tuple[str, ...]] = ('name', 'key_field', 'key_kind', 'layout')
@@ -82,7 +85,7 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
         sink = _Sink(file)
         sink.line({'tables_version': len(MIGRATIONS), 'made_at': now})
         total = 0
-        for table in [*(yield from tables_of(dialect)), *(yield from _repositories_of(dialect))]:
+        for table in [*(yield from tables_of(dialect)), _TALLY, *(yield from _repositories_of(dialect))]:
             if is_rows_table(table):
                 columns, keys, selected = ['key', 'body'], ['key'], 'key, body'
             elif table == 'repository':
@@ -104,7 +107,7 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
                     count += len(page)
                     progress(table, count)
                 statement = next_statement(pages, page)
-            total += count
+            total += 0 if table == _TALLY else count
         sink.line({'rows': total})
         sink.finish()
     return total
@@ -271,10 +274,12 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
             rows, size = [], 0
         if isinstance(line, dict) and 'table' in line:
             named = cast('dict[str, list[str]]', line)
-            total += count
+            total += 0 if table == _TALLY else count
             table, columns, count = str(named['table']), ', '.join(named['columns']), 0
             if table == 'repository':
                 yield repository_table()
+            elif table == _TALLY:
+                yield Statement('DELETE FROM tally')  # made by what was inserted
             elif is_rows_table(table):
                 yield rows_table(dialect, table)
     for each in (yield from tables_of(dialect)):
@@ -282,7 +287,7 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
         if keys == [('number',)] and dialect.next_number:
             yield Statement(dialect.next_number.format(table=each))
     yield from migrate(dialect)
-    return total + count
+    return total + (0 if table == _TALLY else count)
 
 
 def tables_at(version: int) -> Callable[[Dialect], Operation[object]]:

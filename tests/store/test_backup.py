@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
 from pydantic_deep.repository import Create, SqlRepository
-from pydantic_deep.store import BackupError, StoreFormatError, new_id, open_store, restore_store
+from pydantic_deep.store import BackupError, StoreCorruptedError, StoreFormatError, new_id, open_store, restore_store
 from pydantic_deep.store._backup import tables_of
 from pydantic_deep.store._engine import Operation, Row, Statement
 from pydantic_deep.store._samples import Dialogue
@@ -59,6 +61,27 @@ async def test_a_backup_goes_from_sqlite_to_postgres_and_back_row_by_row(tmp_pat
             newest = max(version.number for version in await store.versions())
             assert (await Dialogue(store).begin()).number > newest
             assert await store.check() == []
+
+
+@pytest.mark.parametrize('is_postgres', [False, True])
+async def test_what_a_store_lacks_is_missed_where_its_backup_is_restored(
+    tmp_path: Path, is_postgres: bool, request: pytest.FixtureRequest
+) -> None:
+    """A backup of a damaged store says how many rows were written: the copy does not pass for whole."""
+    await make_sample(tmp_path / 'agents.db')
+    with closing(sqlite3.connect(tmp_path / 'agents.db')) as raw:
+        raw.execute('DELETE FROM message WHERE number = (SELECT MAX(number) FROM message)')
+        raw.commit()
+    async with open_store(f'sqlite:///{tmp_path}/agents.db') as damaged:
+        found = await damaged.check()
+        await damaged.backup(tmp_path / 'agents.backup')
+    assert found
+    url = request.getfixturevalue('postgres_url') if is_postgres else f'sqlite:///{tmp_path}/copy.db'
+    await restore_store(url, tmp_path / 'agents.backup')
+    async with open_store(url) as copy:
+        assert await copy.check() == found
+        with pytest.raises(StoreCorruptedError):
+            await copy.sql('SELECT 1')
 
 
 async def test_a_backup_that_is_made_while_others_write_is_of_one_moment(tmp_path: Path) -> None:
