@@ -236,7 +236,7 @@ def _name_problem(name: str) -> str | None:
     try:
         Skills([Skill(name, 'x', body='x')])
     except ValueError as error:
-        return str(error)
+        return str(error).removeprefix('name: ')
     return None
 
 

@@ -63,7 +63,7 @@ class TestNew:
     def test_a_name_that_is_none_is_wrong_usage(self, run: Run, work: Path, name: str) -> None:
         result = run('new', name)
         assert result.exit_code == 2
-        assert 'The name of a skill' in result.stderr
+        assert "'NAME': the name of a skill" in result.stderr
         assert not (work / '.agents').exists()
 
     def test_what_is_there_stays(self, run: Run, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import Result
 
 from pydantic_deep.testing import ScriptedModel
+from tests.store.damage import set_back
 
 Invoke = Callable[..., Result]
 
@@ -120,18 +121,8 @@ def test_what_only_reads_needs_no_right_to_write(agents: Path, invoke: Invoke) -
 def test_a_store_of_an_older_release_is_brought_up_to_date_by_who_reads_it(agents: Path, invoke: Invoke) -> None:
     """A reading command opens older tables as well, which then are the newest."""
     with closing(sqlite3.connect(agents)) as raw:
-        tables = [row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            if 'seal' in [row[1] for row in raw.execute(f'PRAGMA table_info({table})')]:
-                raw.execute(f'DROP TRIGGER {table}_tally')
-                raw.execute(f'ALTER TABLE {table} DROP COLUMN seal')
-        for table in ('node', 'config', 'config_field', 'edge'):
-            raw.execute(f'DROP TRIGGER {table}_tally')
-        raw.execute('DROP TABLE tally')
-        raw.execute('ALTER TABLE workspace DROP COLUMN identity')
-        raw.execute('ALTER TABLE request DROP COLUMN kind')
-        raw.execute("DELETE FROM meta WHERE key IN ('seal', 'version')")
-        raw.execute("INSERT INTO meta VALUES ('version', '1')")
+        for sql in set_back(1):
+            raw.execute(sql)
         raw.commit()
     assert invoke('log', '--all', '--store', f'sqlite:///{agents}').exit_code == 0
     assert invoke('store', 'check', '--store', f'sqlite:///{agents}').exit_code == 0

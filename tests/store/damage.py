@@ -35,7 +35,10 @@ from pydantic_deep.store._samples import (
     sample_run,
     stored,
 )
+from pydantic_deep.store._schema import FORMAT
+from pydantic_deep.store._seals import seal
 from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store._tallies import COUNTED
 from pydantic_deep.store.sqlite import SqliteEngine
 from pydantic_deep_backends.snapshots import FileVersion, Tree
 
@@ -52,6 +55,27 @@ class Sample:
 
 PLACE = '{"id":"/x","provider":"local"}'
 """The directory of a sample."""
+
+
+def set_back(version: int) -> list[str]:
+    """Return the statements that make the tables of a sample those of an older version."""
+    undone = ['DROP TRIGGER reference_tally', "DELETE FROM tally WHERE name = 'reference'"]
+    undone.append('ALTER TABLE request DROP COLUMN kind')
+    if version < 4:
+        undone.append('ALTER TABLE workspace DROP COLUMN identity')
+    if version < 3:
+        undone += [f'DROP TRIGGER {table}_tally' for table in COUNTED if table != 'reference']
+        undone.append('DROP TABLE tally')
+    if version < 2:
+        sealed = [table for table in COUNTED if table not in ('node', 'config', 'config_field', 'edge', 'reference')]
+        undone += [f'ALTER TABLE {table} DROP COLUMN seal' for table in sealed]
+    sealed_meta = seal((FORMAT, str(version))) if version > 1 else None
+    return [
+        *undone,
+        f"UPDATE meta SET value = '{version}' WHERE key = 'version'",
+        "DELETE FROM meta WHERE key = 'seal'",
+        *([] if sealed_meta is None else [f"INSERT INTO meta (key, value) VALUES ('seal', '{sealed_meta}')"]),
+    ]
 
 
 async def forget_identity(path: Path) -> WorkspaceRecord:

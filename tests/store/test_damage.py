@@ -13,9 +13,8 @@ import pytest
 
 from pydantic_deep.store import StoreCorruptedError, VersionFilter, new_id, open_store
 from pydantic_deep.store._samples import Dialogue, sample_run
-from pydantic_deep.store._schema import FORMAT
 
-from .damage import Sample, answers_of, changes, deletions, forget_identity, make_sample, wrong_answers
+from .damage import Sample, answers_of, changes, deletions, forget_identity, make_sample, set_back, wrong_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -226,18 +225,8 @@ async def test_a_store_without_seals_gets_them_when_it_is_opened(sample: Sample)
     await forget_identity(sample.path)
     right = await answers_of(sample, sample.path)
     with closing(sqlite3.connect(sample.path)) as raw:
-        raw.execute('ALTER TABLE workspace DROP COLUMN identity')
-        raw.execute('ALTER TABLE request DROP COLUMN kind')
-        tables = [row[0] for row in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for table in tables:
-            if 'seal' in [row[1] for row in raw.execute(f'PRAGMA table_info({table})')]:
-                raw.execute(f'DROP TRIGGER {table}_tally')
-                raw.execute(f'ALTER TABLE {table} DROP COLUMN seal')
-        for table in ('node', 'config', 'config_field', 'edge', 'reference'):
-            raw.execute(f'DROP TRIGGER {table}_tally')
-        raw.execute('DROP TABLE tally')
-        raw.execute('DELETE FROM meta')
-        raw.execute("INSERT INTO meta VALUES ('format', ?), ('version', '1')", (FORMAT,))
+        for sql in set_back(1):
+            raw.execute(sql)
         raw.commit()
     assert await answers_of(sample, sample.path) == right
     statement = 'UPDATE run SET started_at = started_at + 1'
