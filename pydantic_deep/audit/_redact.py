@@ -21,7 +21,7 @@ import re2
 from pydantic import JsonValue
 
 from ._secrets import COUNTED_NAMES, SECRET_NAMES, SHAPES, Shape
-from ._token_shapes import TOKEN_SHAPES
+from ._token_shapes import NAMED_SHAPES, TOKEN_SHAPES
 
 Redact: TypeAlias = Callable[[JsonValue], JsonValue]
 """Returns a value without its secrets, such as `redact` and any `Redactor`."""
@@ -77,6 +77,9 @@ class _Regex(Protocol):
     def finditer(self, text: bytes) -> Iterator[_Match]: ...
 
 
+_Groups: TypeAlias = list[tuple[_Regex, list[tuple[Shape, _Regex]]]]
+"""Shapes in groups, each with an expression that finds whether there is any of them in a text."""
+
 # google-re2 ships no types: these three lines give it some.
 _COMPILE = cast('Callable[[bytes, object], _Regex]', re2.compile)  # pyright: ignore[reportUnknownMemberType]
 _RE2_ERROR = cast('type[Exception]', re2.error)  # pyright: ignore[reportUnknownMemberType]
@@ -122,19 +125,14 @@ class Redactor:
         return frozenset(_words(name) for name in (*SECRET_NAMES, *self.names))
 
     @cached_property
-    def _shapes(self) -> list[tuple[_Regex, list[tuple[Shape, _Regex]]]]:
-        """Shapes in groups, each with an expression that finds whether there is any of them, for there mostly is none.
-
-        All in one would take RE2 more memory than it gives itself, and it would become slow.
-        """
-        shapes = [*SHAPES, *(Shape(kind, expression) for kind, expression in self.patterns.items())]
-        regexes = [(shape, _compile(shape.expression)) for shape in shapes]
-        groups = [regexes[start : start + _GROUP] for start in range(0, len(regexes), _GROUP)]
-        return [(_compile(_any_of(shape.expression for shape, _ in group)), group) for group in groups]
+    def _shapes(self) -> _Groups:
+        mine = (Shape(kind, expression) for kind, expression in self.patterns.items())
+        return _groups([*SHAPES, *mine])
 
     @cached_property
     def _kinds(self) -> frozenset[str]:
-        kinds = {*self.patterns, *(shape.kind for shape in SHAPES), *(kind for kind, _ in TOKEN_SHAPES), _TOO_DEEP}
+        kinds = {*self.patterns, *(shape.kind for shape in SHAPES), _TOO_DEEP}
+        kinds.update(kind for kind, _ in (*TOKEN_SHAPES, *NAMED_SHAPES))
         return frozenset(kinds | {' '.join(name) for name in self._names})
 
     def _redacted(self, value: JsonValue, depth: int) -> JsonValue:
@@ -158,7 +156,8 @@ class Redactor:
     def _of_key(self, key: str, value: JsonValue, depth: int) -> JsonValue:
         name = self._secret_name(key)
         if name is None or value is None or isinstance(value, bool) or value in ('', [], {}):
-            return self._redacted(value, depth + 1)
+            redacted = self._redacted(value, depth + 1)
+            return self._beside(key, redacted) if isinstance(redacted, str) and _names_provider(key) else redacted
         if isinstance(value, int | float) and name in COUNTED_NAMES:
             return value
         return value if self._is_redacted(value) else f'[redacted: {name}]'
@@ -234,13 +233,25 @@ class Redactor:
 
     def _replaced(self, text: str) -> str:
         before = data = text.encode('utf-8', 'surrogatepass')
-        for found, group in self._shapes:
-            if found.search(data) is not None:
-                for shape, regex in group:
-                    data = self._without(data, regex, [shape], regex.groupindex.get(b'secret', 0))
+        if _named().search(data) is not None:
+            data = self._without_any(data, _named_groups())
+        data = self._without_any(data, self._shapes)
         for regex, shapes in _tokens():
             data = self._without(data, regex, shapes, None)
         return text if data is before else data.decode('utf-8', 'surrogatepass')
+
+    def _without_any(self, data: bytes, groups: _Groups) -> bytes:
+        for found, group in groups:
+            if found.search(data) is not None:
+                for shape, regex in group:
+                    data = self._without(data, regex, [shape], regex.groupindex.get(b'secret', 0))
+        return data
+
+    def _beside(self, key: str, text: str) -> str:
+        """Return a text without what is a secret beside the name of a provider, which its key has."""
+        before = f'{key}='.encode('utf-8', 'surrogatepass')
+        data = text.encode('utf-8', 'surrogatepass')
+        return self._without_any(before + data, _named_groups()).removeprefix(before).decode('utf-8', 'surrogatepass')
 
     def _without(self, data: bytes, regex: _Regex, shapes: Sequence[Shape], group: int | None) -> bytes:
         """Return a text without the matches of an expression.
@@ -326,8 +337,46 @@ _NAMES: Final = frozenset({'name', 'key', 'header', 'field', 'variable', 'Name',
 _VALUES: Final = frozenset({'value', 'Value'})
 _FLAG = re.compile(r'--?[A-Za-z][A-Za-z0-9_-]*')
 
+_HAS_WORDS = re.compile(r'\[[^\]]*(?:_|\\w)[^\]]*\]')
+"""The expression of a token of which the middle can be words with something between them."""
+
 _GROUP: Final = 16
 """How many shapes are looked for at once."""
+
+
+@cache
+def _named_groups() -> _Groups:
+    """Return shapes of what stands beside the name of a provider; of hexadecimal digits, no word has such a length."""
+    return _groups([Shape(kind, expression, is_random='a-z' in expression) for kind, expression in NAMED_SHAPES])
+
+
+@cache
+def _named() -> _Regex:
+    """Return an expression that finds whether there may be any of `_named_groups`, of which there mostly is none."""
+    names: dict[str, list[str]] = {}
+    for name, start, rest in (expression.partition('[ \\t') for _, expression in NAMED_SHAPES):
+        assigned = start + rest.partition('(?P<secret>')[0]
+        names.setdefault(assigned, []).append(name.replace('?P<secret>', '?:'))
+    return _compile('|'.join(f'(?:{"|".join(found)}){assigned}' for assigned, found in names.items()))
+
+
+@lru_cache(_MAX_KEYS)
+def _names_provider(key: str) -> bool:
+    return _named().search(f'{key}='.encode('utf-8', 'surrogatepass')) is not None
+
+
+def _groups(shapes: Sequence[Shape]) -> _Groups:
+    """Return shapes in groups, each with an expression that finds whether there is any, for there mostly is none.
+
+    All in one would take RE2 more memory than it gives itself, and it would become slow.
+    """
+    regexes = [(shape, _compile(shape.expression)) for shape in shapes]
+    groups = [regexes[start : start + _GROUP] for start in range(0, len(regexes), _GROUP)]
+    return [(_compile(_any_of(shape.expression for shape, _ in group)), group) for group in groups]
+
+
+_TOKEN_GROUP: Final = 64
+"""How many shapes of tokens are in one expression: of more, RE2 takes a millisecond for each that it finds."""
 
 
 @cache
@@ -337,12 +386,14 @@ def _tokens() -> list[tuple[_Regex, list[Shape]]]:
     tables: list[tuple[_Regex, list[Shape]]] = []
     for each in (True, False):
         table = [
-            Shape(*shape, is_random=True)
+            Shape(*shape, is_random=_HAS_WORDS.search(shape[1]) is not None)
             for shape, wanted in zip(TOKEN_SHAPES, is_bounded, strict=True)
             if wanted is each
         ]
-        expressions = (f'(?:{shape.expression.replace("?P<secret>", "")})' for shape in table)
-        tables.append((_compile('|'.join(expressions)), table))
+        for start in range(0, len(table), _TOKEN_GROUP):
+            part = table[start : start + _TOKEN_GROUP]
+            expressions = (f'(?:{shape.expression.replace("?P<secret>", "")})' for shape in part)
+            tables.append((_compile('|'.join(expressions)), part))
     return tables
 
 

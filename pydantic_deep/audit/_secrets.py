@@ -50,6 +50,9 @@ _SHORT_NAME = rf'(?:{_NAME}|\b(?:token|pwd|pass)\b)'
 _WITH_DIGIT = r'[^\s"\'`;&,\\({<$]{2,}[0-9][^\s"\'`;&,\\)]*|[0-9][^\s"\'`;&,\\)]{3,}'
 """A value in the middle of a line: a password mostly has a digit, and words of a sentence have none."""
 
+_XML_NAME = rf'(?:key|name)\s*=\s*["\'][a-z0-9_.:-]*{_SHORT_NAME}["\']'
+"""And in an attribute of XML, beside another with the value."""
+
 _CONSTANT = r'(?:TOKEN|SECRET|PASSWORD|PASSWD|PASS|PASSPHRASE|CREDENTIALS?|(?:API|ACCESS|PRIVATE|SECRET)_?KEY)'
 """The names as they stand in an environment."""
 
@@ -65,7 +68,7 @@ SHAPES: Final = (
     Shape('api key', _START + r'(?P<secret>(?:gsk_|xai-|pplx-|hf_|r8_|npm_|pypi-|dop_v1_|pylf_v1_)[A-Za-z0-9_-]{24,})'),
     Shape(
         'api key',
-        _START + r'(?P<secret>(?:sntrys_|nfp_|tfp_|fio-u-|FLWSECK-|EZ[AT]K|AT[AC]TT3|EAACEdEose0cBA|eyJrIjoi|FlyV1 fm[12]_)'
+        _START + r'(?P<secret>(?:sntrys_|nfp_|FLWSECK-|EAACEdEose0cBA|FlyV1 fm[12]_)'
         r'[A-Za-z0-9_=+/-]{24,})',
     ),
     Shape('api key', _START + r'(?P<secret>SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})'),
@@ -74,7 +77,7 @@ SHAPES: Final = (
     Shape('github token', _START + r'(?P<secret>gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,})'),
     Shape('gitlab token', _START + r'(?P<secret>gl[a-z]{2,5}-[A-Za-z0-9_-]{20,})', is_random=True),
     Shape('slack token', _START + r'(?P<secret>xox[a-z]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,})'),
-    Shape('slack webhook', r'hooks\.slack\.com/(?:services|workflows)/(?P<secret>[A-Za-z0-9/_-]{20,})'),
+    Shape('slack webhook', r'hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[A-Za-z0-9/_-]{20,})'),
     Shape('google key', _START + r'(?P<secret>AIza[A-Za-z0-9_-]{35}|ya29\.[A-Za-z0-9_-]{20,}|GOCSPX-[A-Za-z0-9_-]{20,})'),
     Shape('stripe key', _START + r'(?P<secret>(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,}|whsec_[A-Za-z0-9]{20,})'),
     Shape('jwt', _START + r'(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)'),
@@ -106,7 +109,8 @@ SHAPES: Final = (
     ),
     Shape(
         'secret',
-        rf'(?im)^[ \t-]*[a-z0-9_.-]*{_SHORT_NAME}[ \t]*:?=[ \t]*["\'](?P<secret>[^"\'\r\n]{{2,}})["\'][ \t\r]*$',
+        rf'(?im)^[ \t-]*(?:[a-z0-9_.$-]+[ \t]+){{0,3}}[a-z0-9_.$-]*(?:{_SHORT_NAME}|token)[ \t]*:?=[ \t]*'
+        r'["\'](?P<secret>[^"\'\r\n]{2,})["\'][;,]?[ \t\r]*$',
     ),
     Shape('secret', r'(?i)(?:-|\b)(?:api|auth|access)[_-]?(?:key|token): {1,4}(?P<secret>[A-Za-z0-9._~+/=-]{16,})', is_random=True),
     Shape('secret', rf'(?i){_SHORT_NAME}[ \t]{{1,4}}:?=[ \t]{{0,4}}(?P<secret>{_WITH_DIGIT})', is_code=True),
@@ -137,14 +141,18 @@ SHAPES: Final = (
     Shape('secret', r'(?i)\b(?:x-goog-api-key|x-api-key): {0,4}(?P<secret>[^\s"\'\\]{4,})'),
     Shape('password', rf'(?i)<[a-z0-9_.:-]*{_SHORT_NAME}(?:\s[^<>]*)?>\s*(?P<secret>[^<>\s][^<>]*)</'),
     Shape('password', rf'(?i)<[a-z0-9_.:-]*{_SHORT_NAME}(?:\s[^<>]*)?>\s*<!\[CDATA\[(?P<secret>[^\]]+)\]\]>'),
-    Shape(
-        'password',
-        rf'(?i)\b(?:key|name)=["\'][a-z0-9_.:-]*{_SHORT_NAME}["\']\s+value=["\'](?P<secret>[^"\']+)',
+    *(
+        Shape('password', expression)
+        for quoted in ('"(?P<secret>[^"]+)"', "'(?P<secret>[^']+)'")
+        for expression in (
+            rf'(?i)(?:<[a-z0-9_.:-]*{_SHORT_NAME}|{_XML_NAME})(?:\s[^<>]*?\s|\s*)(?:value|content|data)\s*=\s*{quoted}',
+            rf'(?i)\svalue\s*=\s*{quoted}(?:\s[^<>]*?)?\s{_XML_NAME}',
+        )
     ),
     Shape(
         'password',
-        r'(?i)\b(?:curl|wget|http|https|xh)\s(?:[^\n|;&]*?\s)?(?:-[a-zA-Z]{0,8}[uU]|--user|--proxy-user|--auth|-a)(?:\s+|=)?'
-        r'["\']?[^\s:"\'/]*:(?P<secret>[^\s"\']+)',
+        r'(?i)\b(?:curl|wget|http|https|xh)\s(?:(?:[^\n|;&\\]|&[^\s&]|\\.|\\\r?\n)*?\s)?(?:-[A-Za-z]{0,8}[uU]|--user|--proxy-user|--auth|-a)(?:\s+|=)?'
+        r'["\']?[^\s:"\'/]*:(?P<secret>(?:[^\s"\'/]|/[^\s"\'/])[^\s"\']*)',
     ),
     Shape('cookie', r'\bcurl\s(?:[^\n|;&]*?\s)?(?:-b|--cookie)(?:\s+|=)["\']?[^\s"\'=]+=(?P<secret>[^\s"\']+)'),
     Shape('authorization', r'--oauth2-bearer(?:\s+|=)["\']?(?P<secret>[^\s"\']+)'),
@@ -153,9 +161,15 @@ SHAPES: Final = (
         'password',
         r'\b(?:sshpass\s(?:[^\n|;&]*?\s)?-p|redis-cli\s(?:[^\n|;&]*?\s)?-a|docker\s+login\s(?:[^\n|;&]*?\s)?-p'
         r'|mongo[a-z]{0,8}\s(?:[^\n|;&]*?\s)?-p|ldap[a-z]{1,8}\s(?:[^\n|;&]*?\s)?-w|az\s+login\s(?:[^\n|;&]*?\s)?-p'
-        r'|7z[a-z]?\s(?:[^\n|;&]*?\s)?-p|(?:sqlcmd|unzip)\s(?:[^\n|;&]*?\s)?-P|smbclient\s[^\n|;&%]*-U\s*[^\s%]+%)'
+        r'|7z[a-z]?\s(?:[^\n|;&]*?\s)?-p|(?:sqlcmd|unzip)\s(?:[^\n|;&]*?\s)?-P)'
         r'\s*["\']?(?P<secret>[^\s"\'$-][^\s"\']*)',
     ),
+    Shape(
+        'password',
+        r'\b(?:smb[a-z]{2,9}|rpcclient|net|winexe|wmic|pth-[a-z]{2,10})\s(?:[^\n|;&]*?\s)?(?:-[A-Za-z]{0,4}U|--user)(?:\s+|=)?'
+        r'["\']?[^\s%"\']*%(?P<secret>[^\s"\']+)',
+    ),
+    Shape('password', r'\bbundle\s+config\s(?:[^\n|;&]*?\s)?(?P<secret>[^\s:/]+:[^\s:/]+)'),
     Shape('password', r'-pass(?:in|out)?\s+pass:(?P<secret>[^\s"\']+)'),
     Shape(
         'password',

@@ -55,7 +55,7 @@ SHAPED: Mapping[str, tuple[str, str]] = {
     'private key, cut': (PEM[:70], 'private key'),
     'sentry': (f'sntrys_{RANDOM}', 'api key'),
     'netlify': (f'nfp_{RANDOM}', 'api key'),
-    'atlassian': (f'ATATT3{RANDOM}', 'api key'),
+    'atlassian': (f'ATATT3{RANDOM}', 'atlassian api token'),
 }
 
 BESIDE: Mapping[str, tuple[str, str, str]] = {
