@@ -27,6 +27,7 @@ from pydantic_deep_backends.errors import (
     FileChangedError,
     InvalidPathError,
     InvalidPatternError,
+    ScanLimitError,
 )
 from pydantic_deep_backends.local import LocalBackend
 from pydantic_deep_backends.protocol import (
@@ -491,13 +492,17 @@ async def test_a_deep_tree_is_searched_and_captured(backend: LocalBackend, tmp_p
     assert tuple(await backend.snapshot()) == paths
 
 
-async def test_directories_too_deep_for_a_path_are_reported_or_left_out(backend: LocalBackend, tmp_path: Path) -> None:
+async def test_directories_too_deep_for_a_path_are_reported_and_not_left_out(
+    backend: LocalBackend, tmp_path: Path
+) -> None:
     deep_directory(tmp_path, 'd' * 250, 20)
     (tmp_path / 'f').write_text('canary')
     found = await backend.grep('canary')
     assert (tuple(found.counts), len(found.problems)) == (('/f',), 1)
-    assert tuple(await backend.snapshot()) == ('/f',)
+    with pytest.raises(ScanLimitError, match='4,096'):
+        await backend.snapshot()
     await backend.remove('/' + 'd' * 250)
+    assert tuple(await backend.snapshot()) == ('/f',)
 
 
 # Locks
