@@ -251,6 +251,9 @@ def warm_up(arena: Arena) -> None:
     with tempfile.TemporaryDirectory() as directory:
         warm = Arena(url='memory:', files=Path(directory), turns=1)
         asyncio.run(warm.work('warm', NEVER, lambda line: None))
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            thread.join(60)  # it was told to end when its loop did
     assert threading.active_count() == 1
 
 
