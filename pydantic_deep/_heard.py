@@ -64,17 +64,16 @@ class HeardModel(WrapperModel):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         await self._keep(False)
-        stream: StreamedResponse | None = None
         try:
             async with self.wrapped.request_stream(
                 messages, model_settings, model_request_parameters, run_context
             ) as stream:
-                yield stream
+                try:
+                    yield stream
+                finally:
+                    response = stream.get()
+                    self._hear(response, response.failed_attempts or ())
         except FallbackExceptionGroup as error:
             self._hear(None, error.attempts)
             raise
-        finally:
-            if stream is not None:
-                response = stream.get()
-                self._hear(response, response.failed_attempts or ())
         await self._keep(True)

@@ -119,14 +119,12 @@ class ScanLimitError(BackendError):
         self.maximum = maximum
         self.path = path
         self.advice = advice
-        match limit:
-            case 'entries':
-                happened = f'The directory has more than {maximum:,} files and directories, the most for one call.'
-            case 'depth':
-                happened = f'The path {(path or "")[:80]!r}… is longer than {maximum:,} bytes, the most for a path.'
-            case 'seconds':
-                happened = f'Going through the directory took more than {maximum:,} seconds, the most for one call.'
-        super().__init__(f'{happened} {advice}')
+        happened = {
+            'entries': f'The directory has more than {maximum:,} files and directories, the most for one call.',
+            'depth': f'The path {(path or "")[:80]!r}… is longer than {maximum:,} bytes, the most for a path.',
+            'seconds': f'Going through the directory took more than {maximum:,} seconds, the most for one call.',
+        }
+        super().__init__(f'{happened[limit]} {advice}')
 
 
 class InvalidPatternError(BackendError, ValueError):

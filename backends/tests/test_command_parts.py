@@ -402,6 +402,16 @@ def test_the_disk_is_measured_no_further_than_needed(tmp_path: Path) -> None:
     assert measure(root, SandboxLimits(disk_files=1))[1] == 2
 
 
+def test_a_disk_with_directories_that_no_path_leads_to_is_not_measured_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / 'a/b/c').mkdir(parents=True)
+    root = ConfinedRoot(path=str(tmp_path))
+    assert measure(root, SandboxLimits())[1:] == (3, True)
+    monkeypatch.setattr('pydantic_deep_backends._disk.MAX_DEPTH', 1)
+    assert measure(root, SandboxLimits())[1:] == (2, False)
+
+
 @pytest.fixture
 def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(tmp_path, monkeypatch)

@@ -333,6 +333,7 @@ def whole(piece: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example(path=['a', 'a', 'b.py'], depth=1, pattern='**/a/' * 190 + 'b')
 @example(path=['a', 'b.py'], depth=1, pattern='[!/]/[^]b].py')
 @example(path=['a', 'b.py'], depth=1, pattern='[a/]/**')
+@example(path=['a', 'b.py'], depth=1, pattern='a/{b*,c/d}*py')
 def test_a_glob_below_a_directory_finds_what_the_whole_one_finds_there(
     path: list[str], depth: int, pattern: str
 ) -> None:

@@ -75,9 +75,8 @@ class ChildRun(AbstractCapability[object]):
 
     def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
         self._heard += [attempt.usage for attempt in failed if attempt.usage is not None]
-        if response is not None:
-            self._was_asked = True
-            self._heard.append(response.usage)
+        self._heard += [] if response is None else [response.usage]
+        self._was_asked = self._was_asked or response is not None
 
     def _count_heard(self) -> None:
         """Count what answers have used; what they cost is known only after the request."""

@@ -12,14 +12,15 @@ import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext, UsageLimits
 from pydantic_ai.capabilities import AbstractCapability, WrapModelRequestHandler
-from pydantic_ai.exceptions import SkipModelRequest, UsageLimitExceeded
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelHTTPError, SkipModelRequest, UsageLimitExceeded
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
-from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Budget, Budgets, Retries, Subagent, create_deep_agent
+from pydantic_deep._heard import HeardModel
 from pydantic_deep.audit import audit_of_run
 from pydantic_deep.store import RequestRecord, RunRecord
 from pydantic_deep.store._store import SqlStore
@@ -344,6 +345,29 @@ async def test_the_requests_of_a_summarizer_are_requests(store: SqlStore, summar
     kinds = await check(store, turn, bill)
     assert sorted(kinds) == sorted(['answer', 'answer', *made, 'answer'])
     assert (await turn.replay()).difference is None
+
+
+async def test_what_writes_the_summaries_of_a_subagent_is_billed(store: SqlStore):
+    bill = Bill()
+    room = Summarization(trigger=Messages(4), keep=Messages(2), summarizer=_fallback(bill, 'no 1'))
+    calls = [ToolCallPart('ls', {}) for _ in range(2)]
+    child = Subagent('child', 'Works.', model=bill.model(*calls, 'end'), capabilities=[room])
+    task = ToolCallPart('task', {'subagent': 'child', 'description': 'do'})
+
+    turn = await turn_of(agent_of(store, bill.model(task, 'end'), subagents=[child]))
+
+    kinds = await check(store, turn, bill)
+    assert sorted(kinds) == sorted(['answer'] * 5 + ['failed', 'summary'])
+
+
+async def test_a_stream_of_which_all_models_fail_is_heard():
+    heard: list[tuple[ModelResponse | None, int]] = []
+    failing = FaultyModel(ModelHTTPError(500, 'first')), FaultyModel(ModelHTTPError(500, 'second'))
+    model = HeardModel(FallbackModel(*failing), lambda response, failed: heard.append((response, len(failed))))
+    with pytest.raises(FallbackExceptionGroup):
+        async with model.request_stream([], None, ModelRequestParameters()):
+            pass
+    assert heard == [(None, 2)]
 
 
 async def test_the_requests_of_subagents_and_forks_are_theirs(store: SqlStore):

@@ -327,6 +327,20 @@ async def test_a_replay_in_which_a_capability_answers_more_often_names_it(make: 
     assert (difference.number, difference.part, difference.capabilities) == (2, 'count', ('Prolongs',))
 
 
+async def test_a_request_that_a_capability_holds_back_is_none_of_the_replay(make: MakeAgent):
+    @dataclass
+    class HoldsBack(AbstractCapability[Any]):
+        async def wrap_model_request(
+            self, ctx: RunContext[Any], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
+        ) -> ModelResponse:
+            if ctx.run_step == 1:
+                raise ModelRetry('Not yet.')
+            return await handler(request_context)
+
+    turns = await turns_of(make, 'done', 'two', capabilities=[HoldsBack()])
+    assert await differences(turns) == [None, None]
+
+
 async def test_a_change_of_the_agent_itself_is_no_capability(make: MakeAgent):
     [first, _] = await turns_of(make, 'done', 'two', instructions='Be brief.', capabilities=[Untouched()])
     other = make(instructions='Be long.', capabilities=[Untouched()])
