@@ -347,9 +347,10 @@ async def test_the_requests_of_a_summarizer_are_requests(store: SqlStore, summar
     assert (await turn.replay()).difference is None
 
 
-async def test_what_writes_the_summaries_of_a_subagent_is_billed(store: SqlStore):
+@pytest.mark.parametrize(('second', 'made'), [('end', 'summary'), ('no 9', 'failed')])
+async def test_what_writes_the_summaries_of_a_subagent_is_billed(store: SqlStore, second: str, made: str):
     bill = Bill()
-    room = Summarization(trigger=Messages(4), keep=Messages(2), summarizer=_fallback(bill, 'no 1'))
+    room = Summarization(trigger=Messages(4), keep=Messages(2), summarizer=_fallback(bill, 'no 1', second=second))
     calls = [ToolCallPart('ls', {}) for _ in range(2)]
     child = Subagent('child', 'Works.', model=bill.model(*calls, 'end'), capabilities=[room])
     task = ToolCallPart('task', {'subagent': 'child', 'description': 'do'})
@@ -357,7 +358,7 @@ async def test_what_writes_the_summaries_of_a_subagent_is_billed(store: SqlStore
     turn = await turn_of(agent_of(store, bill.model(task, 'end'), subagents=[child]))
 
     kinds = await check(store, turn, bill)
-    assert sorted(kinds) == sorted(['answer'] * 5 + ['failed', 'summary'])
+    assert sorted(kinds) == sorted(['answer'] * 5 + ['failed', made])
 
 
 async def test_a_stream_of_which_all_models_fail_is_heard():
