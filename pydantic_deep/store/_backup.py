@@ -6,7 +6,7 @@ zlib (RFC 1950) of lines of JSON, in UTF-8:
     {"tables_version": 2, "made_at": 1767225600000000}
     {"table": "asset", "columns": ["number", …]}    then an array for each row, with bytes as {"b": base64}
     …
-    {"table": "tally", "columns": ["name", …]}    how many rows were written, so that what was missing is missed
+    {"table": "tally", "columns": ["name", …]}    how many rows were written: a restored store notices which its source lacked
     {"table": "rows_api_key", "columns": ["key", "body"]}    of each repository, whose other columns are made from these
     {"rows": 1234}
 SHA-256 of everything before it, 32 bytes
@@ -279,7 +279,7 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
             if table == 'repository':
                 yield repository_table()
             elif table == _TALLY:
-                yield Statement('DELETE FROM tally')  # made by what was inserted
+                yield Statement('DELETE FROM tally')  # the triggers have counted the rows of the backup
             elif is_rows_table(table):
                 yield rows_table(dialect, table)
     for each in (yield from tables_of(dialect)):

@@ -14,7 +14,7 @@ from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, ModelResponse, SystemPromptPart
 from pydantic_ai.models import Model
-from pydantic_ai.usage import RequestUsage
+from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep._neighbours import CarriesOver, Delegated, KeepsHistory, neighbours
 from pydantic_deep._replaced import Replaced, find_summary, is_summary, read_summary, replaced_messages, usage_of, whole
@@ -246,9 +246,7 @@ class Summarization(AbstractCapability[object]):
         """Return the message that stands for others, and why no model has written it if none has."""
         written, error = await self._write(ctx, request, replaced)
         summarizers_usage = usage_of(written.responses)
-        ctx.usage.incr(summarizers_usage)
-        for delegated in neighbours(ctx, Delegated):  # the same, counted apart
-            delegated.count(summarizers_usage)
+        _count(ctx, summarizers_usage)
         earlier = find_summary(replaced)
         known = None if earlier is None else read_summary(earlier)
         goal = (known.goal if known is not None else '') or first_request(replaced)
@@ -294,9 +292,7 @@ class Summarization(AbstractCapability[object]):
         finally:
             self._is_writing = False
         for attempt in written.failed:
-            ctx.usage.incr(attempt.usage or RequestUsage())
-            for delegated in neighbours(ctx, Delegated):
-                delegated.count(attempt.usage or RequestUsage())
+            _count(ctx, attempt.usage or RequestUsage())
         if self._keeper is not None:
             self._keeper.note_billed(written.failed)
         return written, told
@@ -322,6 +318,13 @@ class Summarization(AbstractCapability[object]):
             return replaced_messages(ctx.messages) if keeper is None else await keeper.earlier_messages(ctx)
 
         return History(earlier)
+
+
+def _count(ctx: RunContext[object], usage: RunUsage | RequestUsage) -> None:
+    """Count what a summary has used in the run, and in the delegation that it is part of."""
+    ctx.usage.incr(usage)
+    for delegated in neighbours(ctx, Delegated):
+        delegated.count(usage)
 
 
 def _request_with(replaced: Sequence[ModelMessage], summary: CompactionPart) -> ModelRequest:

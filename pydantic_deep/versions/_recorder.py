@@ -373,18 +373,7 @@ class Recorder(AbstractCapability[object]):
         recording = self.recording
         if recording is None:
             return
-        noted, assets = RequestLog().note(
-            recording.run_id,
-            request,
-            request.messages,
-            begun_with=request.messages,
-            prompt=None,
-            started_at=started_at,
-            duration_us=duration_us,
-            model_name=response.model_name,
-            kind='summary',
-        )
-        recording.note_request(noted, assets)
+        noted = self._note_apart(request, started_at, duration_us, response.model_name, 'summary')
         self._own_usage.requests += 1
         self._use(noted, response.usage, response)
         self._note_failed(request, response.failed_attempts or ())
@@ -397,22 +386,32 @@ class Recorder(AbstractCapability[object]):
 
     def _note_failed(self, request: ModelRequestContext, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Note the attempts at a request that were billed, and whose answers the run could not use."""
-        recording = cast('Recording', self.recording)
         for attempt in attempts:
             if attempt.usage is None:
                 continue
-            noted, assets = RequestLog().note(
-                recording.run_id,
-                request,
-                request.messages,
-                begun_with=request.messages,
-                prompt=None,
-                started_at=int(attempt.timestamp.timestamp() * 1e6),
-                duration_us=attempt.duration // timedelta(microseconds=1),
-                model_name=attempt.model_name,
-            )
-            recording.note_request(noted, assets)
+            started_at = int(attempt.timestamp.timestamp() * 1e6)
+            duration_us = attempt.duration // timedelta(microseconds=1)
+            noted = self._note_apart(request, started_at, duration_us, attempt.model_name, 'failed')
             self._use(noted, attempt.usage)
+
+    def _note_apart(
+        self, request: ModelRequestContext, started_at: int, duration_us: int, model_name: str | None, kind: RequestKind
+    ) -> Noted:
+        """Note a request of which the answer is in no message of the history."""
+        recording = cast('Recording', self.recording)
+        noted, assets = RequestLog().note(
+            recording.run_id,
+            request,
+            request.messages,
+            begun_with=request.messages,
+            prompt=None,
+            started_at=started_at,
+            duration_us=duration_us,
+            model_name=model_name,
+            kind=kind,
+        )
+        recording.note_request(noted, assets)
+        return noted
 
     def _use(self, noted: Noted, usage: RequestUsage, response: ModelResponse | None = None) -> None:
         """Count what an answer has used."""

@@ -541,8 +541,10 @@ class Recording:
     async def _send(self, draft: _Draft, started: CallRecord | None, files: NewFiles | None = None) -> VersionRecord:
         version, commit = draft.version, draft.commit
         requests, left, of_requests = _with_responses(self._requests, draft.messages, draft.ids)
-        requests += [record for each in left for record, _ in [each.finished(None)]]
-        of_requests += [asset for each in left for _, assets in [each.finished(None)] for asset in assets]
+        for each in left:
+            record, new = each.finished(None)
+            requests.append(record)
+            of_requests += new
         assets = [*commit.assets, *self._request_assets, *of_requests]
         calls = self._unsent_calls
         if files is not None:
