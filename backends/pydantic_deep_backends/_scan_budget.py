@@ -15,11 +15,10 @@ from typing import TypeVar
 from .errors import ScanLimitError
 
 MAX_SCAN_ENTRIES = 2_000_000
-"""The most files and directories that one call goes through: twenty times those of the Linux kernel, and some 2 GB of
-memory for what is remembered of them."""
+"""The most files and directories that one call goes through."""
 
 MAX_SCAN_SECONDS = 600
-"""How long one call goes on: a first snapshot reads some 100 GB of a fast disk in that time."""
+"""How long one call goes on, in seconds."""
 
 CAPTURE_ADVICE = 'Name what no version needs in a `.gitignore`, or use a smaller directory.'
 """What to do when a capture meets a limit."""
