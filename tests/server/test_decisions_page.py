@@ -347,6 +347,8 @@ async def test_an_edit_changes_no_number_that_the_person_did_not(
     await page.click('#asked button[value=yes]')
     await expect(page.locator('#approvals .settled')).to_contain_text('Answered: edited.')
     await expect(page.locator('#dialogue > li').last).to_have_text('Edited.')
+    # While the run goes on, too, which says the call once more.
+    assert await page.locator('#dialogue .call').count() == 1
     call_shown, result_shown = await page.locator('#dialogue .call pre').all_text_contents()
     assert json.loads(call_shown)['other'] == other
     assert result_shown == f'ac{other}'

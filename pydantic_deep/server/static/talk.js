@@ -65,6 +65,8 @@ function say(text) {
 
 function showCall(id, name, args, path) {
   speaking = null;
+  const before = callById.get(id);
+  if (before && waits(before) && isOfEarlierRun(before)) before.remove(); // a run that goes on says again what it waited for
   const shown = typeof args === 'string' ? tidy(args) : asText(args ?? {});
   const item = element('li', { class: 'call' }, element('details', {},
     element('summary', {}, [...path, name].join(' › '), element('span', { class: 'state' }, ' …')),
@@ -73,6 +75,9 @@ function showCall(id, name, args, path) {
   first ??= item;
   callById.set(id, item);
 }
+
+const waits = (item) => item.querySelectorAll('pre').length === 1;
+const isOfEarlierRun = (item) => first === null || (first.compareDocumentPosition(item) & Node.DOCUMENT_POSITION_PRECEDING) !== 0;
 
 function tidy(args) {
   try { return JSON.stringify(parseExactly(args), null, 2); } catch { return args; }
