@@ -212,7 +212,7 @@ def entries_of_store(store: SqlStore) -> dict[str, list[Callable[[Any], Any]]]:
         ],
         'head_id': [store.delete_line],
         'run_id': [
-            store.requests, store.take_over, lambda id: store.claim_approvals('v', id),
+            store.requests, store.claim_run, lambda id: store.claim_approvals('v', id),
             lambda id: store.claim_workspace('b', id, None), lambda id: store.versions(VersionFilter(run_id=id)),
         ],
         'run_ids': [lambda id: store.calls([id])],

@@ -4,7 +4,7 @@ from ._capability import Audit, ChooseRows
 from ._proxied import ProxiedCall, ProxiedError, ProxiedResponse, ProxiedUsage, audit_response
 from ._redact import Redact, Redactor, redact
 from ._rehydrate import rehydrate
-from ._stored import IsAlive, audit_of_run, close_crashed
+from ._stored import IsAlive, audit_of_run, finish_crashed
 from ._types import (
     AUDIT_FIELDS,
     AuditedCall,
@@ -42,7 +42,7 @@ __all__ = (
     'Status',
     'audit_of_run',
     'audit_response',
-    'close_crashed',
+    'finish_crashed',
     'redact',
     'rehydrate',
 )

@@ -53,7 +53,7 @@ class Audit(AbstractCapability[object]):
     A record is written twice: `running` when the run begins, and all of it when it ends, whether it answers, fails,
     waits for a person, or is cancelled, as when a client leaves. Runs of subagents have records of their own, which
     name the run above them. Nothing is written in between, so a record of a process that died stays `running`:
-    `close_crashed` ends it.
+    `finish_crashed` ends it.
 
     Secrets are taken out first. A repository that fails or hangs never ends a run: an error is logged that has the
     record, `audit_record` in the `extra` of the log, and the span of the run has an event.

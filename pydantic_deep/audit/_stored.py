@@ -117,14 +117,14 @@ async def audit_of_run(store: Store, run_id: str, *, redact: Redact = redact) ->
     )
 
 
-async def close_crashed(
+async def finish_crashed(
     repository: Repository[AuditRecord],
     is_alive: IsAlive,
     *,
     store: Store | None = None,
     redact: Redact = redact,
 ) -> list[AuditRecord]:
-    """End the records that are `running` and whose runs are not, and return them.
+    """Finish the records in status `running` whose runs have crashed, and return them.
 
     Call it when a process starts. What a store knows of such a run is put into its record, also if it has ended well
     and only the record was lost; without a store a run is `crashed`, with what was known when it began.

@@ -83,7 +83,7 @@ class Conversation:
         if record.state == 'awaiting_approval':
             raise WaitingVersionError(await _describe_waiting(self.store, record))
         loaded = await self.versions.load(record.id, backend=self.worker.backend)
-        tip = await self.versions.close_crashed(loaded)  # the person goes on, and nobody else is to
+        tip = await self.versions.finish_crashed(loaded)  # the person goes on, and nobody else is to
         is_head = head is not None and head.id == record.id
         run = None if tip.run_id is None or tip.kind != 'step' else await self.store.run(tip.run_id)
         if is_head and run is not None and run.state == 'running':

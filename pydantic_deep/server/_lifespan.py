@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 from fastapi import FastAPI
 
-from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, close_crashed
+from pydantic_deep.audit import AUDIT_FIELDS, Audit, AuditRecord, finish_crashed
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.repository import SqlRepository
 from pydantic_deep.store import SqlStore, VersionFilter
@@ -102,7 +102,7 @@ async def recover(state: ServerState) -> None:
 
     try:
         left = {run.id for run in await store.orphans(_ALL)}
-        await close_crashed(state.audit, is_alive, store=store)
+        await finish_crashed(state.audit, is_alive, store=store)
     except Exception:  # the outermost edge: what was left does not keep a server from serving
         _LOGGER.exception('The audit records of runs that crashed could not be ended')
 

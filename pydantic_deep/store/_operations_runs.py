@@ -65,8 +65,8 @@ def running() -> Operation[list[RunRecord]]:
     return [_rows.run_from(row) for row in (yield Statement(sql))]
 
 
-def take_over(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
-    """Make a run that still belongs to a dead owner that of another, and free the directory that it worked in."""
+def claim_run(run_id: str, dead: str | None, owner: str) -> Operation[bool]:
+    """Move a running run from its crashed owner to another one, and free the directory that it worked in."""
     id = _keys.pack_id(run_id)
     sql = f"SELECT {_rows.RUN}, number FROM run WHERE id = ?1 AND state = 'running' AND owner = ?2"
     rows = yield Statement(sql, (id, dead))

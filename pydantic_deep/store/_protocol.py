@@ -134,18 +134,18 @@ class Store(Protocol):
         """Return the runs that are `running` and whose owner is not: their process died. Children come after parents."""
         ...
 
-    async def take_over(self, run_id: str) -> bool:
-        """Make an orphan ours, so that nobody else recovers it; return whether we were the one.
+    async def claim_run(self, run_id: str) -> bool:
+        """Make this process the owner of an orphaned run; return `False` if another process owns it.
 
-        It stays `running` until a commit ends it: should we die before, it is an orphan again. The directory that it
-        worked in is free.
+        The run stays `running` until a commit ends it. If this process crashes first, the run is an orphan again. The
+        directory that it worked in becomes free.
         """
         ...
 
-    def give_up(self, run_id: str) -> None:
-        """Take a run of ours, whose end could not be written, for one whose process died, until it is taken over.
+    def mark_orphaned(self, run_id: str) -> None:
+        """Treat a run of this process, whose end could not be written, as an orphan until it is claimed.
 
-        Nothing is written: for others who have the place open the run lives until this store is closed.
+        Nothing is written: other processes see a live run until this store is closed.
         """
         ...
 

@@ -84,7 +84,7 @@ class SqlStore:
         self._engine = engine
         self._clock = clock
         self._analytics: Analytics | None = None
-        self._given_up: set[str] = set()
+        self._orphaned: set[str] = set()
         self._home = HomeProcess()
         self._verified: set[str] = set()
         self._counted: set[str] = set()
@@ -208,31 +208,31 @@ class SqlStore:
         running = await self._engine.read(on_runs.running)
         owners = {run.owner for run in running if run.owner is not None}
         living = await self._engine.living_owners(sorted(owners))
-        orphans = [run for run in running if run.owner not in living or self._has_given_up(run.id, run.owner)]
+        orphans = [run for run in running if run.owner not in living or self._is_marked_orphaned(run.id, run.owner)]
         return _parents_first(orphans)[:limit]
 
-    async def take_over(self, run_id: str) -> bool:
-        """Make an orphan ours; return whether we were the one."""
+    async def claim_run(self, run_id: str) -> bool:
+        """Make this process the owner of an orphaned run; return `False` if another process owns it."""
         check_key('run_id', run_id)
         run = await self.run(run_id)
         if run is None or run.owner is None:
             return False
-        is_given_up = self._has_given_up(run_id, run.owner)
-        self._given_up.discard(run_id)  # before anything is awaited: of several of ours one takes it
-        if not is_given_up and await self._engine.living_owners([run.owner]):
+        is_orphaned = self._is_marked_orphaned(run_id, run.owner)
+        self._orphaned.discard(run_id)  # before anything is awaited: of several of ours one takes it
+        if not is_orphaned and await self._engine.living_owners([run.owner]):
             return False
         try:
-            return await self._engine.write(partial(on_runs.take_over, run_id, run.owner, self.owner))
+            return await self._engine.write(partial(on_runs.claim_run, run_id, run.owner, self.owner))
         except BaseException:
-            self.give_up(run_id)  # which says nothing of a run that is not ours
+            self.mark_orphaned(run_id)  # has no effect on a run of another owner
             raise
 
-    def give_up(self, run_id: str) -> None:
-        """Take a run of ours, whose end could not be written, for one whose process died."""
-        self._given_up.add(run_id)
+    def mark_orphaned(self, run_id: str) -> None:
+        """Treat a run of this process, whose end could not be written, as an orphan until it is claimed."""
+        self._orphaned.add(run_id)
 
-    def _has_given_up(self, run_id: str, owner: str | None) -> bool:
-        return run_id in self._given_up and owner == self.owner
+    def _is_marked_orphaned(self, run_id: str, owner: str | None) -> bool:
+        return run_id in self._orphaned and owner == self.owner
 
     async def requests(self, run_id: str) -> list[RequestRecord]:
         """Return the requests of a run in their order."""
@@ -298,7 +298,9 @@ class SqlStore:
         check_keys(version_id=version_id)
         working = await self._engine.read(partial(on_runs.workspace_owner, backend))
         dead = None
-        if working is not None and (self._has_given_up(*working) or not await self._engine.living_owners([working[1]])):
+        if working is not None and (
+            self._is_marked_orphaned(*working) or not await self._engine.living_owners([working[1]])
+        ):
             dead = working[0]
         claim = partial(on_runs.claim_workspace, backend, run_id, version_id, self.owner, dead)
         return await self._engine.write(claim)

@@ -639,23 +639,23 @@ class StoreSuite:
         await dead.commit(Commit(runs=[child, parent, sample_run('e', state='complete')]))
         await living.commit(Commit(runs=[sample_run('f')]))
         assert await living.orphans() == []
-        assert await living.take_over(parent.id) is False
+        assert await living.claim_run(parent.id) is False
         await dead.aclose()
         assert [run.id for run in await living.orphans()] == [parent.id, child.id]
         assert [run.id for run in await living.orphans(limit=1)] == [parent.id]
 
-    async def test_an_orphan_is_taken_over_once(self, open_store: OpenStore) -> None:
+    async def test_an_orphan_is_claimed_once(self, open_store: OpenStore) -> None:
         dead, *living = [await open_store() for _ in range(4)]
         run = sample_run('c')
         await dead.commit(Commit(runs=[run]))
         await dead.aclose()
-        taken = await asyncio.gather(*(store.take_over(run.id) for store in living * 3))
+        taken = await asyncio.gather(*(store.claim_run(run.id) for store in living * 3))
         assert sorted(taken) == [False] * 8 + [True]
         found = await living[0].run(run.id)
         assert found is not None
         assert (found.state, found.owner) == ('running', living[taken.index(True) % 3].owner)
         assert await living[0].orphans() == []
-        assert await living[0].take_over(new_id()) is False
+        assert await living[0].claim_run(new_id()) is False
 
     async def test_one_living_run_works_in_a_directory(self, open_store: OpenStore) -> None:
         dead, living = await open_store(), await open_store()
@@ -683,34 +683,34 @@ class StoreSuite:
         assert await dead.claim_workspace('{}', run.id, root.id) is True
         assert await living.workspace('{}') == held._replace(run_id=run.id)
         await dead.aclose()
-        assert await living.take_over(run.id) is True
+        assert await living.claim_run(run.id) is True
         assert await living.workspace('{}') == held
         for identity in ('inode 8', None):
             await living.commit(Commit(workspaces=[held._replace(identity=identity)]))
             assert await living.workspace('{}') == held._replace(identity=identity)
 
-    async def test_a_run_that_was_given_up_is_dead_for_who_gave_it_up(self, open_store: OpenStore) -> None:
+    async def test_a_run_marked_orphaned_is_an_orphan_for_its_own_store(self, open_store: OpenStore) -> None:
         ours, others = await open_store(), await open_store()
-        given_up, lives, taken_over = sample_run('c'), sample_run('d'), sample_run('e')
-        await ours.commit(Commit(runs=[given_up, lives, taken_over]))
-        for run in (given_up, lives, taken_over):
+        orphaned, lives, claimed = sample_run('c'), sample_run('d'), sample_run('e')
+        await ours.commit(Commit(runs=[orphaned, lives, claimed]))
+        for run in (orphaned, lives, claimed):
             assert await ours.claim_workspace(run.conversation_id, run.id, None) is True
-        ours.give_up(given_up.id)
-        ours.give_up(taken_over.id)
-        assert [run.id for run in await ours.orphans()] == [given_up.id, taken_over.id]
+        ours.mark_orphaned(orphaned.id)
+        ours.mark_orphaned(claimed.id)
+        assert [run.id for run in await ours.orphans()] == [orphaned.id, claimed.id]
         assert await others.orphans() == []
-        assert await others.take_over(given_up.id) is False
+        assert await others.claim_run(orphaned.id) is False
         assert await others.claim_workspace('c', 'other', None) is False
         assert await ours.claim_workspace('d', 'other', None) is False
         assert await ours.claim_workspace('c', 'other', None) is True
-        taken = await asyncio.gather(*(ours.take_over(run.id) for run in (given_up, taken_over) * 2))
+        taken = await asyncio.gather(*(ours.claim_run(run.id) for run in (orphaned, claimed) * 2))
         assert sorted(taken) == [False, False, True, True]
         assert await ours.orphans() == []
         assert await ours.claim_workspace('e', 'other', None) is True
-        await ours.commit(Commit(fence=given_up.id, ends=[RunEnd(run_id=given_up.id, state='interrupted')]))
-        ours.give_up(given_up.id)
+        await ours.commit(Commit(fence=orphaned.id, ends=[RunEnd(run_id=orphaned.id, state='interrupted')]))
+        ours.mark_orphaned(orphaned.id)
         assert await ours.orphans() == []
-        assert await ours.take_over(given_up.id) is False
+        assert await ours.claim_run(orphaned.id) is False
 
     async def test_a_directory_is_free_when_the_run_in_it_has_ended(self, store: Store) -> None:
         run = sample_run('c')
@@ -744,7 +744,7 @@ class StoreSuite:
             claims = [checkout_claim(version) for _ in range(3)]
             assert await store.claim_workspace(place, claims[0], None) is True
             assert await store.claim_workspace(place, claims[1], None) is False
-            store.give_up(claims[0])
+            store.mark_orphaned(claims[0])
             with pytest.raises(UnfinishedCheckoutError, match=f'version {version} into {shown} was cut off'):
                 await store.claim_workspace(place, new_id(), None)
             assert await store.claim_workspace(place, claims[1], None) is True

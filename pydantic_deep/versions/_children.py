@@ -138,7 +138,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
             told = [each.id for each in replayed.responses]
             lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=told)
     except BaseException:
-        store.give_up(run.id)  # nobody else knows of it
+        store.mark_orphaned(run.id)  # nobody else knows of it
         raise
     files = None if caller is None else caller.recording.begin.files
     origin = attempts[0].base_id if attempts else base.id

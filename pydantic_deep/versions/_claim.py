@@ -91,7 +91,7 @@ class Claim:
         try:
             await to_end(self.store.commit(Commit(workspaces=[self.record(version_id, run_id)])))
         except BaseException:
-            self.store.give_up(self.run_id)
+            self.store.mark_orphaned(self.run_id)
             raise
         self.is_held = False
 

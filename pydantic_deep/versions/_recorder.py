@@ -219,7 +219,7 @@ class Recorder(AbstractCapability[object]):
 
     def _suspend(self, recording: Recording, error: BaseException) -> None:
         """Leave a run whose end the store did not take to be recovered or cancelled."""
-        self.store.give_up(recording.run_id)
+        self.store.mark_orphaned(recording.run_id)
         if self._parent is None:
             error.add_note(suspension_note(recording.run_id, recording.tip.id))
 

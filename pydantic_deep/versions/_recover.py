@@ -61,10 +61,10 @@ async def cancel(agent: Workbench[Any, Any], run_id: str) -> bool:
     """End a suspended run with a version that keeps what it did; return whether it was suspended."""
     store = agent.store
     run = await store.run(run_id)
-    if run is None or run.parent_run_id is not None or not await store.take_over(run.id):
+    if run is None or run.parent_run_id is not None or not await store.claim_run(run.id):
         return False
     cancelled = RunCancelled('The run was cancelled while it was suspended.')
-    with _given_up_if_it_fails(store, run.id):
+    with _orphaned_on_failure(store, run.id):
         await _end_children(store, run.id)
         newest = await last_version(store, run)
         await (
@@ -86,8 +86,8 @@ async def recover(agent: Workbench[Any, Any], run_id: str | None = None) -> list
             continue
         elif run_id is None and await has_moved_on(store, run) and not await _is_void(store, run):
             _LOGGER.info('The run %s stays suspended: its conversation has moved on', run.id)
-        elif await store.take_over(run.id):
-            with _given_up_if_it_fails(store, run.id):
+        elif await store.claim_run(run.id):
+            with _orphaned_on_failure(store, run.id):
                 await _end_children(store, run.id)  # before anything runs twice: one of them may be alive after all
                 version = await _go_on(agent, run)
             if version is not None:
@@ -95,14 +95,14 @@ async def recover(agent: Workbench[Any, Any], run_id: str | None = None) -> list
     return versions
 
 
-async def close_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> VersionRecord:
-    """End what dead processes have begun at a version, and return the version to go on from."""
+async def finish_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> VersionRecord:
+    """End the crashed run whose newest version is this one; return the version to continue from."""
     store = agent.store
     for run in await store.runs(conversation_id=version.conversation_id, states=['running'], limit=ALL_RUNS):
         newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
         last_id = newest[0].id if newest else run.base_id
-        if last_id == version.id and run.parent_run_id is None and await store.take_over(run.id):
-            with _given_up_if_it_fails(store, run.id):
+        if last_id == version.id and run.parent_run_id is None and await store.claim_run(run.id):
+            with _orphaned_on_failure(store, run.id):
                 await _end_children(store, run.id)
                 if newest:
                     return await _close(agent, run, newest[0])
@@ -111,12 +111,12 @@ async def close_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> V
 
 
 @contextmanager
-def _given_up_if_it_fails(store: Store, run_id: str) -> Generator[None]:
-    """Leave a run that was taken over to be taken over again, if it is neither gone on with nor ended."""
+def _orphaned_on_failure(store: Store, run_id: str) -> Generator[None]:
+    """Mark a claimed run orphaned if the block fails, so that it can be claimed again."""
     try:
         yield
     except BaseException:
-        store.give_up(run_id)
+        store.mark_orphaned(run_id)
         raise
 
 
@@ -195,7 +195,7 @@ async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any
         await _end(agent.store, run, error)
     except Exception:  # the code of tools and models is the user's; the version says what came of it
         _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
-        agent.store.give_up(run.id)  # it is ours and runs, if the disk was too full for another attempt to begin
+        agent.store.mark_orphaned(run.id)  # it is ours and runs, if the disk was too full for another attempt to begin
     return None
 
 
@@ -271,8 +271,8 @@ async def _results(
 async def _end_children(store: Store, run_id: str) -> None:
     """End the runs below a run of a dead process: the run that goes on with it begins them again."""
     running = await store.runs(parent_run_id=run_id, states=['running'], limit=ALL_RUNS)
-    for child in [child for child in running if await store.take_over(child.id)]:
-        with _given_up_if_it_fails(store, child.id):
+    for child in [child for child in running if await store.claim_run(child.id)]:
+        with _orphaned_on_failure(store, child.id):
             await _end_children(store, child.id)
             await _end(store, child)
 
@@ -280,8 +280,8 @@ async def _end_children(store: Store, run_id: str) -> None:
 async def _end_stray(store: Store, run: RunRecord, parent_id: str) -> None:
     """End a run of a dead process whose parent has ended without it, so that nobody will begin it again."""
     parent = await store.run(parent_id)
-    if (parent is None or parent.state != 'running') and await store.take_over(run.id):
-        with _given_up_if_it_fails(store, run.id):
+    if (parent is None or parent.state != 'running') and await store.claim_run(run.id):
+        with _orphaned_on_failure(store, run.id):
             await _end(store, run)
 
 

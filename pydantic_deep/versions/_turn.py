@@ -325,7 +325,7 @@ async def _end_unbegun(host: Host, request: TurnRequest, run: RunRecord, error: 
                 await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
             is_over = True
     if not is_over:
-        host.store.give_up(run.id)
+        host.store.mark_orphaned(run.id)
         request.outcome.is_suspended = True
         error.add_note(suspension_note(run.id, request.base.id))
 

@@ -360,14 +360,14 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         check_name('run_id', run_id)
         return await _recover.cancel(self._bench, run_id)
 
-    async def close_crashed(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
-        """End the run of a dead process that came as far as this version, where it is, and return its end.
+    async def finish_crashed(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
+        """End the crashed run whose newest version is this one, and return the version that it ends with.
 
-        That is what stopping it would have left: a version that is `interrupted`, with the results, the files and the
-        todos of all calls that are done. No model is asked and no call made, and `recover` does not go on with it.
-        If no such run came as far as this version, it is returned as it is.
+        The result is the same as if the run had been cancelled: a version in state `interrupted`, with the results,
+        files and todos of all finished calls. No model is called, no tool runs, and `recover` no longer resumes the
+        run. If no crashed run ends at this version, the version is returned unchanged.
         """
-        record = await _recover.close_crashed(self._bench, version.record)
+        record = await _recover.finish_crashed(self._bench, version.record)
         return version if record is version.record else await self._bench.handle(record, version.backend)
 
     def _filter(

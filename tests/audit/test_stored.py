@@ -22,7 +22,7 @@ from pydantic_deep.audit import (
     AuditRecord,
     RunNotFoundError,
     audit_of_run,
-    close_crashed,
+    finish_crashed,
     rehydrate,
 )
 from pydantic_deep.repository.memory import MemoryRepository
@@ -274,7 +274,7 @@ async def test_a_crashed_run_is_closed_with_what_the_store_knows(url: str) -> No
     await crash(url, rows, starts_pay, [call('fast'), call('bad')], call('pay'))
     rows.is_dead = False
     async with SqlStore(await open_engine(url)) as store:
-        (closed,) = await close_crashed(rows, never, store=store)
+        (closed,) = await finish_crashed(rows, never, store=store)
 
         assert await rows.get(closed.id) == closed
         assert (closed.status, closed.question, closed.usage.requests) == ('crashed', 'Pay it', 2)
@@ -326,7 +326,7 @@ async def test_a_run_that_is_recovered_says_which_one_it_goes_on_with(url: str) 
     (begun,) = (await rows.list()).items
     async with SqlStore(await open_engine(url)) as store:
         (version,) = await payer(store, rows, 'never').recover()
-        await close_crashed(rows, never, store=store)
+        await finish_crashed(rows, never, store=store)
 
         crashed, recovered = (await rows.list()).items
         again = await audit_of_run(store, version.run_id or '')
@@ -365,7 +365,7 @@ async def test_a_record_that_was_lost_is_closed_as_its_run_has_ended(store: SqlS
     await (await payer(store, rows, 'ok').create()).advance('Go')
     rows.is_dead = False
 
-    (closed,) = await close_crashed(rows, never, store=store)
+    (closed,) = await finish_crashed(rows, never, store=store)
 
     assert (closed.status, closed.output) == ('success', 'ok')
 
@@ -379,7 +379,7 @@ async def test_a_run_that_works_is_left_alone(store: SqlStore, make: Make, rows:
         async def is_alive(_: AuditRecord) -> bool:
             return True
 
-        closed = await close_crashed(rows, is_alive, store=store)
+        closed = await finish_crashed(rows, is_alive, store=store)
         found.append(((await audit_of_run(store, record.run_id)).status, len(closed)))
         return 'done'
 
@@ -400,7 +400,7 @@ async def test_a_run_that_ends_while_one_looks_keeps_its_record() -> None:
         await rows.upsert(record.model_copy(update={'status': 'success'}))
         return False
 
-    assert await close_crashed(rows, ends) == []
+    assert await finish_crashed(rows, ends) == []
     assert (await rows.get('a')).status == 'success'
 
 
@@ -411,7 +411,7 @@ async def test_without_a_store_a_dead_run_is_crashed_with_what_was_known() -> No
         await agent.run(f'Question {number}', metadata={'owner': 'me'})
     rows.is_dead = False
 
-    closed = await close_crashed(rows, never)
+    closed = await finish_crashed(rows, never)
 
     assert len(closed) == 150
     assert {(each.status, each.owner, each.ended_at is None) for each in closed} == {('crashed', 'me', False)}

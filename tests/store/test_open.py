@@ -88,7 +88,7 @@ async def test_a_store_behind_a_link_is_the_one_that_it_leads_to(tmp_path: Path,
         run = sample_run('c')
         await through.commit(Commit(runs=[run]))
         assert await direct.orphans() == []
-        assert await direct.take_over(run.id) is False
+        assert await direct.claim_run(run.id) is False
     assert [path.name for path in link.parent.iterdir()] == (
         ['agents.db'] if links != 'directory' else [path.name for path in real.parent.iterdir()]
     )

@@ -303,7 +303,7 @@ async def test_runs_stay_ours_when_the_server_ends_our_connections(postgres_url:
         await ended(postgres_url)
         await store.commit(step(0))
         assert await other.orphans() == []
-        assert not await other.take_over('r')
+        assert not await other.claim_run('r')
 
 
 async def test_a_run_that_was_taken_over_while_we_were_cut_off_is_not_ours(postgres_url: str, proxy: Proxy) -> None:
@@ -313,12 +313,12 @@ async def test_a_run_that_was_taken_over_while_we_were_cut_off_is_not_ours(postg
         proxy.cut = 'always'
         proxy.cut_all()
         with anyio.fail_after(60):
-            while not await other.take_over('r'):  # noqa: ASYNC110 - until the server has noticed
+            while not await other.claim_run('r'):  # noqa: ASYNC110 - until the server has noticed
                 await asyncio.sleep(0.01)
         proxy.cut = 'never'
         with pytest.raises(RunTakenOverError):
             await store.commit(step(0))
-        assert not await other.take_over('kept'), 'the write took the lock again'
+        assert not await other.claim_run('kept'), 'the write took the lock again'
         await store.commit(Commit(fence='kept'))
 
 

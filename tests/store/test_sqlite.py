@@ -270,7 +270,7 @@ async def test_a_process_that_is_killed_is_dead_at_once(tmp_path: Path, store: S
         child.kill()
         child.wait()
     assert [run.id for run in await store.orphans()] == [run_id]
-    assert await store.take_over(run_id) is True
+    assert await store.claim_run(run_id) is True
 
 
 def test_files_of_the_dead_are_swept_and_those_of_the_living_are_not(tmp_path: Path) -> None:

@@ -281,8 +281,8 @@ class MortalStore(SqlStore):
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
         return await self._write(lambda: super(MortalStore, self).claim_workspace(backend, run_id, version_id))
 
-    async def take_over(self, run_id: str) -> bool:
-        return await self._write(lambda: super(MortalStore, self).take_over(run_id))
+    async def claim_run(self, run_id: str) -> bool:
+        return await self._write(lambda: super(MortalStore, self).claim_run(run_id))
 
     async def _write(self, write: Callable[[], Awaitable[T]]) -> T:
         self.writes += 1

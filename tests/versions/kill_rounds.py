@@ -278,7 +278,9 @@ def main(arguments: list[str]) -> int:
         wrong += [f'round {number} of seed {options.seed}: {line}' for line in found]
         for line in found:
             print(f'round {number}: {line}', file=sys.stderr, flush=True)
-        print(f'round {number}: {arena.counts["killed"]} killed so far, {len(wrong)} wrong', file=sys.stderr, flush=True)
+        print(
+            f'round {number}: {arena.counts["killed"]} killed so far, {len(wrong)} wrong', file=sys.stderr, flush=True
+        )
     counts = dict(arena.counts)
     report = {'rounds': options.rounds, 'seed': options.seed, **counts, 'wrong': wrong}
     report |= {'seconds': round(time.monotonic() - begun, 1), 'turn_seconds': round(scale.seconds, 2)}

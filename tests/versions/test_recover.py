@@ -1036,9 +1036,9 @@ async def test_a_run_that_is_closed_after_a_crash_keeps_what_is_done_and_is_not_
         await root.advance('go')
     async with world.process() as agent:
         step = await tip_of(agent)
-        closed = await agent.close_crashed(step)
+        closed = await agent.finish_crashed(step)
         assert (closed.kind, closed.state, closed.parent_id, closed.name) == ('turn', 'interrupted', root.id, None)
-        assert await agent.close_crashed(closed) is closed
+        assert await agent.finish_crashed(closed) is closed
         told = {part.tool_name: part.outcome for part in parts_of_returns(await closed.messages())}
         assert told == {'write_todos': 'success', 'write_file': 'success', 'edit_file': 'retried', 'long': 'success'}
         assert [todo.content for todo in closed.todos] == ['walk']
@@ -1064,7 +1064,7 @@ async def test_a_run_that_is_closed_before_its_first_answer_leaves_nothing(url: 
         await root.advance('go')
     async with world.process() as agent:
         root = await agent.load(root.id)
-        assert await agent.close_crashed(root) is root
+        assert await agent.finish_crashed(root) is root
         assert await agent.recover() == []
         assert (await root.advance('more')).output == 'more'
 
@@ -1076,14 +1076,14 @@ async def test_closing_leaves_the_runs_of_living_processes_and_of_other_versions
         await root.advance('go')
     async with world.process() as agent:
         root = await agent.load(root.id)
-        assert await agent.close_crashed(root) is root
+        assert await agent.finish_crashed(root) is root
         world.may_pay.clear()
         paying = asyncio.create_task(root.advance('pay'))
         step = root
         while not paying.done() and not await is_paying(agent, step):
             await asyncio.sleep(0)
             step = await tip_of(agent)
-        assert await agent.close_crashed(step) is step
+        assert await agent.finish_crashed(step) is step
         world.may_pay.set()
         assert (await paying).output == 'end'
         assert await agent.recover() == [], 'the conversation has moved on'
@@ -1106,7 +1106,7 @@ async def test_closing_a_run_ends_those_of_its_subagents(url: str) -> None:
         await (await agent.create(backend=StateBackend())).advance('go')
     async with world.process() as agent:
         (step,) = await agent.list(steps=True, limit=1)
-        closed = await agent.close_crashed(step)
+        closed = await agent.finish_crashed(step)
         assert closed.state == 'interrupted'
         assert await agent.store.runs(states=['running']) == []
         assert parts_of_returns(await closed.messages()) == []

@@ -440,7 +440,7 @@ async def test_a_crashed_run_is_closed_and_its_files_are_brought_to_another_dire
         made_anew(root)
         agent = agent_of(store)
         [step] = [each for each in await agent.list(steps=True) if each.kind == 'step']
-        closed = await agent.close_crashed(step)
+        closed = await agent.finish_crashed(step)
         turn = await closed.advance('next')
         assert read(root) == await files_of(turn) == FILES
         assert await edits(store) == 0

@@ -725,7 +725,7 @@ async def test_a_run_that_was_taken_over_and_not_gone_on_with_is_an_orphan_again
         await agent.recover()
     assert [run.id for run in await store.orphans()] == [orphan.id]
     with pytest.raises(StoreUnavailableError):
-        await agent.close_crashed(root)
+        await agent.finish_crashed(root)
     assert [run.id for run in await store.orphans()] == [orphan.id]
     store.refuse = lambda commit: None
 
