@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from ._glob import compile_glob
 from ._overlay_layer import Content, Layer
-from ._results import GlobResult, GrepResult, SearchProblem, sorted_problems
+from ._search_results import GlobResult, GrepResult, SearchProblem, sorted_problems
 from .paths import relative_to
 from .protocol import BackendProtocol, SupportsSearch
 from .search import glob_backend, grep_backend
+from .search._glob import compile_glob
 from .state import StateBackend
 
 ResultT = TypeVar('ResultT', GlobResult, GrepResult)

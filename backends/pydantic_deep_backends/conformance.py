@@ -29,7 +29,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from ._search_cases import GLOB_CASES, GLOB_FILES, GREP_CASES, GREP_FILES, INVALID_GLOBS, INVALID_REGEXES
 from .errors import (
     CommandTimeoutError,
     FileChangedError,
@@ -50,6 +49,7 @@ from .protocol import (
     SupportsSnapshots,
 )
 from .search import GlobResult, GrepResult, glob_backend, grep_backend
+from .search._cases import GLOB_CASES, GLOB_FILES, GREP_CASES, GREP_FILES, INVALID_GLOBS, INVALID_REGEXES
 from .snapshots import FileVersion, Tree, TreeDiff, digest_of
 
 __all__ = ('GOOD_NAMES', 'HOSTILE_PATHS', 'BackendSuite', 'Seed')

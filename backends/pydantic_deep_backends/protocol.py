@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
-if TYPE_CHECKING:
-    from .search import GlobResult, GrepResult
-    from .snapshots import Tree, TreeDiff
+from ._search_results import GlobResult, GrepResult
+from ._tree import Tree, TreeDiff
 
 Command: TypeAlias = str | Sequence[str]
 """An argument list (`['python', '-V']`), or one shell string together with `shell=True`."""

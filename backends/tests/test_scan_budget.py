@@ -23,9 +23,9 @@ from pydantic_deep_backends import (
     _hard_links,
     _protected_scan,
     _scan_budget,
-    _search_walk,
 )
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
+from pydantic_deep_backends.search import _walk as _search_walk
 from pydantic_deep_backends.snapshots import FileVersion, digest_of
 from pydantic_deep_backends.tracking import Captured, SupportsTracking
 

@@ -30,7 +30,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 @pytest.fixture(scope='module')
 def docstrings() -> list[str]:
-    files = [*ROOT.glob('tests/**/test_*.py'), *ROOT.glob('backends/tests/test_*.py')]
+    files = [*ROOT.glob('tests/**/test_*.py'), *ROOT.glob('backends/tests/**/test_*.py')]
     named = [file for file in files if ID.search(file.read_text())]
     return [text for file in named for text in _docstrings(file) if ID.search(text)]
 

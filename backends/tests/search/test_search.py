@@ -17,24 +17,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from pydantic_ai.workspaces import LocalWorkspaceBackend
 
-from pydantic_deep_backends import _grep as grep_module
-from pydantic_deep_backends._glob import compile_glob
-from pydantic_deep_backends._glob_below import glob_below
-from pydantic_deep_backends._glob_syntax import parse_glob, render_directories, render_files
-from pydantic_deep_backends._grep import GrepBuilder, compile_grep
-from pydantic_deep_backends._regex import MAX_PROGRAM_SIZE, compile_regex
-from pydantic_deep_backends._regex_scan import required_literal
-from pydantic_deep_backends._search_cases import (
-    GLOB_CASES,
-    GLOB_FILES,
-    GREP_CASES,
-    GREP_FILES,
-    INVALID_GLOBS,
-    INVALID_REGEXES,
-    GlobCase,
-    GrepCase,
-)
-from pydantic_deep_backends._search_walk import Walk, reason_of
+import pydantic_deep_backends.search._grep as grep_module
 from pydantic_deep_backends.errors import InvalidPatternError
 from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.search import (
@@ -51,6 +34,23 @@ from pydantic_deep_backends.search import (
     grep_tree,
     split_lines,
 )
+from pydantic_deep_backends.search._cases import (
+    GLOB_CASES,
+    GLOB_FILES,
+    GREP_CASES,
+    GREP_FILES,
+    INVALID_GLOBS,
+    INVALID_REGEXES,
+    GlobCase,
+    GrepCase,
+)
+from pydantic_deep_backends.search._glob import compile_glob
+from pydantic_deep_backends.search._glob_syntax import parse_glob, render_directories, render_files
+from pydantic_deep_backends.search._grep import GrepBuilder, compile_grep
+from pydantic_deep_backends.search._regex import MAX_PROGRAM_SIZE, compile_regex
+from pydantic_deep_backends.search._regex_analysis import required_literal
+from pydantic_deep_backends.search._subtree_glob import glob_below
+from pydantic_deep_backends.search._walk import Walk, reason_of
 from pydantic_deep_backends.state import StateBackend
 
 HOSTILE_REGEXES = [
@@ -713,7 +713,7 @@ async def test_files_are_searched_before_all_of_them_are_read(
 ) -> None:
     backend = StateBackend({f'/{number}': 'x' for number in range(5)})
     whole = await grep_backend(backend, 'x')
-    monkeypatch.setattr(f'pydantic_deep_backends._search_backend.{limit}', value)
+    monkeypatch.setattr(f'pydantic_deep_backends.search._backend_search.{limit}', value)
     assert await grep_backend(backend, 'x') == whole
     assert len(whole.counts) == 5
 

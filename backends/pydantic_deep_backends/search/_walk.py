@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
 
+from pydantic_deep_backends._search_results import MAX_ENTRIES, MAX_SECONDS, GlobResult, SearchProblem, sorted_problems
+from pydantic_deep_backends.paths import MAX_PATH_BYTES, display_path, path_problem
+
 from ._glob import Glob
-from ._results import MAX_ENTRIES, MAX_SECONDS, GlobResult, SearchProblem, sorted_problems
-from .paths import MAX_PATH_BYTES, display_path, path_problem
 
 _UNUSUAL = re.compile(r'[^\x20-\x7d]|\\')
 """What a name must contain so that a path with it may be refused, away from the root."""

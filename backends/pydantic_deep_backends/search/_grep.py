@@ -17,10 +17,18 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from pydantic_deep_backends._search_results import (
+    MAX_FILE_BYTES,
+    MAX_LINE_CHARS,
+    GrepMatch,
+    GrepResult,
+    SearchProblem,
+    sorted_problems,
+)
+from pydantic_deep_backends.errors import InvalidPatternError
+
 from ._regex import Regex, compile_regex
-from ._regex_scan import has_line_end, required_literal
-from ._results import MAX_FILE_BYTES, MAX_LINE_CHARS, GrepMatch, GrepResult, SearchProblem, sorted_problems
-from .errors import InvalidPatternError
+from ._regex_analysis import has_line_end, required_literal
 
 MAX_REGEX_CHARS = 10_000
 """The longest regular expression."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
+from pydantic_deep_backends.errors import InvalidPatternError
+
 from ._glob import compile_glob
 from ._glob_syntax import Node, parse_glob
-from .errors import InvalidPatternError
 
 MAX_GLOBS = 200
 """Into how many globs one is taken apart: together they are no longer than a glob can be."""

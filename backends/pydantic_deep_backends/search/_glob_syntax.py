@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .errors import InvalidPatternError
+from pydantic_deep_backends.errors import InvalidPatternError
 
 MAX_GLOB_CHARS = 1_000
 """The longest glob. One that a person or a model writes has tens of characters."""

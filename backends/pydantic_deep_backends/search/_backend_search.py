@@ -10,14 +10,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from ._climb import KnowsDirectories, climbed
+from pydantic_deep_backends._climb import KnowsDirectories, climbed
+from pydantic_deep_backends._search_results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
+from pydantic_deep_backends._threads import check_cancelled, run_to_end
+from pydantic_deep_backends.paths import parse_path
+from pydantic_deep_backends.protocol import FileEntryLike
+
 from ._glob import compile_glob
 from ._grep import GrepBuilder, compile_grep, too_large
-from ._results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
-from ._search_walk import Walk, reason_of
-from ._threads import check_cancelled, run_to_end
-from .paths import parse_path
-from .protocol import FileEntryLike
+from ._walk import Walk, reason_of
 
 _BATCH_BYTES = 1_048_576
 """How many bytes are searched at once: going to a thread takes as long as searching some 100 KB for a plain word."""

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 import re2
 
-from .errors import InvalidPatternError
+from pydantic_deep_backends.errors import InvalidPatternError
 
 # google-re2 ships no types: these two lines give it some.
 _RE2_COMPILE = cast(Callable[[str, object], object], re2.compile)  # pyright: ignore[reportUnknownMemberType]

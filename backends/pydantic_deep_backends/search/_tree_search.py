@@ -1,56 +1,15 @@
-"""Search over files: one dialect of globs and of regular expressions, the same answers on every backend.
-
-```
-glob_tree, grep_tree         a whole search over a `FileTree`: listing and reading, synchronous
-grep_file                    a search of one file whose contents are at hand
-glob_backend, grep_backend   a whole search over any backend, by `list_dir` and `read_bytes`
-compile_glob                 the dialect of globs alone: does this path match?
-```
-The dialect of globs is described in `_glob`, that of lines and encodings in `_grep`. No program is called:
-whether ripgrep is installed changes nothing. Results are sorted and do not depend on the order of the walk.
-"""
+"""Search through a `FileTree`, and through one file whose contents are in memory. Synchronous."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol
 
-from ._glob import Glob, compile_glob
-from ._grep import GrepBuilder, compile_grep, count_broken_utf8, split_lines
-from ._results import (
-    MAX_ENTRIES,
-    MAX_FILE_BYTES,
-    MAX_LINE_CHARS,
-    MAX_SECONDS,
-    GlobResult,
-    GrepMatch,
-    GrepResult,
-    SearchProblem,
-)
-from ._search_backend import SearchableFiles, glob_backend, grep_backend
-from ._search_walk import Walk, reason_of
+from pydantic_deep_backends._search_results import MAX_ENTRIES, GlobResult, GrepResult
 
-__all__ = [
-    'MAX_ENTRIES',
-    'MAX_FILE_BYTES',
-    'MAX_LINE_CHARS',
-    'MAX_SECONDS',
-    'FileTree',
-    'Glob',
-    'GlobResult',
-    'GrepMatch',
-    'GrepResult',
-    'SearchProblem',
-    'SearchableFiles',
-    'compile_glob',
-    'count_broken_utf8',
-    'glob_backend',
-    'glob_tree',
-    'grep_backend',
-    'grep_file',
-    'grep_tree',
-    'split_lines',
-]
+from ._glob import compile_glob
+from ._grep import GrepBuilder, compile_grep
+from ._walk import Walk, reason_of
 
 
 class FileTree(Protocol):
