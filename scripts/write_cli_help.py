@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / 'docs/guides/command-line.md'
 EVENTS = ROOT / 'pydantic_deep/cli/_events.py'
-DOCUMENTS = ROOT / 'pydantic_deep/cli/_shapes.py'
+DOCUMENTS = ROOT / 'pydantic_deep/cli/_schemas.py'
 
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')

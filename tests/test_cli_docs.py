@@ -11,11 +11,11 @@ from typing import get_args
 
 import pytest
 
-from pydantic_deep.cli._chat import HELP
 from pydantic_deep.cli._events import Event, Status
-from pydantic_deep.cli._failures import EXIT_CODES
-from pydantic_deep.cli._models import DEFAULT_MODELS, MODEL_VARIABLE
-from pydantic_deep.cli._worker import MAX_TOKENS
+from pydantic_deep.cli.commands._chat import HELP
+from pydantic_deep.cli.turn._failures import EXIT_CODES
+from pydantic_deep.cli.turn._models import DEFAULT_MODELS, MODEL_VARIABLE
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / 'scripts/write_cli_help.py'

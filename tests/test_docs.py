@@ -201,7 +201,7 @@ def frames() -> list[inspect.FrameInfo]:
 def played_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """Replace the models that the docs name by a played one, and run in an empty directory."""
     monkeypatch.setattr(models, 'infer_model', infer_model)
-    monkeypatch.setattr('pydantic_deep.cli._models.infer_model', infer_model)  # bound when it was imported
+    monkeypatch.setattr('pydantic_deep.cli.turn._models.infer_model', infer_model)  # bound when it was imported
     monkeypatch.setattr('pytest_examples.run_code.inspect.stack', frames)  # asked for at each `print`
     monkeypatch.chdir(tmp_path)
     loop = asyncio.new_event_loop()  # `run_sync` makes one where there is none, and nobody closes it

@@ -19,18 +19,14 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from pydantic_deep._escapes import visible
-
-from ._approvals import ApprovalMode, ChatApprovalMode
-from ._ask import Asker
-from ._changes_app import changes_app
-from ._chat import chat
-from ._failures import EXIT_CODES
-from ._history_app import history_app
-from ._inbox_app import approvals_app
-from ._listing import render_provider_table, render_providers_json, select_providers
-from ._models import choose_model
-from ._names import Names
-from ._options import (
+from pydantic_deep.cli.approvals._policy import ApprovalMode, ChatApprovalMode
+from pydantic_deep.cli.approvals._prompter import Asker
+from pydantic_deep.cli.commands._approvals import approvals_app
+from pydantic_deep.cli.commands._branching import changes_app
+from pydantic_deep.cli.commands._chat import chat
+from pydantic_deep.cli.commands._history import history_app
+from pydantic_deep.cli.commands._models import render_provider_table, render_providers_json, select_providers
+from pydantic_deep.cli.commands._options import (
     APPROVALS_HELP,
     MODEL_HELP,
     RUN_EXIT_CODE_HELP,
@@ -54,17 +50,21 @@ from ._options import (
     presenting,
     read_task,
 )
-from ._present import decide_by
-from ._providers import list_providers
-from ._resume import Resumption, find_waiting
-from ._run import run_turn
-from ._serve_app import keys_app, serve_app
-from ._skills import skills_app
-from ._store import choose_store, open_kept
-from ._store_app import store_app
-from ._surroundings import Surroundings
-from ._warned import warned_at_end
-from ._worker import MAX_TOKENS, Settings, open_worker
+from pydantic_deep.cli.commands._resume import Resumption, find_waiting
+from pydantic_deep.cli.commands._server import keys_app, serve_app
+from pydantic_deep.cli.commands._skills import skills_app
+from pydantic_deep.cli.commands._store import store_app
+from pydantic_deep.cli.history._revisions import Names
+from pydantic_deep.cli.history._store import choose_store, open_kept
+from pydantic_deep.cli.terminal._deferred_warnings import warned_at_end
+from pydantic_deep.cli.turn._failures import EXIT_CODES
+from pydantic_deep.cli.turn._models import choose_model
+from pydantic_deep.cli.turn._providers import list_providers
+from pydantic_deep.cli.turn._runner import run_turn
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, open_worker
+from pydantic_deep.cli.turn._turn_presenter import decide_by
+
+from ._environment import Surroundings
 
 
 class _Commands(TyperGroup):

@@ -18,11 +18,11 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._app import app
-from pydantic_deep.cli._approvals import ApprovalMode
-from pydantic_deep.cli._conversation import Conversation, open_conversation
-from pydantic_deep.cli._surroundings import Surroundings
-from pydantic_deep.cli._terminal import Terminal
-from pydantic_deep.cli._worker import MAX_TOKENS, Settings, Worker, open_worker
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.terminal._terminal import Terminal
+from pydantic_deep.cli.turn._conversation import Conversation, open_conversation
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, Worker, open_worker
 from pydantic_deep.store import Store, open_store
 from pydantic_deep.testing import FakeClock
 

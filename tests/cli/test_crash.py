@@ -22,7 +22,7 @@ DYING = """
 import os, sys
 from typer.testing import CliRunner
 from pydantic_deep.cli._app import app
-from pydantic_deep.cli._surroundings import Surroundings
+from pydantic_deep.cli._environment import Surroundings
 from pydantic_deep.testing import ScriptedModel, call
 
 def then(messages, info):

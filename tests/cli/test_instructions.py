@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic_ai.messages import ModelRequest
 
-from pydantic_deep.cli import _worker
+from pydantic_deep.cli.turn import _runtime as _worker
 from pydantic_deep.testing import ScriptedModel
 
 from .conftest import Invoke

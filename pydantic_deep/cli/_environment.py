@@ -1,0 +1,52 @@
+"""What the command line takes from outside, in one value: tests and programs that embed it bring their own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+from pydantic_ai.models import Model
+
+from pydantic_deep.cli.terminal._terminal import Terminal, open_terminal
+
+OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal | None]]
+"""Opens the terminal for as long as questions are asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What commands work with."""
+
+    models: Mapping[str, Model] = field(default_factory=dict[str, Model])
+    """What `--model` may name besides the models of pydantic-ai."""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """The environment variables."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds that never go back."""
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    """Waits so many seconds."""
+
+    open_terminal: OpenTerminal = open_terminal
+    """Yields the terminal that a person can be asked at, if there is one."""
+
+    @property
+    def person(self) -> str:
+        """Who uses the command line."""
+        return self.environment.get('USER') or self.environment.get('LOGNAME') or 'person'
+
+    @property
+    def skills_directory(self) -> Path:
+        """Where the person's own skills are."""
+        return Path(self.environment.get('HOME') or '~').expanduser() / '.agents' / 'skills'
+
+    @property
+    def state_directory(self) -> Path:
+        """Where what a person typed is kept (XDG Base Directory Specification, `XDG_STATE_HOME`)."""
+        home = self.environment.get('XDG_STATE_HOME') or '~/.local/state'
+        return Path(home).expanduser() / 'pydantic-deep'

@@ -1,0 +1,118 @@
+"""How a call that waits looks to the person who is to decide: its `ApprovalView`, for a Rich console. Pure.
+
+Each line of what a model wrote stands behind a bar or an indent, however often it is folded, so that no text in it
+passes for a line of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from pydantic_deep._escapes import EscapedText
+from pydantic_deep._line_diff import diff_lines
+from pydantic_deep.approvals import ApprovalView, ArgumentView, PreviewView
+from pydantic_deep.cli.render._printable import rich_text
+
+BAR = '│ '
+"""Begins each line of a text of the model's."""
+
+FOLDED = '┆ '
+"""Begins what is left of a line that is longer than the screen is wide."""
+
+INDENT = '  '
+"""Begins each line of a question but the first."""
+
+DIFF_STYLES: Mapping[str, str] = {'file': 'bold', 'hunk': 'cyan', 'added': 'green', 'removed': 'red', 'note': 'dim'}
+"""How the lines of a diff look, by what they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is shown of one call, for a Rich console."""
+
+    view: ApprovalView
+    number: int
+    """Which question it is, from 1."""
+    count: int
+    """How many there are."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines, folded to the width."""
+        for bar, text in self.lines():
+            width = max(options.max_width - len(INDENT + FOLDED), 1)
+            for number, piece in enumerate(text.wrap(console, width, overflow='fold')):
+                yield Text.assemble(INDENT, (FOLDED if number and bar else INDENT if number else bar, 'dim'), piece)
+
+    @property
+    def title(self) -> Text:
+        """The first line: the tool, and which of how many questions it is."""
+        of = f'  {self.number} of {self.count}' if self.count > 1 else ''
+        return Text.assemble(('? ', 'bold yellow'), rich_text(self.view.tool, 'bold'), (of, 'dim'))
+
+    def lines(self) -> Iterator[tuple[str, Text]]:
+        """Yield what begins a line, and the line."""
+        view = self.view
+        if view.path:
+            names = Text(' › ').join(map(rich_text, view.path))
+            yield '', Text.assemble('subagent: ', names, style='magenta')
+        preview = view.preview
+        if preview is not None and preview.notice != ('',):
+            yield '', rich_text(preview.notice, 'bold yellow')
+        for argument in view.arguments:
+            if not argument.in_preview:
+                yield from _argument(argument)
+            elif preview is not None and preview.kind == 'diff':
+                yield '', Text.assemble(rich_text(argument.name, 'bold'), (': all of it is in the diff', 'dim'))
+        if preview is not None:
+            yield from _preview(preview)
+        if view.escapes:
+            yield '', Text(f'characters that cannot be seen, written as escapes: {view.escapes}', 'yellow')
+
+
+def _argument(argument: ArgumentView) -> Iterator[tuple[str, Text]]:
+    """Yield an argument whole: a text as it is, all else as JSON."""
+    label = rich_text((*argument.name[:-1], f'{argument.name[-1]}: '), 'bold')
+    if argument.kind == 'text' and len(argument.value) == 1 and not _is_plain(argument.value[0]):
+        yield '', Text.assemble(label, json.dumps(argument.value[0], ensure_ascii=False))
+        return
+    lines = [*rich_text(argument.value).split('\n', allow_blank=True)]
+    if len(lines) == 1:
+        yield '', Text.assemble(label, lines[0])
+        return
+    yield '', label
+    is_ended = not lines[-1].plain
+    for line in lines[:-1] if is_ended else lines:
+        yield BAR, line
+    if argument.kind == 'text' and not is_ended:
+        yield BAR, Text('(no newline at its end)', 'dim')
+
+
+def _is_plain(value: str) -> bool:
+    """Return whether a text cannot be taken for anything but this text."""
+    if '\n' in value:
+        return True
+    try:
+        json.loads(value)
+    except ValueError:
+        return bool(value) and value == value.strip()
+    return False
+
+
+def _preview(preview: PreviewView) -> Iterator[tuple[str, Text]]:
+    if preview.text != ('',):
+        for number, line in enumerate(_lines(preview.text)):
+            begin = '$ ' if preview.kind == 'command' and number == 0 else '  '
+            yield BAR, Text.assemble((begin, 'dim'), Text.assemble(line, style='bold'))
+    if preview.diff is not None:
+        for kind, text in diff_lines(preview.diff):
+            yield BAR, rich_text(text, DIFF_STYLES.get(kind, ''))
+
+
+def _lines(text: EscapedText) -> list[Text]:
+    lines = [*rich_text(text).split('\n', allow_blank=True)]
+    return lines[:-1] if len(lines) > 1 and not lines[-1].plain else lines

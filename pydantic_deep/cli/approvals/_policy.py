@@ -1,0 +1,147 @@
+"""What becomes of calls that wait for a person: `--approvals`. Asking a person is in `_prompter.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from pydantic import JsonValue, TypeAdapter
+
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
+from pydantic_deep.cli._events import Approval, ApprovalAnswerEvent, DecisionKind
+from pydantic_deep.cli.history._revisions import shown_id
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
+
+GATED_TOOLS = ('write_file', 'edit_file', 'execute')
+"""What asks: the tools that change something."""
+
+DENIED = 'Nobody lets this call run: approvals are switched off. Go on without it.'
+"""What the model is told under `--approvals=deny`."""
+
+NOBODY = 'Nobody can be asked for approval here. Go on without this call, and say what you would have done.'
+"""What the model is told where there is no terminal."""
+
+NOBODY_NOTICE = (
+    'There is no terminal to ask at: calls that need an approval are denied. Use --approvals=allow to let them run, '
+    'or --approvals=pause to answer them later.'
+)
+"""What the person is told then, once."""
+
+_KINDS: Mapping[type[Decision], DecisionKind] = {
+    Approve: 'approve',
+    Edit: 'edit',
+    Deny: 'deny',
+    Respond: 'respond',
+}
+
+_JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+
+class NotWaitingError(DeepAgentError):
+    """A version waits for nothing, or somebody was faster, or nobody can be asked."""
+
+
+class ApprovalMode(StrEnum):
+    """What happens to a call that needs an approval."""
+
+    ask = 'ask'
+    """A person is asked at the terminal."""
+    deny = 'deny'
+    """It is denied."""
+    pause = 'pause'
+    """The turn ends, to be resumed from a file."""
+    allow = 'allow'
+    """It runs."""
+
+
+class ChatApprovalMode(StrEnum):
+    """The same for a chat, which ends when the person leaves and cannot be resumed."""
+
+    ask = 'ask'
+    deny = 'deny'
+    allow = 'allow'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What was decided of one call."""
+
+    decision: Decision
+    by: Literal['person', 'option']
+    """Whose decision it is."""
+
+
+Decide: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str, Answer] | None]]
+"""Answers all calls that wait, by their ids; `None` to let all of them wait. Raises `RunCancelled` to stop the turn."""
+
+
+async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+    """Let every call run."""
+    return {call.id: Answer(decision=Approve(digest=call.digest), by='option') for call in pending}
+
+
+async def deny_all(pending: Sequence[PendingApproval], reason: str = DENIED) -> Mapping[str, Answer]:
+    """Deny every call."""
+    return {call.id: Answer(decision=Deny(reason), by='option') for call in pending}
+
+
+async def pause_all(pending: Sequence[PendingApproval]) -> None:
+    """Let every call wait."""
+
+
+def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
+    """Return what `create_deep_agent(interrupt_on=…)` takes."""
+    tools = GATED_TOOLS if runs_commands else GATED_TOOLS[:2]
+    return dict.fromkeys(tools, mode is not ApprovalMode.allow)
+
+
+def approval_of(pending: PendingApproval) -> Approval:
+    """Return a call that waits as events carry it."""
+    return Approval(
+        id=pending.id,
+        path=list(pending.path),
+        tool=pending.tool,
+        args=_JSON.validate_python(dict(pending.arguments)),
+        view=pending.view,
+    )
+
+
+def describe_answer(id: str, answer: Answer, *, faster: str | None = None) -> ApprovalAnswerEvent:
+    """Return the event of an answer.
+
+    Args:
+        id: The id of the call.
+        answer: The answer.
+        faster: Who had given it elsewhere.
+    """
+    decision = answer.decision
+    reason = decision.reason if isinstance(decision, Deny) else None
+    args = dict(decision.args) if isinstance(decision, Edit) else None
+    return ApprovalAnswerEvent(
+        id=id, decision=_KINDS[type(decision)], by=answer.by, reason=reason, args=args, faster=faster
+    )
+
+
+async def refuse_answered(store: Store, version_id: str, approvals: Sequence[ApprovalRecord]) -> None:
+    """Refuse to answer a version once more with whose answers a run has gone on.
+
+    Args:
+        store: Where it is.
+        version_id: The version.
+        approvals: Its approvals, all of them.
+
+    Raises:
+        NotWaitingError: One has; says which version it has come to.
+    """
+    done = next((each for each in approvals if each.resumed_by is not None), None)
+    if done is None:
+        return
+    by = f' by {done.decided_by}' if done.decided_by else ''
+    made = await store.versions(VersionFilter(run_id=done.resumed_by), limit=1)
+    how = f'pydantic-deep show {shown_id(made[0].id)}' if made else 'pydantic-deep log --steps'
+    raise NotWaitingError(
+        f'The version {shown_id(version_id)} was answered{by}, and a run has gone on with it. See how far: {how}'
+    )

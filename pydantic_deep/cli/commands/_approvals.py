@@ -1,0 +1,285 @@
+"""The commands about what waits for a person, of all agents of a store: `approvals list` and `approvals answer`."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, cast
+from urllib.parse import unquote
+
+import typer
+from pydantic import JsonValue
+from pydantic_ai import DeferredToolRequests
+from rich.console import Console
+from rich.text import Text
+
+from pydantic_deep._pending import DelegationRequest, parse_request
+from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Approve, Decision, Deny, Edit, Respond
+from pydantic_deep.approvals._view import view_approval
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._events import Approval
+from pydantic_deep.cli._schemas import ApprovalRow
+from pydantic_deep.cli.approvals._call_view import Question
+from pydantic_deep.cli.approvals._policy import approval_of
+from pydantic_deep.cli.approvals._prompter import denial, reason_of
+from pydantic_deep.cli.approvals._yaml_arguments import find_misfit
+from pydantic_deep.cli.history._reader import Reader
+from pydantic_deep.cli.history._revisions import DIRECTORY, shown_id
+from pydantic_deep.cli.render._log import describe_age
+from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.store import (
+    ApprovalNotFoundError,
+    ApprovalRecord,
+    Store,
+    VersionFilter,
+    VersionNotFoundError,
+    VersionRecord,
+)
+from pydantic_deep.versions import ApprovalInbox, InboxItem
+from pydantic_deep.versions._frozen import thaw
+
+from ._history import EXIT_CODE_HELP
+from ._options import WRONG_USAGE, DocumentOption, StoreOption, choice_of, fail, print_document, print_lines, read
+
+MAX_ITEMS = 10_000
+"""How many approvals are looked through for the end of an id."""
+
+DIGEST_CHARS = 8
+"""How much of the digest of a call `list` shows."""
+
+approvals_app = typer.Typer(
+    name='approvals',
+    no_args_is_help=True,
+    help='List and answer what waits for a person, of every agent in the store. Nothing runs: `resume` goes on.',
+    epilog=EXIT_CODE_HELP,
+)
+
+
+class Status(StrEnum):
+    """Which approvals are listed."""
+
+    pending = 'pending'
+    approved = 'approved'
+    edited = 'edited'
+    denied = 'denied'
+    responded = 'responded'
+    expired = 'expired'
+    superseded = 'superseded'
+    all = 'all'
+
+
+@approvals_app.command('list', epilog=EXIT_CODE_HELP)
+def _list(
+    context: typer.Context,
+    status: Annotated[
+        Status,
+        typer.Option(
+            '--status', metavar='STATUS', parser=choice_of(Status), help='What became of them; `all` for any.'
+        ),
+    ] = Status.pending,
+    agent: Annotated[str | None, typer.Option('--agent', metavar='NAME', help='Only those of one agent.')] = None,
+    limit: Annotated[int, typer.Option('--limit', '-n', min=1, metavar='N', help='At most how many.')] = 100,
+    store: StoreOption = None,
+    json: DocumentOption = False,
+) -> None:
+    """List what waits, oldest first, with all that a call would do. Suspended runs are named on standard error."""
+
+    async def work(reader: Reader) -> list[ApprovalRow]:
+        await reader.say_suspended(agent_name=agent)
+        wanted = None if status is Status.all else status.value
+        inbox = ApprovalInbox(reader.store)
+        return await _rows(reader, await inbox.list(status=wanted, agent_name=agent, limit=limit))
+
+    rows = read(context, Path(), store, work)
+    if json:
+        print_document(rows)
+    elif rows:
+        for number, row in enumerate(rows):
+            if number:
+                typer.echo()
+            _print_row(Console(), row)
+    else:
+        typer.echo('Nothing waits.' if status is Status.pending else 'There is none.', err=True)
+
+
+@approvals_app.command('answer', epilog=EXIT_CODE_HELP)
+def _answer(
+    context: typer.Context,
+    id: Annotated[
+        str, typer.Argument(help='The approval, as `list` shows it: after the colon, what it showed of the call.')
+    ],
+    approve: Annotated[bool, typer.Option('--approve', help='The call runs as it is shown.')] = False,
+    deny: Annotated[
+        str | None, typer.Option('--deny', metavar='REASON', help='It does not run; the model is told why.')
+    ] = None,
+    edit: Annotated[
+        str | None, typer.Option('--edit', metavar='JSON', help='It runs with these arguments instead.')
+    ] = None,
+    respond: Annotated[
+        str | None,
+        typer.Option('--respond', metavar='TEXT', help='It does not run; the model takes this for its result.'),
+    ] = None,
+    by: Annotated[str | None, typer.Option('--by', metavar='NAME', help='Who answers; else USER.')] = None,
+    store: StoreOption = None,
+    json: DocumentOption = False,
+) -> None:
+    """Answer a call, once: a second answer is told who was first."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    decision = _decision(approve=approve, deny=deny, edit=edit, respond=respond)
+
+    async def work(reader: Reader) -> tuple[ApprovalRow, int]:
+        try:
+            id_text, colon, shown = id.partition(':')
+            found = await reader.store.approval(await _find(reader.store, id_text))
+            digest = (await ApprovalInbox(reader.store).get(found.id)).digest
+            if colon and (len(shown) < DIGEST_CHARS or not digest.startswith(shown.lower())):
+                raise ApprovalChangedError(found.id, shown=shown, digest=digest)
+            if isinstance(decision, Edit):
+                await _check_edit(reader, found, decision)
+            item = await ApprovalInbox(reader.store).answer(
+                found.id, replace(decision, digest=digest), by=by or surroundings.person, reason=deny
+            )
+        except (ApprovalError, ApprovalNotFoundError) as error:
+            raise fail(str(error), WRONG_USAGE) from None
+        return (await _rows(reader, [item]))[0], len(await reader.store.approvals(version_id=item.version_id))
+
+    row, left = read(context, Path(), store, work, writes=True)
+    if json:
+        print_document(row)
+        return
+    version = shown_id(row.version_id)
+    typer.echo(printable(f'{row.status} {row.approval.tool} by {row.decided_by}'))
+    if left:
+        typer.echo(f'Version {version} waits for {left} more.')
+    else:
+        typer.echo(f'All is answered. To go on: pydantic-deep resume {version}')
+
+
+def _decision(*, approve: bool, deny: str | None, edit: str | None, respond: str | None) -> Decision:
+    """Return the one decision that was given."""
+    given: list[Decision] = []
+    if approve:
+        given.append(Approve())
+    if deny is not None:
+        given.append(denial(deny))
+    if edit is not None:
+        given.append(Edit(_arguments(edit)))
+    if respond is not None:
+        given.append(Respond(respond))
+    if len(given) != 1:
+        raise typer.BadParameter('give one of --approve, --deny, --edit and --respond.')
+    return given[0]
+
+
+def _arguments(text: str) -> dict[str, JsonValue]:
+    try:
+        arguments: object = json_format.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f'this is no JSON: {error}.', param_hint="'--edit'") from None
+    if not isinstance(arguments, dict):
+        raise typer.BadParameter('these are no arguments: write a JSON object.', param_hint="'--edit'")
+    return cast('dict[str, JsonValue]', arguments)
+
+
+async def _find(store: Store, text: str) -> str:
+    """Return the id that ends so, or else the text, which may be the beginning of one."""
+    approvals: list[ApprovalRecord] = await store.approvals(status=None, limit=MAX_ITEMS)
+    found = [each.id for each in approvals if each.id.endswith(text.lower())]
+    return found[0] if len(found) == 1 else text
+
+
+async def _check_edit(reader: Reader, approval: ApprovalRecord, decision: Edit) -> None:
+    """Refuse other arguments that the tool would refuse, before they are the answer, as far as the store knows the tool."""
+    version = await reader.versions.load(approval.version_id)
+    asking = [version.record]
+    for conversation_id in way_to(approval, version.deferred_tool_requests):
+        asking = await reader.store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
+    known = [await (await reader.versions.load(record.id)).request_parameters() for record in asking]
+    tools = [tool for said in known if said is not None for tool in cast('list[dict[str, Any]]', said['tools'])]
+    schemas = [tool['parameters'] for tool in tools if tool['name'] == approval.tool_name]
+    misfits = [found for schema in schemas if (found := find_misfit(decision.args, schema))]
+    if misfits:
+        raise typer.BadParameter(f'{approval.tool_name} does not take this. {misfits[0]}', param_hint="'--edit'")
+
+
+def way_to(approval: ApprovalRecord, requests: DeferredToolRequests | None) -> Iterator[str]:
+    """Yield the conversations of the subagents that lead to a call, its own last, as far as the version has them."""
+    for part in approval.pending_id.split('/')[:-1]:
+        request = None if requests is None else parse_request(requests.metadata.get(unquote(part)))
+        if not isinstance(request, DelegationRequest):
+            return
+        yield request.conversation_id
+        requests = request.requests
+
+
+async def _rows(reader: Reader, items: Sequence[InboxItem]) -> list[ApprovalRow]:
+    found = [await _version(reader, item) for item in items]
+    return [_row(item, *each) for item, each in zip(items, found, strict=True)]
+
+
+async def _version(reader: Reader, item: InboxItem) -> tuple[Approval, str | None]:
+    """Return a call with its arguments in the order of the model, and where its files are; both as far as is known."""
+    try:
+        version = await reader.versions.load(item.version_id)
+    except VersionNotFoundError:  # what was answered outlives it
+        args = cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()})
+        return Approval(id=item.pending_id, path=list(item.path), tool=item.tool, args=args, view=item.view), None
+    call = next(call for call in version.pending if call.id == item.pending_id)
+    return approval_of(call), _backend_of(version.record)
+
+
+def _backend_of(record: VersionRecord) -> str | None:
+    """Return where the files of a version are."""
+    directory: object = json_format.loads(record.metadata).get(DIRECTORY)
+    if isinstance(directory, str):
+        return directory
+    described = json_format.loads(record.backend or '{}')
+    id: str | None = described.get('id')
+    return id if id is None or id.startswith('/') else f'{described["provider"]}:{id}'
+
+
+def _row(item: InboxItem, approval: Approval, backend: str | None) -> ApprovalRow:
+    decision = item.decision
+    return ApprovalRow(
+        id=item.id,
+        version_id=item.version_id,
+        agent_name=item.agent_name,
+        backend=backend,
+        status=item.status,
+        approval=approval,
+        decided_by=item.decided_by,
+        reason=item.reason or (reason_of(decision) if isinstance(decision, Deny) else None),
+        args=dict(decision.args) if isinstance(decision, Edit) else None,
+        created_at=item.created_at.isoformat(timespec='milliseconds'),
+        decided_at=_iso(item.decided_at),
+        expires_at=_iso(item.expires_at),
+    )
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat(timespec='milliseconds')
+
+
+def _print_row(console: Console, row: ApprovalRow) -> None:
+    by = f' by {printable(row.decided_by)}' if row.decided_by else ''
+    age = describe_age(row.created_at, datetime.now(UTC))
+    head = Text.assemble(
+        (f'{shown_id(row.id)}:{row.approval.view.digest[:DIGEST_CHARS]}', 'yellow'),
+        f' {row.status}{by} {age}',
+        (f'  version {shown_id(row.version_id)} of {printable(row.agent_name)}', 'dim'),
+    )
+    question = Question(view=row.approval.view, number=1, count=1)
+    print_lines(console, [head, *([] if row.backend is None else [Text(f'in {printable(row.backend)}', 'dim')])])
+    console.print(question.title)
+    console.print(question, end='')
+    if row.args is not None:
+        console.print(Text('edited to', 'bold'))
+        call = row.approval
+        edited = view_approval(id=call.id, path=(), tool=call.tool, arguments=row.args, preview=None)
+        console.print(Question(view=edited, number=1, count=1), end='')
+    elif row.reason:
+        print_lines(console, [Text.assemble(('because ', 'bold'), printable(row.reason))])

@@ -1,0 +1,311 @@
+"""What several commands share: options, where a conversation begins, and how an error ends a command."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeVar, cast
+
+import anyio
+import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from pydantic_deep._escapes import is_blank
+from pydantic_deep.budgets import Budget
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._events import ResultEvent, Usage, render_json
+from pydantic_deep.cli._schemas import dump
+from pydantic_deep.cli.approvals._policy import ApprovalMode, NotWaitingError
+from pydantic_deep.cli.history._reader import Reader, open_reader
+from pydantic_deep.cli.history._revisions import HEAD, Names, UnknownVersionError
+from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_kept
+from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.render._wrapping import print_folded
+from pydantic_deep.cli.terminal._deferred_warnings import warned_at_end
+from pydantic_deep.cli.turn._conversation import (
+    Conversation,
+    ForeignVersionError,
+    WaitingVersionError,
+    open_conversation,
+)
+from pydantic_deep.cli.turn._failures import EXIT_CODES
+from pydantic_deep.cli.turn._models import UnusableModelError
+from pydantic_deep.cli.turn._runtime import Settings, Worker, check_worker
+from pydantic_deep.cli.turn._turn_presenter import present_to_person, present_to_program
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
+
+from ._resume import Present
+
+T = TypeVar('T')
+ChoiceT = TypeVar('ChoiceT', bound=StrEnum)
+
+RUN_EXIT_CODE_HELP = (
+    'Exit codes: 0 done, 1 the run failed, 2 wrong usage, 3 no usable model (none named, unknown, or its key or '
+    'package is missing), 4 the budget is used up, 5 paused for approvals, 6 suspended, 130 interrupted.'
+)
+
+APPROVALS_HELP = (
+    'Approvals: writing and editing files and running commands ask first, with the diff or the command line; y lets '
+    'the call run, n does not, e changes its arguments, a does not ask again. A script has nobody to ask: it needs '
+    '--approvals=allow, or each of these calls is denied.'
+)
+
+MODEL_HELP = (
+    'The model: --model, else PYDANTIC_DEEP_MODEL, else a default for the first of ANTHROPIC_API_KEY, OPENAI_API_KEY, '
+    'GOOGLE_API_KEY that is set. A server on this machine that speaks the API of OpenAI works too: '
+    'OPENAI_BASE_URL=http://127.0.0.1:8080/v1 pydantic-deep run --model openai-chat:NAME "…"'
+)
+
+WRONG_USAGE = 2
+"""The exit code of what cannot be done as it was asked for, whatever the agent would do."""
+
+WRONGLY_USED = (
+    BackendUnavailableError,
+    ForeignVersionError,
+    NotWaitingError,
+    UnknownVersionError,
+    UnusableStoreError,
+    WaitingVersionError,
+)
+"""What says so."""
+
+DirectoryOption = Annotated[
+    Path,
+    typer.Option(
+        '--dir', '-d', exists=True, file_okay=False, help='Where the agent works. It cannot leave this directory.'
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option('--model', '-m', help='Who answers, as PROVIDER:NAME. `pydantic-deep models` lists them.')
+]
+BudgetOption = Annotated[
+    int, typer.Option(min=1, metavar='N', help='Stop a turn that has used so many tokens, sent and written together.')
+]
+
+
+def choice_of(kind: type[ChoiceT]) -> Callable[[str], ChoiceT]:
+    """Return what reads one of a few words; typer's own way says `Value error` before what is wrong."""
+
+    def parse(text: str) -> ChoiceT:
+        try:
+            return kind(text)
+        except ValueError:
+            known = ', '.join(member.value for member in kind)
+            raise typer.BadParameter(f'{str(text)!r} is none of {known}.') from None
+
+    return parse
+
+
+def _parse_dollars(text: str) -> Decimal:
+    try:
+        return cast('Decimal', Budget(cost=text).cost)
+    except ValueError:
+        raise typer.BadParameter(f'{text!r} is no amount of US dollars above 0, such as 0.50.') from None
+
+
+CostOption = Annotated[
+    Decimal | None,
+    typer.Option(
+        '--max-cost', metavar='USD', parser=_parse_dollars, help='Stop a turn that has cost so many US dollars.'
+    ),
+]
+SkillsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        '--skills',
+        exists=True,
+        file_okay=False,
+        metavar='DIR',
+        help='A directory with skills; naming it is to trust them. May be given several times.',
+    ),
+]
+NoUserSkillsOption = Annotated[bool, typer.Option('--no-user-skills', help='Leave out the skills in ~/.agents/skills.')]
+SandboxOption = Annotated[
+    bool, typer.Option('--sandbox', help='Let the agent run commands, isolated by bubblewrap: without network. Linux.')
+]
+ApprovalsOption = Annotated[
+    ApprovalMode,
+    typer.Option(
+        '--approvals',
+        metavar='MODE',
+        parser=choice_of(ApprovalMode),
+        help='Calls that need an approval: `ask` at the terminal, `deny`, `pause` to answer them later, or `allow`. '
+        'Scripts that change files need `allow`: where nobody can be asked, `ask` denies.',
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        '--store',
+        metavar='URL',
+        help='Where versions are, such as sqlite:///agents.db. Else PYDANTIC_DEEP_STORE, else your own store.',
+    ),
+]
+NoStoreOption = Annotated[bool, typer.Option('--no-store', help='Keep nothing.')]
+ContinueOption = Annotated[
+    bool, typer.Option('--continue', '-c', help='Go on from the version that the directory has.')
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        '--from',
+        metavar='VERSION',
+        help='Go on from this version. Unless the directory has its files, the agent works on a copy of them.',
+    ),
+]
+InstructionsOption = Annotated[
+    str | None,
+    typer.Option(
+        '--instructions',
+        metavar='TEXT',
+        help='Tell the agent this in all turns of a new conversation, besides its own instructions.',
+    ),
+]
+JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')]
+
+
+HereOption = Annotated[
+    Path, typer.Option('--dir', '-d', exists=True, file_okay=False, help='The directory whose versions are meant.')
+]
+MadeOption = Annotated[
+    Path,
+    typer.Option('--dir', '-d', file_okay=False, help='Where the files go. The directory is made if it is missing.'),
+]
+DocumentOption = Annotated[bool, typer.Option('--json', help='Print one JSON document.')]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a conversation is kept, and what it begins with."""
+
+    surroundings: Surroundings
+    store: str | None
+    no_store: bool = field(kw_only=True)
+    continues: bool = field(kw_only=True)
+    base: str | None = field(kw_only=True)
+    instructions: str | None = field(kw_only=True, default=None)
+    """Those that a new conversation gets."""
+
+    def __post_init__(self) -> None:
+        if self.continues and self.base is not None:
+            raise typer.BadParameter('--continue is --from HEAD. Choose one of both.')
+        if self.no_store and self.store is not None:
+            raise typer.BadParameter('--no-store keeps nothing. Choose one of --store and --no-store.')
+        if self.no_store and (self.continues or self.base is not None):
+            option = '--continue' if self.continues else '--from'
+            raise typer.BadParameter(f'--no-store has nothing to go on from. Choose one of {option} and --no-store.')
+        if self.instructions is None:
+            return
+        if self.continues or self.base is not None:
+            option = '--continue' if self.continues else '--from'
+            raise typer.BadParameter(
+                f'--instructions are for a new conversation, and {option} goes on with one that keeps its own. '
+                f'Choose one of {option} and --instructions.'
+            )
+        if is_blank(self.instructions):
+            raise typer.BadParameter('it is empty. Leave it out, or give it words.', param_hint="'--instructions'")
+
+    @asynccontextmanager
+    async def open(self, worker: Worker, settings: Settings) -> AsyncGenerator[Conversation]:
+        """Open the store, and yield the conversation that goes on."""
+        await check_worker(worker)
+        url = NO_STORE if self.no_store else choose_store(self.store, self.surroundings)
+        async with open_kept(url, self.surroundings) as store:
+            conversation = open_conversation(
+                worker, settings, store, is_kept=url != NO_STORE, instructions=self.instructions
+            )
+            if self.continues or self.base is not None:
+                with warned_at_end():
+                    await conversation.go_on_from(self.base or HEAD)
+            yield conversation
+
+
+def presenting(*, json: bool) -> Present:
+    return present_to_program if json else present_to_person
+
+
+@contextmanager
+def failing(*, json: bool) -> Generator[None]:
+    """Say why a command could not begin, in a sentence, and leave with the exit code for it."""
+    try:
+        yield
+    except UnusableModelError as error:
+        if json:
+            typer.echo(render_json(_no_model(str(error))))
+        raise fail(str(error), EXIT_CODES['no_model']) from None
+    except WRONGLY_USED as error:
+        raise fail(str(error), WRONG_USAGE) from None
+    except BrokenPipeError:  # who read the output has left, and is told nothing
+        raise
+    except (DeepAgentError, ScanLimitError, OSError) as error:
+        raise fail(str(error), EXIT_CODES['failed']) from None
+
+
+def read(
+    context: typer.Context,
+    directory: Path,
+    store: str | None,
+    work: Callable[[Reader], Awaitable[T]],
+    *,
+    writes: bool = False,
+) -> T:
+    """Open a store that is there, and do something with what it has.
+
+    Args:
+        context: That of the command.
+        directory: The directory whose versions are meant.
+        store: What `--store` said.
+        work: What is to be done.
+        writes: Whether that changes the store; it is opened for reading only otherwise.
+    """
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    here = str(directory.resolve())
+
+    async def run() -> T:
+        async with open_kept(
+            choose_store(store, surroundings), surroundings, must_exist=True, read_only=not writes
+        ) as opened:
+            return await work(Reader(names=Names(store=opened, directory=here), versions=open_reader(opened)))
+
+    with failing(json=False), warned_at_end():
+        return anyio.run(run)
+
+
+def read_task(task: str) -> str:
+    """Return what the agent shall do; `-` reads it from standard input."""
+    text = sys.stdin.read() if task == '-' else task
+    if is_blank(text):
+        raise typer.BadParameter('it is empty. Say what the agent shall do.', param_hint="'TASK'")
+    return text
+
+
+def print_document(value: object) -> None:
+    """Print a value as one JSON document, in ASCII: no text in it can drive a terminal or break a pipe."""
+    typer.echo(json_format.dumps(dump(value), indent=2))
+
+
+def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
+    """Print lines: folded on a terminal, and left as they are where another program reads them."""
+    for line in lines:
+        if isinstance(line, Text):
+            print_folded(console, line)
+        else:
+            console.print(line, soft_wrap=not console.is_terminal)
+
+
+def _no_model(sentence: str) -> ResultEvent:
+    """Return the one event of a run that could not begin."""
+    return ResultEvent(status='no_model', output=None, error=sentence, usage=Usage(), files=[], todos=[], seconds=0.0)
+
+
+def fail(sentence: str, code: int) -> typer.Exit:
+    typer.echo(printable(sentence), err=True)
+    return typer.Exit(code)

@@ -1,0 +1,269 @@
+"""The commands about the server: `serve`, and `keys` for those who may ask it. What they do is in `pydantic_deep.server`.
+
+That is an extra, and is imported when one of them runs.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+
+import anyio
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pydantic_deep.agent import create_deep_agent
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli.history._store import choose_store, open_kept, shown_store
+from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.turn._models import choose_model, open_model
+
+from ._options import WRONG_USAGE, DocumentOption, ModelOption, fail, failing
+
+if TYPE_CHECKING:
+    from pydantic_deep.server import ServerSettings
+    from pydantic_deep.server._agents import AnyAgent
+    from pydantic_deep.server._keys import ApiKey, KeyRing
+    from pydantic_deep.store import SqlStore
+
+T = TypeVar('T')
+
+EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage, 3 no usable model.'
+
+DEFAULT_AGENT = 'deep-agent'
+"""The name of the agent that is served where none is named."""
+
+_DAY_SECONDS = 86_400
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        '--config',
+        exists=True,
+        dir_okay=False,
+        metavar='FILE',
+        help='A TOML file with settings of the server; variables PYDANTIC_DEEP_SERVER_… count before it.',
+    ),
+]
+ServedStoreOption = Annotated[
+    str | None,
+    typer.Option(
+        '--store',
+        metavar='URL',
+        help='Where everything is kept, such as sqlite:///agents.db. Else what the settings say, else as for `run`.',
+    ),
+]
+
+serve_app = typer.Typer()
+keys_app = typer.Typer(
+    name='keys',
+    no_args_is_help=True,
+    help='Make, list and revoke the API keys of a server. Changes hold at once, also while it runs.',
+    epilog=EXIT_CODE_HELP,
+)
+
+
+class Scope(StrEnum):
+    """What a key may do."""
+
+    run = 'run'
+    approve = 'approve'
+    audit = 'audit'
+    admin = 'admin'
+
+
+@serve_app.command(
+    'serve',
+    epilog='Clients of OpenAI use http://HOST:PORT/v1, those of Anthropic and Google http://HOST:PORT; the model is '
+    'the name of an agent. Ctrl-C lets running turns end, a second one does not.\n\n' + EXIT_CODE_HELP,
+)
+def _serve(
+    context: typer.Context,
+    agents: Annotated[
+        str | None,
+        typer.Option(
+            '--agents',
+            metavar='MODULE:NAME',
+            help='An agent, or a dictionary of agents by name, in a module that can be imported from here. Without '
+            'it, a deep agent that has files of its own in each conversation.',
+        ),
+    ] = None,
+    model: ModelOption = None,
+    host: Annotated[
+        str | None, typer.Option('--host', help='The address to listen on; 127.0.0.1 unless you say otherwise.')
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            '--port', min=0, max=65535, help='The port, 8000 unless you say otherwise; 0 takes a free one.', metavar='N'
+        ),
+    ] = None,
+    store: ServedStoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    given = {'agents': agents, 'host': host, 'port': port, 'store': store}
+    with failing(json=False):
+        settings = _load_settings(config, given)
+        from pydantic_deep.server import InvalidAgentsError
+        from pydantic_deep.server._serve import import_agents, serve
+
+        async def work(served: Mapping[str, AnyAgent]) -> None:
+            async with _open_ring(settings, surroundings) as (opened, ring):
+                where = shown_store(opened.url, surroundings)
+                say = partial(_say_where, list(served), where, has_keys=bool(await ring.list()))
+                await serve(served, opened, settings, on_start=say)
+
+        try:
+            if settings.agents is None:
+                asked = open_model(choose_model(model, surroundings.environment), surroundings.models)
+                anyio.run(work, {DEFAULT_AGENT: create_deep_agent(asked)})
+            else:
+                anyio.run(work, import_agents(settings.agents))
+        except InvalidAgentsError as error:
+            raise fail(str(error), WRONG_USAGE) from None
+
+
+@keys_app.command('create', epilog=EXIT_CODE_HELP)
+def _create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help='What people call it, such as laptop.')],
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(
+            '--scope',
+            metavar='SCOPE',
+            help='What it may do: `run` conversations, `approve` calls in them, read their `audit`, or everything as '
+            '`admin`. Can be given again; `run` and `approve` unless you say otherwise.',
+        ),
+    ] = None,
+    owner: Annotated[
+        str | None,
+        typer.Option('--owner', metavar='NAME', help='Whose conversations it sees. Without it, only its own.'),
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option('--agent', metavar='NAME', help='An agent that it may use; can be given again. Without it, all.'),
+    ] = None,
+    expires_in: Annotated[
+        float | None,
+        typer.Option('--expires-in', min=0.001, metavar='DAYS', help='After how long it is worth nothing.'),
+    ] = None,
+    store: ServedStoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Make a key and print it. This is the only time that it is shown."""
+
+    async def work(ring: KeyRing) -> str:
+        return await ring.create(
+            name=name,
+            scopes=[each.value for each in scope or (Scope.run, Scope.approve)],
+            owner=owner,
+            agents=agent,
+            expires_in_seconds=None if expires_in is None else expires_in * _DAY_SECONDS,
+        )
+
+    typer.echo(_with_ring(context, store, config, work))
+    typer.echo('Keep it: it is not shown again.', err=True)
+
+
+@keys_app.command('list', epilog=EXIT_CODE_HELP)
+def _list(
+    context: typer.Context, store: ServedStoreOption = None, config: ConfigOption = None, json: DocumentOption = False
+) -> None:
+    """List all keys, without what is secret, oldest first."""
+
+    async def work(ring: KeyRing) -> list[tuple[ApiKey, datetime | None]]:
+        return [(key, await ring.last_used_at(key.id)) for key in await ring.list()]
+
+    found = _with_ring(context, store, config, work)
+    if json:
+        rows = [
+            {**key.model_dump(mode='json', exclude={'digest'}), 'last_used_at': used and used.isoformat()}
+            for key, used in found
+        ]
+        typer.echo(json_format.dumps(rows, indent=2))
+    elif found:
+        Console().print(_render_keys(found))
+    else:
+        typer.echo('There is no key. Make one: pydantic-deep keys create NAME', err=True)
+
+
+@keys_app.command('revoke', epilog=EXIT_CODE_HELP)
+def _revoke(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(help='The id, as `list` shows it.')],
+    store: ServedStoreOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Make a key worth nothing, at once and for good."""
+    key = _with_ring(context, store, config, lambda ring: ring.revoke(id))
+    typer.echo(printable(f'{key.name} is worth nothing any more.'), err=True)
+
+
+def _with_ring(
+    context: typer.Context, store: str | None, config: Path | None, work: Callable[[KeyRing], Awaitable[T]]
+) -> T:
+    """Open the keys of a store, and do something with them."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+
+    async def run(settings: ServerSettings) -> T:
+        async with _open_ring(settings, surroundings) as (_, ring):
+            return await work(ring)
+
+    with failing(json=False):
+        return anyio.run(run, _load_settings(config, {'store': store}))
+
+
+def _load_settings(config: Path | None, given: Mapping[str, object]) -> ServerSettings:
+    """Return the settings: what was given counts before the environment, and that before the file."""
+    try:
+        from pydantic_deep.server import InvalidSettingsError, load_settings
+    except ModuleNotFoundError as error:
+        raise fail(str(error), WRONG_USAGE) from None
+    try:
+        return load_settings(config, **{name: value for name, value in given.items() if value is not None})
+    except InvalidSettingsError as error:
+        raise fail(str(error), WRONG_USAGE) from None
+
+
+@asynccontextmanager
+async def _open_ring(settings: ServerSettings, surroundings: Surroundings) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
+    """Open the store that is served, and its keys."""
+    from pydantic_deep.server._keys import open_keys
+
+    async with open_kept(settings.store or choose_store(None, surroundings), surroundings) as opened:
+        store = cast('SqlStore', opened)  # what `open_store` opens
+        async with open_keys(store) as ring:
+            yield store, ring
+
+
+def _say_where(names: list[str], store: str, url: str, *, has_keys: bool) -> None:
+    typer.echo(printable(f'Serving {", ".join(names)} at {url}'), err=True)
+    typer.echo(printable(f'versions in {store}'), err=True)
+    if not has_keys:
+        typer.echo('Nobody has a key yet. Make one: pydantic-deep keys create NAME', err=True)
+
+
+def _render_keys(found: list[tuple[ApiKey, datetime | None]]) -> Table:
+    table = Table('id', 'name', 'owner', 'scopes', 'agents', 'until', 'last used', box=None, pad_edge=False)
+    for key, used in found:
+        until = 'revoked' if key.revoked_at is not None else _day(key.expires_at, 'for ever')
+        agents = 'all' if key.agents is None else ', '.join(key.agents)
+        cells = (key.id, key.name, key.owner, ', '.join(key.scopes), agents, until, _day(used, 'never'))
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    table.columns[0].no_wrap = True  # to be copied
+    return table
+
+
+def _day(moment: datetime | None, otherwise: str) -> str:
+    return otherwise if moment is None else moment.strftime('%Y-%m-%d %H:%M')

@@ -1,0 +1,244 @@
+"""The commands about skills: make one, list them, show one, check one. What a skill is, is in `pydantic_deep.skills`."""
+
+from __future__ import annotations
+
+import json as json_format
+import shlex
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli.render._printable import first_line, printable
+from pydantic_deep.skills import (
+    BUNDLED_SKILLS,
+    Skill,
+    SkillDiagnostic,
+    SkillDirectory,
+    SkillNotFoundError,
+    Skills,
+    discover_skills,
+    validate_skill,
+)
+
+PROJECT_SKILLS = Path('.agents/skills')
+"""Where the skills of a project are, below its directory; other clients look there too."""
+
+EXIT_CODE_HELP = 'Exit codes: 0 done, 1 `validate` found an error or the skill is not there, 2 wrong usage.'
+
+TEMPLATE = """\
+---
+name: {name}
+description: Use this skill when the user wants to … (name the words, file types and tools that occur in such requests). Not for … .
+---
+
+# {title}
+
+The result is … .
+
+1. … Done when … .
+2. … Done when … .
+
+## Example
+
+Request: …
+Result: …
+
+## Check before you finish
+
+- …
+"""
+"""What `new` writes: a skill that is valid, and says what is to be written where."""
+
+skills_app = typer.Typer(
+    name='skills',
+    no_args_is_help=True,
+    help='Make, list, show and check skills: folders with a SKILL.md that the agent loads when it needs them.',
+    epilog=EXIT_CODE_HELP,
+)
+
+DirectoriesOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        '--dir',
+        exists=True,
+        file_okay=False,
+        help='Look here, and nowhere else; can be given again. Else: .agents/skills here, ~/.agents/skills, and the '
+        'bundled ones.',
+    ),
+]
+TrustOption = Annotated[
+    bool, typer.Option('--trust', help='You vouch for .agents/skills of this directory. Read it before you do.')
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A skill in a list."""
+
+    skill: Skill
+    is_trusted: bool
+    """Whether an agent would load it."""
+
+
+@skills_app.command('new', epilog=EXIT_CODE_HELP)
+def _new(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help='Lowercase letters, digits and hyphens, such as reviewing-changes.')],
+    directory: Annotated[
+        Path | None,
+        typer.Option('--dir', help='Where its folder is made. Else in ~/.agents/skills, which chat and run use.'),
+    ] = None,
+) -> None:
+    """Write a skill to fill in."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    folder = (surroundings.skills_directory if directory is None else directory) / name
+    skill = f'{folder}/SKILL.md'
+    problem = _name_problem(name)
+    if problem is not None:
+        raise typer.BadParameter(problem, param_hint="'NAME'")
+    try:
+        folder.mkdir(parents=True)
+        title = name.replace('-', ' ').capitalize()
+        (folder / 'SKILL.md').write_text(TEMPLATE.format(name=name, title=title), encoding='utf-8')
+    except FileExistsError:
+        raise _fail(f'{folder} is there already. Choose another name, or edit it.') from None
+    except OSError as error:
+        raise _fail(f'{skill} cannot be written: {error.strerror}.') from None
+    typer.echo(printable(f'{skill}: fill it in, then: pydantic-deep skills validate {shlex.quote(str(folder))}'))
+
+
+@skills_app.command('list', epilog=EXIT_CODE_HELP)
+def _list(
+    context: typer.Context,
+    directories: DirectoriesOption = None,
+    trust: TrustOption = False,
+    json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
+) -> None:
+    """List the skills that an agent has, and on standard error what is wrong with the others.
+
+    Those of the working directory are shown as untrusted unless you vouch for them.
+    """
+    listed, diagnostics = list_skills(_directories(context, directories, trust=trust))
+    if json:
+        typer.echo(render_skills_json(listed))
+    else:
+        Console().print(render_skill_table(listed))
+    _print_diagnostics(diagnostics)
+
+
+@skills_app.command('show', epilog=EXIT_CODE_HELP)
+def _show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help='The name of a skill, as `list` shows it.')],
+    directories: DirectoriesOption = None,
+) -> None:
+    """Print a skill as the agent reads it: its instructions and the names of its files. Nothing is run."""
+    skills = Skills(_directories(context, directories, trust=True))
+    try:
+        typer.echo(printable(anyio.run(skills.load, name)))
+    except SkillNotFoundError as error:
+        raise _fail(str(error)) from None
+    except ValueError as error:
+        raise _fail(f'{name} cannot be shown: {error}') from None
+
+
+@skills_app.command('validate', epilog=EXIT_CODE_HELP)
+def _validate(
+    path: Annotated[Path, typer.Argument(help='The folder of a skill, or its SKILL.md.')],
+    json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
+) -> None:
+    """Check a skill strictly, by the Agent Skills standard. Warnings are advice."""
+    found = validate_skill(path)
+    if json:
+        typer.echo(render_diagnostics_json(found))
+    else:
+        for diagnostic in found:
+            typer.echo(printable(str(diagnostic)))
+        if not found:
+            typer.echo(printable(f'{path}: nothing is wrong.'))
+    if any(diagnostic.severity == 'error' for diagnostic in found):
+        raise typer.Exit(1)
+
+
+def list_skills(directories: list[SkillDirectory]) -> tuple[list[Listed], list[SkillDiagnostic]]:
+    """Return the skills that are used, then those that nobody vouches for, and what is wrong with others."""
+    used = discover_skills(directories)
+    untrusted = discover_skills([replace(each, trusted=True) for each in directories if not each.trusted])
+    listed = [Listed(skill=skill, is_trusted=True) for skill in used.skills.values()]
+    listed += [Listed(skill=skill, is_trusted=False) for skill in untrusted.skills.values()]
+    return listed, [diagnostic for diagnostic in used.diagnostics if diagnostic.code != 'untrusted']
+
+
+def render_skills_json(listed: list[Listed]) -> str:
+    """Return skills as one JSON array."""
+    return json_format.dumps(
+        [
+            {
+                'name': each.skill.name,
+                'description': each.skill.description,
+                'scope': each.skill.scope,
+                'path': str(each.skill.source),
+                'is_trusted': each.is_trusted,
+                'is_hidden': each.skill.is_hidden,
+                'allowed_tools': list(each.skill.allowed_tools),
+            }
+            for each in listed
+        ],
+        indent=2,
+    )
+
+
+def render_skill_table(listed: list[Listed]) -> Table:
+    """Return a table of skills."""
+    table = Table('name', 'from', 'description', box=None, pad_edge=False, header_style='bold')
+    for each in listed:
+        scope = each.skill.scope if each.is_trusted else f'{each.skill.scope}, untrusted'
+        table.add_row(Text(printable(each.skill.name)), scope, Text(first_line(each.skill.description, 200)))
+    return table
+
+
+def render_diagnostics_json(found: list[SkillDiagnostic]) -> str:
+    """Return diagnostics as one JSON array."""
+    return json_format.dumps(
+        [{'severity': d.severity, 'path': d.path, 'line': d.line, 'code': d.code, 'message': d.message} for d in found],
+        indent=2,
+    )
+
+
+def _directories(context: typer.Context, given: list[Path] | None, *, trust: bool) -> list[SkillDirectory]:
+    if given:
+        return [SkillDirectory(path) for path in given]
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    return [
+        SkillDirectory(PROJECT_SKILLS, trusted=trust, is_required=False),
+        SkillDirectory(
+            Path(surroundings.environment.get('HOME') or '~', PROJECT_SKILLS), scope='user', is_required=False
+        ),
+        SkillDirectory(BUNDLED_SKILLS, scope='bundled'),
+    ]
+
+
+def _print_diagnostics(diagnostics: list[SkillDiagnostic]) -> None:
+    for diagnostic in diagnostics:
+        typer.echo(printable(str(diagnostic)), err=True)
+
+
+def _name_problem(name: str) -> str | None:
+    """Return what is wrong with a name for a new skill; `None` if nothing is."""
+    try:
+        Skills([Skill(name, 'x', body='x')])
+    except ValueError as error:
+        return str(error).removeprefix('name: ')
+    return None
+
+
+def _fail(sentence: str) -> typer.Exit:
+    typer.echo(printable(sentence), err=True)
+    return typer.Exit(1)

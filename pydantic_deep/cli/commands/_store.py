@@ -1,0 +1,135 @@
+"""The commands about a store as a whole: `store check`, `store backup` and `store restore`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final, cast
+
+import anyio
+import typer
+
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._schemas import DamageRow
+from pydantic_deep.cli.history._revisions import shown_id
+from pydantic_deep.cli.history._store import UnusableStoreError, choose_store, open_kept, prepare_directory, shown_store
+from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.turn._failures import EXIT_CODES
+from pydantic_deep.store import Damage, StoreCorruptedError, SupportsBackup, restore_store
+
+from ._history import EXIT_CODE_HELP
+from ._options import DocumentOption, StoreOption, failing, print_document
+
+_SHOWN: Final = 5
+"""How many versions or conversations are named that depend on one row; --json names all."""
+
+store_app = typer.Typer(
+    name='store',
+    no_args_is_help=True,
+    help='Check a store for damage, back it up, and restore it, also to another database.',
+    epilog=EXIT_CODE_HELP,
+)
+
+
+@store_app.command('check', epilog=EXIT_CODE_HELP)
+def _check(context: typer.Context, store: StoreOption = None, json: DocumentOption = False) -> None:
+    """Read everything in the store and list all damage. The exit code is 1 if there is any."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    url = choose_store(store, surroundings)
+
+    async def work() -> list[Damage]:
+        try:
+            async with open_kept(url, surroundings, must_exist=True, read_only=True) as opened:
+                return await cast('SupportsBackup', opened).check()
+        except UnusableStoreError as error:
+            if isinstance(damage := error.__cause__, StoreCorruptedError):
+                return [Damage(table=damage.table, row=damage.row, problem=damage.problem)]
+            raise
+
+    with failing(json=False):
+        damages = anyio.run(work)
+    if json:
+        print_document([_row(damage) for damage in damages])
+    else:
+        for damage in damages:
+            typer.echo(printable(_describe(damage)))
+        where = shown_store(url, surroundings)
+        count = f'{len(damages)} damaged rows' if len(damages) != 1 else '1 damaged row'
+        typer.echo(printable(f'{where}: {count if damages else "no damage"}.'))
+    if damages:
+        raise typer.Exit(EXIT_CODES['failed'])
+
+
+@store_app.command('backup', epilog=EXIT_CODE_HELP)
+def _backup(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar='FILE', help='The file to write, which must not exist.')],
+    store: StoreOption = None,
+) -> None:
+    """Write everything in the store to one file, while others use the store."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    url = choose_store(store, surroundings)
+
+    async def work() -> int:
+        async with open_kept(url, surroundings, must_exist=True, read_only=True) as opened:
+            return await cast('SupportsBackup', opened).backup(file, on_progress=_Progress())
+
+    with failing(json=False):
+        rows = anyio.run(work)
+    typer.echo(printable(f'{shown_store(url, surroundings)}: {rows} rows in {file}.'))
+
+
+@store_app.command('restore', epilog=EXIT_CODE_HELP)
+def _restore(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(metavar='FILE', help='What `store backup` wrote.')],
+    store: StoreOption = None,
+) -> None:
+    """Bring a backup into a new store, a file or PostgreSQL, whichever it was made of."""
+    surroundings = context.find_object(Surroundings) or Surroundings()
+    url = choose_store(store, surroundings)
+
+    async def work() -> int:
+        return await restore_store(url, file, on_progress=_Progress())
+
+    with failing(json=False):
+        prepare_directory(url, surroundings)
+        rows = anyio.run(work)
+    typer.echo(printable(f'{shown_store(url, surroundings)}: {rows} rows of {file}.'))
+
+
+def _row(damage: Damage) -> DamageRow:
+    return DamageRow(
+        table=damage.table,
+        row=damage.row,
+        problem=damage.problem,
+        versions=list(damage.versions),
+        conversations=list(damage.conversations),
+    )
+
+
+class _Progress:
+    """Prints a line on standard error for each table that is begun."""
+
+    def __init__(self) -> None:
+        self._table = ''
+
+    def __call__(self, table: str, rows: int) -> None:
+        if table != self._table:
+            self._table = table
+            typer.echo(f'{table} …', err=True)
+
+
+def _describe(damage: Damage) -> str:
+    where = 'the file' if damage.table is None else damage.table
+    row = '' if damage.row is None else f' {damage.row}'
+    needs = [*_named('version', damage.versions), *_named('conversation', damage.conversations)]
+    return f'{where}{row}: {damage.problem}' + (f'\n    needed by {", ".join(needs)}' if needs else '')
+
+
+def _named(kind: str, ids: Sequence[str]) -> list[str]:
+    if not ids:
+        return []
+    names = ' '.join(map(shown_id, ids[:_SHOWN]))
+    more = f' and {len(ids) - _SHOWN} more' if len(ids) > _SHOWN else ''
+    return [f'{kind}{"s" if len(ids) > 1 else ""} {names}{more}']

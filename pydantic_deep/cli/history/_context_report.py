@@ -1,0 +1,141 @@
+"""What a conversation takes of a model's window: a bar with a legend on a terminal, words and numbers elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.text import Text
+
+from pydantic_deep.cli._schemas import Context, RequestTokens
+from pydantic_deep.tokens import TokenCounter, count_tokens_approximately
+from pydantic_deep.usage import UsageReport, usage_report
+from pydantic_deep.versions import AgentVersion
+
+KINDS: Final = (
+    ('system', 'blue', 'instructions'),
+    ('tools', 'cyan', 'schemas of tools'),
+    ('skills', 'magenta', 'catalogue and loaded skills'),
+    ('files', 'green', 'file tools and uploads'),
+    ('summary', 'yellow', 'summaries of earlier messages'),
+    ('history', 'red', 'everything else that was said'),
+)
+"""What is told apart, with its colour and what it is."""
+
+MAX_BAR_CHARS: Final = 72
+"""The widest bar: more does not tell more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextReport:
+    """The tokens of a version."""
+
+    version: str
+    """Its id."""
+    usage: UsageReport
+    """The tokens."""
+    is_exact: bool
+    """Whether the model's own tokenizer counted them."""
+
+
+async def report_of(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextReport:
+    """Return where the tokens of a version go, counted by the tokenizer of its model if that is installed."""
+    counter = _exact_counter(version.model or '')
+    usage = await usage_report(version, counter=counter or count_tokens_approximately, context_window=context_window)
+    return ContextReport(version=version.id, usage=usage, is_exact=counter is not None)
+
+
+def document_of(report: ContextReport) -> Context:
+    """Return a report as `--json` prints it."""
+    usage, last = report.usage, report.usage.last
+    return Context(
+        version=report.version,
+        is_exact=report.is_exact,
+        system=usage.system,
+        tools=usage.tools,
+        skills=usage.skills,
+        files=usage.files,
+        summary=usage.summary,
+        history=usage.history,
+        counted=usage.counted,
+        context_window=usage.context_window,
+        last_request=last
+        and RequestTokens(
+            input_tokens=last.input_tokens,
+            cache_read_tokens=last.cache_read_tokens,
+            cache_write_tokens=last.cache_write_tokens,
+            output_tokens=last.output_tokens,
+        ),
+        cost=None if usage.cost is None else str(usage.cost),
+        unpriced_requests=usage.unpriced_requests,
+    )
+
+
+def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
+    """Return a report as lines.
+
+    Args:
+        report: The report.
+        width: The columns of the terminal; `None` for something else, which gets no bar.
+    """
+    usage = report.usage
+    whole = usage.context_window or usage.counted or 1
+    lines = [] if width is None else [_bar(usage, min(width, MAX_BAR_CHARS), whole)]
+    for kind, style, about in KINDS:
+        line = _line(usage, kind, style, about, whole, has_mark=width is not None)
+        if width is not None:
+            line.truncate(width, overflow='ellipsis')  # what is folded hides the columns
+        lines.append(line)
+    lines.append(Text(_sum(report)))
+    if usage.last is not None:
+        last = usage.last
+        lines.append(
+            Text(
+                f'The last request, as the provider counts: {last.input_tokens:,} sent, {last.cache_read_tokens:,} of '
+                f'them cached, {last.output_tokens:,} written.',
+                'dim',
+            )
+        )
+    if usage.cost is not None:
+        without = f', without {usage.unpriced_requests:,} requests' if usage.unpriced_requests else ''
+        lines.append(Text(f'Cost so far: ${usage.cost:.4f}{without}.', 'dim'))
+    return lines
+
+
+def _exact_counter(model: str) -> TokenCounter | None:
+    try:
+        from pydantic_deep.tokenizers import load_tokenizer
+    except ModuleNotFoundError:
+        return None
+    tokenizer = load_tokenizer(model)
+    return tokenizer if tokenizer.is_exact else None
+
+
+def _bar(usage: UsageReport, width: int, whole: int) -> Text:
+    """Return the bar: of the window if that is known, else of what is counted."""
+    bar, total, filled = Text(), 0, 0
+    for kind, style, _ in KINDS:
+        total += _tokens(usage, kind) or 0
+        end = min(width, round(total * width / whole))  # by the sum, so that what is rounded does not add up
+        bar.append('█' * (end - filled), style)
+        filled = end
+    return bar.append('░' * (width - filled), 'dim')
+
+
+def _line(usage: UsageReport, kind: str, style: str, about: str, whole: int, *, has_mark: bool) -> Text:
+    tokens = _tokens(usage, kind)
+    said = 'not known' if tokens is None else f'{tokens:>9,} {tokens / whole:>5.0%}'
+    mark = ('█ ', style) if has_mark else ''
+    return Text.assemble(mark, f'{kind:<8}{said:>15}  ', (about, 'dim'))
+
+
+def _sum(report: ContextReport) -> str:
+    usage = report.usage
+    how = 'counted by the tokenizer of the model' if report.is_exact else 'estimated'
+    if usage.context_window is None:
+        return f"{usage.counted:,} tokens, {how}. The model's window is not known."
+    return f'{usage.counted:,} of {usage.context_window:,} tokens ({usage.counted / usage.context_window:.0%}), {how}.'
+
+
+def _tokens(usage: UsageReport, kind: str) -> int | None:
+    return getattr(usage, kind)

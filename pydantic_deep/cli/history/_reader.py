@@ -1,0 +1,384 @@
+"""What the store says of versions, as values to be printed. No model is needed for any of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import typer
+from pydantic import JsonValue
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.usage import RunUsage
+
+from pydantic_deep.cli._events import Usage
+from pydantic_deep.cli._schemas import (
+    CallRow,
+    Difference,
+    FileRow,
+    OmittedRow,
+    ProtectedRow,
+    RequestRow,
+    SubagentRow,
+    VersionDetails,
+    VersionRow,
+)
+from pydantic_deep.cli.approvals._policy import GATED_TOOLS, approval_of
+from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
+from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
+from pydantic_deep.versions._file_backends import workspace_key
+from pydantic_deep.versions._subagents import runs_of
+from pydantic_deep.versions._suspended import last_version
+from pydantic_deep.versions._turn import ALL_RUNS
+from pydantic_deep_backends import Tree
+
+from ._exit_code import exit_code_of
+from ._revisions import DIRECTORY, Names, shown_id
+from ._turn_lineages import TurnLine, Turns, is_waiting
+
+VISIBLE: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
+"""Everything but steps."""
+
+
+def open_reader(store: Store) -> VersionedAgent[DeepAgentDeps, Any]:
+    """Return an agent that only reads versions, and makes some without running."""
+    agent = Agent(None, name='reader', deps_type=DeepAgentDeps, output_type=[str, DeferredToolRequests])
+    return VersionedAgent(agent, store)
+
+
+@dataclass(kw_only=True)
+class Reader:
+    """Reads the versions of a store."""
+
+    names: Names
+    versions: VersionedAgent[DeepAgentDeps, Any]
+    _turns: Turns = field(init=False)
+    _trees: dict[str, Tree] = field(default_factory=dict[str, Tree])
+
+    def __post_init__(self) -> None:
+        self._turns = Turns(store=self.store)
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self.names.store
+
+    async def page(
+        self, *, conversation_id: str | None, everything: bool, steps: bool, limit: int
+    ) -> list[VersionRecord]:
+        """Return the newest versions.
+
+        Args:
+            conversation_id: Those of one conversation.
+            everything: Those of all directories; else those of this one.
+            steps: Also those in the middle of turns. Without, only those where a turn was left are among them: that of
+                `HEAD`, and those that others came from.
+            limit: At most how many.
+        """
+        kinds = None if steps else VISIBLE
+        if conversation_id is not None:
+            wanted = VersionFilter(conversation_id=conversation_id)
+        else:
+            wanted = VersionFilter() if everything else VersionFilter(metadata={DIRECTORY: self.names.directory})
+        found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
+        head = await self.names.find_head()
+        if not found and head is not None and conversation_id is None:
+            wanted = VersionFilter(conversation_id=head.conversation_id)
+            found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
+        return found if steps else await self._with_left_steps(found, head, limit)
+
+    async def begins(self, records: Sequence[VersionRecord]) -> dict[str, str]:
+        """Return, for steps without those before them, the version that the turn of each began from."""
+        shown = {record.id for record in records}
+        alone = [record for record in records if record.kind == 'step' and record.parent_id not in shown]
+        begins = {record.id: (await self._turns.line(record)).begin for record in alone}
+        return {id: begin.id for id, begin in begins.items() if begin is not None}
+
+    async def rows(self, records: Sequence[VersionRecord]) -> list[VersionRow]:
+        """Return versions as they are printed."""
+        self._turns.remember(records)
+        head = await self.names.find_head()
+        return [await self._row(record, None if head is None else head.id) for record in records]
+
+    async def row(self, record: VersionRecord) -> VersionRow:
+        """Return a version as it is printed."""
+        return (await self.rows([record]))[0]
+
+    async def details(self, record: VersionRecord) -> VersionDetails:
+        """Return what happened in the turn of a version, up to it."""
+        version, line = await self.versions.load(record.id), await self._turns.line(record)
+        before = version if line.begin is None else await self.versions.load(line.begin.id)
+        messages = await version.messages(start=await self._turns.start(line))
+        row = await self.row(record)
+        parts = [await self.versions.load(id) for id in {each.run_id: each.id for each in line.versions}.values()]
+        steps = {step.id: None for part in parts for step in await part.steps()}
+        subagents = {each.conversation_id: _subagent(each) for part in parts for each in await part.subagents()}
+        return VersionDetails(
+            version=row,
+            metadata=json.loads(record.metadata),
+            steps=list(steps),
+            calls=calls_of(messages),
+            output=_left_text(record, messages) if record.output is None else _text_of(record.output),
+            error=await self._error(record),
+            usage=usage_of(version.usage),
+            requests=await self._requests(line),
+            files=[] if line.begin is None else files_of(await before.diff(version)),
+            protected=[ProtectedRow(path=each.path, change=each.change) for each in version.protected_changes],
+            omitted_files=[OmittedRow(**asdict(each)) for each in version.omitted_files],
+            todos=version.todos,
+            subagents=list(subagents.values()),
+            pending=[approval_of(call) for call in version.pending] if row.is_waiting else [],
+        )
+
+    async def difference(self, before: VersionRecord, after: VersionRecord) -> Difference:
+        """Return what is different between two versions."""
+        one, other = await self.versions.load(before.id), await self.versions.load(after.id)
+        diff = await one.diff(other)
+        return Difference(
+            before=before.id,
+            after=after.id,
+            messages_common=diff.messages_common,
+            messages_removed=_dump_messages(diff.messages_removed),
+            messages_added=_dump_messages(diff.messages_added),
+            files=files_of(diff),
+            todos_before=list(diff.todos_before),
+            todos_after=list(diff.todos_after),
+            usage=usage_of(diff.usage),
+        )
+
+    async def was_allowed(self, record: VersionRecord) -> bool:
+        """Return whether the run of a version could do without asking what asks otherwise: it has done so."""
+        run_ids = await runs_of(self.store, record)
+        runs = [run for run_id in run_ids if (run := await self.store.run(run_id)) is not None]
+        asked = {
+            each.pending_id
+            for base_id in {run.base_id for run in runs if run.base_id is not None}
+            for each in await self.store.approvals(status=None, version_id=base_id, limit=10_000)
+        }
+        return any(
+            call.tool_name in GATED_TOOLS and call.status != 'deferred' and call.tool_call_id not in asked
+            for call in await self.store.calls(run_ids)
+        )
+
+    async def say_suspended(self, *, agent_name: str | None = None, everything: bool = True) -> None:
+        """Name on standard error the runs that have no end in the store and that no process works on.
+
+        Args:
+            agent_name: Only those of this agent.
+            everything: Those of all directories, or only of this one.
+        """
+        for run in await self.store.orphans(ALL_RUNS):
+            if run.parent_run_id is not None or agent_name not in (None, run.agent_name):
+                continue
+            version = await last_version(self.store, run)
+            place = None if version is None or version.backend is None else workspace_key(version.backend)
+            if everything or place == self.names.workspace:
+                at = 'a version that was deleted' if version is None else f'version {shown_id(version.id)}'
+                text = (
+                    f'Suspended: the run of {run.agent_name} of {moment(run.started_at)} has no end. It is at {at}, and '
+                    'nothing works on it. Continue after its last step with: pydantic-deep run --continue'
+                )
+                typer.echo(printable(text), err=True)
+
+    async def came_from(self, record: VersionRecord, other: VersionRecord) -> bool:
+        """Return whether a version has all of another: it came from it, by merges too, or is it."""
+        seen: dict[str, VersionRecord] = {}
+        waiting = [record.id]
+        while waiting:
+            for each in (await self.store.lineage(waiting.pop())).versions:
+                if each.id not in seen and each.merged_from is not None:
+                    waiting.append(each.merged_from)
+                seen[each.id] = each
+        ends = {each.run_id: each.number for each in seen.values()}
+        is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
+        return other.id in seen or is_step_of_them
+
+    async def _with_left_steps(
+        self, found: Sequence[VersionRecord], head: VersionRecord | None, limit: int
+    ) -> list[VersionRecord]:
+        """Return versions, and the steps where their turns were left, newest first."""
+        self._turns.remember(found)
+        conversations = {each.conversation_id for each in found}
+        others = [head, *[await self._turns.parent(each) for each in found]]
+        left = [
+            each
+            for each in others
+            if each is not None and each.kind == 'step' and each.conversation_id in conversations
+        ]
+        shown = {each.id: each for each in [*found, *left]}
+        return sorted(shown.values(), key=lambda each: each.number, reverse=True)[:limit]
+
+    async def _row(self, record: VersionRecord, head_id: str | None) -> VersionRow:
+        parent = await self._turns.parent(record)
+        has_turn = record.kind in ('turn', 'pause', 'step')
+        return VersionRow(
+            id=record.id,
+            parent_id=record.parent_id,
+            merged_from=record.merged_from,
+            kind=record.kind,
+            state=record.state,
+            is_waiting=await is_waiting(self.store, record),
+            conversation_id=record.conversation_id,
+            branch=record.branch,
+            run_id=record.run_id,
+            agent_name=record.agent_name,
+            name=record.name,
+            model=record.model,
+            created_at=moment(record.created_at),
+            message_count=record.message_count,
+            prompt=await self._turns.prompt(record) if has_turn else None,
+            calls=await self._last_calls(record) if record.kind == 'step' else [],
+            files_changed=await self._files_changed(record, parent),
+            is_head=record.id == head_id,
+        )
+
+    async def _last_calls(self, record: VersionRecord) -> list[str]:
+        found = await self._turns.bodies(record, record.message_count - 1, record.message_count)
+        parts = [part for message in found for part in cast('list[dict[str, Any]]', message.get('parts', []))]
+        return [str(part['tool_name']) for part in parts if part.get('part_kind') == 'tool-call']
+
+    async def _files_changed(self, record: VersionRecord, parent: VersionRecord | None) -> int | None:
+        if record.tree is None:
+            return None
+        if parent is None or parent.tree is None or parent.tree == record.tree:
+            return 0
+        diff = (await self._tree(parent.tree)).diff(await self._tree(record.tree))
+        return len(diff.added) + len(diff.removed) + len(diff.changed)
+
+    async def _tree(self, digest: str) -> Tree:
+        if digest not in self._trees:
+            self._trees[digest] = Tree.from_nodes(digest, await self.store.nodes(digest))
+        return self._trees[digest]
+
+    async def _requests(self, line: TurnLine) -> list[RequestRow]:
+        """Return the requests of a turn, as far as its last version."""
+        end = line.versions[-1]
+        run_ids = dict.fromkeys([run_id for each in line.versions for run_id in await runs_of(self.store, each)])
+        found = [request for run_id in run_ids for request in await self.store.requests(run_id)]
+        return [
+            RequestRow(
+                number=number,
+                model=request.model,
+                settings=json.loads(request.model_settings),
+                input_tokens=request.input_tokens,
+                output_tokens=request.output_tokens,
+                cost=request.cost,
+                seconds=round(request.duration_us / 1e6, 3),
+                kind=request.kind,
+            )
+            for number, request in enumerate(found, start=1)
+            if request.started_at <= end.created_at
+        ]
+
+    async def _error(self, record: VersionRecord) -> str | None:
+        """Return why a run failed; one that a person stopped has not."""
+        run = None if record.run_id is None else await self.store.run(record.run_id)
+        if run is None or run.state != 'failed' or run.error is None:
+            return None
+        error: dict[str, str] = json.loads(run.error)
+        return f'{error["type"]}: {error["message"]}'
+
+
+def parents_of(rows: Sequence[VersionRow], begins: Mapping[str, str]) -> list[list[str]]:
+    """Return the parents of versions as far as they are among these; a turn comes after its last step here.
+
+    Args:
+        rows: Newest first.
+        begins: What comes before steps whose parents are not among these.
+    """
+    shown = {row.id for row in rows}
+    last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
+    found: list[list[str]] = []
+    for row in rows:
+        above = begins.get(row.id, row.parent_id)
+        first = last_steps.get(row.run_id, above) if row.kind in ('turn', 'pause') else above
+        found.append([id for id in (first, row.merged_from) if id is not None and id in shown])
+    return found
+
+
+def calls_of(messages: Sequence[ModelMessage]) -> list[CallRow]:
+    """Return the tool calls of messages, in their order."""
+    parts = [part for message in messages for part in message.parts]
+    results = {part.tool_call_id: part for part in parts if isinstance(part, ToolReturnPart)}
+    return [_call(part, results.get(part.tool_call_id)) for part in parts if isinstance(part, ToolCallPart)]
+
+
+def files_of(diff: VersionDiff) -> list[FileRow]:
+    """Return the files of a diff."""
+    return [
+        FileRow(
+            path=file.path,
+            kind=file.kind,
+            size_before=file.size_before,
+            size_after=file.size_after,
+            diff=file.diff,
+            view=file.view,
+        )
+        for file in diff.files
+    ]
+
+
+def usage_of(usage: RunUsage) -> Usage:
+    """Return what was used, as events have it."""
+    return Usage(
+        requests=usage.requests,
+        tool_calls=usage.tool_calls,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+    )
+
+
+def moment(microseconds: int) -> str:
+    """Return a moment as ISO 8601."""
+    return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec='milliseconds')
+
+
+def _call(part: ToolCallPart, result: ToolReturnPart | None) -> CallRow:
+    return CallRow(
+        id=part.tool_call_id,
+        tool=part.tool_name,
+        args=part.args_as_dict(),
+        outcome=None if result is None else result.outcome,
+        result=None if result is None else result.model_response_str(wrap_if_error=False),
+        exit_code=None if result is None else exit_code_of(result),
+    )
+
+
+def _subagent(thread: SubagentThread) -> SubagentRow:
+    return SubagentRow(
+        conversation_id=thread.conversation_id,
+        subagent=thread.subagent,
+        intent=thread.intent,
+        state=thread.state,
+        version_id=thread.version_id,
+        subagents=[_subagent(each) for each in thread.subagents],
+    )
+
+
+def _dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
+    return ModelMessagesTypeAdapter.dump_python(list(messages), mode='json')
+
+
+def _text_of(output: str) -> str:
+    """Return an answer: text as it is, all else as JSON."""
+    value: object = json.loads(output)
+    return value if isinstance(value, str) else output
+
+
+def _left_text(record: VersionRecord, messages: Sequence[ModelMessage]) -> str | None:
+    """Return what had come of an answer when a turn was stopped or failed; `None` if nothing."""
+    last = messages[-1] if messages else None
+    if record.state not in ('interrupted', 'failed') or not isinstance(last, ModelResponse) or last.tool_calls:
+        return None
+    return last.text

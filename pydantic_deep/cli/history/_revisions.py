@@ -1,0 +1,177 @@
+"""What names of versions mean: `HEAD`, any unambiguous beginning or end of an id, a branch, each with `~2` or not.
+
+Ids begin with the moment at which they were made, so those of one hour are alike at their beginning. What is shown of
+an id is its end, which is random.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator, Collection
+from dataclasses import dataclass, replace
+
+from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
+from pydantic_deep.versions._file_backends import workspace_key
+
+from ._turn_lineages import Turns
+
+HEAD = 'HEAD'
+"""The version whose files the directory has; without one, the head of the newest conversation of the directory."""
+
+SHOWN_CHARS = 8
+"""How much of an id is shown: 32 random bits."""
+
+DIRECTORY = 'directory'
+"""The key in the metadata of a version that says in which directory the command line made it."""
+
+_MIN_CHARS = 4
+_PAGE = 1000
+_NAMED = re.compile(r'(?P<name>[^~]+)(?P<above>(~\d*)*)')
+_PIECE_OF_ID = re.compile(r'[0-9a-f-]+')
+
+
+class UnknownVersionError(DeepAgentError, LookupError):
+    """A name means no version, or several."""
+
+
+def shown_id(id: str, among: Collection[str] = ()) -> str:
+    """Return as much of the end of an id as tells it from the others."""
+    length = SHOWN_CHARS
+    while length < len(id) and any(other != id and other.endswith(id[-length:]) for other in among):
+        length += 1
+    return id[-length:].lstrip('-')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """The versions of a store as a person names them in a directory."""
+
+    store: Store
+    directory: str
+    """The directory: absolute, without links."""
+
+    @property
+    def workspace(self) -> str:
+        """What the store calls the directory."""
+        return workspace_key(json.dumps({'provider': 'local', 'id': self.directory}))
+
+    @property
+    def _here(self) -> VersionFilter:
+        return VersionFilter(metadata={DIRECTORY: self.directory})
+
+    async def find_head(self) -> VersionRecord | None:
+        """Return the version that `HEAD` names; `None` if nothing was ever kept of this directory."""
+        held = await self.store.workspace(self.workspace)
+        if held is not None and held.version_id is not None:
+            try:
+                return await self.store.version(held.version_id)
+            except VersionNotFoundError:
+                pass  # it was deleted
+        newest = await self.store.versions(self._here, limit=1)
+        if not newest:
+            return None
+        conversation = await self.store.conversation(newest[0].conversation_id)
+        head_id = None if conversation is None else conversation.head_id
+        return newest[0] if head_id is None else await self.store.version(head_id)
+
+    async def find(self, name: str) -> VersionRecord:
+        """Return the version of a name.
+
+        Raises:
+            UnknownVersionError: There is none, or there are several.
+        """
+        match = _NAMED.fullmatch(name)
+        if match is None:
+            raise UnknownVersionError(
+                f'{name!r} names no version. Write HEAD, HEAD~2, or an id or a branch that `log` shows.'
+            )
+        record = await self._find_one(match['name'])
+        for step in re.findall(r'~(\d*)', match['above']):
+            for _ in range(int(step or 1)):
+                record = await self._before(record, name)
+        return record
+
+    async def _find_one(self, name: str) -> VersionRecord:
+        if name == HEAD:
+            head = await self.find_head()
+            if head is None:
+                raise UnknownVersionError(
+                    f'There is no HEAD: nothing that ran in {self.directory} is in {self.store.url}. Name another '
+                    'directory with --dir, or another store with --store.'
+                )
+            return head
+        found = await self._ending(name.lower())
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownVersionError(
+                f'Several versions end with {name!r}: {", ".join(each.id for each in found[:5])}. Write more of the id.'
+            )
+        try:
+            return await self.store.version(name.lower())
+        except VersionNotFoundError as error:
+            called = await self._on_branch(name) or await self._called(name)
+            if called is not None:
+                return called
+            raise UnknownVersionError(_describe_unknown(name, error)) from None
+
+    async def _ending(self, text: str) -> list[VersionRecord]:
+        """Return the versions whose ids end so: those of this directory if there is one, else of the whole store."""
+        if not _MIN_CHARS <= len(text) < 36 or _PIECE_OF_ID.fullmatch(text) is None:
+            return []
+        for scope in (self._here, VersionFilter()):
+            found = [each async for each in self.walk(scope) if each.id.endswith(text)]
+            if found:
+                return found
+        return []
+
+    async def _on_branch(self, name: str) -> VersionRecord | None:
+        """Return the newest version of a branch: of the conversation of `HEAD` if that has it, else of the directory."""
+        head = await self.find_head()
+        scopes = [self._here] if head is None else [VersionFilter(conversation_id=head.conversation_id), self._here]
+        for scope in scopes:
+            async for each in self.walk(scope):
+                if each.branch == name:
+                    return each
+        return None
+
+    async def _called(self, name: str) -> VersionRecord | None:
+        """Return the newest version that was given a name: of this directory if there is one, else of the whole store."""
+        for scope in (self._here, VersionFilter()):
+            found = await self.store.versions(replace(scope, exact_name=name), limit=1)
+            if found:
+                return found[0]
+        return None
+
+    async def walk(self, wanted: VersionFilter) -> AsyncGenerator[VersionRecord]:
+        """Yield versions, newest first."""
+        before: int | None = None
+        while page := await self.store.versions(wanted, limit=_PAGE, before=before):
+            for each in page:
+                yield each
+            before = page[-1].number
+
+    async def _before(self, record: VersionRecord, name: str) -> VersionRecord:
+        """Return the version before the turn of another."""
+        line = await Turns(store=self.store).line(record)
+        first = line.versions[0]
+        if line.begin is not None:
+            return line.begin
+        reason = 'is where it all begins' if first.parent_id is None else 'came from a version that was deleted'
+        raise UnknownVersionError(
+            f'{name!r} names no version: {shown_id(first.id)} {reason}. `pydantic-deep log` shows what there is.'
+        )
+
+
+def _describe_unknown(name: str, error: VersionNotFoundError) -> str:
+    """Return why a name means no version, and what to write."""
+    shows = '`pydantic-deep log` shows ids and branches.'
+    if _PIECE_OF_ID.fullmatch(name.lower()) is None:
+        return f'There is no version {name!r}. {shows}'
+    if len(name) < _MIN_CHARS:
+        return (
+            f'{name!r} is no branch, and too short for an id: write {_MIN_CHARS} characters of its end or more. {shows}'
+        )
+    return f'{error} {shows}'

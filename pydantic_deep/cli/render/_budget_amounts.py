@@ -1,0 +1,25 @@
+"""What is used of a budget, and how a person reads it: pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from pydantic_deep.cli._events import BudgetMeasure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """What is used of a limit."""
+
+    measure: BudgetMeasure
+    """What is limited."""
+    limit: Decimal
+    """The limit."""
+    used: Decimal
+    """What is used of it."""
+
+
+def render_amount(measure: BudgetMeasure, amount: float | Decimal) -> str:
+    """Return an amount as a person reads it: of a cost four digits, because an answer may take less than a cent."""
+    return f'${amount:,.4f}'.removesuffix('00') if measure == 'cost' else f'{amount:,.0f} tokens'

@@ -1,0 +1,137 @@
+"""How versions look in `log`: the graph, and a line each. Pure but for the time of day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from pydantic_deep.cli._schemas import VersionRow
+from pydantic_deep.cli.history._reader import parents_of
+from pydantic_deep.cli.history._revisions import HEAD, shown_id
+
+from ._graph import Node, draw
+from ._printable import first_line
+
+PROMPT_CHARS = 200
+"""How much of a prompt is shown at most; the terminal cuts it to its own width."""
+
+MIN_PROMPT_COLUMNS = 8
+"""How much of a prompt stays however narrow the terminal is."""
+
+_MARKS = {'root': '○', 'turn': '●', 'step': '·', 'pause': '◌', 'edit': '✎', 'merge': '◆'}
+"""The mark of each kind."""
+
+_STATES = {'interrupted': ('interrupted', 'yellow'), 'failed': ('failed', 'red')}
+"""What is said of a turn that did not simply end."""
+
+_UNITS = ((86_400, 'd'), (3_600, 'h'), (60, 'm'))
+
+
+def print_log(
+    console: Console, rows: Sequence[VersionRow], begins: Mapping[str, str], *, now: datetime | None = None
+) -> None:
+    """Print versions, newest first, each on one line; on a terminal it is cut to the width.
+
+    Args:
+        console: Where.
+        rows: The versions.
+        begins: The steps that stand for their turns, each with the version that its turn began from.
+        now: When; the time of day unless a test says otherwise.
+    """
+    moment = now or datetime.now(UTC)
+    parents = parents_of(rows, begins)
+    nodes = [Node(id=row.id, parents=above, mark=_MARKS[row.kind]) for row, above in zip(rows, parents, strict=True)]
+    row_by_id = {row.id: row for row in rows}
+    tips = set(_tips(rows))
+    for line in draw(nodes):
+        if line.id is None:
+            _print_line(console, Text(line.graph, 'dim'))
+            continue
+        row, is_alone = row_by_id[line.id], line.id in begins
+        head = Text.assemble((f'{line.graph} ', 'dim'), (shown_id(row.id, row_by_id), 'yellow'), _refs(row, tips))
+        head.append_text(_about(row, moment, is_alone=is_alone))
+        prompt = Text(f'  {summarize(row, is_alone=is_alone)}', '' if row.prompt else 'dim italic')
+        _print_line(console, _fitted(head, prompt, row, console.width if console.is_terminal else None))
+
+
+def describe_age(created_at: str, now: datetime) -> str:
+    """Return how long ago a moment was, in one unit."""
+    seconds = int((now - datetime.fromisoformat(created_at)).total_seconds())
+    return next((f'{seconds // size}{unit}' for size, unit in _UNITS if seconds >= size), 'now')
+
+
+def summarize(row: VersionRow, *, is_alone: bool = False) -> str:
+    """Return what a version is about, in a line: of a step what it calls, unless it stands for its turn."""
+    if row.calls and not is_alone:
+        return first_line(f'calls {", ".join(row.calls)}', PROMPT_CHARS)
+    if row.prompt is not None:
+        return first_line(row.prompt, PROMPT_CHARS)
+    if row.kind == 'edit' and row.state == 'interrupted' and not row.files_changed:
+        return 'went on without answers'
+    kinds = {
+        'root': 'a conversation begins',
+        'turn': 'went on without a prompt',
+        'pause': 'went on without a prompt',
+        'edit': 'edited without the agent' if row.files_changed else 'other settings',
+        'merge': f'with {shown_id(row.merged_from or "")}',
+    }
+    return kinds.get(row.kind, '')
+
+
+def count_files(count: int | None) -> str:
+    """Return how many files changed, in two words; nothing for none."""
+    return '' if not count else f'{count} file' if count == 1 else f'{count} files'
+
+
+def _tips(rows: Sequence[VersionRow]) -> Iterator[str]:
+    """Yield the newest version of each branch."""
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        branch = (row.conversation_id, row.branch)
+        if branch not in seen:
+            seen.add(branch)
+            yield row.id
+
+
+def _refs(row: VersionRow, tips: set[str]) -> Text:
+    names: list[tuple[str, str]] = []
+    if row.is_head:
+        names.append((HEAD, 'bold cyan'))
+    if row.id in tips:
+        names.append((first_line(row.branch, 30), 'green'))
+    if not names:
+        return Text()
+    return Text.assemble(' (', Text(', ').join(Text(*name) for name in names), ')')
+
+
+def _about(row: VersionRow, now: datetime, *, is_alone: bool) -> Text:
+    text = Text()
+    if is_alone or row.kind not in ('turn', 'step'):
+        text.append(f' {row.kind}', 'magenta')
+    if row.is_waiting:
+        text.append(' waits', 'bold yellow')
+    elif row.state in _STATES and row.kind != 'step':
+        word, style = _STATES[row.state]
+        text.append(f' {word}', style)
+    return text.append(f' {describe_age(row.created_at, now)}', 'dim')
+
+
+def _print_line(console: Console, line: Text) -> None:
+    """Print a line as one: cut to a terminal, and as long as it is where another program reads it."""
+    if console.is_terminal:
+        console.print(line, no_wrap=True, overflow='ellipsis')
+    else:
+        console.print(line, soft_wrap=True)
+
+
+def _fitted(head: Text, prompt: Text, row: VersionRow, width: int | None) -> Text:
+    """Return the line with as much of the prompt as leaves room for what stands after it."""
+    files = count_files(row.files_changed)
+    if width is not None:
+        room = width - head.cell_len - (cell_len(files) + 2 if files else 0)
+        prompt.truncate(max(room, MIN_PROMPT_COLUMNS), overflow='ellipsis')
+    return Text.assemble(head, prompt, (f'  {files}' if files else '', 'cyan'))

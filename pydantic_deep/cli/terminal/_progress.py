@@ -1,0 +1,233 @@
+"""What a person sees while a turn runs: lines that stay, and on a terminal a block below them that follows the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from pydantic_deep.cli._events import (
+    ApprovalAnswerEvent,
+    ApprovalEvent,
+    BudgetEvent,
+    Event,
+    FileEvent,
+    ResultEvent,
+    RetriedEvent,
+    StartEvent,
+    SummarizedEvent,
+    TextEvent,
+    TodosEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    Usage,
+    UsageEvent,
+)
+from pydantic_deep.cli.render._event_lines import (
+    render_budget,
+    render_call,
+    render_changed,
+    render_error,
+    render_faster,
+    render_result,
+    render_retried,
+    render_summarized,
+    render_todos,
+    render_usage,
+)
+from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.render._wrapping import print_folded
+from pydantic_deep.todos import Todo
+
+REFRESH_PER_SECOND = 4
+"""How often the block is drawn anew: the seconds in it must not jump."""
+
+
+class Progress:
+    """Shows the events of one turn. Use it as a context manager; `show` takes the events."""
+
+    def __init__(self, console: Console, *, clock: Callable[[], float], keeps_answer: bool) -> None:
+        """Prepare to show a turn.
+
+        Args:
+            console: Where to. The block is drawn if it is a terminal that can move its cursor.
+            clock: Seconds that never go back.
+            keeps_answer: Whether the last thing the model says stays on the screen, as in a chat. Else only what it
+                says between its tool calls does, because the answer is printed elsewhere.
+        """
+        self._console = console
+        self._clock = clock
+        self._keeps_answer = keeps_answer
+        self._started = clock()
+        self._calls: dict[str, ToolCallEvent] = {}
+        self._said = ''
+        self._todos: list[Todo] = []
+        self._usage = Usage()
+        self._open_tasks: set[str] = set()
+        self._is_live = console.is_terminal and not console.is_dumb_terminal
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        if self._is_live:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._block,
+                transient=True,
+                refresh_per_second=REFRESH_PER_SECOND,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start(refresh=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Leave the screen with nothing but lines on it."""
+        self._stop_drawing()
+
+    @contextmanager
+    def suspended(self) -> Generator[None]:
+        """Leave the screen to somebody else for a while."""
+        self._stop_drawing()
+        try:
+            yield
+        finally:
+            self.__enter__()  # another block: the old one would go up to where it was, over what was written since
+
+    def notify(self, sentence: str) -> None:
+        """Show a sentence of the program's own."""
+        self._line(Text(sentence, 'yellow'))
+
+    def _stop_drawing(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def show(self, event: Event) -> None:
+        """Show an event."""
+        match event:
+            case StartEvent():
+                if not self._keeps_answer:
+                    self._cut_line(Text(printable(f'{event.model} in {event.directory}'), 'dim'))
+            case TextEvent():
+                self._say(event.text)
+            case ToolCallEvent():
+                self._finish_saying()
+                self._open_task(event)
+                self._calls[event.id] = event
+            case ToolResultEvent():
+                call = self._calls.pop(event.id, None)
+                call = call or ToolCallEvent(id=event.id, tool=event.tool, path=event.path, args={})
+                self._call_line(call, event)
+                self._open_tasks.discard(event.id)
+            case TodosEvent():
+                self._todos = event.todos
+                if not self._is_live:
+                    self._line(render_todos(event.todos))
+            case ApprovalAnswerEvent():
+                self._answer(event)
+            case ApprovalEvent(has_changed=True):
+                self._line(render_changed(event.approval))
+            case FileEvent() | ApprovalEvent():
+                pass  # in the line of the tool, and at the end; who was asked has seen the question
+            case UsageEvent():
+                self._usage = event.usage
+            case SummarizedEvent():
+                self._line(render_summarized(event))
+            case RetriedEvent():
+                self._take_back(event)
+            case BudgetEvent():
+                self._line(render_budget(event))
+            case _:
+                self._end(event)
+
+    def _say(self, text: str) -> None:
+        """Show whole lines as soon as they are whole: what stands above the block cannot be continued."""
+        self._said += text
+        if self._keeps_answer:
+            *lines, self._said = self._said.split('\n')
+            for line in lines:
+                self._line(Text(printable(line)))
+
+    def _take_back(self, event: RetriedEvent) -> None:
+        """Take back what a failed attempt had said; of whole lines in a chat it can only be said that they are void."""
+        is_shown = self._keeps_answer and '\n' in event.void_text
+        if event.void_text:
+            self._said = self._said.removesuffix(event.void_text.rsplit('\n', 1)[-1] if is_shown else event.void_text)
+        self._line(render_retried(event, is_shown=is_shown))
+
+    def _answer(self, event: ApprovalAnswerEvent) -> None:
+        """Show an answer that is not the one that was given here, and take the arguments that will run."""
+        call = self._calls.get(event.id)
+        if event.faster is not None:
+            self._line(render_faster(event, None if call is None else call.tool))
+        if call is not None and event.args is not None:
+            self._calls[event.id] = replace(call, args=event.args)
+
+    def _finish_saying(self) -> None:
+        if self._said.strip():
+            self._line(Text(printable(self._said.strip('\n')), '' if self._keeps_answer else 'italic'))
+        self._said = ''
+
+    def _end(self, result: ResultEvent) -> None:
+        self._stop_drawing()
+        if self._keeps_answer or result.output is None:
+            self._finish_saying()
+        for call in self._calls.values():
+            self._call_line(call)
+        if self._is_live and result.todos:
+            self._line(render_todos(result.todos))
+        self._line(render_result(result, names_store=not self._keeps_answer))
+        error = render_error(result)
+        if error is not None:
+            # A terminal folds it itself, so that a command in it can be copied.
+            has_command = result.status in ('paused', 'interrupted', 'suspended')
+            self._console.print(error, soft_wrap=has_command or not self._console.is_terminal)
+
+    def _open_task(self, call: ToolCallEvent) -> None:
+        """Show a task before the first call of the subagent that does it."""
+        task = next((task for id, task in self._calls.items() if call.id.startswith(f'{id}/')), None)
+        if task is not None and task.id not in self._open_tasks:
+            self._open_tasks.add(task.id)
+            self._call_line(task)
+
+    def _call_line(self, call: ToolCallEvent, result: ToolResultEvent | None = None) -> None:
+        """Show a call, below the task that it belongs to."""
+        self._cut_line(render_call(call, result, is_named=len(self._open_tasks) > 1))
+
+    def _running(self) -> Iterator[Text]:
+        """Yield the calls that run, those of subagents below their tasks."""
+        calls = list(self._calls.values())  # the block is drawn by a thread of its own
+        for call in calls:
+            if not call.path:
+                yield render_call(call)
+                yield from (render_call(other) for other in calls if other.id.startswith(f'{call.id}/'))
+
+    def _line(self, text: Text) -> None:
+        """Print text that stays: folded on a terminal, and left as it is where another program reads it."""
+        print_folded(self._console, text)
+
+    def _cut_line(self, text: Text) -> None:
+        print_cut(self._console, text)
+
+    def _block(self) -> Group:
+        """Return what is going on now: unfinished words, running calls, the plan, what was used."""
+        saying = [Text(printable(self._said.rsplit('\n', 1)[-1]))] if self._said else []
+        plan = [render_todos(self._todos)] if self._todos else []
+        return Group(*saying, *self._running(), *plan, render_usage(self._usage, self._clock() - self._started))
+
+
+def print_cut(console: Console, text: Text) -> None:
+    """Print a line that a terminal shows as one line, however narrow it is, and any other reader whole."""
+    if console.is_terminal:
+        console.print(text, no_wrap=True, overflow='ellipsis')
+    else:
+        console.print(text, soft_wrap=True)  # alone: what is said of wrapping beside it counts before it

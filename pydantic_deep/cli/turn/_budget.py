@@ -1,0 +1,119 @@
+"""The budget of a turn: `Budgets` for each of its runs, with what the runs before it have left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.usage import RunUsage
+
+from pydantic_deep.budgets import (
+    Budget,
+    BudgetExceededError,
+    Budgets,
+    BudgetUnknownEvent,
+    BudgetWarningEvent,
+    LastAnswerEvent,
+    Measure,
+)
+from pydantic_deep.cli._events import BudgetEvent, BudgetMeasure
+from pydantic_deep.cli.render._budget_amounts import Use
+
+_ZERO = Decimal(0)
+
+
+@dataclass(kw_only=True)
+class TurnBudget(AbstractCapability[object]):
+    """What a turn may use. It is that of one person's process: `begin` says where the turn begins."""
+
+    id: str | None = 'budgets'
+    tokens: int
+    """Tokens, sent and written together."""
+    cost: Decimal | None
+    """US dollars, as far as prices are known."""
+    _before: RunUsage | None = field(default=None, init=False, repr=False, compare=False)
+
+    def begin(self, before: RunUsage) -> None:
+        """Begin a turn.
+
+        Args:
+            before: What the conversation has used before it.
+        """
+        self._before = before
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Stand where `Budgets` stand."""
+        return CapabilityOrdering(position='innermost')
+
+    async def for_run(self, ctx: RunContext[object]) -> Budgets:
+        """Return the budget of a run: what is left of that of the turn.
+
+        Raises:
+            BudgetExceededError: Nothing is left.
+        """
+        return await Budgets(run=self.left(ctx.usage)).for_run(ctx)
+
+    def left(self, used: RunUsage) -> Budget:
+        """Return what is left.
+
+        Args:
+            used: What the conversation has used.
+
+        Raises:
+            BudgetExceededError: Nothing is.
+        """
+        tokens, cost = self._used('tokens', used), self._used('cost', used)
+        if tokens >= self.tokens:
+            raise BudgetExceededError(scope='run', measure='tokens', limit=Decimal(self.tokens), used=tokens)
+        if self.cost is not None and cost >= self.cost:
+            raise BudgetExceededError(scope='run', measure='cost', limit=self.cost, used=cost)
+        return Budget(tokens=self.tokens - int(tokens), cost=None if self.cost is None else self.cost - cost)
+
+    def use(self, measure: BudgetMeasure, used: RunUsage) -> Use:
+        """Return the use of the budget of the turn.
+
+        Args:
+            measure: Which limit is meant.
+            used: What the conversation has used.
+        """
+        return Use(measure=measure, limit=self._limit(measure), used=self._used(measure, used))
+
+    def whole(self, measure: Measure, limit: Decimal, used: Decimal) -> Use:
+        """Return the use of the budget of the turn, where a run tells that of its own."""
+        known: BudgetMeasure = 'cost' if measure == 'cost' else 'tokens'
+        whole = self._limit(known) or limit
+        return Use(measure=known, limit=whole, used=whole - limit + used)
+
+    def _limit(self, measure: BudgetMeasure) -> Decimal:
+        return Decimal(self.tokens) if measure == 'tokens' else (self.cost or _ZERO)
+
+    def _used(self, measure: BudgetMeasure, used: RunUsage) -> Decimal:
+        """Return what the turn has used when its conversation has used so much."""
+        before = used if self._before is None else self._before
+        if measure == 'tokens':
+            return Decimal(used.total_tokens - before.total_tokens)
+        return (used.cost or _ZERO) - (before.cost or _ZERO)
+
+
+def event_of(
+    event: BudgetWarningEvent | LastAnswerEvent | BudgetUnknownEvent, budget: TurnBudget, path: Sequence[str]
+) -> BudgetEvent:
+    """Return what is told of the budget of a turn when a run tells this of its own."""
+    if isinstance(event, BudgetUnknownEvent):
+        measure: BudgetMeasure = 'cost' if event.measure == 'cost' else 'tokens'
+        return BudgetEvent(
+            path=[*path], kind='unknown', measure=measure, limit=None, used=None, model=event.model_name or None
+        )
+    use = budget.whole(event.measure, event.limit, event.used)
+    number = float if use.measure == 'cost' else int
+    return BudgetEvent(
+        path=[*path],
+        kind='warning' if isinstance(event, BudgetWarningEvent) else 'last_answer',
+        measure=use.measure,
+        limit=number(use.limit),
+        used=number(use.used),
+        model=None,
+    )

@@ -1,0 +1,51 @@
+"""What the rooms of an agent tell, as events of its turn. What is no business of whoever watches has none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic_ai import AgentStreamEvent
+
+from pydantic_deep import summarization
+from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent
+from pydantic_deep.cli._events import BudgetEvent, RetriedEvent, SummarizedEvent
+from pydantic_deep.retries import ModelRetriedEvent
+
+from ._budget import TurnBudget, event_of
+
+
+def news_of(
+    event: AgentStreamEvent, budget: TurnBudget, *, said: str = '', path: Sequence[str] = ()
+) -> SummarizedEvent | RetriedEvent | BudgetEvent | None:
+    """Return what is told of an event; `None` for no news.
+
+    Args:
+        event: An event of a run.
+        budget: That of the turn.
+        said: What of the answer that is being given was told.
+        path: The subagents that lead to the run.
+    """
+    match event:
+        case summarization.SummarizedEvent():
+            return SummarizedEvent(
+                path=[*path],
+                reason=event.reason,
+                replaced_messages=event.replaced_messages,
+                tokens_before=event.tokens_before,
+                tokens_after=event.tokens_after,
+                is_plain=event.is_plain,
+                error=event.error,
+            )
+        case ModelRetriedEvent():
+            return RetriedEvent(
+                path=[*path],
+                attempt=event.attempt,
+                attempts=event.attempts,
+                reason=event.reason,
+                delay_seconds=event.delay_seconds,
+                void_text=said if event.is_void else '',
+            )
+        case BudgetWarningEvent() | LastAnswerEvent() | BudgetUnknownEvent():
+            return event_of(event, budget, path)
+        case _:
+            return None

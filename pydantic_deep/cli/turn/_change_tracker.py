@@ -1,0 +1,215 @@
+"""Which files a turn changed, and all turns together, and by how many lines."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+from typing import TypeAlias
+
+import anyio
+
+from pydantic_deep.cli._events import FileChange
+from pydantic_deep_backends import BackendUnavailableError, LocalBackend, SandboxBackend, ScanLimitError
+from pydantic_deep_backends.protocol import Command, CommandResult
+from pydantic_deep_backends.snapshots import Tree
+
+LOOK_SECONDS = 3.0
+"""How long the directory is looked through before and after a command: some 100,000 files that did not change."""
+
+MAX_FILES = 1_000
+"""How many files that one command changed are told of."""
+
+MAX_COUNTED_BYTES = 10_000_000
+"""The largest file that a command made whose lines are counted."""
+
+
+class Unknown(Enum):
+    """What is not known."""
+
+    contents = 'contents'
+    """A file was there, and a command changed it before anybody read it."""
+
+
+Contents: TypeAlias = bytes | Unknown | None
+"""What a file holds; `None` if it is not there."""
+
+
+class WatchedBackend(LocalBackend):
+    """A directory that remembers what each file held before it was first changed here.
+
+    What others change in the directory meanwhile is not seen, and nothing but the files that change is read.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        """Open a directory.
+
+        Args:
+            root: The directory.
+        """
+        super().__init__(root)
+        self._begin()
+
+    has_seen_all: bool = True
+    """Whether every change was noticed."""
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Write the file, and remember what it was."""
+        before = await self._read(path)
+        await super().write_bytes(path, data)
+        await self._remember(path, before)
+
+    async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
+        """Write the file, and remember what it was."""
+        before = await self._read(path)
+        await super().compare_and_swap(path, data, expected=expected)
+        await self._remember(path, before)
+
+    def begin_turn(self) -> None:
+        """Tell from now on how files differ from what they are now, but for `all_changes`."""
+        self._before_turn, self._unreported = {}, set()
+
+    async def take_changes(self) -> list[FileChange]:
+        """Return the files that changed since the last call, by path."""
+        paths, self._unreported = self._unreported, set()
+        return await self._describe({path: self._before_turn[path] for path in paths})
+
+    async def turn_changes(self) -> list[FileChange]:
+        """Return every file that differs from what it was when the turn began, by path."""
+        return await self._describe(self._before_turn)
+
+    async def all_changes(self) -> list[FileChange]:
+        """Return every file that differs from what it was at the beginning, by path."""
+        return await self._describe(self._before)
+
+    def leave_unversioned(self) -> None:
+        """Let no version have the files."""
+        # `isinstance(…, SupportsTracking)` asks the class, and all who work with this object have it already.
+        unversioned = UnversionedSandbox if isinstance(self, WatchedSandbox) else UnversionedBackend
+        object.__setattr__(self, '__class__', unversioned)
+
+    def _begin(self) -> None:
+        self._before: dict[str, Contents] = {}
+        self._before_turn: dict[str, Contents] = {}
+        self._unreported: set[str] = set()
+
+    async def _remember(self, path: str, before: Contents) -> None:
+        canonical = await self.realpath(path)
+        self._note(canonical, before)
+
+    def _note(self, canonical: str, before: Contents) -> None:
+        self._before.setdefault(canonical, before)
+        self._before_turn.setdefault(canonical, before)
+        self._unreported.add(canonical)
+
+    async def _describe(self, files: Mapping[str, Contents]) -> list[FileChange]:
+        changes = [describe_change(path, files[path], await self._read(path)) for path in sorted(files)]
+        return [change for change in changes if change is not None]
+
+    async def _read(self, path: str) -> Contents:
+        try:
+            return await self.read_bytes(path)
+        except (OSError, BackendUnavailableError):
+            return None
+
+
+class WatchedSandbox(WatchedBackend, SandboxBackend):
+    """The same with commands: what one of them changed is noticed by looking through the directory before and after.
+
+    What a file held that a command changed is not known then, unless it was changed by a tool before.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, read_only: Mapping[str, str | os.PathLike[str]]) -> None:
+        """Open a directory.
+
+        Args:
+            root: The directory.
+            read_only: What commands see besides, as for `SandboxBackend`.
+        """
+        SandboxBackend.__init__(self, root, read_only=read_only)
+        self._begin()
+
+    async def check(self) -> None:
+        """Raise `SandboxUnavailableError` where commands cannot be isolated."""
+        await super().run(['true'])
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run the command, and remember which files it changed, also if it is stopped."""
+        before = await self._look()
+        try:
+            return await super().run(command, shell=shell, env=env, timeout=timeout)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._compare(before)
+
+    async def _look(self) -> Tree | None:
+        """Return all files now; `None`, once and for all, if that takes too long or cannot be done."""
+        if not self.has_seen_all:
+            return None
+        with anyio.move_on_after(LOOK_SECONDS):
+            try:
+                return await self.snapshot()
+            except (OSError, BackendUnavailableError, ScanLimitError):
+                pass
+        self.has_seen_all = False
+        return None
+
+    async def _compare(self, before: Tree | None) -> None:
+        after = None if before is None else await self._look()
+        if before is None or after is None:
+            return
+        diff = before.diff(after)
+        top = (await self.working_dir()).rstrip('/')  # trees begin at the directory, wherever that appears
+        found: list[tuple[str, Contents]] = [(path, None) for path in diff.added]
+        found += [(path, Unknown.contents) for path in (*diff.changed, *diff.removed)]
+        self.has_seen_all = len(found) <= MAX_FILES
+        for path, contents in found[:MAX_FILES]:
+            self._note(f'{top}{path}', contents)
+
+    async def _read(self, path: str) -> Contents:
+        try:
+            size_bytes = (await self.stat(path)).size
+        except (OSError, BackendUnavailableError):
+            return None
+        if size_bytes is not None and size_bytes > MAX_COUNTED_BYTES:
+            return Unknown.contents
+        return await super()._read(path)
+
+
+class UnversionedBackend(WatchedBackend):
+    """The same where no version has the files."""
+
+    track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+
+
+class UnversionedSandbox(WatchedSandbox):
+    """The same where no version has the files."""
+
+    track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
+
+
+def describe_change(path: str, before: Contents, after: Contents) -> FileChange | None:
+    """Return how a file differs, `None` if it does not; a file that is not there is `None`.
+
+    Lines are counted as a set with repetitions: a linear count, in which a line that only moved is no change.
+    """
+    if before == after and not isinstance(before, Unknown):
+        return None
+    change = 'created' if before is None else 'removed' if after is None else 'changed'
+    if isinstance(before, Unknown) or isinstance(after, Unknown):
+        return FileChange(path=path, change=change, added_lines=None, removed_lines=None)
+    old, new = Counter((before or b'').splitlines()), Counter((after or b'').splitlines())
+    return FileChange(
+        path=path,
+        change=change,
+        added_lines=(new - old).total(),
+        removed_lines=(old - new).total(),
+    )

@@ -1,0 +1,506 @@
+"""Calls that wait for a person, through the commands: what is asked, what is answered, what runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
+from typer.testing import Result
+
+from pydantic_deep.approvals import ApprovalView
+from pydantic_deep.cli.approvals import _prompter as _ask
+from pydantic_deep.cli.terminal._editor import EditingFailedError
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+Steady = Callable[[str], str]
+MakeTerminal = Callable[..., Any]
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+WRITE = call('write_file', path='/new.txt', content='new\n')
+
+
+def told(messages: list[ModelMessage], info: AgentInfo) -> str:
+    """Answer with what the model was told last."""
+    return '\n'.join(
+        f'{part.tool_name}: {part.content}' for part in messages[-1].parts if part.part_kind == 'tool-return'
+    )
+
+
+def events(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_yes_lets_the_call_run(invoke: Invoke, make_terminal: MakeTerminal, work: Path, steady: Steady) -> None:
+    terminal = make_terminal('y')
+    result = invoke('run', 'Go', model=ScriptedModel(EDIT, told), terminal=terminal)
+    assert (result.exit_code, result.stdout) == (0, 'edit_file: Replaced 1 match at line 2.\n')
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
+    assert terminal.shown == snapshot("""\
+
+? edit_file
+  path: /poem.txt
+  old_string: violet
+  new_string: lily
+  │ --- a/poem.txt
+  │ +++ b/poem.txt
+  │ @@ -1,2 +1,2 @@
+  │  rose
+  │ -violet
+  │ +lily
+[y]es  [n]o  [e]dit  [a]lways edit_file in this conversation  [?]
+""")
+    assert steady(result.stderr) == snapshot("""\
+given in .
+✓ edit_file /poem.txt  Replaced 1 match at line 2.
+changed /poem.txt +1 -1
+2 requests, 1 tool call, 200 tokens in, 20 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
+""")
+
+
+def test_no_tells_the_model_why(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+    terminal = make_terminal('no', ' Use an  oak. ')
+    result = invoke('run', 'Go', model=ScriptedModel(EDIT, told), terminal=terminal)
+    assert result.stdout == 'edit_file: A person denied this call: Use an oak.\n'
+    assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
+
+
+def test_no_needs_no_reason(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(EDIT, told), terminal=make_terminal('N', ''))
+    assert result.stdout == 'edit_file: A person denied this call.\n'
+
+
+def test_what_is_no_answer_and_a_question_mark_are_answered_with_help(
+    invoke: Invoke, make_terminal: MakeTerminal
+) -> None:
+    terminal = make_terminal('', 'sure', '?', 'y')
+    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    assert terminal.shown.count('[y]es') == 4
+    assert terminal.shown[terminal.shown.rindex('yes  ') :] == snapshot("""\
+yes    the call runs as it is shown
+no     it does not run; you may say why, and the model is told
+edit   change the arguments first, in the editor that VISUAL or EDITOR names
+always yes, and do not ask again until the conversation ends or pauses, \n\
+subagents included
+?      these lines
+Ctrl-C stops the turn; nothing that waits has run then.
+[y]es  [n]o  [e]dit  [a]lways write_file in this conversation  [?]
+""")
+
+
+def test_several_calls_are_one_list_and_run_when_all_are_answered(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path
+) -> None:
+    seen: list[bool] = []
+    terminal = make_terminal('y', 'n', '')
+    ask = terminal.ask
+
+    async def ask_and_look(prompt: str, **options: Any) -> str:
+        seen.append((work / 'new.txt').exists())
+        return await ask(prompt, **options)
+
+    terminal.ask = ask_and_look
+    result = invoke('run', 'Go', model=ScriptedModel([WRITE, EDIT], told), terminal=terminal)
+    assert seen == [False, False, False]
+    assert result.stdout == 'write_file: Created /new.txt: 1 line, 4 bytes.\nedit_file: A person denied this call.\n'
+    assert ('1 of 2' in terminal.shown, '2 of 2' in terminal.shown) == (True, True)
+
+
+@pytest.mark.parametrize('key', [KeyboardInterrupt(), EOFError()], ids=['Ctrl-C', 'Ctrl-D'])
+def test_who_stops_at_a_question_has_answered_nothing(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path, key: BaseException, steady: Steady
+) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel([WRITE, EDIT]), terminal=make_terminal('a', key))
+    assert (result.exit_code, result.stdout) == (130, '')
+    assert not (work / 'new.txt').exists()
+    assert steady(result.stderr).splitlines()[-1] == snapshot(
+        'Interrupted. What was done stays done. The version 01234567 waits on: answer with `pydantic-deep resume 01234567`, or go on in a chat with another prompt.'
+    )
+
+
+def test_what_is_not_kept_does_not_wait_for_who_stops_at_a_question(
+    invoke: Invoke, make_terminal: MakeTerminal
+) -> None:
+    terminal = make_terminal(KeyboardInterrupt())
+    result = invoke('run', 'Go', '--no-store', model=ScriptedModel(WRITE), terminal=terminal)
+    assert result.stderr.endswith('Interrupted. What was done stays done.\n')
+
+
+def test_where_a_file_has_changed_since_it_is_said_before_it_is_asked_again(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path
+) -> None:
+    terminal = make_terminal('y', 'y')
+
+    async def ask_and_change(prompt: str, *, default: str = '', multiline: bool = False) -> str:
+        if len(terminal.typed) == 2:
+            (work / 'poem.txt').write_text('violet\nrose\n')
+        return terminal.typed.pop(0)
+
+    terminal.ask = ask_and_change
+    again = call('write_file', path='/poem.txt', content='oak\n')
+    model = ScriptedModel(call('read_file', path='/poem.txt'), again, told)
+    result = invoke('run', 'Go', model=model, terminal=terminal)
+    assert terminal.shown.count('? write_file') == 2
+    assert result.stderr.count('a file has changed since') == 1
+    assert 'Asked again: a file has changed since this call of write_file was answered.\n' in result.stderr
+
+
+def test_always_holds_for_the_tool_and_for_no_other(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+    again = call('write_file', path='/more.txt', content='')
+    terminal = make_terminal('a', 'y')
+    result = invoke('run', 'Go', model=ScriptedModel([WRITE, again], WRITE, EDIT, told), terminal=terminal)
+    assert result.exit_code == 0
+    assert (work / 'more.txt').exists()
+    assert terminal.shown.count('? write_file') == 1
+    assert terminal.shown.count('? edit_file') == 1
+    assert '[a]lways write_file in this conversation' in ' '.join(terminal.shown.split())
+
+
+def test_edited_arguments_run_and_the_model_is_told(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+    terminal = make_terminal('e', 'path: /other.txt\ncontent: |\n  other\n')
+    result = invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    assert (work / 'other.txt').read_text() == 'other\n'
+    assert not (work / 'new.txt').exists()
+    assert '/other.txt' in result.stdout
+    assert '✓ write_file /other.txt' in result.stderr
+    assert terminal.prompts[1] == ('', 'path: /new.txt\ncontent: |2\n  new\n', True)
+    assert 'Neither VISUAL nor EDITOR names an editor.' in terminal.shown
+
+
+def test_an_editor_that_fails_is_said_and_it_is_asked_again(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: object, **options: object) -> str:
+        raise EditingFailedError('The editor ended with 1, so nothing was changed.')
+
+    monkeypatch.setattr(_ask, 'edit_text', fail)
+    terminal = make_terminal('e', 'y')
+    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    assert 'The editor ended with 1, so nothing was changed.' in terminal.shown
+    assert terminal.shown.count('[y]es') == 2
+    assert (work / 'new.txt').read_text() == 'new\n'
+
+
+@pytest.mark.parametrize(
+    ('typed', 'sentence'),
+    [
+        ('path: /new.txt\ncontent: |\n  new\n', 'Nothing was changed.'),
+        ('path: [', 'This is no YAML: line 1:'),
+        ('- a', 'These are no arguments.'),
+    ],
+)
+def test_what_is_no_change_is_said_and_asked_again(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path, typed: str, sentence: str
+) -> None:
+    terminal = make_terminal('e', typed, 'n', '')
+    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    assert sentence in terminal.shown
+    assert terminal.shown.count('[y]es') == 2
+    assert not (work / 'new.txt').exists()
+
+
+def test_a_text_that_did_not_parse_is_there_to_be_corrected(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    terminal = make_terminal('e', 'path: [', 'e', 'path: /b\ncontent: x')
+    invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    assert terminal.prompts[3] == ('', 'path: [', True)
+
+
+def test_arguments_that_the_tool_refuses_are_a_failed_call(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    terminal = make_terminal('e', 'path: /b\nbody: x')
+    result = invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
+    assert (result.exit_code, 'content' in result.stdout) == (0, True)
+
+
+def test_a_subagents_call_is_asked_with_its_way_and_shown_below_its_task(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path, steady: Steady
+) -> None:
+    task = call('task', subagent='general-purpose', description='Fix it')
+    model = ScriptedModel(task, call('read_file', path='/poem.txt'), [EDIT, 'Working.'], 'Fixed.', told)
+    terminal = make_terminal('y')
+    result = invoke('run', 'Go', model=model, terminal=terminal)
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
+    assert '  subagent: general-purpose\n' in terminal.shown
+    assert result.stdout == 'task: Fixed.\n'
+    assert steady(result.stderr) == snapshot("""\
+given in .
+· task general-purpose Fix it
+  ✓ read_file /poem.txt  2 lines
+  ✓ edit_file /poem.txt  Replaced 1 match at line 2.
+✓ task general-purpose Fix it  Fixed.
+changed /poem.txt +1 -1
+5 requests, 3 tool calls, 500 tokens in, 50 out, 0 s
+version 01234567 in /tmp/state/pydantic-deep/agents.db
+""")
+
+
+def test_always_holds_in_subagents_too(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    task = call('task', subagent='general-purpose', description='Fix it')
+    model = ScriptedModel(WRITE, task, call('write_file', path='/b', content='b'), 'Fixed.', 'Done.')
+    terminal = make_terminal('a')
+    assert invoke('run', 'Go', model=model, terminal=terminal).exit_code == 0
+    assert terminal.shown.count('[y]es') == 1
+
+
+def test_events_carry_what_waits_and_what_was_answered(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    task = call('task', subagent='general-purpose', description='Fix it')
+    model = ScriptedModel([WRITE, task], EDIT, 'Fixed.', 'Done.')
+    terminal = make_terminal('e', 'path: /b\ncontent: x', 'n', 'No.')
+    result = invoke('run', 'Go', '--json', model=model, terminal=terminal)
+    found = [event for event in events(result) if event['type'] not in ('usage', 'start', 'result')]
+    for event in found:
+        if event['type'] == 'approval':
+            view = ApprovalView.model_validate(event['approval']['view'])
+            assert view.preview is not None
+            event['approval']['view'] = str(view.preview.diff)
+    assert found == snapshot(
+        [
+            {
+                'type': 'tool_call',
+                'id': 'call-1',
+                'tool': 'write_file',
+                'path': [],
+                'args': {'path': '/new.txt', 'content': 'new\n'},
+            },
+            {
+                'type': 'tool_call',
+                'id': 'call-2',
+                'tool': 'task',
+                'path': [],
+                'args': {'subagent': 'general-purpose', 'description': 'Fix it'},
+            },
+            {
+                'type': 'tool_call',
+                'id': 'call-2/call-3',
+                'tool': 'edit_file',
+                'path': ['general-purpose'],
+                'args': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
+            },
+            {
+                'type': 'approval',
+                'approval': {
+                    'id': 'call-1',
+                    'path': [],
+                    'tool': 'write_file',
+                    'args': {'path': '/new.txt', 'content': 'new\n'},
+                    'view': """\
+--- /dev/null
++++ b/new.txt
+@@ -0,0 +1 @@
++new""",
+                },
+                'has_changed': False,
+            },
+            {
+                'type': 'approval',
+                'approval': {
+                    'id': 'call-2/call-3',
+                    'path': ['general-purpose'],
+                    'tool': 'edit_file',
+                    'args': {'path': '/poem.txt', 'old_string': 'violet', 'new_string': 'lily'},
+                    'view': """\
+--- a/poem.txt
++++ b/poem.txt
+@@ -1,2 +1,2 @@
+ rose
+-violet
++lily""",
+                },
+                'has_changed': False,
+            },
+            {
+                'type': 'approval_answer',
+                'id': 'call-1',
+                'decision': 'edit',
+                'by': 'person',
+                'reason': None,
+                'args': {'path': '/b', 'content': 'x'},
+                'faster': None,
+            },
+            {
+                'type': 'approval_answer',
+                'id': 'call-2/call-3',
+                'decision': 'deny',
+                'by': 'person',
+                'reason': 'A person denied this call: No.',
+                'args': None,
+                'faster': None,
+            },
+            {
+                'type': 'tool_result',
+                'id': 'call-1',
+                'tool': 'write_file',
+                'path': [],
+                'outcome': 'success',
+                'text': 'Created /b: 1 line, 1 byte.',
+                'exit_code': None,
+            },
+            {
+                'type': 'file',
+                'file': {
+                    'path': '/b',
+                    'change': 'created',
+                    'added_lines': 1,
+                    'removed_lines': 0,
+                },
+            },
+            {
+                'type': 'tool_result',
+                'id': 'call-2/call-3',
+                'tool': 'edit_file',
+                'path': ['general-purpose'],
+                'outcome': 'denied',
+                'text': 'A person denied this call: No.',
+                'exit_code': None,
+            },
+            {
+                'type': 'tool_result',
+                'id': 'call-2',
+                'tool': 'task',
+                'path': [],
+                'outcome': 'success',
+                'text': 'Fixed.',
+                'exit_code': None,
+            },
+            {'type': 'text', 'text': 'Done.'},
+        ]
+    )
+
+
+def test_what_a_subagent_says_is_not_the_answer(invoke: Invoke) -> None:
+    task = call('task', subagent='general-purpose', description='Fix it')
+    model = ScriptedModel(task, ['Secret words.', call('ls')], 'More words.', 'Done.')
+    result = invoke('run', 'Go', '--json', model=model)
+    assert [event['text'] for event in events(result) if event['type'] == 'text'] == ['Done.']
+
+
+def test_allow_asks_nobody(invoke: Invoke, make_terminal: MakeTerminal, work: Path) -> None:
+    result = invoke(
+        'run', 'Go', '--approvals=allow', '--json', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal()
+    )
+    assert (work / 'new.txt').read_text() == 'new\n'
+    assert [event['type'] for event in events(result) if event['type'].startswith('approval')] == []
+
+
+def test_deny_denies_and_says_by_whom(invoke: Invoke, work: Path) -> None:
+    result = invoke('run', 'Go', '--approvals=deny', '--json', model=ScriptedModel(WRITE, told))
+    assert result.exit_code == 0
+    (answer,) = [event for event in events(result) if event['type'] == 'approval_answer']
+    assert answer == snapshot(
+        {
+            'type': 'approval_answer',
+            'id': 'call-1',
+            'decision': 'deny',
+            'by': 'option',
+            'reason': 'Nobody lets this call run: approvals are switched off. Go on without it.',
+            'args': None,
+            'faster': None,
+        }
+    )
+    assert events(result)[-1]['output'] == f'write_file: {answer["reason"]}'
+    assert not (work / 'new.txt').exists()
+
+
+def test_without_a_terminal_calls_are_denied_and_that_is_said_once(invoke: Invoke, work: Path) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(WRITE, EDIT, told))
+    assert (result.exit_code, work.joinpath('new.txt').exists()) == (0, False)
+    assert result.stderr.count('There is no terminal to ask at') == 1
+    assert '--approvals=allow' in result.stderr
+    assert result.stdout.startswith('edit_file: Nobody can be asked for approval here.')
+
+
+def test_with_events_the_notice_is_on_standard_error(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--json', model=ScriptedModel(WRITE, EDIT, 'Done.'))
+    assert result.stderr.count('\n') == 1
+    assert result.stderr.startswith('There is no terminal to ask at')
+
+
+def test_answers_are_part_of_one_budget(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    writes = [call('write_file', path=f'/{number}', content='') for number in range(5)]
+    terminal = make_terminal('y', 'y', 'y', 'y', 'y')
+    result = invoke(
+        'run', 'Go', '--max-tokens', '250', '--json', model=ScriptedModel(*writes, 'Done.'), terminal=terminal
+    )
+    assert result.exit_code == 4
+    assert events(result)[-1]['usage'] == {'requests': 3, 'tool_calls': 2, 'input_tokens': 300, 'output_tokens': 30}
+
+
+def test_a_chat_asks_and_remembers_until_it_begins_anew(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    terminal = make_terminal('a', 'y')
+    model = ScriptedModel(WRITE, 'One.', WRITE, 'Two.', WRITE, 'Three.')
+    result = invoke('chat', model=model, terminal=terminal, stdin='1\n2\n/new\n3\n')
+    assert (result.exit_code, result.stdout) == (0, 'One.\nTwo.\nThree.\n')
+    assert terminal.typed == []
+    assert terminal.shown.count('? write_file') == 2
+
+
+def test_a_chat_goes_on_after_a_turn_that_was_stopped_at_a_question(
+    invoke: Invoke, make_terminal: MakeTerminal
+) -> None:
+    model = ScriptedModel(['Writing.', WRITE], 'Here I am.')
+    result = invoke('chat', model=model, terminal=make_terminal(KeyboardInterrupt()), stdin='1\n2\n')
+    assert (result.exit_code, result.stdout) == (0, 'Here I am.\n')
+    (closed,) = model.requests[1].tool_returns
+    assert (closed.tool_name, closed.outcome) == ('write_file', 'interrupted')
+
+
+@pytest.mark.parametrize('command', ['run', 'chat'])
+def test_a_mode_that_is_none_is_refused_in_our_own_words(invoke: Invoke, command: str) -> None:
+    task = ['Go'] if command == 'run' else []
+    result = invoke(command, *task, '--approvals=never', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert "Invalid value for '--approvals': 'never' is none of ask, deny," in result.stderr
+
+
+@pytest.mark.parametrize('mode', ['pause', 'perhaps'])
+def test_a_chat_cannot_pause(invoke: Invoke, mode: str) -> None:
+    assert invoke('chat', f'--approvals={mode}', model=ScriptedModel()).exit_code == 2
+
+
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
+def test_in_a_sandbox_a_command_asks_and_always_means_this_very_line(
+    invoke: Invoke, make_terminal: MakeTerminal, work: Path
+) -> None:
+    run = call('execute', command='echo a >> made.txt; ls /skills')
+    other = call('execute', command='echo b >> made.txt')
+    terminal = make_terminal('a', 'n', '')
+    result = invoke('run', 'Go', '--sandbox', model=ScriptedModel(run, run, other, 'Done.'), terminal=terminal)
+    assert (result.exit_code, (work / 'made.txt').read_text()) == (0, 'a\na\n')
+    assert terminal.typed == []
+    assert '  │ $ echo a >> made.txt; ls /skills\n' in terminal.shown
+    assert '[a]lways this very command in this conversation' in terminal.shown
+    assert 'created /workspace/made.txt +2 -0\n' in result.stderr
+
+
+@pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap')
+def test_always_for_a_grant_is_for_the_commands_that_were_shown(
+    invoke: Invoke, make_terminal: MakeTerminal, tmp_path: Path
+) -> None:
+    """A skill that names commands asks when it is loaded and shows them; `always` is no answer for another skill."""
+    for name, command in (('one', 'ls:*'), ('two', 'rm:*')):
+        (tmp_path / 'mine' / name).mkdir(parents=True)
+        text = f'---\nname: {name}\ndescription: x\nallowed-tools: Bash Bash({command})\n---\nDo it.'
+        (tmp_path / 'mine' / name / 'SKILL.md').write_text(text)
+    terminal = make_terminal('a', 'n', '')
+    model = ScriptedModel(call('load_skill', name='one'), call('load_skill', name='two'), told)
+    result = invoke('run', 'Go', '--sandbox', '--skills', str(tmp_path / 'mine'), model=model, terminal=terminal)
+    assert (result.exit_code, terminal.typed) == (0, [])
+    assert ('  │     ls *\n' in terminal.shown, '  │     rm *\n' in terminal.shown) == (True, True)
+    assert '[a]lways this very call in this conversation' in terminal.shown
+
+
+@pytest.mark.parametrize('command', [('run', 'Go'), ('chat',)])
+def test_where_commands_cannot_be_isolated_it_does_not_begin(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv('PATH', '')
+    result = invoke(*command, '--sandbox', model=ScriptedModel(), stdin='Go\n')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert result.stderr.startswith('There is no `bwrap` on the PATH.')

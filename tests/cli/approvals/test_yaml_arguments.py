@@ -1,0 +1,156 @@
+"""The arguments of a call as a text that a person edits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+from pydantic import JsonValue
+
+from pydantic_deep.cli.approvals._yaml_arguments import (
+    UnreadableArgumentsError,
+    find_misfit,
+    parse_arguments,
+    render_arguments,
+)
+
+TEXTS = (
+    st.text()
+    | st.text('ab \n\t:#|>-"\'0{[\u202e\x85\r', max_size=12)
+    | st.sampled_from(['1e5', 'yes', '<<', '~', '=', '0x1f'])
+)
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(TEXTS, VALUES, max_size=4))
+@example({'a': '\ufffe\nb'})
+@example({'k' * 200: 'a\nb'})
+def test_what_is_rendered_reads_as_the_same(args: dict[str, JsonValue]) -> None:
+    assert parse_arguments(render_arguments(args)) == args
+
+
+def test_a_text_of_lines_is_a_block() -> None:
+    args: dict[str, JsonValue] = {
+        'path': '/Makefile',
+        'content': 'all:\n  cc x.c  \n\n  done ü\n',
+        'open': 'a\nb',
+        'gap': 'a\n\n',
+        'n': 2,
+        'deep': {'k': ['v']},
+    }
+    assert render_arguments(args) == snapshot("""\
+path: /Makefile
+content: |2
+  all:
+    cc x.c  \n\
+  \n\
+    done ü
+open: |2-
+  a
+  b
+gap: |2+
+  a
+  \n\
+n: 2
+deep:
+  k:
+  - v
+""")
+
+
+def test_what_cannot_be_seen_is_escaped() -> None:
+    text = render_arguments({'a': 'x\n\u202ey\u200b\n', 'b': '\x1b'})
+    assert text == snapshot("""\
+a: "x\\n\\u202Ey\\u200B\\n"
+b: "\\e"
+""")
+
+
+@pytest.mark.parametrize(
+    ('text', 'args'),
+    [
+        ('a: yes\nb: 2026-01-01\nc: 0o17\nd: 007', {'a': 'yes', 'b': '2026-01-01', 'c': '0o17', 'd': '007'}),
+        ('a: true\nb: -2\nc: 1.5e3\nd: null\ne:', {'a': True, 'b': -2, 'c': 1500.0, 'd': None, 'e': None}),
+        ('{"a": [1, {"b": "c"}]}', {'a': [1, {'b': 'c'}]}),
+        ('a: |\n  x\n  y\n', {'a': 'x\ny\n'}),
+    ],
+)
+def test_a_person_writes_what_json_has(text: str, args: dict[str, JsonValue]) -> None:
+    assert parse_arguments(text) == args
+
+
+@pytest.mark.parametrize(
+    ('text', 'problem'),
+    [
+        ('a: b: c', 'This is no YAML: line 1: mapping values are not allowed here.'),
+        ('a: [1', "This is no YAML: line 1: expected ',' or ']', but got '<stream end>'."),
+        ('a: !!python/object:os.system x', 'This is no YAML: line 1: could not determine a constructor'),
+        ('a: \x00', 'This is no YAML: unacceptable character'),
+        ('', 'These are no arguments. Write a line `name: value` for each.'),
+        ('- a', 'These are no arguments.'),
+        ('1: a', 'These are no arguments.'),
+        ('a: !!binary aGk=', 'These are no arguments.'),
+        ('[' * 5000, 'This is no YAML: '),
+    ],
+)
+def test_what_is_no_arguments_is_said(text: str, problem: str) -> None:
+    with pytest.raises(UnreadableArgumentsError) as caught:
+        parse_arguments(text)
+    assert str(caught.value).startswith(problem)
+
+
+SCHEMA = {
+    'properties': {
+        'path': {'type': 'string'},
+        'limit': {'type': 'integer'},
+        'part': {'type': 'number'},
+        'is_all': {'type': 'boolean'},
+        'names': {'type': 'array', 'items': {'type': 'string'}},
+        'glob': {'anyOf': [{'type': 'string'}, {'type': 'null'}]},
+        'odd': {'type': 'tuple'},
+        'either': {'type': ['string', 'null']},
+    },
+    'required': ['path'],
+    'additionalProperties': False,
+}
+
+
+@pytest.mark.parametrize(
+    ('args', 'misfit'),
+    [
+        ({'path': '/a', 'limit': 3, 'part': 0.5, 'is_all': True, 'names': [1], 'glob': 3, 'odd': 3, 'either': 3}, None),
+        ({'path': '/a', 'limit': 3.0, 'part': 1}, None),
+        ({'pth': '/a'}, "There is no argument 'pth'. Known: path, limit, part, is_all, names, glob, odd, either."),
+        ({}, "The argument 'path' is missing. Give all of them, also those that stay as they are."),
+        ({'path': 3}, "The argument 'path' is 3, and string is wanted."),
+        ({'path': None}, "The argument 'path' is null, and string is wanted."),
+        ({'path': '/a', 'limit': True}, "The argument 'limit' is true, and integer is wanted."),
+        ({'path': '/a', 'limit': 0.5}, "The argument 'limit' is 0.5, and integer is wanted."),
+        ({'path': '/a', 'is_all': 1}, "The argument 'is_all' is 1, and boolean is wanted."),
+    ],
+)
+def test_what_does_not_fit_a_tool_is_found(args: dict[str, JsonValue], misfit: str | None) -> None:
+    assert find_misfit(args, SCHEMA) == misfit
+
+
+def test_a_schema_that_says_little_takes_anything() -> None:
+    assert find_misfit({'a': 1}, {}) is None
+
+
+def test_arguments_that_cannot_be_read_again_are_rendered_even_so() -> None:
+    """Lists that are nested deeper than arguments may be: the person sees them, and an edit of them is refused."""
+    deep: JsonValue = []
+    for _ in range(300):
+        deep = [deep]
+
+    text = render_arguments({'deep': deep})
+
+    assert text.startswith('deep:')
+    assert text.count('-') == 300
+    with pytest.raises(UnreadableArgumentsError):
+        parse_arguments(text)

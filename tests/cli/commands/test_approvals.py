@@ -1,0 +1,304 @@
+"""What waits for people, listed and answered by `approvals`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import anyio
+import pytest
+from anyio.to_thread import run_sync
+from inline_snapshot import snapshot
+from pydantic_ai import DeferredToolRequests
+from pydantic_ai.messages import ModelMessage, ToolCallPart
+from pydantic_ai.models.function import AgentInfo
+from typer.testing import Result
+
+from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
+from pydantic_deep.cli.commands._approvals import way_to
+from pydantic_deep.store import Store, VersionFilter, open_store
+from pydantic_deep.store._samples import Dialogue, sample_approval
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import VersionedAgent
+
+Invoke = Callable[..., Result]
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily\x1b')
+WRITE = call('write_file', path='/new.txt', content='new\n')
+
+
+def told(messages: list[ModelMessage], info: AgentInfo) -> str:
+    """Answer with what the model was told last."""
+    return '\n'.join(str(part.content) for part in messages[-1].parts if part.part_kind == 'tool-return')
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def waiting(invoke: Invoke) -> list[str]:
+    """The ids of two approvals of one version."""
+    invoke('run', 'Go', '--approvals=pause', model=ScriptedModel([WRITE, EDIT]))
+    return [row['id'] for row in document(invoke('approvals', 'list', '--json'))]
+
+
+def test_a_list_shows_all_that_a_call_would_do(invoke: Invoke, waiting: list[str], work: Path) -> None:
+    text = invoke('approvals', 'list').stdout
+    digests = [row['approval']['view']['digest'] for row in document(invoke('approvals', 'list', '--json'))]
+    for number, (id, digest) in enumerate(zip(waiting, digests, strict=True)):
+        text = text.replace(f'{id[-8:]}:{digest[:8]}', f'approval{number}:digest{number}')
+    version = document(invoke('log', '--json'))[0]['id'][-8:]
+    assert text.replace(version, 'theversion').replace(str(work), '/work') == snapshot("""\
+approval0:digest0 pending now  version theversion of command-line
+in /work
+? write_file
+  path: /new.txt
+  content: \n\
+  │ new
+  │ --- /dev/null
+  │ +++ b/new.txt
+  │ @@ -0,0 +1 @@
+  │ +new
+
+approval1:digest1 pending now  version theversion of command-line
+in /work
+? edit_file
+  path: /poem.txt
+  old_string: violet
+  new_string: lily\\x1b
+  │ --- a/poem.txt
+  │ +++ b/poem.txt
+  │ @@ -1,2 +1,2 @@
+  │  rose
+  │ -violet
+  │ +lily\\x1b
+  characters that cannot be seen, written as escapes: 2
+""")
+
+
+def test_answers_are_given_one_by_one_and_resume_asks_nothing_again(
+    invoke: Invoke, waiting: list[str], work: Path
+) -> None:
+    first = invoke('approvals', 'answer', waiting[0][-8:], '--approve', environment={'USER': 'anna'})
+    version = document(invoke('log', '--json'))[0]['id'][-8:]
+    assert first.stdout == f'approved write_file by anna\nVersion {version} waits for 1 more.\n'
+    second = invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
+    assert second.stdout == f'denied edit_file by bob\nAll is answered. To go on: pydantic-deep resume {version}\n'
+    assert invoke('approvals', 'list').stderr == 'Nothing waits.\n'
+    result = invoke('resume', model=ScriptedModel(told))
+    assert result.stdout == ('Created /new.txt: 1 line, 4 bytes.\nA person denied this call: Keep violet.\n')
+    assert (work / 'new.txt').exists()
+
+
+def test_what_has_no_answer_yet_is_asked_by_resume(
+    invoke: Invoke, waiting: list[str], work: Path, make_terminal: Callable[..., Any]
+) -> None:
+    invoke('approvals', 'answer', waiting[0], '--approve')
+    terminal = make_terminal('n', '')
+    assert invoke('resume', model=ScriptedModel('Done.'), terminal=terminal).exit_code == 0
+    assert '? edit_file' in terminal.shown
+    assert '? write_file' not in terminal.shown
+    rows = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert [(row['status'], row['decided_by']) for row in rows] == [('approved', 'person'), ('denied', 'person')]
+
+
+def test_later_calls_pause_also_if_all_before_was_answered_in_the_list(
+    invoke: Invoke, waiting: list[str], work: Path
+) -> None:
+    for id in waiting:
+        invoke('approvals', 'answer', id, '--deny', '')
+    result = invoke('resume', '--approvals=pause', model=ScriptedModel(WRITE))
+    assert result.exit_code == 5
+    assert not (work / 'new.txt').exists()
+
+
+def test_other_arguments_and_an_answer_in_the_place_of_the_tool(invoke: Invoke, waiting: list[str], work: Path) -> None:
+    row = document(invoke('approvals', 'answer', waiting[0], '--edit', '{"path": "/b.txt", "content": "b"}', '--json'))
+    assert (row['id'], row['status'], row['reason']) == (waiting[0], 'edited', None)
+    assert invoke('approvals', 'answer', waiting[1], '--respond', 'It is fine as it is.').exit_code == 0
+    result = invoke('resume', model=ScriptedModel(told))
+    assert result.stdout.endswith('It is fine as it is.\n')
+    assert (work / 'b.txt').read_text() == 'b'
+
+
+def test_a_list_shows_what_was_answered(invoke: Invoke, waiting: list[str], work: Path) -> None:
+    edit = '{"path": "/b.txt", "content": "b\\nc\\n"}'
+    invoke('approvals', 'answer', waiting[0], '--edit', edit, '--by', 'anna')
+    invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
+    rows = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert [(row['backend'], row['args'], row['reason']) for row in rows] == [
+        (str(work), {'path': '/b.txt', 'content': 'b\nc\n'}, None),
+        (str(work), None, 'Keep violet.'),
+    ]
+    text = invoke('approvals', 'list', '--status', 'all').stdout
+    first, second = text.split('\n\n')
+    assert first[first.index('edited to') :] == snapshot("""\
+edited to
+  path: /b.txt
+  content: \n\
+  │ b
+  │ c\
+""")
+    assert second.splitlines()[-1] == 'because Keep violet.'
+
+
+def test_why_a_call_was_denied_at_the_question_is_in_the_list(
+    invoke: Invoke, make_terminal: Callable[..., Any]
+) -> None:
+    invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', 'Not now.'))
+    (row,) = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert row['reason'] == 'Not now.'
+
+
+def test_who_denied_a_call_may_have_said_no_reason(invoke: Invoke, make_terminal: Callable[..., Any]) -> None:
+    invoke('run', 'Go', model=ScriptedModel(WRITE, 'Done.'), terminal=make_terminal('n', ''))
+    assert document(invoke('approvals', 'list', '--status', 'all', '--json'))[0]['reason'] is None
+    assert 'because' not in invoke('approvals', 'list', '--status', 'all').stdout
+
+
+@pytest.mark.parametrize(
+    ('edit', 'sentence'),
+    [
+        ('{"path": 3, "content": "b"}', "The argument 'path' is 3, and string is wanted."),
+        ('{"pth": "/b", "content": "b"}', "There is no argument 'pth'. Known: content, path."),
+        ('{"path": "/b"}', "The argument 'content' is missing."),
+    ],
+)
+def test_arguments_that_the_tool_does_not_take_are_no_answer(
+    invoke: Invoke, waiting: list[str], edit: str, sentence: str
+) -> None:
+    result = invoke('approvals', 'answer', waiting[0], '--edit', edit)
+    assert result.exit_code == 2
+    assert f'write_file does not take this. {sentence}' in ' '.join(result.stderr.replace('│', '').split())
+    assert invoke('approvals', 'answer', waiting[0], '--approve').exit_code == 0
+
+
+@pytest.fixture
+def waiting_below(invoke: Invoke) -> str:
+    """The id of the approval of a subagent whose `task` call has a slash in its id, after another one was answered."""
+    task = ToolCallPart('task', {'subagent': 'general-purpose', 'description': 'Write'}, tool_call_id='a/%b')
+    invoke('run', 'Go', '--approvals=pause', model=ScriptedModel(task, EDIT))
+    (row,) = document(invoke('approvals', 'list', '--json'))
+    invoke('approvals', 'answer', row['id'], '--approve')
+    invoke('resume', '--approvals=pause', model=ScriptedModel(WRITE))
+    (row,) = document(invoke('approvals', 'list', '--json'))
+    assert (row['approval']['path'], row['approval']['tool']) == (['general-purpose'], 'write_file')
+    return row['id']
+
+
+def test_arguments_that_the_tool_of_a_subagent_does_not_take_are_no_answer(
+    invoke: Invoke, waiting_below: str, work: Path
+) -> None:
+    result = invoke('approvals', 'answer', waiting_below, '--edit', '{"pth": 3}')
+    assert result.exit_code == 2
+    sentence = "write_file does not take this. There is no argument 'pth'. Known: content, path."
+    assert sentence in ' '.join(result.stderr.replace('│', '').split())
+    edit = '{"path": "/b.txt", "content": "b"}'
+    assert invoke('approvals', 'answer', waiting_below, '--edit', edit).exit_code == 0
+    invoke('resume', model=ScriptedModel('Written.', 'Done.'))
+    assert (work / 'b.txt').read_text() == 'b'
+
+
+@pytest.mark.anyio
+async def test_arguments_for_a_subagent_of_which_nothing_is_kept_are_left_to_its_tool(
+    invoke: Invoke, waiting_below: str, tmp_path: Path
+) -> None:
+    async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
+        for record in await store.versions(VersionFilter(agent_name='general-purpose')):
+            await store.delete(record.id)
+    edit = ('approvals', 'answer', waiting_below, '--edit', '{"pth": 3}')
+    assert (await run_sync(partial(invoke, *edit))).exit_code == 0
+
+
+@pytest.mark.anyio
+async def test_a_list_says_where_the_files_of_a_program_are(invoke: Invoke, tmp_path: Path, work: Path) -> None:
+    url = f'sqlite:///{tmp_path}/program.db'
+    agent = create_deep_agent(ScriptedModel(WRITE, WRITE), interrupt_on={'write_file': True})
+    async with open_store(url) as store:
+        for backend in (LocalBackend(work), StateBackend()):
+            await (await VersionedAgent(agent, store).create(backend=backend)).advance('Go')
+    result = await run_sync(lambda: invoke('approvals', 'list', '--json', '--store', url))
+    directory, memory = (row['backend'] for row in document(result))
+    assert (directory, memory.partition(':')[0]) == (str(work), 'state')
+
+
+def test_what_was_answered_is_listed_after_its_version_was_deleted(
+    invoke: Invoke, waiting: list[str], tmp_path: Path
+) -> None:
+    async def delete(version_id: str) -> None:
+        async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
+            await store.delete(version_id)
+
+    before = document(invoke('approvals', 'answer', waiting[0], '--deny', 'No.', '--json'))
+    anyio.run(delete, before['version_id'])
+    (row,) = document(invoke('approvals', 'list', '--status', 'all', '--json'))
+    assert (row['id'], row['status'], row['approval']) == (waiting[0], 'denied', before['approval'])
+    assert document(invoke('approvals', 'list', '--json')) == []
+
+
+def test_a_status_that_is_none_is_refused(invoke: Invoke, waiting: list[str]) -> None:
+    result = invoke('approvals', 'list', '--status', 'lost')
+    assert result.exit_code == 2
+    assert "'lost' is none of pending, approved, edited," in result.stderr
+
+
+def test_a_second_answer_is_told_who_was_first(invoke: Invoke, waiting: list[str]) -> None:
+    invoke('approvals', 'answer', waiting[0], '--approve', '--by', 'anna')
+    result = invoke('approvals', 'answer', waiting[0], '--deny', 'No.')
+    assert (result.exit_code, result.stdout) == (1, '')
+    assert f'The approval {waiting[0]} was approved by anna at ' in result.stderr
+    listed = invoke('approvals', 'list', '--status', 'approved').stdout
+    assert re.match(f'{waiting[0][-8:]}:[0-9a-f]{{8}} approved by anna now', listed)
+
+
+def test_an_answer_is_for_the_call_that_the_list_has_shown(invoke: Invoke, waiting: list[str]) -> None:
+    """`list` shows the digest of a call, and `answer` refuses a call with another one: nothing is answered."""
+    shown = document(invoke('approvals', 'list', '--json'))
+    names = [f'{row["id"][-8:]}:{row["approval"]["view"]["digest"][:8]}' for row in shown]
+    for wrong in ('', shown[0]['approval']['view']['digest'][:7], shown[1]['approval']['view']['digest'][:8]):
+        result = invoke('approvals', 'answer', f'{waiting[0]}:{wrong}', '--approve')
+        assert (result.exit_code, result.stdout) == (2, '')
+        assert 'is another one than the answer is for' in result.stderr
+    assert len(document(invoke('approvals', 'list', '--json'))) == 2
+    assert invoke('approvals', 'answer', names[0].upper(), '--approve').exit_code == 0
+
+
+def test_a_list_can_be_of_one_agent_and_short(invoke: Invoke, waiting: list[str]) -> None:
+    assert len(document(invoke('approvals', 'list', '--agent', 'command-line', '-n', '1', '--json'))) == 1
+    assert document(invoke('approvals', 'list', '--agent', 'nobody', '--json')) == []
+    assert invoke('approvals', 'list', '--status', 'denied').stderr == 'There is none.\n'
+
+
+@pytest.mark.parametrize(
+    ('options', 'sentence'),
+    [
+        ((), 'give one of --approve, --deny, --edit and --respond.'),
+        (('--approve', '--deny', 'No.'), 'give one of --approve, --deny, --edit and --respond.'),
+        (('--edit', '{'), 'this is no JSON'),
+        (('--edit', '[]'), 'these are no arguments: write a JSON object.'),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(
+    invoke: Invoke, waiting: list[str], options: tuple[str, ...], sentence: str
+) -> None:
+    result = invoke('approvals', 'answer', waiting[0], *options)
+    assert result.exit_code == 2
+    assert sentence in ' '.join(result.stderr.replace('│', '').split())
+    assert len(document(invoke('approvals', 'list', '--json'))) == 2
+
+
+def test_an_approval_that_is_not_there_is_said(invoke: Invoke, waiting: list[str]) -> None:
+    result = invoke('approvals', 'answer', 'ffffffff', '--approve')
+    assert (result.exit_code, result.stderr) == (2, "There is no approval 'ffffffff' in this store.\n")
+
+
+def test_the_way_to_a_call_ends_where_a_version_knows_no_more() -> None:
+    approval = sample_approval(Dialogue(cast('Store', None)).version())._replace(pending_id='one/two/three')
+    assert list(way_to(approval, None)) == []
+    assert list(way_to(approval, DeferredToolRequests())) == []

@@ -1,0 +1,255 @@
+"""A dialogue without a terminal: each line of standard input is a turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prompt_toolkit.history import InMemoryHistory
+from pydantic_ai.exceptions import ModelConnectionError
+from pydantic_ai.messages import ModelMessage, UserPromptPart
+from pydantic_ai.models.function import AgentInfo
+from rich.console import Console
+from typer.testing import Result
+
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.approvals._prompter import Asker
+from pydantic_deep.cli.commands._chat import HELP, Chat, open_history
+from pydantic_deep.cli.turn._change_tracker import WatchedBackend
+from pydantic_deep.cli.turn._conversation import Conversation
+from pydantic_deep.cli.turn._turn_presenter import decide_by
+from pydantic_deep.skills import Skills
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+MakeConversation = Callable[..., Conversation]
+
+PLAN = [{'content': 'Write it', 'status': 'in_progress'}]
+
+
+def test_each_line_is_a_turn_of_one_conversation(invoke: Invoke) -> None:
+    model = ScriptedModel('First.', 'Second.')
+    result = invoke('chat', model=model, stdin='One\n\nTwo\n')
+    assert (result.exit_code, result.stdout) == (0, 'First.\nSecond.\n')
+    assert len(model.requests[1].messages) == 3
+
+
+def test_quit_ends_it(invoke: Invoke) -> None:
+    model = ScriptedModel('First.')
+    assert invoke('chat', model=model, stdin='/quit\nOne\n').exit_code == 0
+    assert model.remaining == 1
+
+
+def test_new_forgets_the_conversation_and_the_plan(invoke: Invoke) -> None:
+    model = ScriptedModel(call('write_todos', todos=PLAN), 'First.', 'Second.')
+    result = invoke('chat', model=model, stdin='One\n/todos\n/new\n/todos\nTwo\n')
+    assert '▸ Write it\nA new conversation.' in result.stderr
+    assert 'There is no plan.' in result.stderr
+    assert len(model.requests[2].messages) == 1
+
+
+def test_files_lists_what_changed_since_the_chat_began(invoke: Invoke) -> None:
+    model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), 'First.')
+    result = invoke('chat', '--approvals=allow', model=model, stdin='/files\nOne\n/files\n')
+    assert result.stderr.startswith('No file has changed.\n')
+    assert result.stderr.endswith('created /a.txt +1 -0\n')
+
+
+def test_a_turn_tells_of_its_own_files_only(invoke: Invoke) -> None:
+    once, twice = [call('write_file', path=path, content=text) for path, text in (('/a', 'a\n'), ('/a', 'a\nb\n'))]
+    model = ScriptedModel(once, call('write_file', path='/c', content=''), 'First.', twice, 'Second.', 'Third.')
+    result = invoke('chat', '--approvals=allow', model=model, stdin='One\nTwo\nThree\n/files\n')
+    changed = [line for line in result.stderr.splitlines() if line.startswith(('created', 'changed'))]
+    assert changed == [
+        'created /a +1 -0',
+        'created /c +0 -0',
+        'changed /a +1 -0',
+        'created /a +2 -0',
+        'created /c +0 -0',
+    ]
+
+
+@pytest.mark.parametrize(
+    'raised', [ZeroDivisionError('a defect'), ExceptionGroup('g', [KeyError('x')]), RuntimeError()]
+)
+def test_a_chat_survives_any_exception_of_a_turn(invoke: Invoke, raised: Exception) -> None:
+    """Whatever a turn raises, the chat says so and takes the next line; the last turn gives the exit code."""
+    result = invoke('chat', model=ScriptedModel('First.', raised, 'Third.'), stdin='One\nTwo\nThree\n')
+    assert (result.exit_code, result.stdout) == (0, 'First.\nThird.\n')
+    assert f'This failed unexpectedly: {type(raised).__name__}: ' in result.stderr
+    assert invoke('chat', model=ScriptedModel(raised), stdin='One\n').exit_code == 1
+
+
+def test_a_chat_survives_a_command_that_fails(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of the chat that raises does not end it either."""
+
+    async def fail(self: WatchedBackend) -> None:
+        raise OSError('the disk is gone')
+
+    monkeypatch.setattr(WatchedBackend, 'all_changes', fail)  # nothing else makes it fail
+    result = invoke('chat', model=ScriptedModel('First.'), stdin='/files\nOne\n')
+    assert (result.exit_code, result.stdout) == (0, 'First.\n')
+    assert 'This failed unexpectedly: OSError: the disk is gone The chat goes on.' in result.stderr
+
+
+def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
+    result = invoke('chat', model=ScriptedModel(), stdin='/help\n/hepl\x1b\n')
+    assert '/todos    the plan\n' in result.stderr
+    assert max(map(len, HELP.splitlines())) <= 80
+    assert 'There is no command /hepl\\x1b. /help lists them, /skills the skills.' in result.stderr
+
+
+def test_a_turn_that_fails_does_not_end_the_chat_and_the_last_turn_gives_the_exit_code(invoke: Invoke) -> None:
+    fails = [ModelConnectionError('m', 'No.')] * 3
+    model = ScriptedModel(*fails, 'Second.', *fails)
+    result = invoke('chat', model=model, stdin='One\nTwo\nThree\n')
+    assert (result.exit_code, result.stdout) == (1, 'Second.\n')
+    assert result.stderr.count("'m' cannot be reached: No.") == 2
+    # What the person said first is still there.
+    assert 'One' in str(model.requests[3].messages)
+
+
+@pytest.mark.parametrize(
+    ('environment', 'expected'),
+    [({'XDG_STATE_HOME': '/state'}, '/state/pydantic-deep'), ({}, '~/.local/state/pydantic-deep')],
+)
+def test_lines_are_kept_where_the_xdg_specification_says(environment: dict[str, str], expected: str) -> None:
+    assert Surroundings(environment=environment).state_directory == Path(expected).expanduser()
+
+
+def test_the_file_of_lines_is_private(tmp_path: Path) -> None:
+    surroundings = Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)})
+    history = open_history(surroundings, Console())
+    history.store_string('secret plan')
+    path = tmp_path / 'pydantic-deep' / 'chat_history'
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert list(open_history(surroundings, Console()).load_history_strings()) == ['secret plan']
+
+
+def test_where_lines_cannot_be_kept_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / 'state').write_text('a file')
+    history = open_history(Surroundings(environment={'XDG_STATE_HOME': str(tmp_path / 'state')}), Console())
+    assert isinstance(history, InMemoryHistory)
+    assert capsys.readouterr().out.startswith('What you type is not kept: ')
+
+
+@pytest.fixture
+def haiku(tmp_path: Path) -> Path:
+    """A skill in the person's home."""
+    folder = tmp_path / 'home' / '.agents' / 'skills' / 'haiku'
+    folder.mkdir(parents=True)
+    (folder / 'SKILL.md').write_text('---\nname: haiku\ndescription: Write a haiku.\n---\nFive, seven, five.\n')
+    return folder
+
+
+def test_skills_are_listed_those_at_home_and_those_given_too(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
+    given = tmp_path / 'given' / 'sonnet'
+    given.mkdir(parents=True)
+    (given / 'SKILL.md').write_text('---\nname: sonnet\ndescription: Write a sonnet.\n---\nFourteen lines.\n')
+    result = invoke('chat', '--skills', str(given.parent), model=ScriptedModel(), stdin='/skills\n')
+    lines = result.stderr.splitlines()
+    assert lines[:2] == ['/sonnet  Write a sonnet.', '/haiku  Write a haiku.']
+    assert any(line.startswith('/writing-skills  ') for line in lines)
+
+
+def test_the_skills_at_home_can_be_left_out(invoke: Invoke, haiku: Path) -> None:
+    result = invoke('chat', '--no-user-skills', model=ScriptedModel(), stdin='/skills\n')
+    assert '/haiku' not in result.stderr
+
+
+def test_a_skill_goes_with_the_next_prompt_and_with_no_other(invoke: Invoke, haiku: Path) -> None:
+    model = ScriptedModel('First.', 'Second.')
+    result = invoke('chat', model=model, stdin='/haiku\nOn rain\nAgain\n')
+    last = [request.messages[-1].parts for request in model.requests]
+    prompts = [str(part.content) for parts in last for part in parts if isinstance(part, UserPromptPart)]
+    assert 'The next prompt goes with the skill haiku.' in result.stderr
+    assert prompts[0].startswith('<skill name="haiku">\nFive, seven, five.')
+    assert prompts[0].endswith('</skill>\n\nOn rain')
+    assert prompts[1] == 'Again'
+
+
+def test_a_skill_and_a_prompt_fit_one_line(invoke: Invoke, haiku: Path) -> None:
+    model = ScriptedModel('First.')
+    assert invoke('chat', model=model, stdin='/haiku On rain\n').stdout == 'First.\n'
+    assert 'Five, seven, five.' in str(model.requests[0].messages)
+
+
+def test_a_new_conversation_forgets_a_skill_that_waits(invoke: Invoke, haiku: Path) -> None:
+    model = ScriptedModel('First.')
+    invoke('chat', model=model, stdin='/haiku\n/new\nHello\n')
+    assert 'Five, seven, five.' not in str(model.requests[0].messages)
+
+
+def test_a_skill_that_cannot_be_read_any_more_is_said(invoke: Invoke, haiku: Path, tmp_path: Path) -> None:
+    def remove(messages: list[ModelMessage], info: AgentInfo) -> str:
+        (haiku / 'SKILL.md').unlink()
+        return 'First.'
+
+    result = invoke('chat', model=ScriptedModel(remove), stdin='Go\n/haiku\n')
+    assert result.exit_code == 0
+    assert 'SKILL.md' in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.anyio
+async def test_skills_of_a_directory_that_is_gone_are_said(make_conversation: MakeConversation, tmp_path: Path) -> None:
+    conversation = make_conversation(ScriptedModel())
+    conversation.worker = replace(conversation.worker, skills=Skills([tmp_path / 'gone']))
+    console = Console(file=StringIO())
+    lines = iter(['/skills', '/haiku', '/quit'])
+
+    async def ask() -> str:
+        return next(lines)
+
+    asker = Asker(surroundings=Surroundings(environment={}))
+    chat = Chat(conversation, console, asker, decide_by(ApprovalMode.allow, asker), prints_answers=True)
+    assert await chat.talk(ask) == 0
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count('gone') == 2
+
+
+def test_a_list_of_files_with_holes_says_so(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WatchedBackend, 'has_seen_all', False)
+    result = invoke('chat', model=ScriptedModel(), stdin='/files\n')
+    assert 'Commands may have changed more files' in result.stderr
+
+
+def test_who_stops_at_a_question_goes_on_and_nothing_waits(
+    invoke: Invoke, make_terminal: Callable[..., Any], work: Path
+) -> None:
+    write = call('write_file', path='/a.txt', content='a\n')
+    model = ScriptedModel(write, 'Second.')
+    result = invoke('chat', model=model, stdin='One\nTwo\n', terminal=make_terminal(KeyboardInterrupt()))
+    assert (result.exit_code, result.stdout) == (0, 'Second.\n')
+    assert not (work / 'a.txt').exists()
+    assert 'One' in str(model.requests[1].messages)
+    assert 'edit interrupted now  went on without answers' in invoke('log').stdout
+    waiting = invoke('resume')
+    assert waiting.stderr == f'Nothing that ran in {work} waits for an approval.\n'
+
+
+def test_a_conversation_that_went_on_without_answers_stays_on_its_branch(
+    invoke: Invoke, make_terminal: Callable[..., Any]
+) -> None:
+    look, write = call('ls'), call('write_file', path='/a.txt', content='a\n')
+    model = ScriptedModel([look, write], 'Second.', 'Third.')
+    invoke('chat', model=model, stdin='One\nTwo\nThree\n', terminal=make_terminal(KeyboardInterrupt()))
+    rows = json.loads(invoke('log', '--json').stdout)
+    assert [(row['kind'], row['branch']) for row in rows] == [
+        (kind, 'main') for kind in ('turn', 'turn', 'edit', 'pause', 'root')
+    ]
+    assert [part.outcome for part in model.requests[1].tool_returns] == ['success', 'interrupted']
+
+
+def test_it_goes_on_from_an_earlier_one(invoke: Invoke) -> None:
+    invoke('chat', model=ScriptedModel(call('write_todos', todos=PLAN), 'First.'), stdin='One\n')
+    model = ScriptedModel('Second.')
+    result = invoke('chat', '--continue', model=model, stdin='/todos\nTwo\n')
+    assert (result.exit_code, result.stdout) == (0, 'Second.\n')
+    assert '▸ Write it' in result.stderr
+    assert 'One' in str(model.requests[0].messages)

@@ -1,0 +1,196 @@
+"""`serve` and `keys`: a server in a process of its own, and who may ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+import httpx
+import pytest
+
+from pydantic_deep.cli.commands._server import Scope
+from pydantic_deep.server._keys import SCOPES
+from tests.cli.conftest import PATIENCE_SECONDS, Invoke
+
+MODULE = """
+from pydantic_deep import create_deep_agent
+from pydantic_deep.testing import ScriptedModel
+
+agents = {'analyst': create_deep_agent(ScriptedModel('Hello.')), 'writer': create_deep_agent(ScriptedModel())}
+bad = {'a b': create_deep_agent(ScriptedModel())}
+"""
+
+
+@pytest.fixture
+def house(work: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module with agents in the working directory."""
+    (work / 'house_of_agents.py').write_text(MODULE)
+    monkeypatch.setattr(sys, 'path', [*sys.path])
+    return work
+
+
+@contextmanager
+def running(work: Path, *arguments: str) -> Generator[tuple[str, IO[str], subprocess.Popen[str]]]:
+    """Serve in a process, and yield where."""
+    program = 'import sys; from pydantic_deep.cli import main; sys.exit(main())'
+    command = [sys.executable, '-c', program, 'serve', '--port', '0', *arguments]
+    environment = {**os.environ, 'HOME': str(work), 'XDG_STATE_HOME': str(work / 'state')}
+    with subprocess.Popen(
+        command, cwd=work, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            yield process.stderr.readline().strip(), process.stderr, process
+        finally:
+            process.kill()
+
+
+@pytest.mark.slow
+def test_agents_of_a_module_are_served_until_a_signal_comes(house: Path, invoke: Invoke) -> None:
+    """From the first start without a key to an answer, and to the end without an error."""
+    store = f'sqlite:///{house}/agents.db'
+    with running(house, '--agents', 'house_of_agents:agents', '--store', store) as (first, rest, process):
+        found = re.fullmatch(r'Serving analyst, writer at (http://127\.0\.0\.1:\d+)', first)
+        assert found, first + rest.read()
+        assert rest.readline() == f'versions in ~{"/agents.db"}\n'
+        assert rest.readline() == 'Nobody has a key yet. Make one: pydantic-deep keys create NAME\n'
+        created = invoke('keys', 'create', 'laptop', '--store', store)
+        headers = {'authorization': f'Bearer {created.stdout.strip()}'}
+        with httpx.Client(base_url=found[1], headers=headers, timeout=PATIENCE_SECONDS) as client:
+            conversation = client.post('/api/conversations', json={'agent': 'analyst'}).json()['id']
+            path = f'/api/conversations/{conversation}/turns'
+            assert client.post(path, json={'prompt': 'Hi'}).json()['output'] == 'Hello.'
+            [listed] = json.loads(invoke('keys', 'list', '--store', store, '--json').stdout)
+            assert listed['last_used_at'] is not None
+            invoke('keys', 'revoke', listed['id'], '--store', store)
+            assert client.get('/api/me').status_code == 401
+        process.send_signal(signal.SIGTERM)
+        assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)
+    with running(house, '--agents', 'house_of_agents:agents', '--store', store) as (_, rest, process):
+        rest.readline()
+        process.send_signal(signal.SIGTERM)
+        assert (rest.read(), process.wait(PATIENCE_SECONDS)) == ('', 0)  # somebody has a key: nothing is said of it
+
+
+@pytest.mark.slow
+def test_a_deep_agent_is_served_where_none_is_named(work: Path) -> None:
+    (work / 'server.toml').write_text('port = 1\nstore = "memory:"\n')  # `--port` counts before it
+    with running(work, '--model', 'test', '--config', 'server.toml') as (first, rest, process):
+        found = re.fullmatch(r'Serving deep-agent at (http://\S+)', first)
+        assert found, first + rest.read()
+        assert httpx.get(f'{found[1]}/health', timeout=PATIENCE_SECONDS).json() == {'status': 'ok'}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'code', 'said'),
+    [
+        (('--agents', 'house_of_agents'), 2, 'Write `package.module:attribute`'),
+        (('--agents', 'house_of_agents:bad'), 2, "'a b' cannot be the name of an agent"),
+        (('--agents', 'no_such_house:agents'), 2, "There is no module 'no_such_house'"),
+        ((), 3, 'No model to work with.'),
+        (('--model', 'nobody:x'), 3, "'nobody:x'"),
+        (('--config', 'wrong.toml'), 2, "there is no setting 'prot'"),
+        (('--config', 'none.toml'), 2, 'does not exist'),
+        (('--store', 'nowhere'), 2, "There is no store at 'nowhere'"),
+        (('--agents', 'house_of_agents:agents', '--host', '192.0.2.1'), 1, 'Cannot assign requested address'),
+    ],
+)
+def test_what_cannot_be_served_is_told(
+    house: Path, invoke: Invoke, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    (house / 'wrong.toml').write_text('prot = 1\n')
+    given = arguments if arguments[:1] != ('--store',) else (*arguments, '--agents', 'house_of_agents:agents')
+    store = () if '--store' in given else ('--store', 'memory:')
+    result = invoke('serve', *given, *store)
+    assert (result.exit_code, said in ' '.join(result.stderr.split())) == (code, True), result.stderr
+
+
+def test_a_key_is_printed_alone_and_once(invoke: Invoke) -> None:
+    created = invoke('keys', 'create', 'laptop')
+    assert re.fullmatch(r'pd_[0-9a-f-]{36}_[A-Za-z0-9_-]{43}\n', created.stdout)
+    assert created.stderr == 'Keep it: it is not shown again.\n'
+    listed = invoke('keys', 'list', '--json').stdout + invoke('keys', 'list').stdout
+    assert created.stdout.strip()[40:] not in listed
+    assert 'digest' not in listed
+
+
+def test_a_key_has_what_was_asked_for(invoke: Invoke) -> None:
+    invoke('keys', 'create', 'first')
+    options = ('--scope', 'audit', '--scope', 'run', '--owner', 'ada', '--agent', 'analyst', '--expires-in', '1.5')
+    invoke('keys', 'create', 'second', *options)
+    first, second = json.loads(invoke('keys', 'list', '--json').stdout)
+    assert (first['scopes'], first['agents'], first['expires_at']) == (['run', 'approve'], None, None)
+    assert first['owner'] == first['id']
+    assert (second['scopes'], second['agents'], second['owner']) == (['audit', 'run'], ['analyst'], 'ada')
+    lasts = datetime.fromisoformat(second['expires_at']) - datetime.fromisoformat(second['created_at'])
+    assert lasts == timedelta(days=1.5)
+
+
+def test_keys_are_listed_in_a_table(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('COLUMNS', '200')
+    invoke('keys', 'create', 'laptop', '--owner', 'ada', '--agent', 'analyst', '--expires-in', '10')
+    invoke('keys', 'create', 'phone\x1b[31m', '--owner', 'bob', '--scope', 'admin')
+    listed = json.loads(invoke('keys', 'list', '--json').stdout)
+    ids = [each['id'] for each in listed]
+    invoke('keys', 'revoke', ids[1])
+    header, *rows = [line.rstrip() for line in invoke('keys', 'list').stdout.splitlines()]
+    assert header.split('  ')[0] == 'id'
+    until = datetime.fromisoformat(listed[0]['expires_at']).strftime('%Y-%m-%d %H:%M')
+    assert re.fullmatch(rf'{ids[0]} +laptop +ada +run, approve +analyst +{until} +never', rows[0])
+    assert re.fullmatch(rf'{ids[1]} +phone\S*31m +bob +admin +all +revoked +never', rows[1])
+    assert '\x1b' not in rows[1]
+
+
+def test_no_keys_are_told(invoke: Invoke) -> None:
+    assert invoke('keys', 'list').stderr == 'There is no key. Make one: pydantic-deep keys create NAME\n'
+
+
+def test_revoking_says_which(invoke: Invoke) -> None:
+    invoke('keys', 'create', 'laptop')
+    [key] = json.loads(invoke('keys', 'list', '--json').stdout)
+    assert invoke('keys', 'revoke', key['id']).stderr == 'laptop is worth nothing any more.\n'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'code', 'said'),
+    [
+        (('create', ' '), 1, 'name: it is empty'),
+        (('create', 'a', '--scope', 'root'), 2, "'root' is not one of"),
+        (('create', 'a', '--expires-in', '0'), 2, "Invalid value for '--expires-in'"),
+        (('revoke', 'nobody'), 1, "no ApiKey with the key 'nobody'"),
+    ],
+)
+def test_a_key_that_cannot_be_is_told(invoke: Invoke, arguments: tuple[str, ...], code: int, said: str) -> None:
+    result = invoke('keys', *arguments)
+    assert (result.exit_code, said in re.sub(r'[\s│]+', ' ', result.stderr)) == (code, True), result.stderr
+
+
+def test_settings_name_the_store_of_keys_too(work: Path, invoke: Invoke) -> None:
+    (work / 'server.toml').write_text(f'store = "sqlite:///{work}/served.db"\n')
+    invoke('keys', 'create', 'laptop', '--config', 'server.toml')
+    assert (work / 'served.db').exists()
+    assert 'There is no key' in invoke('keys', 'list').stderr
+
+
+def test_without_the_extra_it_says_what_to_install(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith('pydantic_deep.server')]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, 'prometheus_client', None)
+    for arguments in (('serve', '--model', 'test'), ('keys', 'list')):
+        result = invoke(*arguments)
+        assert (result.exit_code, "pip install 'pydantic-deep[server]'" in result.stderr) == (2, True)
+
+
+def test_the_scopes_of_the_command_are_those_of_the_server() -> None:
+    assert tuple(Scope) == SCOPES

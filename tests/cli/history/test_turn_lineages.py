@@ -1,0 +1,376 @@
+"""A turn that was asked about is one step for a person, however many versions it has."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import CancellationToken
+from typer.testing import Result
+
+from pydantic_deep import create_deep_agent
+from pydantic_deep.cli._events import Event, TextEvent
+from pydantic_deep.cli.approvals._policy import allow_all
+from pydantic_deep.cli.history._reader import Reader, open_reader
+from pydantic_deep.cli.history._revisions import Names
+from pydantic_deep.cli.history._turn_lineages import Turns
+from pydantic_deep.cli.render._detail_view import render_details
+from pydantic_deep.cli.turn._conversation import Conversation
+from pydantic_deep.cli.turn._runner import Watcher, run_turn
+from pydantic_deep.store import Commit, Store, VersionRecord, new_id, open_store
+from pydantic_deep.testing import ScriptedModel, call
+from pydantic_deep.versions import VersionedAgent
+
+Invoke = Callable[..., Result]
+MakeConversation = Callable[..., Conversation]
+MakeTerminal = Callable[..., Any]
+InStore = Callable[[Callable[[Store], Awaitable[None]]], None]
+
+PAUSE = '--approvals=pause'
+ALLOW = '--approvals=allow'
+PLAN = [{'content': 'Write both', 'status': 'completed'}]
+READ = call('read_file', path='/poem.txt')
+WRITE_A = call('write_file', path='/a.txt', content='a\n')
+WRITE_B = call('write_file', path='/b.txt', content='b\n')
+TASK = call('task', subagent='general-purpose', description='Look at it')
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def ids_of(invoke: Invoke, *options: str) -> list[str]:
+    """Return the versions of the directory, oldest first."""
+    return [row['id'] for row in reversed(document(invoke('log', '--json', *options)))]
+
+
+def named(text: str, ids: Sequence[str]) -> str:
+    """Write versions as their place in a list."""
+    for number, id in enumerate(ids):
+        text = text.replace(id, f'version{number}').replace(id[-8:], f'version{number}')
+    return text
+
+
+@pytest.fixture
+def in_store(tmp_path: Path) -> InStore:
+    """Do something with the store of the command line."""
+
+    def do(work: Callable[[Store], Awaitable[None]]) -> None:
+        async def run() -> None:
+            async with open_store(f'sqlite:///{tmp_path}/state/pydantic-deep/agents.db') as store:
+                await work(store)
+
+        anyio.run(run)
+
+    return do
+
+
+@pytest.fixture
+def asked(invoke: Invoke, make_terminal: MakeTerminal) -> list[str]:
+    """The ids of a root, of the two pauses of a turn that writes two files, and of its end."""
+    model = ScriptedModel(call('write_todos', todos=PLAN), TASK, 'Looked.', WRITE_A, WRITE_B, 'Wrote both.')
+    result = invoke('run', 'Write both', model=model, terminal=make_terminal('y', 'y'))
+    assert (result.exit_code, result.stdout) == (0, 'Wrote both.\n')
+    return ids_of(invoke)
+
+
+@pytest.fixture
+def left_at_a_step(invoke: Invoke) -> list[str]:
+    """The ids of a root, of the steps of a turn, and of its end; the directory has the second step, as after a crash."""
+    invoke('run', 'Write both', ALLOW, model=ScriptedModel(WRITE_A, WRITE_B, READ, 'Wrote both.'))
+    ids = ids_of(invoke, '--steps')
+    assert invoke('checkout', ids[2]).exit_code == 0
+    return ids
+
+
+def test_diff_is_of_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
+    difference = document(invoke('diff', '--json'))
+    assert (difference['before'], [file['path'] for file in difference['files']]) == (asked[0], ['/a.txt', '/b.txt'])
+    of_a_pause = document(invoke('diff', asked[2], '--json'))
+    assert (of_a_pause['before'], [file['path'] for file in of_a_pause['files']]) == (asked[0], ['/a.txt'])
+
+
+def test_the_version_before_is_that_before_the_turn(invoke: Invoke, asked: list[str], work: Path) -> None:
+    result = invoke('rewind', 'HEAD~')
+    assert named(result.stdout, asked) == snapshot("""\
+HEAD is version0: a conversation begins
+3 versions after it stay in the store: version3, version2, version1
+""")
+    assert sorted(path.name for path in work.iterdir()) == ['poem.txt']
+    model = ScriptedModel('Hi.')
+    assert invoke('run', 'Hello', '-c', model=model).exit_code == 0
+    assert len(model.requests[0].messages) == 1
+
+
+def test_what_was_edited_while_a_turn_waited_is_within_it(invoke: Invoke, work: Path) -> None:
+    invoke('run', 'Write', PAUSE, model=ScriptedModel(WRITE_A))
+    (work / 'poem.txt').write_text('mine\n')
+    invoke('resume', ALLOW, model=ScriptedModel('Wrote.'))
+    ids = ids_of(invoke)
+    assert [row['kind'] for row in document(invoke('log', '--json'))] == ['turn', 'edit', 'pause', 'root']
+    assert document(invoke('diff', '--json'))['before'] == ids[0]
+
+
+def test_each_version_of_a_turn_has_its_prompt(invoke: Invoke, asked: list[str]) -> None:
+    assert [row['prompt'] for row in document(invoke('log', '--json'))] == [*['Write both'] * 3, None]
+    assert [row['prompt'] for row in document(invoke('log', '--json', '--steps'))] == [*['Write both'] * 5, None]
+    assert named(invoke('log').stdout, asked) == snapshot("""\
+● version3 (HEAD, main) now  Write both  1 file
+◌ version2 pause now  Write both  1 file
+◌ version1 pause now  Write both
+○ version0 root now  a conversation begins
+""")
+
+
+def test_what_a_person_changed_is_not_what_a_person_said(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    terminal = make_terminal('e', "path: /z.txt\ncontent: 'z'\n", KeyboardInterrupt())
+    invoke('run', 'Write both', model=ScriptedModel(WRITE_A, WRITE_B), terminal=terminal)
+    rows = document(invoke('log', '--json'))
+    assert [(row['kind'], row['prompt']) for row in rows] == [
+        ('pause', 'Write both'),
+        ('pause', 'Write both'),
+        ('root', None),
+    ]
+    assert '\nPrompt\nWrite both\n' in invoke('show').stdout
+    resumed = invoke('resume', ALLOW, '--json', model=ScriptedModel('Wrote both.'))
+    assert json.loads(resumed.stdout.splitlines()[0])['task'] == 'Write both'
+
+
+def test_show_is_of_the_whole_turn(invoke: Invoke, asked: list[str]) -> None:
+    text = invoke('show').stdout
+    assert named(text[: text.index('\nSubagents')], asked).splitlines()[4:] == snapshot(
+        [
+            'branch       main',
+            'agent        command-line, given',
+            '',
+            'Prompt',
+            'Write both',
+            '',
+            'Calls',
+            '✓ write_todos  1 todo, 1 completed',
+            '✓ task general-purpose Look at it  Looked.',
+            '✓ write_file /a.txt  Created /a.txt: 1 line, 2 bytes.',
+            '✓ write_file /b.txt  Created /b.txt: 1 line, 2 bytes.',
+        ]
+    )
+    assert re.sub(r'\d+\.\d s', '0.0 s', text[text.index('\nAnswer') :]) == snapshot("""\
+
+Answer
+Wrote both.
+
+Files
++ /a.txt  +1 -0
++ /b.txt  +1 -0
+
+Todos
+  ● Write both
+
+Requests
+1 scripted  100 tokens in, 10 out, 0.0 s
+2 scripted  100 tokens in, 10 out, 0.0 s
+3 scripted  100 tokens in, 10 out, 0.0 s
+4 scripted  100 tokens in, 10 out, 0.0 s
+5 scripted  100 tokens in, 10 out, 0.0 s
+6 requests, 4 tool calls, 600 tokens in, 60 out so far
+""")
+    details = document(invoke('show', '--json'))
+    assert [each['subagent'] for each in details['subagents']] == ['general-purpose']
+    assert details['steps'] == [id for id in ids_of(invoke, '--steps') if id not in asked]
+
+
+@pytest.mark.anyio
+async def test_show_names_the_model_of_another_program_as_it_answered(store: Store) -> None:
+    agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), name='other'), store)
+    version = await (await agent.create()).advance('Go')
+    reader = Reader(names=Names(store=store, directory='/'), versions=open_reader(store))
+    assert 'agent        other, scripted:scripted' in map(str, render_details(await reader.details(version.record)))
+
+
+def test_a_pause_that_was_answered_waits_for_nothing(invoke: Invoke, asked: list[str]) -> None:
+    text = invoke('show', asked[1]).stdout
+    assert '\nmade         pause, answered, ' in text
+    assert 'Waits for' not in text
+    details = document(invoke('show', asked[1], '--json'))
+    assert (details['pending'], details['version']['is_waiting']) == ([], False)
+    assert len(details['requests']) == 3
+
+
+def test_a_turn_is_told_by_its_messages_where_what_it_began_from_was_deleted(
+    invoke: Invoke, make_terminal: MakeTerminal, in_store: InStore
+) -> None:
+    model = ScriptedModel(READ, READ, 'One.', READ, 'Two.', WRITE_A, WRITE_B, 'Three.')
+    invoke('chat', model=model, stdin='One\nTwo\nThree\n', terminal=make_terminal('y', 'y'))
+    ids = ids_of(invoke)
+
+    async def delete(store: Store) -> None:
+        for id in (ids[1], ids[3], ids[4]):  # the first turn, and both pauses of the third
+            await store.delete(id)
+
+    def told(version: str) -> list[str]:
+        details = document(invoke('show', version, '--json'))
+        return [details['version']['prompt'], *(each['tool'] for each in details['calls'])]
+
+    in_store(delete)
+    assert told(ids[2]) == ['Two', 'read_file']
+    assert told(ids[5]) == ['Three', 'write_file', 'write_file']
+    assert named(invoke('log').stdout, ids) == snapshot("""\
+● version5 (HEAD, main) now  Three
+● version2 now  Two
+○ version0 root now  a conversation begins
+""")
+
+
+@pytest.mark.anyio
+async def test_show_tells_how_far_an_answer_came_that_was_stopped(
+    make_conversation: MakeConversation, store: Store
+) -> None:
+    stop = CancellationToken()
+
+    def stop_at_text(event: Event) -> None:
+        if isinstance(event, TextEvent):
+            stop.cancel()
+
+    conversation = make_conversation(ScriptedModel('Once upon a time there was a rose.'))
+    await run_turn(conversation, 'Tell', stop=stop, watcher=Watcher(show=stop_at_text, decide=allow_all))
+    assert conversation.tip is not None
+    reader = Reader(names=conversation.names, versions=open_reader(store))
+    details = await reader.details(conversation.tip.record)
+    assert (details.version.state, details.error) == ('interrupted', None)
+    assert details.output is not None
+    assert 'Once upon a time there was a rose.'.startswith(details.output)
+    shown = [str(line) for line in render_details(details)]
+    assert shown[shown.index('\nAnswer, as far as it came') + 1] == details.output
+
+
+# Going on from a version that waited
+
+
+def refused(invoke: Invoke, *options: str) -> str:
+    result = invoke('run', 'Go on', *options, model=ScriptedModel())
+    assert (result.exit_code, result.stdout) == (2, '')
+    return result.stderr
+
+
+def test_who_goes_on_from_what_was_answered_learns_what_went_on(invoke: Invoke, asked: list[str]) -> None:
+    said = refused(invoke, '--from', asked[1])
+    assert named(said, asked) == snapshot(
+        'The version version1 was answered, and version3 went on from it. Go on from that with `--from version3`, or go on before it with `--from version1~`.\n'
+    )
+    for name in (f'{asked[1][-8:]}~', asked[3][-8:]):
+        assert invoke('run', 'Go on', '--from', name, model=ScriptedModel('Done.')).exit_code == 0
+    assert invoke('rewind', asked[1]).exit_code == 0
+    assert refused(invoke, '-c') == said
+
+
+def test_who_goes_on_from_what_waits_learns_how_to_answer(invoke: Invoke) -> None:
+    invoke('run', 'Write both', PAUSE, model=ScriptedModel(WRITE_A))
+    ids = ids_of(invoke)
+    assert named(refused(invoke, '-c'), ids) == snapshot(
+        'The version version1 waits for an approval. Answer it with `pydantic-deep resume version1`, or go on before it with `--from version1~`.\n'
+    )
+    assert invoke('run', 'Else', '--from', f'{ids[1]}~', model=ScriptedModel('Done.')).exit_code == 0
+
+
+def test_what_went_on_may_wait_itself(invoke: Invoke, make_terminal: MakeTerminal) -> None:
+    invoke('run', 'Write both', PAUSE, model=ScriptedModel(WRITE_A))
+    invoke('resume', PAUSE, model=ScriptedModel(WRITE_B), terminal=make_terminal('y'))
+    ids = ids_of(invoke)
+    assert named(refused(invoke, '--from', ids[1]), ids) == snapshot(
+        'The version version1 was answered, and version2 went on from it, which waits for an approval. Answer that with `pydantic-deep resume version2`, or go on before it with `--from version1~`.\n'
+    )
+    assert invoke('resume', ids[2], ALLOW, model=ScriptedModel('Done.')).exit_code == 0
+
+
+def test_what_was_answered_may_have_no_version_yet(invoke: Invoke, in_store: InStore) -> None:
+    invoke('run', 'Write both', PAUSE, model=ScriptedModel(WRITE_A))
+    ids = ids_of(invoke)
+
+    async def claim(store: Store) -> None:
+        await store.claim_approvals(ids[1], new_id())
+
+    in_store(claim)
+    assert named(refused(invoke, '-c'), ids) == snapshot(
+        'The version version1 was answered, and what goes on from it has no version yet. Wait for the run that works on it, or go on before it with `--from version1~`.\n'
+    )
+    assert invoke('run', 'Else', '--from', f'{ids[1]}~', model=ScriptedModel('Done.')).exit_code == 0
+
+
+def test_what_was_answered_and_edited_went_on_after_the_edit(invoke: Invoke, work: Path) -> None:
+    invoke('run', 'Write', PAUSE, model=ScriptedModel(WRITE_A))
+    (work / 'poem.txt').write_text('mine\n')
+    invoke('resume', ALLOW, model=ScriptedModel('Wrote.'))
+    ids = ids_of(invoke)
+    assert 'version3 went on from it' in named(refused(invoke, '--from', ids[1]), ids)
+
+
+# Steps that stand for their turns
+
+
+def test_log_shows_the_step_at_which_a_turn_was_left(invoke: Invoke, left_at_a_step: list[str]) -> None:
+    assert named(invoke('log').stdout, left_at_a_step) == snapshot("""\
+● version4 (main) now  Write both  2 files
+· version2 (HEAD) step now  Write both  1 file
+○ version0 root now  a conversation begins
+""")
+    assert named(invoke('log', '--limit', '1').stdout, left_at_a_step).startswith('● version4 (main) now')
+    assert '\nPrompt\nWrite both\n' in (text := invoke('show').stdout)
+    assert '✓ write_file /a.txt' in text
+    details = document(invoke('show', '--json'))
+    assert [each['tool'] for each in details['calls']] == ['write_file', 'write_file']
+    assert (details['steps'], len(details['requests'])) == (left_at_a_step[1:2], 2)
+
+
+def test_log_shows_the_step_that_a_turn_went_on_from(invoke: Invoke, left_at_a_step: list[str]) -> None:
+    invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
+    ids = [*left_at_a_step, ids_of(invoke)[-1]]
+    assert named(invoke('log').stdout, ids) == snapshot("""\
+● version5 (HEAD, branch-2) now  Go on
+│ ● version4 (main) now  Write both  2 files
+├─╯
+· version2 step now  Write both  1 file
+○ version0 root now  a conversation begins
+""")
+    assert document(invoke('diff', '--json'))['before'] == ids[2]
+    assert document(invoke('diff', 'HEAD~', '--json'))['before'] == ids[0]
+    invoke('run', 'Another', model=ScriptedModel('Done.'))
+    another = document(invoke('log', '--json'))[0]['conversation_id']
+    assert len(document(invoke('log', '--conversation', another, '--json'))) == 2
+
+
+def test_what_was_edited_after_a_step_is_said_to_be_so(invoke: Invoke, left_at_a_step: list[str], work: Path) -> None:
+    (work / 'poem.txt').write_text('mine\n')
+    invoke('run', 'Go on', '-c', model=ScriptedModel('Done.'))
+    assert 'edited without the agent  1 file\n' in invoke('log').stdout
+
+
+@pytest.mark.anyio
+async def test_attempts_at_a_turn_are_one_turn(store: Store) -> None:
+    agent = VersionedAgent(create_deep_agent(ScriptedModel(READ, READ, 'Done.')), store)
+    root = await agent.create()
+    turn = await root.advance('Go')
+    first, second = [step.record for step in await turn.steps()]
+    run = await store.run(turn.record.run_id or '')
+    assert run is not None
+    again = run._replace(id=new_id(), attempt_of=run.id, state='complete')
+
+    async def commit(record: VersionRecord) -> VersionRecord:
+        made = record._replace(id=new_id(), number=0, run_id=again.id)
+        await store.commit(Commit(runs=[again], versions=[made]))
+        return await store.version(made.id)
+
+    step = await commit(second)
+    again = again._replace(id=new_id(), attempt_of=again.id)
+    end = await commit(turn.record)
+    turns = Turns(store=store)
+    for record in (step, end):
+        assert await turns.prompt(record) == 'Go'
+        line = await turns.line(record)
+        assert line.begin == root.record
+    assert [each.id for each in (await turns.line(step)).versions] == [first.id, step.id]

@@ -1,0 +1,46 @@
+"""Text of others on its way to a terminal."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydantic_deep.cli.render._printable import first_line, printable
+
+
+@pytest.mark.parametrize(
+    ('text', 'shown'),
+    [
+        ('a\tb\nc', 'a\tb\nc'),
+        ('a\r\nb', 'a\nb'),
+        ('a\rb', 'a\\rb'),
+        ('\x1b]0;owned\x07', '\\x1b]0;owned\\x07'),
+        ('\x9b31m', '\\x9b31m'),
+        ('\x7f\x00', '\\x7f\\x00'),
+        ('exe.\u202egnp', 'exe.\\u202egnp'),
+        ('a\u2028b', 'a\\u2028b'),
+        ('caf\udce9', 'caf\\udce9'),
+        ('👩\u200d🔬 naïve Ω', '👩\\u200d🔬 naïve Ω'),
+        ('zero\u200bwidth \ufe0f\U000e0041\xad', 'zero\\u200bwidth \\ufe0f\\U000e0041\\xad'),
+        ("it's", "it's"),
+    ],
+)
+def test_what_cannot_be_seen_or_drives_a_terminal_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text())
+def test_nothing_is_left_that_drives_a_terminal(text: str) -> None:
+    shown = printable(text)
+    assert all(ord(c) >= 32 or c in '\n\t' for c in shown)
+    assert '\x7f' not in shown
+    assert printable(shown) == shown
+
+
+@pytest.mark.parametrize(
+    ('text', 'line'),
+    [('', ''), ('\n\n  two words \nmore', 'two words'), ('a\tb', 'a b'), ('12345', '12345'), ('123456', '1234…')],
+)
+def test_the_first_line_is_short_and_one_line(text: str, line: str) -> None:
+    assert first_line(text, 5 if text.startswith('1') else 20) == line

@@ -1,0 +1,44 @@
+"""Sentences with commands on a narrow terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from pydantic_deep.cli.render._wrapping import print_folded
+
+
+def printed(text: str, width: int, *, is_terminal: bool = True) -> list[str]:
+    file = StringIO()
+    print_folded(Console(file=file, width=width, force_terminal=is_terminal, color_system=None), Text(text))
+    return file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize('width', [20, 40, 60, 80])
+@pytest.mark.parametrize(
+    ('sentence', 'commands'),
+    [
+        ('Paused: 1 call waits. Answer with: pydantic-deep resume 01234567', ['pydantic-deep resume 01234567']),
+        (
+            'It waits: answer with `pydantic-deep resume 01234567`, or go on with `pydantic-deep run --continue` now.',
+            ['`pydantic-deep resume 01234567`,', '`pydantic-deep run --continue`'],
+        ),
+        ("Missing packages: pip install 'pydantic-ai-slim[NAME]'. More.", ["pip install 'pydantic-ai-slim[NAME]'."]),
+        ('first line\nthen: pydantic-deep run --continue', ['pydantic-deep run --continue']),
+    ],
+)
+def test_a_command_is_never_broken(sentence: str, commands: list[str], width: int) -> None:
+    """A hint of a command stands on one line, however narrow the terminal is, and nothing of the sentence is lost."""
+    lines = printed(sentence, width)
+    assert all(any(command in line for line in lines) for command in commands)
+    assert ' '.join(lines).split() == sentence.split()
+    assert all(len(line.rstrip()) <= width or any(command in line for command in commands) for line in lines)
+
+
+def test_other_lines_and_other_readers_are_as_before() -> None:
+    """A sentence without a command is folded by words; where no terminal reads, nothing is folded."""
+    assert printed('one two three', 8) == ['one two ', 'three']
+    assert printed('a `pydantic-deep log` b', 8, is_terminal=False) == ['a `pydantic-deep log` b']

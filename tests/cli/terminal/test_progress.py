@@ -1,0 +1,315 @@
+"""What a person sees of a turn, event by event."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from inline_snapshot import snapshot
+from rich.console import Console
+
+from pydantic_deep.cli._events import (
+    ApprovalAnswerEvent,
+    BudgetEvent,
+    Event,
+    FileChange,
+    FileEvent,
+    ResultEvent,
+    RetriedEvent,
+    StartEvent,
+    SummarizedEvent,
+    TextEvent,
+    TodosEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    Usage,
+    UsageEvent,
+)
+from pydantic_deep.cli.render._event_lines import (
+    render_answer,
+    render_call,
+    render_file,
+    render_skills,
+    render_usage,
+    summarize_result,
+)
+from pydantic_deep.cli.terminal._progress import Progress
+from pydantic_deep.skills import Skill, SkillCatalog, SkillDiagnostic
+from pydantic_deep.testing import FakeClock
+from pydantic_deep.todos import Todo
+
+CALL = ToolCallEvent(id='1', tool='grep', args={'pattern': 'a\nb', 'path': '/src', 'output_mode': 'count'})
+RESULT = ToolResultEvent(id='1', tool='grep', outcome='success', text='/src/a.py: 3')
+END = ResultEvent(
+    status='interrupted', output=None, error='Interrupted.', usage=Usage(), files=[], todos=[], seconds=1.0
+)
+
+
+def show(*events: Event, keeps_answer: bool = False) -> str:
+    stream = StringIO()
+    with Progress(Console(file=stream, width=60), clock=FakeClock().monotonic, keeps_answer=keeps_answer) as progress:
+        for event in events:
+            progress.show(event)
+    return stream.getvalue()
+
+
+WRITE = ToolCallEvent(id='2', tool='write_file', args={'path': '/a'})
+
+
+def test_an_answer_of_somebody_who_was_faster_is_told_and_its_arguments_run() -> None:
+    answer = ApprovalAnswerEvent(id='2', decision='edit', by='person', args={'path': '/b'}, faster='ada')
+    done = ToolResultEvent(id='2', tool='write_file', outcome='success', text='Created /b.')
+    assert show(WRITE, answer, done) == snapshot("""\
+ada was faster and has edited the call of write_file: the first answer counts.
+✓ write_file /b  Created /b.
+""")
+    assert show(replace(answer, id='9')) == snapshot('ada was faster and has edited a call: the first answer counts.\n')
+
+
+def test_a_call_that_fails_says_why_in_its_line() -> None:
+    failed = ToolResultEvent(id='2', tool='write_file', outcome='failed', text='It is not valid:\n1 error\npath')
+    assert show(WRITE, failed) == snapshot('✗ write_file /a  It is not valid:\n')
+
+
+@pytest.mark.parametrize(
+    ('code', 'text', 'line'),
+    [
+        (0, 'boo\nhoo', '✓ execute make  2 lines'),
+        (7, '[exit code 7]', '✗ execute make  exit code 7'),
+        (7, 'boo\nhoo\n\n[exit code 7]', '✗ execute make  exit code 7: hoo'),
+    ],
+)
+def test_a_command_that_fails_says_its_exit_code(code: int, text: str, line: str) -> None:
+    made = ToolCallEvent(id='3', tool='execute', args={'command': 'make'})
+    result = ToolResultEvent(id='3', tool='execute', outcome='success', text=text, exit_code=code)
+    assert show(made, result) == f'{line}\n'
+
+
+def test_what_another_program_reads_is_not_folded() -> None:
+    start = StartEvent(task='Go', directory='/a' * 60, model='given')
+    assert show(start) == f'given in {"/a" * 60}\n'
+
+
+def test_an_answer_to_a_call_that_was_never_announced_is_no_news() -> None:
+    answer = ApprovalAnswerEvent(id='9', decision='edit', by='person', args={'path': '/a'})
+    assert show(answer, END) == show(END)
+
+
+def test_the_plan_stays_at_the_end_where_a_block_showed_it() -> None:
+    stream = StringIO()
+    console = Console(file=stream, width=60, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
+    with Progress(console, clock=FakeClock().monotonic, keeps_answer=False) as progress:
+        progress.show(TodosEvent(todos=(todos := [Todo(content='Write it', status='in_progress')])))
+        progress.show(replace(END, todos=todos))
+    *_, plan, _, error = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', stream.getvalue()).splitlines()
+    assert (plan, error) == ('  ▸ Write it', 'Interrupted.')
+
+
+def test_a_call_that_never_ended_is_shown_at_the_end() -> None:
+    assert show(CALL, END) == snapshot("""\
+· grep a /src
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")
+
+
+def test_a_result_without_its_call_is_shown() -> None:
+    assert show(RESULT) == snapshot('✓ grep  /src/a.py: 3\n')
+
+
+def test_what_the_model_says_between_calls_is_shown_and_the_answer_is_left_to_others() -> None:
+    done = ResultEvent(status='done', output='Done.', error=None, usage=Usage(), files=[], todos=[], seconds=0.0)
+    events = [TextEvent(text='I l'), TextEvent(text='ook.\n'), CALL, RESULT, TextEvent(text='Done.'), done]
+    assert show(*events) == snapshot("""\
+I look.
+✓ grep a /src  /src/a.py: 3
+0 requests, 0 tool calls, 0 tokens in, 0 out, 0 s
+""")
+    assert show(StartEvent(task='t', directory='d', model='m'), *events, keeps_answer=True) == snapshot("""\
+I look.
+✓ grep a /src  /src/a.py: 3
+Done.
+0 requests, 0 tool calls, 0 tokens in, 0 out, 0 s
+""")
+
+
+def test_the_files_are_named_at_the_end() -> None:
+    change = FileChange(path='/a.md', change='created', added_lines=3, removed_lines=0)
+    usage = Usage(requests=1, tool_calls=1, input_tokens=12_345, output_tokens=1_234_567)
+    end = ResultEvent(status='done', output='', error=None, usage=usage, files=[change], todos=[], seconds=61.4)
+    assert show(FileEvent(file=change), UsageEvent(usage=usage), end) == snapshot("""\
+created /a.md +3 -0
+1 request, 1 tool call, 12k tokens in, 1.2M out, 61 s
+""")
+
+
+@pytest.mark.parametrize(
+    ('args', 'line'),
+    [
+        ({}, '· t'),
+        ({'limit': 3}, '· t'),
+        ({'limit': 3, 'query': 'x', 'other': 'y'}, '· t x'),
+        ({'path': '/a', 'content': 'long'}, '· t /a'),
+        ({'path': '/a', 'pattern': 'x'}, '· t x /a'),
+        ({'path': 3, 'content': 'long'}, '· t'),
+        ({'command': '[red]x[/red]'}, '· t [red]x[/red]'),
+    ],
+)
+def test_a_call_says_what_it_is_about(args: dict[str, str | int], line: str) -> None:
+    assert render_call(ToolCallEvent(id='1', tool='t', args=dict(args))).plain == line
+
+
+@pytest.mark.parametrize(
+    ('text', 'summary'), [('', ''), ('one\n', 'one'), ('a\nb\n', '2 lines'), ('x' * 300, 'x' * 199 + '…')]
+)
+def test_a_long_result_is_a_count(text: str, summary: str) -> None:
+    assert summarize_result(text) == summary
+
+
+def test_a_file_name_with_a_newline_stays_on_its_line() -> None:
+    change = FileChange(path='/a\nb', change='changed', added_lines=1, removed_lines=2)
+    assert render_file(change).plain == 'changed /a\\nb +1 -2'
+
+
+@pytest.mark.parametrize(
+    ('tokens', 'shown'), [(0, '0'), (9_999, '9999'), (10_000, '10k'), (999_499, '999k'), (1_250_000, '1.2M')]
+)
+def test_tokens_are_short(tokens: int, shown: str) -> None:
+    assert f', {shown} tokens in, ' in render_usage(Usage(input_tokens=tokens), 0).plain
+
+
+def test_where_a_link_leads_is_shown() -> None:
+    stream = StringIO()
+    Console(file=stream, width=60, force_terminal=True).print(render_answer('[here](http://evil.example) \x1b]0;t\x07'))
+    assert 'http://evil.example' in stream.getvalue()
+    assert '\x1b]' not in stream.getvalue()
+
+
+def test_calls_of_subagents_stand_below_their_task() -> None:
+    task = ToolCallEvent(id='t', tool='task', args={'subagent': 'researcher'})
+    child = ToolCallEvent(id='t/1', tool='grep', path=['researcher'], args={'pattern': 'a'})
+    found = ToolResultEvent(id='t/1', tool='grep', path=['researcher'], outcome='success', text='1')
+    done = ToolResultEvent(id='t', tool='task', outcome='success', text='Found.')
+    assert show(task, child, found, child, found, done) == snapshot("""\
+· task researcher
+  ✓ grep a  1
+  ✓ grep a  1
+✓ task researcher  Found.
+""")
+
+
+def test_of_several_subagents_at_once_each_call_says_whose_it_is() -> None:
+    events: list[Event] = []
+    for name in ('one', 'a name that is much too long'):
+        events.append(ToolCallEvent(id=name, tool='task', args={'subagent': name}))
+        events.append(ToolCallEvent(id=f'{name}/1', tool='ls', path=[name], args={}))
+    for name in ('one', 'a name that is much too long'):
+        events.append(ToolResultEvent(id=f'{name}/1', tool='ls', path=[name], outcome='success', text='x'))
+    events.append(ToolResultEvent(id='one', tool='task', outcome='success', text='Done.'))
+    events.append(ToolCallEvent(id='a name that is much too long/2', tool='ls', path=['two'], args={}))
+    assert show(*events, END) == snapshot("""\
+· task one
+· task a name that is much too long
+  ✓ one ls  x
+  ✓ a name that is much… ls  x
+✓ task one  Done.
+· task a name that is much too long
+  · ls
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")
+
+
+def test_an_answer_to_a_call_that_is_not_shown_is_no_news() -> None:
+    edited = ApprovalAnswerEvent(id='1', decision='edit', by='person', args={'pattern': 'b'})
+    assert show(edited, CALL, edited, RESULT) == snapshot('✓ grep b  /src/a.py: 3\n')
+
+
+def test_a_file_that_a_command_changed_has_no_counts() -> None:
+    change = FileChange(path='/a', change='changed', added_lines=None, removed_lines=None)
+    assert render_file(change).plain == 'changed /a by a command'
+
+
+def test_a_list_of_files_with_holes_says_so() -> None:
+    assert 'Commands may have changed more files' in show(replace(END, has_all_files=False), keeps_answer=True)
+
+
+def test_skills_are_a_line_each_and_what_is_wrong_with_others() -> None:
+    wrong = SkillDiagnostic(severity='error', path='/s/\x1b', line=2, message='It is broken.', code='broken')
+    catalog = SkillCatalog(skills={'haiku': Skill('haiku', 'Write\x1b one.\nNow.', body='x')}, diagnostics=[wrong])
+    assert [line.plain for line in render_skills(catalog)] == snapshot(
+        ['/haiku  Write\\x1b one.', '/s/\\x1b:2: error: It is broken. [broken]']
+    )
+
+
+def test_on_a_terminal_running_calls_stand_below_their_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('TERM', 'xterm')
+    stream = StringIO()
+    console = Console(file=stream, width=60, force_terminal=True, color_system=None)
+    with Progress(console, clock=FakeClock().monotonic, keeps_answer=False) as progress:
+        progress.show(ToolCallEvent(id='t', tool='task', args={'subagent': 'one'}))
+        progress.show(ToolCallEvent(id='u', tool='task', args={'subagent': 'two'}))
+        progress.show(ToolCallEvent(id='t/1', tool='ls', path=['one'], args={}))
+        with progress.suspended():
+            drawn = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]|\r', '', stream.getvalue())
+            assert '· task one\n  · ls\n· task two\n0 requests' in drawn
+            console.print('A question')
+        assert stream.getvalue().count('\x1b[?25l') == 2
+
+
+RETRIED = RetriedEvent(attempt=2, attempts=3, reason='rate limited (429)', delay_seconds=2.0, void_text='')
+SUMMARIZED = SummarizedEvent(
+    reason='tokens', replaced_messages=41, tokens_before=20_100, tokens_after=4300, is_plain=False, error=None
+)
+BUDGET = BudgetEvent(kind='warning', measure='tokens', limit=2_000_000, used=1_600_500, model=None)
+
+
+def test_what_the_rooms_tell_is_a_line_each() -> None:
+    plain = replace(SUMMARIZED, is_plain=True, error='ModelHTTPError: no\x1b[31m\nmore', path=['researcher', 'reader'])
+    cost = replace(BUDGET, kind='last_answer', measure='cost', limit=0.5, used=0.4512)
+    unknown = replace(BUDGET, kind='unknown', limit=None, used=None, model='m')
+    events = (SUMMARIZED, plain, RETRIED, replace(RETRIED, delay_seconds=0.0), BUDGET, cost, unknown)
+    assert show(*events, replace(unknown, model=None)) == snapshot("""\
+summarized 41 messages: 20,100 → 4,300 tokens
+researcher: reader: summarized 41 messages: 20,100 → 4,300 tokens; no model could write the summary: ModelHTTPError: no\\x1b[31m
+attempt 2 of 3 in 2.0 s: rate limited (429)
+attempt 2 of 3: rate limited (429)
+budget: 1,600,500 of 2,000,000 tokens used
+budget: $0.4512 of $0.50 used; one answer more
+how many tokens went into an answer of m is not known: the budget goes on without it
+how many tokens went into an answer is not known: the budget goes on without it
+""")
+
+
+def test_in_a_run_the_words_of_a_failed_attempt_are_gone() -> None:
+    retried = replace(RETRIED, void_text='Half\nan ')
+    call = (CALL, RESULT)
+    assert show(TextEvent(text='Before. '), TextEvent(text='Half\nan '), retried, TextEvent(text='Now.'), *call) == (
+        snapshot("""\
+attempt 2 of 3 in 2.0 s: rate limited (429)
+Before. Now.
+✓ grep a /src  /src/a.py: 3
+""")
+    )
+
+
+def test_in_a_chat_unfinished_words_are_gone_and_whole_lines_are_said_to_be_void() -> None:
+    half = replace(RETRIED, void_text='Half an ')
+    assert show(TextEvent(text='Half an '), half, TextEvent(text='Whole.'), END, keeps_answer=True) == snapshot("""\
+attempt 2 of 3 in 2.0 s: rate limited (429)
+Whole.
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")
+    lines = replace(RETRIED, void_text='One\nTwo\nThr')
+    shown = show(TextEvent(text='One\nTwo\nThr'), lines, TextEvent(text='One.'), END, keeps_answer=True)
+    assert shown == snapshot("""\
+One
+Two
+attempt 2 of 3 in 2.0 s: rate limited (429); the unfinished answer above is void
+One.
+0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
+Interrupted.
+""")

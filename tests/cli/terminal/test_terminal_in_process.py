@@ -1,0 +1,184 @@
+"""The terminal, inside this process: a pseudo-terminal to read and print at, and keys from a pipe.
+
+The same with a process of its own, and a person before it, is in `test_terminal`.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import sys
+import termios
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo
+from typer.testing import Result
+
+from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli.approvals._policy import ApprovalMode
+from pydantic_deep.cli.commands._chat import chat
+from pydantic_deep.cli.terminal import _terminal
+from pydantic_deep.cli.terminal._interrupts import SHOW_CURSOR, stop_on_interrupt
+from pydantic_deep.cli.terminal._terminal import Terminal, open_terminal
+from pydantic_deep.cli.turn._conversation import Conversation
+from pydantic_deep.testing import ScriptedModel
+
+pytestmark = pytest.mark.anyio
+
+Invoke = Callable[..., Result]
+MakeConversation = Callable[..., Conversation]
+
+COLUMNS = 61
+
+
+class Screen(StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@contextmanager
+def open_pty() -> Generator[tuple[int, Terminal]]:
+    """Yield where a person types, and the terminal."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (40, COLUMNS))
+    with open(os.dup(theirs), encoding='utf-8') as stdin, open(theirs, 'w', encoding='utf-8') as stdout:
+        yield ours, Terminal(stdin=stdin, stdout=stdout)
+    os.close(ours)
+
+
+async def test_what_is_typed_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('PROMPT_TOOLKIT_NO_CPR', '1')
+    with open_pty() as (ours, terminal), create_pipe_input() as keys:
+        terminal.__dict__['_input'] = keys  # in place of the one that reads the pseudo-terminal
+        keys.send_text('es\r')
+        assert await terminal.ask('> ', default='y') == 'yes'
+        assert b'> ' in os.read(ours, 65536)
+
+
+def test_lines_are_as_wide_as_the_terminal() -> None:
+    with open_pty() as (_, terminal):
+        assert terminal.console.width == COLUMNS
+
+
+def test_what_was_typed_before_is_dropped() -> None:
+    with open_pty() as (ours, terminal):
+        os.write(ours, b'y\n')
+        assert select.select([terminal.stdin], [], [], 30)[0] == [terminal.stdin]
+        terminal.forget()
+        assert select.select([terminal.stdin], [], [], 0)[0] == []
+
+
+def test_standard_input_and_error_are_the_terminal_if_both_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    monkeypatch.setattr(sys, 'stderr', Screen())
+    with open_terminal() as terminal:
+        assert terminal == Terminal(stdin=sys.stdin, stdout=sys.stderr)
+
+
+def test_else_it_is_the_one_that_controls_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tty = tmp_path / 'tty'
+    tty.touch()
+    monkeypatch.setattr(_terminal, 'TTY', tty)
+    monkeypatch.setattr(sys, 'stdin', StringIO())
+    with open_terminal() as terminal:
+        assert terminal is not None
+        assert (terminal.stdin.name, terminal.stdout.name) == (str(tty), str(tty))
+    assert (terminal.stdin.closed, terminal.stdout.closed) == (True, True)
+
+
+def test_there_may_be_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_terminal, 'TTY', tmp_path / 'none')
+    monkeypatch.setattr(sys, 'stdin', StringIO())
+    with open_terminal() as terminal:
+        assert terminal is None
+
+
+async def test_a_chat_at_a_terminal_goes_on_after_ctrl_c_at_the_prompt(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    model = ScriptedModel('There are two.')
+    surroundings = Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)})
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('Never mi\x03How many?\r\x04')
+        assert await chat(make_conversation(model), surroundings, ApprovalMode.allow) == 0
+    assert [message for message in model.requests[0].messages if 'Never' in str(message)] == []
+    shown = capsys.readouterr().out
+    assert 'Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.' in shown.splitlines()
+    assert 'There are two.' in shown
+
+
+@pytest.mark.parametrize('is_kept', [True, False])
+async def test_a_chat_at_a_terminal_says_where_versions_are_if_anywhere(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_kept: bool,
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    conversation = make_conversation(ScriptedModel())
+    conversation.is_kept = is_kept
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('\x04')
+        await chat(conversation, Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    assert ('versions in memory:' in capsys.readouterr().out) is is_kept
+
+
+async def test_a_chat_at_a_terminal_says_what_it_goes_on_from(
+    make_conversation: MakeConversation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, 'stdin', Screen())
+    base = await make_conversation(ScriptedModel()).begin()
+    conversation = make_conversation(ScriptedModel())
+    await conversation.go_on_from('HEAD')
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text('\x04')
+        await chat(conversation, Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    first = ' '.join(capsys.readouterr().out.split()).partition(' versions in ')[0]
+    assert first.endswith(f', from version {base.id[-8:]}')
+
+
+@pytest.mark.parametrize('stream', [StringIO, Screen])
+async def test_ctrl_c_stops_the_turn_and_shows_the_cursor_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, stream: type[StringIO]
+) -> None:
+    monkeypatch.setattr(sys, 'stderr', shown := stream())
+    with stop_on_interrupt() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        while not interrupts.stop.cancelled:
+            await anyio.lowlevel.checkpoint()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # a second one ends the process
+    assert shown.getvalue() == (SHOW_CURSOR if shown.isatty() else '')
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_run_that_is_interrupted_ends_with_130(invoke: Invoke) -> None:
+    async def interrupt(messages: list[ModelMessage], info: AgentInfo) -> str:
+        signal.raise_signal(signal.SIGINT)
+        await anyio.sleep_forever()
+        return 'never'
+
+    result = invoke('run', 'Go', model=ScriptedModel(interrupt))
+    assert (result.exit_code, result.stdout) == (130, '')
+    assert result.stderr.endswith('Interrupted. What was done stays done.\n')

@@ -1,0 +1,297 @@
+"""What the rooms of the agent tell: summaries, retries and budgets, as events of a turn."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import CancellationToken
+from pydantic_ai.exceptions import ModelConnectionError
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+from pydantic_ai.usage import RunUsage
+from typer.testing import Result
+
+from pydantic_deep.budgets import BudgetExceededError, BudgetUnknownEvent, BudgetWarningEvent
+from pydantic_deep.caching import PrefixBrokenEvent
+from pydantic_deep.cli._events import EVENTS, BudgetEvent, Event, RetriedEvent, SummarizedEvent, TextEvent
+from pydantic_deep.cli.approvals._policy import allow_all
+from pydantic_deep.cli.render._budget_amounts import Use
+from pydantic_deep.cli.turn._budget import TurnBudget
+from pydantic_deep.cli.turn._capability_events import news_of
+from pydantic_deep.cli.turn._conversation import Conversation
+from pydantic_deep.cli.turn._runner import Turn, Watcher, run_turn
+from pydantic_deep.summarization import SummarizedEvent as Summarized
+from pydantic_deep.testing import FakeClock, ScriptedModel, call
+
+MakeConversation = Callable[..., Conversation]
+Invoke = Callable[..., Result]
+
+BUDGET = TurnBudget(tokens=1000, cost=Decimal('0.5'))
+WRITE = call('write_file', path='/new.txt', content='new\n')
+
+
+async def run(conversation: Conversation) -> tuple[list[Event], Turn]:
+    events: list[Event] = []
+    watcher = Watcher(show=events.append, decide=allow_all)
+    return events, await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+
+
+def told(events: list[Event]) -> list[dict[str, Any]]:
+    """Return what was told of the rooms, but how long was waited: that is drawn."""
+    dumped = [EVENTS.dump_python(event) for event in events]
+    news = [each for each in dumped if each['type'] in ('summarized', 'retried', 'budget')]
+    return [{name: value for name, value in each.items() if name != 'delay_seconds'} for each in news]
+
+
+def breaking(*answers: list[str | DeltaToolCalls | Exception]) -> FunctionModel:
+    """Return a model that streams these pieces, and breaks where there is an error."""
+    left = list(answers)
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+        for piece in left.pop(0):
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+
+    return FunctionModel(stream_function=stream)
+
+
+LOST = ModelConnectionError('m', 'Connection error.')
+
+
+@pytest.mark.anyio
+async def test_a_retry_says_what_of_the_text_is_void(make_conversation: MakeConversation) -> None:
+    model = breaking(
+        ['Looking.', {1: DeltaToolCall(name='ls', json_args='{}', tool_call_id='x')}],
+        ['Half an ', LOST],
+        [LOST],
+        ['A whole ', 'answer.'],
+    )
+    events, turn = await run(make_conversation(model))
+    assert told(events) == snapshot(
+        [
+            {
+                'type': 'retried',
+                'path': [],
+                'attempt': 2,
+                'attempts': 3,
+                'reason': 'connection lost',
+                'void_text': 'Half an ',
+            },
+            {
+                'type': 'retried',
+                'path': [],
+                'attempt': 3,
+                'attempts': 3,
+                'reason': 'connection lost',
+                'void_text': '',
+            },
+        ]
+    )
+    said = ''
+    for event in events:
+        if isinstance(event, TextEvent):
+            said += event.text
+        elif isinstance(event, RetriedEvent):
+            said = said.removesuffix(event.void_text)
+    assert said == 'Looking.A whole answer.'
+    assert turn.result.output == 'A whole answer.'
+
+
+@pytest.mark.anyio
+async def test_a_retry_of_a_subagent_has_its_path_and_no_text(make_conversation: MakeConversation) -> None:
+    task: DeltaToolCalls = {
+        0: DeltaToolCall(
+            name='task',
+            json_args=json.dumps({'subagent': 'general-purpose', 'description': 'Look'}),
+            tool_call_id='t',
+        )
+    }
+    events, turn = await run(make_conversation(breaking([task], ['Half', LOST], ['Seen.'], ['Done.'])))
+    assert turn.result.output == 'Done.'
+    assert [(each['path'], each['void_text']) for each in told(events)] == [(['general-purpose'], '')]
+
+
+@pytest.mark.parametrize(
+    ('error', 'plain'), [(None, False), ('UnexpectedModelBehavior: No summary.', True)], ids=['written', 'plain']
+)
+def test_a_summary_is_told(error: str | None, plain: bool) -> None:
+    event = Summarized(
+        reason='tokens', replaced_messages=41, tokens_before=20_100, tokens_after=4300, is_plain=plain, error=error
+    )
+    assert news_of(event, BUDGET, path=['researcher']) == SummarizedEvent(
+        path=['researcher'],
+        reason='tokens',
+        replaced_messages=41,
+        tokens_before=20_100,
+        tokens_after=4300,
+        is_plain=plain,
+        error=error,
+    )
+
+
+def test_a_broken_prefix_is_no_news() -> None:
+    assert news_of(PrefixBrokenEvent(reason='tools', detail='ls'), BUDGET) is None
+
+
+@pytest.mark.anyio
+async def test_a_last_answer_is_told_and_the_turn_ends_with_limit(
+    make_conversation: MakeConversation,
+) -> None:
+    conversation = make_conversation(ScriptedModel(WRITE, call('ls'), call('ls'), 'Not done.'), max_tokens=500)
+    events, turn = await run(conversation)
+    assert told(events) == snapshot(
+        [
+            {
+                'type': 'budget',
+                'path': [],
+                'kind': 'last_answer',
+                'measure': 'tokens',
+                'limit': 500,
+                'used': 330,
+                'model': None,
+            }
+        ]
+    )
+    assert (turn.result.status, turn.result.output, turn.result.usage.requests) == ('limit', 'Not done.', 4)
+    assert turn.result.error == snapshot(
+        'The budget of 500 tokens for a turn ended: 440 tokens used with this answer, and the task may not be done. Go on with `pydantic-deep run --continue`, or in a chat with another prompt; --max-tokens raises it.'
+    )
+    assert conversation.tip is not None
+    assert (turn.result.version, conversation.tip.state) == (conversation.tip.id, 'complete')
+
+
+@pytest.mark.anyio
+async def test_a_turn_after_one_that_used_up_its_budget_has_one_of_its_own(
+    make_conversation: MakeConversation,
+) -> None:
+    model = ScriptedModel(call('ls'), call('ls'), 'First.', call('ls'), 'Second.')
+    conversation = make_conversation(model, max_tokens=330)
+    _, first = await run(conversation)
+    _, second = await run(conversation)
+    assert (first.result.status, second.result.status) == ('limit', 'done')
+
+
+@pytest.mark.anyio
+async def test_subagents_count_in_the_budget(make_conversation: MakeConversation) -> None:
+    task = call('task', subagent='general-purpose', description='Look')
+    model = ScriptedModel(task, *[call('ls')] * 3, then=lambda messages, info: call('ls'))
+    events, turn = await run(make_conversation(model, max_tokens=500))
+    assert turn.result.status == 'limit'
+    assert ['general-purpose'] in [each['path'] for each in told(events)]
+
+
+@pytest.mark.anyio
+async def test_what_a_budget_cannot_count_is_told(make_conversation: MakeConversation) -> None:
+    events, turn = await run(make_conversation(ScriptedModel('Done.'), max_cost=Decimal('0.5')))
+    assert turn.result.status == 'done'
+    assert told(events) == snapshot(
+        [
+            {
+                'type': 'budget',
+                'path': [],
+                'kind': 'unknown',
+                'measure': 'cost',
+                'limit': None,
+                'used': None,
+                'model': 'scripted',
+            }
+        ]
+    )
+
+
+def test_the_news_of_a_run_are_those_of_its_turn() -> None:
+    """A run after a pause has what is left; a person knows the whole."""
+    cost = BudgetWarningEvent(scope='run', measure='cost', limit=Decimal('0.2'), used=Decimal('0.15'))
+    assert news_of(cost, BUDGET) == BudgetEvent(kind='warning', measure='cost', limit=0.5, used=0.45, model=None)
+    tokens = BudgetUnknownEvent(measure='tokens', model_name='')
+    assert news_of(tokens, BUDGET) == BudgetEvent(kind='unknown', measure='tokens', limit=None, used=None, model=None)
+
+
+def test_a_budget_has_left_what_the_turn_has_not_used() -> None:
+    budget = TurnBudget(tokens=1000, cost=Decimal('0.5'))
+    used = RunUsage(input_tokens=5000, output_tokens=100, cost=Decimal(2))
+    assert budget.left(used).limits == {'tokens': 1000, 'cost': Decimal('0.5')}
+    budget.begin(RunUsage(input_tokens=4500, cost=Decimal('1.75')))
+    assert budget.left(used).limits == {'tokens': 400, 'cost': Decimal('0.25')}
+    assert budget.use('tokens', used) == Use(measure='tokens', limit=Decimal(1000), used=Decimal(600))
+    assert budget.use('cost', used) == Use(measure='cost', limit=Decimal('0.5'), used=Decimal('0.25'))
+    budget.begin(RunUsage(input_tokens=4500))
+    with pytest.raises(BudgetExceededError) as caught:
+        budget.left(used)
+    assert (caught.value.measure, caught.value.limit, caught.value.used) == ('cost', Decimal('0.5'), 2)
+
+
+def test_a_turn_that_waits_with_nothing_left_asks_nobody_and_says_how_to_go_on(
+    invoke: Invoke, steady: Callable[[str], str]
+) -> None:
+    small = ('--max-tokens', '100')
+    result = invoke('run', 'Go', '--approvals=pause', *small, model=ScriptedModel(WRITE))
+    assert result.exit_code == 4
+    assert steady(result.stderr.splitlines()[-1]) == snapshot(
+        'The budget of 100 tokens for a turn is used up: 110 tokens used. Raise it: pydantic-deep resume 01234567 --max-tokens …'
+    )
+    version = result.stderr.split('resume ')[-1].split()[0]
+    result = invoke('resume', version, '--approvals=allow', '--max-tokens', '1000', model=ScriptedModel('Done.'))
+    assert (result.exit_code, result.stdout) == (0, 'Done.\n')
+
+
+def test_a_cost_is_dollars(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--max-cost', '0', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert "'0' is no amount of US dollars above 0" in result.stderr
+    result = invoke('run', 'Go', '--max-cost', '0.50', model=ScriptedModel('Done.'))
+    assert (result.exit_code, result.stdout) == (0, 'Done.\n')
+    assert 'the cost of an answer of scripted is not known: the budget goes on without it\n' in result.stderr
+
+
+def test_where_nothing_is_kept_nothing_is_said_of_going_on(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--no-store', '--max-tokens', '1', model=ScriptedModel(call('ls')))
+    assert result.stderr.endswith('is used up: 110 tokens used. --max-tokens raises it.\n')
+
+
+def test_json_has_a_retry_before_the_answer(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--json', model=ScriptedModel(LOST, 'Done.'))
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line['type'] for line in lines] == ['start', 'retried', 'text', 'usage', 'result']
+
+
+def test_every_retry_is_told_where_no_answer_comes(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', model=ScriptedModel(LOST, LOST, LOST))
+    told = re.sub(r'in \d+\.\d s', 'in 0.5 s', result.stderr)
+    assert told.startswith(
+        'given in .\nattempt 2 of 3 in 0.5 s: connection lost\nattempt 3 of 3 in 0.5 s: connection lost\n'
+    )
+    assert result.exit_code == 1
+
+
+@pytest.mark.anyio
+async def test_a_retry_is_told_before_the_wait_for_subagents_too(
+    make_conversation: MakeConversation, clock: FakeClock
+) -> None:
+    task = call('task', subagent='general-purpose', description='Look')
+    conversation = make_conversation(ScriptedModel(LOST, task, LOST, 'Seen.', 'Done.'))
+    told: list[tuple[list[str], bool]] = []
+    waited = [0.0]
+
+    def show(event: Event) -> None:
+        if isinstance(event, RetriedEvent):
+            told.append((event.path, clock.monotonic() == sum(waited)))
+            waited.append(event.delay_seconds)
+
+    await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=Watcher(show=show, decide=allow_all))
+    assert told == [([], True), (['general-purpose'], True)]
+
+
+def test_a_turn_that_was_told_to_end_is_replayed_exactly(invoke: Invoke) -> None:
+    result = invoke('run', 'Go', '--max-tokens', '330', model=ScriptedModel(call('ls'), call('ls'), 'Not done.'))
+    assert (result.exit_code, result.stdout) == (4, 'Not done.\n')
+    assert 'budget: 220 of 330 tokens used; one answer more\n' in result.stderr
+    replayed = invoke('replay', model=ScriptedModel())
+    assert (replayed.exit_code, replayed.stderr) == (0, '')

@@ -1,0 +1,192 @@
+"""Which files a turn changed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from pydantic_deep.cli._events import FileChange
+from pydantic_deep.cli.turn import _change_tracker as _watched
+from pydantic_deep.cli.turn._change_tracker import WatchedBackend, WatchedSandbox, describe_change
+from pydantic_deep.cli.turn._runtime import Worker, check_worker
+from pydantic_deep.testing import ScriptedModel
+from pydantic_deep_backends import (
+    BackendUnavailableError,
+    CommandTimeoutError,
+    FileChangedError,
+    LocalBackend,
+    SandboxBackend,
+    digest_of,
+)
+from pydantic_deep_backends.protocol import Command, CommandResult
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_change_is_taken_once_and_counted_from_the_beginning(work: Path) -> None:
+    backend = WatchedBackend(str(work))
+    await backend.write_bytes('/poem.txt', b'rose\nlily\n')
+    first = await backend.take_changes()
+    await backend.write_bytes('/poem.txt', b'rose\nlily\noak\n')
+    assert first == [FileChange(path='/poem.txt', change='changed', added_lines=1, removed_lines=1)]
+    assert await backend.take_changes() == [
+        FileChange(path='/poem.txt', change='changed', added_lines=2, removed_lines=1)
+    ]
+    assert await backend.take_changes() == []
+
+
+async def test_a_swap_is_a_change_and_a_refused_one_is_not(work: Path) -> None:
+    backend = WatchedBackend(str(work))
+    await backend.compare_and_swap('/new.txt', b'a\n', expected=None)
+    with pytest.raises(FileChangedError):
+        await backend.compare_and_swap('/poem.txt', b'a\n', expected=digest_of(b'other'))
+    assert await backend.all_changes() == [
+        FileChange(path='/new.txt', change='created', added_lines=1, removed_lines=0)
+    ]
+
+
+async def test_two_spellings_of_a_path_are_one_file(work: Path) -> None:
+    (work / 'link.txt').symlink_to('poem.txt')
+    backend = WatchedBackend(str(work))
+    await backend.write_bytes('/link.txt', b'oak\n')
+    await backend.write_bytes('/poem.txt', b'oak\nelm\n')
+    assert [(c.path, c.added_lines, c.removed_lines) for c in await backend.all_changes()] == [('/poem.txt', 2, 2)]
+
+
+async def test_a_file_that_is_as_it_was_has_not_changed(work: Path) -> None:
+    backend = WatchedBackend(str(work))
+    await backend.write_bytes('/poem.txt', b'')
+    await backend.write_bytes('/poem.txt', b'rose\nviolet\n')
+    assert await backend.take_changes() == []
+    assert await backend.all_changes() == []
+
+
+@pytest.mark.parametrize(
+    ('before', 'after', 'expected'),
+    [
+        (None, None, None),
+        (b'a', b'a', None),
+        (None, b'a\nb\n', ('created', 2, 0)),
+        (None, b'', ('created', 0, 0)),
+        (b'a\nb\n', None, ('removed', 0, 2)),
+        (b'a\nb\n', b'b\na\n', ('changed', 0, 0)),
+        (b'a\na\n', b'a\n', ('changed', 0, 1)),
+        (b'\xff\n', b'\xfe\n', ('changed', 1, 1)),
+    ],
+)
+def test_lines_are_counted(before: bytes | None, after: bytes | None, expected: tuple[str, int, int] | None) -> None:
+    change = describe_change('/f', before, after)
+    assert (change and (change.change, change.added_lines, change.removed_lines)) == expected
+
+
+@pytest.fixture
+def untried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox that says where its directory is without a try whether bubblewrap works."""
+    monkeypatch.setattr(SandboxBackend, 'working_dir', LocalBackend.working_dir)
+
+
+@pytest.fixture(
+    params=[
+        'pretended',
+        pytest.param(
+            'isolated',
+            marks=pytest.mark.skipif(shutil.which('bwrap') is None, reason='commands are isolated by bubblewrap'),
+        ),
+    ]
+)
+def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedSandbox:
+    """A sandbox, and one that runs commands where bubblewrap is missing too: what is watched is the directory."""
+
+    async def run(self: SandboxBackend, command: str, **options: object) -> CommandResult:
+        if not work.is_dir():
+            raise BackendUnavailableError('There is no directory.')
+        done = await anyio.run_process(command, cwd=work)
+        return CommandResult(exit_code=done.returncode, stdout='', stderr='')
+
+    if request.param == 'pretended':
+        request.getfixturevalue('untried')
+        monkeypatch.setattr(SandboxBackend, 'run', run)
+    monkeypatch.setattr(_watched, 'LOOK_SECONDS', 600.0)  # what can be seen in three is a matter of the machine
+    return WatchedSandbox(str(work), read_only={})
+
+
+async def test_what_a_command_changes_is_noticed(sandbox: WatchedSandbox, work: Path) -> None:
+    (work / 'old.txt').write_text('old\n')
+    await sandbox.run('echo a > new.txt; echo lily >> poem.txt; rm old.txt', shell=True)
+    expected = [
+        FileChange(path='/workspace/new.txt', change='created', added_lines=1, removed_lines=0),
+        FileChange(path='/workspace/old.txt', change='removed', added_lines=None, removed_lines=None),
+        FileChange(path='/workspace/poem.txt', change='changed', added_lines=None, removed_lines=None),
+    ]
+    assert await sandbox.take_changes() == expected
+    assert (await sandbox.all_changes(), sandbox.has_seen_all) == (expected, True)
+
+
+async def test_what_a_tool_had_changed_before_a_command_did_is_counted(sandbox: WatchedSandbox, work: Path) -> None:
+    await sandbox.write_bytes('/workspace/poem.txt', b'rose\n')
+    await sandbox.run('echo oak > poem.txt', shell=True)
+    assert [(c.path, c.added_lines, c.removed_lines) for c in await sandbox.all_changes()] == [
+        ('/workspace/poem.txt', 1, 2)
+    ]
+
+
+async def test_before_it_begins_one_command_is_tried(
+    make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Command] = []
+
+    async def run(self: SandboxBackend, command: Command) -> CommandResult:
+        tried.append(command)
+        return CommandResult(exit_code=0, stdout='', stderr='')
+
+    monkeypatch.setattr(SandboxBackend, 'working_dir', LocalBackend.working_dir)
+    monkeypatch.setattr(SandboxBackend, 'run', run)
+    await check_worker(make_worker(ScriptedModel(), sandbox=True))
+    assert tried == [['true']]
+
+
+@pytest.mark.usefixtures('untried')
+async def test_what_a_command_changed_before_its_time_was_over_is_noticed(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run_too_long(self: SandboxBackend, command: Command, **options: object) -> CommandResult:
+        (work / 'new.txt').write_text('a\n')
+        raise CommandTimeoutError('It took too long.', stdout='', stderr='')
+
+    monkeypatch.setattr(SandboxBackend, 'run', run_too_long)  # a real one would take as long as it may
+    backend = WatchedSandbox(str(work), read_only={})
+    with pytest.raises(CommandTimeoutError):
+        await backend.run(['anything'])
+    assert [change.path for change in await backend.all_changes()] == ['/workspace/new.txt']
+
+
+async def test_lines_of_a_file_that_is_too_large_are_not_counted(
+    sandbox: WatchedSandbox, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_watched, 'MAX_COUNTED_BYTES', 3)
+    await sandbox.run('echo long > new.txt', shell=True)
+    assert [change.added_lines for change in await sandbox.all_changes()] == [None]
+
+
+@pytest.mark.parametrize('limit', [('MAX_FILES', 1), ('LOOK_SECONDS', 0)])
+async def test_more_than_can_be_looked_through_is_said(
+    sandbox: WatchedSandbox, work: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
+) -> None:
+    monkeypatch.setattr(_watched, *limit)
+    await sandbox.run('echo a > a; echo b > b', shell=True)
+    await sandbox.run('echo c > c', shell=True)
+    assert not sandbox.has_seen_all
+    assert len(await sandbox.all_changes()) == (1 if limit[0] == 'MAX_FILES' else 0)
+
+
+async def test_a_directory_that_is_gone_is_not_all_seen(sandbox: WatchedSandbox, work: Path) -> None:
+    await sandbox.run('echo a > a', shell=True)
+    shutil.rmtree(work)
+    with pytest.raises(BackendUnavailableError):
+        await sandbox.run('echo b > b', shell=True)
+    assert [change.path for change in await sandbox.all_changes()] == []
+    assert not sandbox.has_seen_all

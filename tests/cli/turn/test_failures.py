@@ -1,0 +1,68 @@
+"""What a person is told about a turn without an answer."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic_ai.exceptions import (
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    RunCancelled,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+)
+
+from pydantic_deep.cli.turn._failures import EXIT_CODES, describe_failure
+from pydantic_deep.retries import CutAnswerError
+
+REFUSED = ModelHTTPError.for_category(
+    ModelAuthenticationError,
+    status_code=401,
+    model_name='m',
+    body={'error': {'message': 'Incorrect API key provided: sk-proj-abcdefgh.', 'code': 401}},
+)
+MISSPELT = ModelHTTPError.for_category(
+    ModelNotFoundError,
+    status_code=404,
+    model_name='gpt-51',
+    body={'message': 'No such model.'},
+    suggested_model_id='openai:gpt-5.1',
+)
+
+
+@pytest.mark.parametrize(
+    ('error', 'code', 'sentence'),
+    [
+        (RunCancelled('x'), 130, 'Interrupted. What was done stays done.'),
+        (
+            UsageLimitExceeded('Exceeded the total_tokens_limit of 5.'),
+            4,
+            'Exceeded the total_tokens_limit of 5. Consider raising the limit, or see the docs on usage limits for '
+            'budget-aware patterns: https://pydantic.dev/docs/ai/core-concepts/agent/#usage-limits',
+        ),
+        (REFUSED, 3, "The provider refuses the key for 'm': HTTP 401. Incorrect API key provided: …."),
+        (
+            MISSPELT,
+            3,
+            "The provider has no model 'gpt-51': HTTP 404. No such model. Did you mean 'openai:gpt-5.1'?",
+        ),
+        (ModelHTTPError(500, 'm', 'Internal\nServer'), 1, "'m' did not answer: HTTP 500. Internal"),
+        (ModelHTTPError(500, 'm', {'error': 'overloaded'}), 1, "'m' did not answer: HTTP 500. {'error': 'overloaded'}"),
+        (
+            ModelConnectionError('m', 'Connection error.'),
+            1,
+            "'m' cannot be reached: Connection error. Check the network, and the base URL if you set one.",
+        ),
+        (
+            CutAnswerError('m', 'openai'),
+            1,
+            "The answer of 'm' was cut: its stream ended without a finish reason. Try again. A server that never sends "
+            'one cannot be used here: its whole answers look like cut ones.',
+        ),
+        (UnexpectedModelBehavior('It said\x1b[31m nothing.'), 1, 'It said\\x1b[31m nothing.'),
+    ],
+)
+def test_a_sentence_and_an_exit_code(error: Exception, code: int, sentence: str) -> None:
+    status, said = describe_failure(error)
+    assert (EXIT_CODES[status], said) == (code, sentence)

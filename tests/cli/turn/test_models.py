@@ -1,0 +1,154 @@
+"""Which model answers, and what `models` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import infer_model, known_model_names
+from pydantic_ai.models.test import TestModel
+from typer.testing import Result
+
+from pydantic_deep.cli.turn._models import DEFAULT_MODELS, UnusableModelError, choose_model, open_model
+from pydantic_deep.cli.turn._providers import PROVIDERS, describe_provider, list_providers
+
+Invoke = Callable[..., Result]
+
+
+@pytest.mark.parametrize(
+    ('named', 'environment', 'chosen'),
+    [
+        ('a:b', {'PYDANTIC_DEEP_MODEL': 'c:d', 'ANTHROPIC_API_KEY': 'k'}, 'a:b'),
+        (None, {'PYDANTIC_DEEP_MODEL': 'c:d', 'ANTHROPIC_API_KEY': 'k'}, 'c:d'),
+        (None, {'OPENAI_API_KEY': 'k', 'ANTHROPIC_API_KEY': 'k'}, DEFAULT_MODELS['ANTHROPIC_API_KEY']),
+        (None, {'OPENAI_API_KEY': 'k', 'ANTHROPIC_API_KEY': ''}, DEFAULT_MODELS['OPENAI_API_KEY']),
+        (None, {'GEMINI_API_KEY': 'k'}, DEFAULT_MODELS['GEMINI_API_KEY']),
+    ],
+)
+def test_the_option_goes_before_the_variable_before_the_key(
+    named: str | None, environment: dict[str, str], chosen: str
+) -> None:
+    assert choose_model(named, environment) == chosen
+
+
+def test_without_any_it_says_what_to_set() -> None:
+    with pytest.raises(UnusableModelError, match=r'^No model to work with\. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or'):
+        choose_model(None, {'OPENAI_BASE_URL': 'http://127.0.0.1:1/v1'})
+
+
+def test_every_default_is_a_name_that_pydantic_ai_knows() -> None:
+    assert set(DEFAULT_MODELS.values()) <= set(known_model_names())
+
+
+@pytest.mark.parametrize(
+    ('name', 'sentence'),
+    [
+        (
+            'anthropic:claude-opus-5-5',
+            "'anthropic:claude-opus-5-5' needs ANTHROPIC_API_KEY in the environment, and it is not set. Set it.",
+        ),
+        (
+            'google:x',
+            "'google:x' needs GOOGLE_API_KEY or GEMINI_API_KEY in the environment, and it is not set. Set it.",
+        ),
+        (
+            'anthropc:claude-opus-5-5',
+            "'anthropc:claude-opus-5-5' cannot be used. Unknown model: anthropc:claude-opus-5-5. "
+            "Did you mean 'anthropic:claude-opus-5-5'? `pydantic-deep models` lists names that can.",
+        ),
+        (
+            'nonsense',
+            "'nonsense' cannot be used. Unknown model: nonsense. `pydantic-deep models` lists names that can.",
+        ),
+        ('groq:x', "'groq:x' needs a package that is not installed. Install it: pip install 'pydantic-ai-slim[groq]'"),
+    ],
+)
+def test_a_model_that_cannot_be_opened_is_a_sentence_with_what_to_do(
+    name: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for provider in PROVIDERS.values():
+        for variable in provider.variables:
+            monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(UnusableModelError) as caught:
+        open_model(name, {})
+    assert str(caught.value) == sentence
+
+
+def test_whatever_a_providers_package_raises_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise OSError('no credentials')
+
+    monkeypatch.setattr('pydantic_deep.cli.turn._models.infer_model', refuse)
+    with pytest.raises(UnusableModelError, match=r"^'a:b' cannot be opened\. OSError: no credentials$"):
+        open_model('a:b', {})
+
+
+def test_names_of_the_program_go_first() -> None:
+    own = TestModel()
+    assert open_model('test', {'test': own}) is own
+    assert open_model('test', {}) is not own
+
+
+@pytest.mark.parametrize('name', ['anthropic', 'google', 'openai', 'openai-chat', 'deepseek', 'moonshotai', 'zai'])
+def test_the_table_says_what_pydantic_ai_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = PROVIDERS[name]
+    for variable in provider.variables:
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(UserError, match=provider.variables[0]):
+        infer_model(f'{name}:x')
+    for variable in provider.variables:
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, 'http://127.0.0.1:1/v1' if variable.endswith('URL') else 'k')
+            assert infer_model(f'{name}:x').model_name == 'x'
+
+
+def test_a_package_is_found_without_being_imported() -> None:
+    assert describe_provider('anthropic', {}, []).is_installed is True
+    assert describe_provider('groq', {}, []).is_installed is False
+    assert describe_provider('never-heard-of', {}, []).is_installed is None
+
+
+def test_a_package_whose_parent_is_missing_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_spec(name: str) -> object:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr('pydantic_deep.cli.turn._providers.find_spec', find_spec)
+    assert describe_provider('google', {}, []).is_installed is False
+
+
+def test_a_key_makes_a_provider_ready_and_its_value_is_nowhere() -> None:
+    states = list_providers({'ANTHROPIC_API_KEY': 'sk-secret'})
+    ready = [state for state in states if state.is_ready]
+    assert [(state.name, state.set_variable) for state in ready] == [('anthropic', 'ANTHROPIC_API_KEY')]
+    assert 'anthropic:claude-opus-5-5' in ready[0].models
+    assert 'sk-secret' not in repr(states)
+
+
+def test_the_table_shows_the_ready_ones_first(invoke: Invoke) -> None:
+    result = invoke('models', environment={'OPENAI_API_KEY': 'sk-secret'})
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in lines[:4]] == ['provider', 'openai', 'openai-chat', 'anthropic']
+    assert 'OPENAI_API_KEY is set' in lines[1]
+    assert 'groq is missing' in result.stdout
+    assert 'sk-secret' not in result.stdout
+
+
+def test_a_provider_shows_its_names(invoke: Invoke) -> None:
+    result = invoke('models', 'anthropic')
+    names = result.stdout.split()
+    assert 'anthropic:claude-opus-5-5' in names
+    assert names == sorted(name for name in known_model_names() if name.startswith('anthropic:'))
+
+
+def test_an_unknown_provider_is_wrong_usage(invoke: Invoke) -> None:
+    result = invoke('models', 'antropic')
+    assert result.exit_code == 2
+    assert 'there is no provider' in result.stderr
+
+
+def test_the_list_as_json(invoke: Invoke) -> None:
+    (state,) = json.loads(invoke('models', 'anthropic', '--json', environment={'ANTHROPIC_API_KEY': 'k'}).stdout)
+    assert (state['name'], state['is_ready'], state['set_variable']) == ('anthropic', True, 'ANTHROPIC_API_KEY')

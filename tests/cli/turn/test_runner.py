@@ -1,0 +1,396 @@
+"""One turn: the events that it tells, and the conversation that it leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from inline_snapshot import snapshot
+from pydantic_ai import CancellationToken
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+
+from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
+from pydantic_deep.cli._events import (
+    EVENTS,
+    ApprovalAnswerEvent,
+    Event,
+    ResultEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    render_json,
+)
+from pydantic_deep.cli.approvals._policy import Answer, ApprovalMode, Decide, allow_all, pause_all
+from pydantic_deep.cli.history._revisions import shown_id
+from pydantic_deep.cli.turn._conversation import Conversation
+from pydantic_deep.cli.turn._runner import Show, Turn, Watcher, run_turn
+from pydantic_deep.store import ApprovalAnsweredError, Store
+from pydantic_deep.store import Decision as StoreDecision
+from pydantic_deep.testing import FakeClock, ScriptedModel, call
+from pydantic_deep.versions import ApprovalInbox
+
+MakeConversation = Callable[..., Conversation]
+
+pytestmark = pytest.mark.anyio
+
+PLAN = [{'content': 'Add a line', 'status': 'completed'}]
+
+
+def watch(show: Show, decide: Decide = allow_all) -> Watcher:
+    return Watcher(show=show, decide=decide)
+
+
+async def run(conversation: Conversation, task: str = 'Go') -> tuple[list[Event], Turn]:
+    events: list[Event] = []
+    watcher = watch(events.append)
+    turn = await run_turn(conversation, task, stop=CancellationToken(), watcher=watcher)
+    return events, turn
+
+
+async def test_the_events_of_a_turn(make_conversation: MakeConversation, work: Path, clock: FakeClock) -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> str:
+        clock.advance(2.5)
+        return 'Done.'
+
+    model = ScriptedModel(
+        [
+            'Adding.',
+            call('edit_file', path='/poem.txt', old_string='violet', new_string='lily\noak'),
+            call('write_todos', todos=PLAN),
+        ],
+        call('read_file', path='/nothing.txt'),
+        answer,
+    )
+    conversation = make_conversation(model)
+    events, turn = await run(conversation)
+    dumped = [EVENTS.dump_python(event) for event in events]
+    version = dumped[-1].pop('version')
+    assert conversation.tip is not None
+    assert version == conversation.tip.id
+    assert [e['tool'] for e in dumped if e['type'] == 'tool_result'] == ['edit_file', 'write_todos', 'read_file']
+    assert [e for e in dumped if e['type'] not in ('tool_call', 'tool_result', 'usage', 'start')] == snapshot(
+        [
+            {'type': 'text', 'text': 'Adding.'},
+            {
+                'type': 'file',
+                'file': {
+                    'path': '/poem.txt',
+                    'change': 'changed',
+                    'added_lines': 2,
+                    'removed_lines': 1,
+                },
+            },
+            {'type': 'todos', 'todos': [{'content': 'Add a line', 'status': 'completed'}]},
+            {'type': 'text', 'text': 'Done.'},
+            {
+                'type': 'result',
+                'status': 'done',
+                'output': 'Done.',
+                'error': None,
+                'usage': {
+                    'requests': 3,
+                    'tool_calls': 2,
+                    'input_tokens': 300,
+                    'output_tokens': 30,
+                },
+                'files': [
+                    {
+                        'path': '/poem.txt',
+                        'change': 'changed',
+                        'added_lines': 2,
+                        'removed_lines': 1,
+                    }
+                ],
+                'has_all_files': True,
+                'todos': [{'content': 'Add a line', 'status': 'completed'}],
+                'seconds': 2.5,
+                'pending': [],
+                'store': 'memory:',
+                'is_in_directory': True,
+                'has_files': True,
+            },
+        ]
+    )
+    assert dumped[0] == {'type': 'start', 'task': 'Go', 'directory': str(work), 'model': 'given'}
+    assert dumped[-1] | {'version': version} == EVENTS.dump_python(turn.result)
+    assert [e['usage']['requests'] for e in dumped if e['type'] == 'usage'][-1] == 3
+    assert (work / 'poem.txt').read_text() == 'rose\nlily\noak\n'
+
+
+async def test_a_failed_call_is_told_as_failed(make_conversation: MakeConversation) -> None:
+    events, _ = await run(make_conversation(ScriptedModel(call('read_file', path='/nothing.txt'), 'No.')))
+    (result,) = [event for event in events if isinstance(event, ToolResultEvent)]
+    assert (result.tool, result.outcome) == ('read_file', 'failed')
+    assert '/nothing.txt does not exist' in result.text
+
+
+async def test_arguments_that_are_no_json_are_shown_as_they_are(make_conversation: MakeConversation) -> None:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
+        if len(messages) == 1:
+            yield {0: DeltaToolCall(name='ls', json_args='{"path": ', tool_call_id='x')}
+        else:
+            yield 'Done.'
+
+    events, _ = await run(make_conversation(FunctionModel(stream_function=stream)))
+    (asked,) = [event for event in events if isinstance(event, ToolCallEvent)]
+    assert asked.args == {'INVALID_JSON': '{"path": '}
+
+
+async def test_the_next_turn_knows_the_one_before(make_conversation: MakeConversation) -> None:
+    model = ScriptedModel('First.', 'Second.')
+    conversation = make_conversation(model)
+    await run(conversation, 'One')
+    await run(conversation, 'Two')
+    assert len(model.requests[1].messages) == 3
+    assert conversation.tip is not None
+    assert conversation.tip.message_count == 4
+
+
+async def test_a_turn_runs_as_long_as_its_budget_and_not_fifty_requests(make_conversation: MakeConversation) -> None:
+    model = ScriptedModel(*[call('ls')] * 60, 'Done.')
+    _, turn = await run(make_conversation(model))
+    assert (turn.result.status, turn.result.usage.requests) == ('done', 61)
+
+
+async def test_a_used_up_budget_ends_the_turn_and_keeps_what_was_done(
+    make_conversation: MakeConversation, work: Path
+) -> None:
+    model = ScriptedModel(call('write_file', path='/a.txt', content='a\n'), then=lambda messages, info: call('ls'))
+    _, turn = await run(make_conversation(model, max_tokens=250))
+    assert (turn.result.status, turn.result.output) == ('limit', None)
+    assert turn.result.usage.requests == 3
+    assert [file.path for file in turn.result.files] == ['/a.txt']
+
+
+async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversation: MakeConversation) -> None:
+    stop = CancellationToken()
+
+    async def wait_until_stopped(messages: list[ModelMessage], info: AgentInfo) -> str:
+        stop.cancel()
+        await anyio.sleep_forever()
+        raise AssertionError('unreachable')
+
+    conversation = make_conversation(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
+    turn = await run_turn(conversation, 'Look', stop=stop, watcher=watch(lambda event: None))
+    assert (turn.result.status, turn.result.error) == ('interrupted', 'Interrupted. What was done stays done.')
+    assert conversation.tip is not None
+    assert conversation.tip.state == 'interrupted'
+    requests = [message for message in await conversation.tip.messages() if isinstance(message, ModelRequest)]
+    returns = [part.content for request in requests for part in request.parts if isinstance(part, ToolReturnPart)]
+    assert returns == ['poem.txt (12 bytes)']
+    _, second = await run(conversation, 'And?')
+    assert second.result.output == 'Here I am.'
+
+
+async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
+    make_conversation: MakeConversation,
+) -> None:
+    stop = CancellationToken()
+
+    def stop_at_the_call(event: Event) -> None:
+        if isinstance(event, ToolCallEvent):
+            stop.cancel()
+
+    model = ScriptedModel(call('ls'), 'Here I am.')
+    conversation = make_conversation(model)
+    await run_turn(conversation, 'Look', stop=stop, watcher=watch(stop_at_the_call))
+    _, second = await run(conversation, 'And?')
+    assert second.result.output == 'Here I am.'
+    assert [(part.tool_name, part.outcome) for part in model.requests[1].tool_returns] == [('ls', 'interrupted')]
+
+
+async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_conversation: MakeConversation) -> None:
+    conversation = make_conversation(ScriptedModel('First.'))
+    await run(conversation)
+    assert conversation.tip is not None
+    history = await conversation.tip.messages()
+    stop = CancellationToken()
+    stop.cancel()
+    turn = await run_turn(conversation, 'Two', stop=stop, watcher=watch(lambda event: None))
+    assert turn.result.status == 'interrupted'
+    assert (await conversation.tip.messages())[: len(history)] == history
+
+
+async def test_a_turn_that_cannot_be_kept_fails_and_the_conversation_goes_on(
+    make_conversation: MakeConversation,
+) -> None:
+    conversation = make_conversation(ScriptedModel('First.', 'Third.'))
+    await run(conversation)
+    before = conversation.tip
+    watcher = watch(lambda event: None)
+    turn = await run_turn(conversation, 'Two', branch='main', stop=CancellationToken(), watcher=watcher)
+    assert turn.result.status == 'failed'
+    assert turn.result.error == "The conversation has a branch 'main' already. Choose another name."
+    assert conversation.tip == before
+    _, third = await run(conversation, 'Three')
+    assert third.result.output == 'Third.'
+
+
+async def test_pieces_without_text_are_no_news(make_conversation: MakeConversation) -> None:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        for piece in ('', 'Do', '', 'ne.'):
+            yield piece
+
+    events, _ = await run(make_conversation(FunctionModel(stream_function=stream)))
+    assert [event.text for event in events if isinstance(event, TextEvent)] == ['Do', 'ne.']
+
+
+async def test_a_defect_ends_the_events_and_is_raised(make_conversation: MakeConversation) -> None:
+    events: list[Event] = []
+    conversation = make_conversation(ScriptedModel(ZeroDivisionError('a defect')))
+    with pytest.raises(ZeroDivisionError):
+        await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watch(events.append))
+    assert isinstance(events[-1], ResultEvent)
+    assert (events[-1].status, events[-1].error) == ('failed', 'a defect')
+
+
+async def test_a_directory_that_is_gone_is_a_failure_and_its_files_are_removed(
+    make_conversation: MakeConversation, work: Path
+) -> None:
+    def remove(messages: list[ModelMessage], info: AgentInfo) -> str:
+        shutil.rmtree(work)
+        return 'Done.'
+
+    _, turn = await run(
+        make_conversation(
+            ScriptedModel(call('edit_file', path='/poem.txt', old_string='rose', new_string='oak'), remove)
+        )
+    )
+    assert turn.result.status == 'failed'
+    assert [(file.change, file.removed_lines) for file in turn.result.files] == [('removed', 2)]
+
+
+def test_an_event_is_one_line_of_ascii_and_reads_back() -> None:
+    event = TextEvent(text='\x1b[31m\x9b "Ω"\n\udce9')
+    line = render_json(event)
+    assert line.isascii()
+    assert '\n' not in line
+    assert EVENTS.validate_python(json.loads(line)) == event
+
+
+async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
+    make_conversation: MakeConversation, work: Path
+) -> None:
+    stop = CancellationToken()
+
+    async def stop_and_allow(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+        stop.cancel()
+        return await allow_all(pending)
+
+    conversation = make_conversation(
+        ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask
+    )
+    events: list[Event] = []
+    turn = await run_turn(conversation, 'Go', stop=stop, watcher=watch(events.append, stop_and_allow))
+    assert (turn.result.status, turn.result.pending) == ('interrupted', [])
+    assert not (work / 'a.txt').exists()
+    assert [event.type for event in events if event.type.startswith('approval')] == ['approval']
+
+
+async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: MakeConversation) -> None:
+    write = call('write_file', path='/a.txt', content='a\n')
+    conversation = make_conversation(ScriptedModel(write), approvals=ApprovalMode.ask)
+    watcher = Watcher(show=lambda event: None, decide=pause_all)
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    assert conversation.tip is not None
+    assert (turn.result.status, turn.result.version) == ('paused', conversation.tip.id)
+    assert [pending.tool for pending in conversation.tip.pending] == ['write_file']
+
+
+A, B = (call('write_file', path=f'/{name}.txt', content='1\n') for name in 'ab')
+
+
+def faster(store: Store, *decisions: Decision, by: str | None = 'ada') -> Decide:
+    """Allow all calls, the first of which somebody else has answered by then."""
+    left = list(decisions)
+
+    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+        waiting = await store.approvals()
+        for each in waiting[: len(decisions)]:
+            await ApprovalInbox(store).answer(each.id, left.pop(0), by=by)
+        return {pending_call.id: Answer(decision=Approve(), by='person') for pending_call in pending}
+
+    return decide
+
+
+async def test_where_somebody_was_faster_that_answer_counts_and_the_others_as_well(
+    make_conversation: MakeConversation, store: Store, work: Path
+) -> None:
+    conversation = make_conversation(ScriptedModel([A, B], 'Done.'), approvals=ApprovalMode.ask)
+    events: list[Event] = []
+    watcher = watch(events.append, faster(store, Deny('No a.')))
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    assert (turn.result.status, turn.result.output) == ('done', 'Done.')
+    assert [(work / name).exists() for name in ('a.txt', 'b.txt')] == [False, True]
+    answers = [event for event in events if isinstance(event, ApprovalAnswerEvent)]
+    assert [(each.id, each.decision, each.reason, each.faster) for each in answers] == snapshot(
+        [
+            ('call-1', 'approve', None, None),
+            ('call-2', 'approve', None, None),
+            ('call-1', 'deny', 'No a.', 'ada'),
+        ]
+    )
+
+
+@pytest.mark.parametrize('by', ['ada', None])
+async def test_where_somebody_has_answered_all_the_turn_goes_on_with_that(
+    make_conversation: MakeConversation, store: Store, work: Path, by: str | None
+) -> None:
+    conversation = make_conversation(ScriptedModel(A, 'Done.'), approvals=ApprovalMode.ask)
+    events: list[Event] = []
+    edit = Edit({'path': '/c.txt', 'content': 'c'})
+    turn = await run_turn(
+        conversation, 'Go', stop=CancellationToken(), watcher=watch(events.append, faster(store, edit, by=by))
+    )
+    assert turn.result.status == 'done'
+    assert ((work / 'a.txt').exists(), (work / 'c.txt').read_text()) == (False, 'c')
+    last = [event for event in events if isinstance(event, ApprovalAnswerEvent)][-1]
+    assert (last.args, last.faster) == ({'path': '/c.txt', 'content': 'c'}, by or 'somebody')
+
+
+@pytest.mark.parametrize('goes_on', [True, False])
+async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
+    make_conversation: MakeConversation, store: Store, goes_on: bool
+) -> None:
+    conversation = make_conversation(ScriptedModel(A, 'Done by another.'), approvals=ApprovalMode.ask)
+    tips: list[str] = []
+
+    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+        assert conversation.tip is not None
+        tips.append(conversation.tip.id)
+        decisions: dict[str, Decision] = {each.id: Approve() for each in pending}
+        if goes_on:
+            other = await conversation.tip.resume(decisions, by='ada')
+            tips.append(other.id)
+        else:
+            for each in await store.approvals():
+                await ApprovalInbox(store).answer(each.id, Approve(), by='ada')
+            await store.claim_approvals(conversation.tip.id, 'a-run')
+        return {id: Answer(decision=decision, by='person') for id, decision in decisions.items()}
+
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watch(lambda event: None, decide))
+    assert (turn.result.status, turn.says_how) == ('failed', True)
+    look = f'show {shown_id(tips[1])}' if goes_on else 'log --steps'
+    assert turn.result.error == (
+        f'The version {shown_id(tips[0])} was answered by ada, and a run has gone on with it. See how far: '
+        f'pydantic-deep {look}'
+    )
+
+
+async def test_an_answer_that_nobody_else_has_given_is_no_reason_to_try_again(
+    make_conversation: MakeConversation, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = make_conversation(ScriptedModel(A), approvals=ApprovalMode.ask)
+
+    async def decide(decisions: Sequence[StoreDecision]) -> None:
+        raise ApprovalAnsweredError(decisions[0].approval_id, 'not open any more', None, None)
+
+    monkeypatch.setattr(store, 'decide', decide)  # a store that refuses what is open: no other way leads here
+    _, turn = await run(conversation)
+    assert turn.result.status == 'failed'
+    assert 'is not open any more' in str(turn.result.error)
