@@ -21,9 +21,9 @@ PACKAGE = ROOT / 'pydantic_deep'
 
 def test_the_server_is_routes_over_services_over_rows_and_has_two_doors() -> None:
     """004-01: modular routes, services below them, models of rows; a command and a programmatic entry point."""
-    routes = sorted(path.stem for path in (PACKAGE / 'server').glob('_routes_*.py'))
+    routes = sorted(path.stem for path in (PACKAGE / 'server/routes').glob('_*.py'))
 
-    assert {'_routes_admin', '_routes_conversations', '_routes_turns', '_routes_versions'} <= set(routes)
+    assert {'_admin', '_conversations', '_turns', '_versions'} <= set(routes)
     assert (PACKAGE / 'repository').is_dir()
     assert callable(create_app)
     done = subprocess.run(

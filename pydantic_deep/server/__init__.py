@@ -12,8 +12,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 from ._agents import InvalidAgentsError
+from ._api_keys import ApiKey, InvalidKeyError, KeyScope, create_api_key, list_api_keys, revoke_api_key
 from ._app import create_app
-from ._keys import ApiKey, InvalidKeyError, KeyScope, create_api_key, list_api_keys, revoke_api_key
 from ._settings import InvalidSettingsError, ServerSettings, load_settings
 
 __all__ = (

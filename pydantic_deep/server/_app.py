@@ -6,7 +6,6 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -16,30 +15,16 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import SqlStore
 
 from ._agents import AnyAgent, check_agents
-from ._auth import Authentication, KeyInQuery
-from ._errors import api_of, install_error_forms
-from ._headers import SecurityHeaders
 from ._lifespan import serving
-from ._limits import BodyLimit, RefuseAmbiguousLength
 from ._metrics import CountRequests, ServerMetrics
-from ._routes import ROUTERS
+from ._openapi import TAGS, complete_document
+from ._rate_limits import BodyLimit, RefuseAmbiguousLength
 from ._settings import ServerSettings, load_settings
 from ._state import MakeBackend
-
-TAGS = [
-    {'name': 'agents', 'description': 'What can be talked to.'},
-    {'name': 'conversations', 'description': 'Dialogues, their turns and their files. All are of one owner.'},
-    {'name': 'runs', 'description': 'What works now, and what it tells: clients come and go, and a run goes on.'},
-    {'name': 'versions', 'description': 'The history of everything: look, compare, go back, branch, merge.'},
-    {'name': 'approvals', 'description': 'Calls that wait for a person.'},
-    {'name': 'audit', 'description': 'What became of runs.'},
-    {'name': 'server', 'description': 'The server itself.'},
-    {'name': 'openai', 'description': 'For clients of OpenAI: the name of an agent is the name of the model.'},
-    {'name': 'anthropic', 'description': 'For clients of Anthropic.'},
-    {'name': 'google', 'description': 'For clients of Google.'},
-    {'name': 'ui', 'description': 'For AG-UI and for Vercel AI.'},
-]
-"""What the OpenAPI document sorts its operations by."""
+from .access._authentication import Authentication, KeyInQuery
+from .http._errors import install_error_forms
+from .http._security_headers import SecurityHeaders
+from .routes._routers import ROUTERS
 
 _UPLOAD = re.compile(r'/api/conversations/[^/]+/uploads/.+')
 
@@ -101,7 +86,7 @@ def create_app(
         app.router.routes.extend(router.routes)
     _add_layers(app, settings, metrics)
     write_document = app.openapi
-    app.openapi = lambda: _corrected(write_document())
+    app.openapi = lambda: complete_document(write_document())
     return app
 
 
@@ -121,20 +106,6 @@ def _add_layers(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) 
     app.add_middleware(CountRequests, metrics=metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(KeyInQuery)
-
-
-def _corrected(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the OpenAPI document with what FastAPI cannot know of the APIs of others; it keeps and returns one object."""
-    document['components']['securitySchemes']['key'] = {
-        'type': 'apiKey', 'in': 'query', 'name': 'key', 'description': 'An API key: Google clients.',
-    }  # fmt: skip
-    for path, operations in document['paths'].items():
-        for operation in operations.values():
-            if api_of(path) != 'ours':
-                operation['responses'].pop('422', None)  # added by FastAPI; it is 400 there
-            if api_of(path) == 'google' and {'key': []} not in operation['security']:
-                operation['security'].append({'key': []})
-    return document
 
 
 def _limit_for(settings: ServerSettings, method: str, path: str) -> int:

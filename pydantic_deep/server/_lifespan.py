@@ -19,13 +19,13 @@ from pydantic_deep.store import SqlStore, VersionFilter
 from pydantic_deep.streaming import WholeCalls, current_session_id
 
 from ._agents import AnyAgent, prepare_agents
-from ._hub import RunHub
-from ._keys import open_keys
-from ._limits import RateLimit, WrongKeyLimit
+from ._api_keys import open_keys
 from ._metrics import ServerMetrics
+from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
-from ._wire_threads import THREAD_FIELDS, Thread
+from .compat._dialogue_threads import THREAD_FIELDS, Thread
+from .runs._pool import RunHub
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

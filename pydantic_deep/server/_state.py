@@ -16,12 +16,12 @@ from pydantic_deep.store import SqlStore
 from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import BackendProtocol
 
-from ._hub import RunHub
-from ._keys import KeyRing
-from ._limits import RateLimit, WrongKeyLimit
+from ._api_keys import KeyRing
 from ._metrics import ServerMetrics
+from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
-from ._wire_threads import Thread
+from .compat._dialogue_threads import Thread
+from .runs._pool import RunHub
 
 ServedAgent: TypeAlias = VersionedAgent[Any, Any]
 """An agent with a store, whatever its deps and its output."""

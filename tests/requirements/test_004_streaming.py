@@ -42,8 +42,8 @@ from pydantic_deep.repository import MemoryRepository, Repository, RowNotFoundEr
 from pydantic_deep.repository.duckdb import DuckdbRepository
 from pydantic_deep.repository.iceberg import IcebergRepository
 from pydantic_deep.server import create_api_key, create_app
-from pydantic_deep.server._keys import list_api_keys, revoke_api_key
-from pydantic_deep.server._routes import ROUTERS
+from pydantic_deep.server._api_keys import list_api_keys, revoke_api_key
+from pydantic_deep.server.routes._routers import ROUTERS
 from pydantic_deep.streaming import (
     NOTICE,
     AnthropicDecoder,
@@ -96,17 +96,24 @@ def test_the_layout_is_modular() -> None:
             assert isinstance(route, APIRoute)
             by_module.setdefault(route.endpoint.__module__.rpartition('._')[2], set()).add(route.path)
     kinds = {
-        'authentication': ('routes_admin', '/api/me'),
-        'entities': ('routes_conversations', '/api/conversations/{conversation}'),
-        'tasks': ('routes_turns', '/api/conversations/{conversation}/turns'),
-        'tools': ('routes_approvals', '/api/approvals/{approval}'),
-        'integrations': ('routes_wire', '/v1/chat/completions'),
+        'authentication': ('admin', '/api/me'),
+        'entities': ('conversations', '/api/conversations/{conversation}'),
+        'tasks': ('turns', '/api/conversations/{conversation}/turns'),
+        'tools': ('approvals', '/api/approvals/{approval}'),
+        'integrations': ('compat', '/v1/chat/completions'),
     }
     assert all(path in by_module[module] for module, path in kinds.values())
     assert len({module for module, _ in kinds.values()}) == len(kinds)
     assert max(len(paths) for paths in by_module.values()) <= 12
 
-    for part in ('server/_shapes.py', 'server/_hub.py', 'server/_begin.py', '_text.py', 'cli/_app.py', 'agent.py'):
+    for part in (
+        'server/schemas/_schemas.py',
+        'server/runs/_pool.py',
+        'server/_run_start.py',
+        '_text.py',
+        'cli/_app.py',
+        'agent.py',
+    ):
         assert (PACKAGE / part).is_file(), part
     scripts = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['scripts']
     assert scripts['pydantic-deep'].startswith('pydantic_deep.cli')
@@ -123,10 +130,10 @@ def test_layers_import_downwards_and_units_are_small() -> None:
     order = [layers.index(f'pydantic_deep.{name}') for name in ('server', 'versions', 'repository', 'store')]
     assert order == sorted(order)
 
-    for name in modules('server/_routes_*.py'):
+    for name in modules('server/routes/*.py'):
         text = (PACKAGE / name).read_text()
         assert not [word for word in ('.execute(', 'sqlite3', 'psycopg', 'SELECT ') if word in text], name
-    for name, tree in (modules('server/*.py') | modules('repository/*.py')).items():
+    for name, tree in (modules('server/**/*.py') | modules('repository/*.py')).items():
         if name.endswith('conformance.py'):
             continue
         for node in ast.walk(tree):
@@ -141,7 +148,7 @@ def test_everything_public_says_what_it_is_and_takes() -> None:
     """
     tools = tomllib.loads((ROOT / 'pyproject.toml').read_text())['tool']
     assert (tools['pyright']['typeCheckingMode'], 'D' in tools['ruff']['lint']['select']) == ('strict', True)
-    for name, tree in (modules('server/*.py') | modules('repository/*.py') | modules('streaming/*.py')).items():
+    for name, tree in (modules('server/**/*.py') | modules('repository/*.py') | modules('streaming/*.py')).items():
         assert ast.get_docstring(tree), name
         for node in tree.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != '_':

@@ -328,7 +328,7 @@ async def test_sql_ends_when_its_client_leaves(serve: Serve, listen: Listen) -> 
 
 
 async def test_sql_is_refused_while_as_many_as_may_run_at_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('pydantic_deep.server._routes_admin._SQL_WAIT_SECONDS', 0.01)
+    monkeypatch.setattr('pydantic_deep.server.routes._admin._SQL_WAIT_SECONDS', 0.01)
     async with (
         serve(settings=ServerSettings(max_sql_at_once=1)) as served,
         served.client(await served.key('admin')) as client,

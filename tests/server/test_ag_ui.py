@@ -20,12 +20,12 @@ from starlette.responses import StreamingResponse
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
 from pydantic_deep.repository import Repository, RowNotFoundError
-from pydantic_deep.server._auth import caller_of
-from pydantic_deep.server._run_log import RunLog
-from pydantic_deep.server._sse import KEEPALIVE
-from pydantic_deep.server._ui_threads import open_thread
-from pydantic_deep.server._ui_turns import tail_run
-from pydantic_deep.server._wire_threads import Thread
+from pydantic_deep.server.access._authentication import caller_of
+from pydantic_deep.server.compat._dialogue_threads import Thread
+from pydantic_deep.server.runs._event_stream import KEEPALIVE
+from pydantic_deep.server.runs._run_log import RunLog
+from pydantic_deep.server.ui._threads import open_thread
+from pydantic_deep.server.ui._turns import tail_run
 from pydantic_deep.store import new_id
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call

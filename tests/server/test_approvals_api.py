@@ -12,7 +12,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
-from pydantic_deep.server import _routes_approvals
+from pydantic_deep.server.routes import _approvals
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
@@ -273,7 +273,7 @@ async def test_approvals_come_in_pages_of_whole_versions(
 
     assert cursor is None
     assert (await ada.get('/api/approvals/00000000-0000-7000-8000-000000000000')).status_code == 404
-    monkeypatch.setattr(_routes_approvals, '_PAGE', 1)
+    monkeypatch.setattr(_approvals, '_PAGE', 1)
     assert [each['id'] for each in (await ada.get('/api/approvals')).json()['items']] == seen
     assert seen == [each['id'] for run in reversed(runs) for each in run['approvals']]
     assert (await ada.get('/api/approvals', params={'agent': 'writer'})).json() == {'items': [], 'cursor': None}

@@ -10,12 +10,12 @@ import pytest
 from pydantic_ai import AgentRunResultEvent
 
 from pydantic_deep import Approve, create_deep_agent
-from pydantic_deep.server._hub import HubClosedError, RunHub, TooManyRunsError, VersionBusyError
-from pydantic_deep.server._log_shelf import MAX_FILES, LogShelf
 from pydantic_deep.server._metrics import ServerMetrics
-from pydantic_deep.server._run_log import RunLog
-from pydantic_deep.server._server_run import ServerRun
 from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server.runs._log_cache import MAX_FILES, LogShelf
+from pydantic_deep.server.runs._pool import HubClosedError, RunHub, TooManyRunsError, VersionBusyError
+from pydantic_deep.server.runs._run_log import RunLog
+from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent

@@ -20,9 +20,9 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._agents import AnyAgent
-from pydantic_deep.server._auth import Require, is_open
-from pydantic_deep.server._keys import KeyScope
-from pydantic_deep.server._routes import ROUTERS
+from pydantic_deep.server._api_keys import KeyScope
+from pydantic_deep.server.access._authentication import Require, is_open
+from pydantic_deep.server.routes._routers import ROUTERS
 from pydantic_deep.testing import ScriptedModel, call
 
 from .conftest import Client, Serve, Served

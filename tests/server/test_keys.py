@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from pydantic_deep.repository import MemoryRepository, RowNotFoundError
-from pydantic_deep.server._keys import (
+from pydantic_deep.server._api_keys import (
     ApiKey,
     InvalidKeyError,
     KeyRing,

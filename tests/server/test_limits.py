@@ -14,11 +14,11 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pydantic_deep.server._auth import Authentication, KeyInQuery
-from pydantic_deep.server._errors import install_error_forms
-from pydantic_deep.server._headers import HEADERS, SecurityHeaders
-from pydantic_deep.server._limits import BodyLimit, RateLimit, WrongKeyLimit
 from pydantic_deep.server._metrics import CountRequests, ServerMetrics
+from pydantic_deep.server._rate_limits import BodyLimit, RateLimit, WrongKeyLimit
+from pydantic_deep.server.access._authentication import Authentication, KeyInQuery
+from pydantic_deep.server.http._errors import install_error_forms
+from pydantic_deep.server.http._security_headers import HEADERS, SecurityHeaders
 from pydantic_deep.testing import FakeClock
 
 pytestmark = pytest.mark.anyio

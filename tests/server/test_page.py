@@ -262,7 +262,7 @@ async def test_only_what_the_page_is_made_of_is_served(nobody: httpx.AsyncClient
         response = await nobody.get(path)
         assert response.status_code == 200
         assert kind in response.headers['content-type']
-    for path in ('/static/none.js', '/static/..%2F_keys.py', '/static/%2e%2e/_keys.py'):
+    for path in ('/static/none.js', '/static/..%2F_api_keys.py', '/static/%2e%2e/_api_keys.py'):
         assert (await nobody.get(path)).status_code in (401, 404)
 
 

@@ -13,8 +13,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server import _routes_turns
 from pydantic_deep.server._lifespan import recover
+from pydantic_deep.server.routes import _turns
 from pydantic_deep.store import (
     Commit,
     Committed,
@@ -91,7 +91,7 @@ async def test_a_run_of_another_process_is_watched_and_nothing_is_done_beside_it
     ada: Client, agents: Mapping[str, Any], other: SqlStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
     """004-12"""
-    monkeypatch.setattr(_routes_turns, 'POLL_SECONDS', 0)
+    monkeypatch.setattr(_turns, 'POLL_SECONDS', 0)
     path = await begin(ada)
     head = (await ada.get(path)).json()['head']
     theirs = await VersionedAgent(agents['analyst'], other).load(head)
@@ -260,7 +260,7 @@ async def test_a_run_that_a_dead_process_left_is_recovered_at_start_and_told_und
     serve: Serve, agents: Mapping[str, Any], tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ):
     """004-12"""
-    monkeypatch.setattr(_routes_turns, 'POLL_SECONDS', 0)
+    monkeypatch.setattr(_turns, 'POLL_SECONDS', 0)
     async with serve() as served, served.client(await served.key()) as ada:
         path = await begin(ada)
         head = (await ada.get(path)).json()['head']

@@ -14,10 +14,10 @@ from pydantic_ai.models.function import AgentInfo
 from starlette.responses import StreamingResponse
 
 from pydantic_deep import create_deep_agent
-from pydantic_deep.server._errors import ServerError
-from pydantic_deep.server._run_log import RunLog
 from pydantic_deep.server._settings import ServerSettings
-from pydantic_deep.server._sse import KEEPALIVE, Shown, parse_position, tail_log
+from pydantic_deep.server.http._errors import ServerError
+from pydantic_deep.server.runs._event_stream import KEEPALIVE, Shown, parse_position, tail_log
+from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import STREAM_EVENTS, Frame, FrameReader, TextEvent
 from pydantic_deep.testing import Answer, ScriptedModel, call

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 import anyio
 import pytest
 
-from pydantic_deep.server._run_log import BATCH_BYTES, LogForgottenError, RunLog
+from pydantic_deep.server.runs._run_log import BATCH_BYTES, LogForgottenError, RunLog
 
 pytestmark = pytest.mark.anyio
 

@@ -18,9 +18,9 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._agents import AnyAgent, InvalidAgentsError
-from pydantic_deep.server._keys import create_api_key
-from pydantic_deep.server._serve import NotServedError, import_agents, serve
+from pydantic_deep.server._api_keys import create_api_key
 from pydantic_deep.server._settings import ServerSettings
+from pydantic_deep.server._uvicorn import NotServedError, import_agents, serve
 from pydantic_deep.store import SqlStore, open_store
 from pydantic_deep.testing import ScriptedModel
 

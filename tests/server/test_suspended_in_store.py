@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pydantic_deep.server import _projection
-from pydantic_deep.server._projection import suspended_in, working_in
+from pydantic_deep.server.runs import _stored_run_events
+from pydantic_deep.server.runs._stored_run_events import suspended_in, working_in
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def test_a_run_that_a_starting_server_is_about_to_resume_counts_as_one_tha
     async def stays(store: object, run: object) -> bool:
         return False
 
-    monkeypatch.setattr(_projection, 'has_moved_on', stays)  # which asks a whole store
+    monkeypatch.setattr(_stored_run_events, 'has_moved_on', stays)  # which asks a whole store
     mine, elsewhere = run('mine'), run('elsewhere')
     starting = state_of([mine], [elsewhere, mine], is_recovering=True)
     started = state_of([mine], [elsewhere, mine], is_recovering=False)

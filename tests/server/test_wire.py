@@ -13,12 +13,9 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, 
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.repository.memory import MemoryRepository
-from pydantic_deep.server._errors import ServerError
-from pydantic_deep.server._wire import Dialogue, Said, as_messages, decision_from, decision_from_json
-from pydantic_deep.server._wire_anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
-from pydantic_deep.server._wire_google import GenerateContentRequest, dialogue_of_google
-from pydantic_deep.server._wire_openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
-from pydantic_deep.server._wire_threads import (
+from pydantic_deep.server.compat._anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
+from pydantic_deep.server.compat._dialogue import Dialogue, Said, as_messages, decision_from, decision_from_json
+from pydantic_deep.server.compat._dialogue_threads import (
     THREAD_FIELDS,
     Thread,
     find_thread,
@@ -26,6 +23,9 @@ from pydantic_deep.server._wire_threads import (
     note_thread,
     thread_id,
 )
+from pydantic_deep.server.compat._google import GenerateContentRequest, dialogue_of_google
+from pydantic_deep.server.compat._openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
+from pydantic_deep.server.http._errors import ServerError
 
 PIXEL = 'iVBORw0KGgo='
 IMAGE = BinaryContent(b'\x89PNG\r\n\x1a\n', media_type='image/png')

@@ -19,8 +19,8 @@ from starlette.responses import StreamingResponse
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
-from pydantic_deep.server._wire import Dialogue
-from pydantic_deep.server._wire_turns import WireTurn, _up_to_first_news  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
+from pydantic_deep.server.compat._dialogue import Dialogue
+from pydantic_deep.server.compat._turns import WireTurn, _up_to_first_news  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
 from pydantic_deep.streaming import OpenaiEncoder, StartEvent, StreamEvent, TextEvent, openai_completion
 from pydantic_deep.testing import ScriptedModel, call
 

@@ -31,7 +31,7 @@ from ._options import WRONG_USAGE, DocumentOption, ModelOption, fail, failing
 if TYPE_CHECKING:
     from pydantic_deep.server import ServerSettings
     from pydantic_deep.server._agents import AnyAgent
-    from pydantic_deep.server._keys import ApiKey, KeyRing
+    from pydantic_deep.server._api_keys import ApiKey, KeyRing
     from pydantic_deep.store import SqlStore
 
 T = TypeVar('T')
@@ -115,7 +115,7 @@ def _serve(
     with failing(json=False):
         settings = _load_settings(config, given)
         from pydantic_deep.server import InvalidAgentsError
-        from pydantic_deep.server._serve import import_agents, serve
+        from pydantic_deep.server._uvicorn import import_agents, serve
 
         async def work(served: Mapping[str, AnyAgent]) -> None:
             async with _open_ring(settings, surroundings) as (opened, ring):
@@ -239,7 +239,7 @@ def _load_settings(config: Path | None, given: Mapping[str, object]) -> ServerSe
 @asynccontextmanager
 async def _open_ring(settings: ServerSettings, surroundings: Surroundings) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
     """Open the store that is served, and its keys."""
-    from pydantic_deep.server._keys import open_keys
+    from pydantic_deep.server._api_keys import open_keys
 
     async with open_kept(settings.store or choose_store(None, surroundings), surroundings) as opened:
         store = cast('SqlStore', opened)  # what `open_store` opens

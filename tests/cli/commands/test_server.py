@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from pydantic_deep.cli.commands._server import Scope
-from pydantic_deep.server._keys import SCOPES
+from pydantic_deep.server._api_keys import SCOPES
 from tests.cli.conftest import PATIENCE_SECONDS, Invoke
 
 MODULE = """

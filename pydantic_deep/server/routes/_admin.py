@@ -1,0 +1,355 @@
+"""Routes about the server itself: whether it lives, what it serves, who asks, what was done, what it has counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.models import Model
+from pydantic_core import to_json
+
+from pydantic_deep.audit import AuditRecord
+from pydantic_deep.audit import Status as AuditStatus
+from pydantic_deep.repository import In, Range, Scalar
+from pydantic_deep.server._api_keys import KeyScope
+from pydantic_deep.server._state import ServedAgent, State
+from pydantic_deep.server.access._authentication import Caller, agent_for, require
+from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
+from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.skills import Skills
+from pydantic_deep.store import QueryBusyError, QueryError, SqlLimits
+
+T = TypeVar('T')
+
+_SQL_WAIT_SECONDS = 10
+"""How long a query waits for others before it is refused."""
+
+router = APIRouter(route_class=JsonRoute)
+
+AnyCaller = Annotated[Caller, Depends(require(None))]
+Auditor = Annotated[Caller, Depends(require('audit'))]
+Admin = Annotated[Caller, Depends(require('admin'))]
+
+
+class Health(BaseModel):
+    """Whether the server takes requests."""
+
+    model_config = ConfigDict(json_schema_extra={'examples': [{'status': 'ok'}]})
+
+    status: Literal['ok', 'stopping']
+    """`stopping` comes with the status 503: no new runs begin."""
+
+
+class Me(BaseModel):
+    """What the key of the request may do."""
+
+    model_config = ConfigDict(
+        json_schema_extra={'examples': [{'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None}]}
+    )
+
+    owner: str
+    """Whose conversations it sees."""
+    scopes: list[KeyScope]
+    """What it may do."""
+    agents: list[str] | None
+    """The agents that it may use; null for all."""
+
+
+class AgentInfo(BaseModel):
+    """An agent that is served."""
+
+    model_config = ConfigDict(
+        json_schema_extra={'examples': [{'name': 'analyst', 'description': 'Reads tables.', 'model': 'openai:gpt-5.2'}]}
+    )
+
+    name: str
+    """What requests name it by, as a model too."""
+    description: str | None
+    """What its makers say of it."""
+    model: str | None
+    """The model that it asks unless a conversation has another, as `provider:name`."""
+
+
+class AgentList(BaseModel):
+    """The agents that the key may use."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            'examples': [{'items': [{'name': 'analyst', 'description': None, 'model': 'openai:gpt-5.2'}]}]
+        }
+    )
+
+    items: list[AgentInfo]
+    """By name."""
+
+
+class SkillInfo(BaseModel):
+    """A skill that an agent has."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            'examples': [{'name': 'reviewing-changes', 'description': 'Use this skill …', 'scope': 'bundled'}]
+        }
+    )
+
+    name: str
+    """How it is asked for."""
+    description: str
+    """What it does and when to use it."""
+    scope: str
+    """Who it is from."""
+
+
+class SkillList(BaseModel):
+    """The skills of an agent that are the same for all its conversations."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            'examples': [{'items': [{'name': 'reading', 'description': 'Use this skill …', 'scope': 'bundled'}]}]
+        }
+    )
+
+    items: list[SkillInfo]
+    """Those that count first at the top."""
+
+
+_RECORD: dict[str, JsonValue] = {
+    'id': '0193a5f0-7c3e-7d2a-9c11-1f2e3d4c5b6a',
+    'run_id': '0193a5f0-7c3e-7d2a-9c11-000000000001',
+    'conversation_id': '0193a5f0-7c3e-7d2a-9c11-000000000002',
+    'agent_name': 'analyst',
+    'owner': 'ada',
+    'question': 'What did we sell?',
+    'status': 'success',
+    'output': 'Tea, mostly.',
+    'usage': {'requests': 1, 'input_tokens': 412, 'output_tokens': 5},
+    'started_at': '2026-01-01T09:00:00Z',
+    'ended_at': '2026-01-01T09:00:02Z',
+}
+"""A record, for the OpenAPI document."""
+
+
+class AuditPage(BaseModel):
+    """Some of the records that were asked for."""
+
+    model_config = ConfigDict(json_schema_extra={'examples': [{'items': [_RECORD], 'cursor': None}]})
+
+    items: list[AuditRecord]
+    """The newest first, without their messages."""
+    cursor: str | None
+    """What to ask the next page with; null if this is the last."""
+
+
+class SqlQuery(BaseModel):
+    """A question about the history of every agent."""
+
+    model_config = ConfigDict(
+        extra='forbid',
+        json_schema_extra={
+            'examples': [
+                {
+                    'query': 'select agent_name, sum(cost) from runs where state = ? group by 1',
+                    'parameters': ['complete'],
+                }
+            ]
+        },
+    )
+
+    query: str = Field(max_length=100_000)
+    """One statement that only reads, in the SQL of DuckDB."""
+    parameters: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list[JsonValue])
+    """The values of `?` and `$1`, or of `$name`."""
+
+
+class SqlTable(BaseModel):
+    """The rows that a query returned."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            'examples': [{'columns': ['agent_name', 'cost'], 'rows': [['analyst', 0.42]], 'is_truncated': False}]
+        }
+    )
+
+    columns: list[str]
+    """Their names, in order."""
+    rows: list[list[JsonValue]]
+    """Values as JSON: moments as ISO 8601, bytes as hexadecimal digits, decimals as text."""
+    is_truncated: bool
+    """Whether there are more rows than the server returns."""
+
+
+@router.get(
+    '/health',
+    tags=['server'],
+    summary='Whether the server takes requests',
+    responses={503: {'model': Health, 'description': 'It is stopping.'}},
+)
+async def read_health(state: State, response: Response) -> Health:
+    """Needs no key."""
+    if state.hub.is_closed:
+        response.status_code = 503
+        return Health(status='stopping')
+    return Health(status='ok')
+
+
+@router.get(
+    '/metrics',
+    tags=['server'],
+    summary='What was counted, for Prometheus',
+    response_class=Response,
+    responses={
+        200: {'content': {'text/plain': {'example': 'pydantic_deep_runs_running 2.0\n'}}, 'description': 'As text.'},
+        **describe_errors(),
+    },
+)
+async def read_metrics(state: State, caller: Admin) -> Response:
+    """Needs the scope `admin`."""
+    return Response(state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get('/api/me', tags=['server'], summary='What this key may do', responses=describe_errors())
+async def read_me(caller: AnyCaller) -> Me:
+    """Needs any key."""
+    agents = None if caller.agents is None else sorted(caller.agents)
+    return Me(owner=caller.owner, scopes=sorted(caller.scopes), agents=agents)
+
+
+@router.get('/api/agents', tags=['agents'], summary='The agents that this key may use', responses=describe_errors())
+async def list_agents(state: State, caller: AnyCaller) -> AgentList:
+    """Needs any key."""
+    return AgentList(items=[_info(name, each) for name, each in sorted(state.agents.items()) if caller.may_use(name)])
+
+
+@router.get('/api/agents/{agent}', tags=['agents'], summary='One agent', responses=describe_errors('not_found'))
+async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
+    """Needs any key."""
+    return _info(agent, agent_for(state, caller, agent))
+
+
+@router.get(
+    '/api/agents/{agent}/skills',
+    tags=['agents'],
+    summary='The skills of an agent',
+    responses=describe_errors('not_found'),
+)
+async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
+    """Needs any key. Skills in the files of one conversation are not among them."""
+    rooms: list[AbstractCapability[Any]] = []
+    agent_for(state, caller, agent).agent.root_capability.apply(rooms.append)
+    catalogs = [await room.catalog() for room in rooms if isinstance(room, Skills)]
+    return SkillList(
+        items=[
+            SkillInfo(name=skill.name, description=skill.description, scope=skill.scope)
+            for catalog in catalogs
+            for skill in catalog.skills.values()
+        ]
+    )
+
+
+@router.get(
+    '/api/audit',
+    tags=['audit'],
+    summary='What became of runs',
+    responses=describe_errors(),
+    response_model_exclude={'items': {'__all__': {'messages'}}},
+)
+async def list_audit(
+    state: State,
+    caller: Auditor,
+    status: Annotated[AuditStatus | None, Query(description='What became of them.')] = None,
+    agent: Annotated[str | None, Query(description='Those of one agent.', max_length=200)] = None,
+    conversation: Annotated[str | None, Query(description='Those of one conversation.', max_length=200)] = None,
+    since: Annotated[AwareDatetime | None, Query(description='Begun then or later.')] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description='At most how many.')] = 50,
+    cursor: Annotated[str | None, Query(description='That of the page before.', max_length=4096)] = None,
+) -> AuditPage:
+    """Needs the scope `audit`, for runs of the key's owner by agents that the key may use, or `admin`, for all."""
+    asked: dict[str, str | None] = {'status': status, 'agent_name': agent, 'conversation_id': conversation}
+    where: dict[str, Scalar | In | Range] = {name: value for name, value in asked.items() if value is not None}
+    if since is not None:
+        where['started_at'] = Range(ge=since)
+    if not caller.has('admin'):
+        where['owner'] = caller.owner
+        if caller.agents is not None:
+            where['agent_name'] = In([each for each in caller.agents if agent in (None, each)])
+    page = await state.audit.list(where, order_by='-started_at', limit=limit, cursor=cursor)
+    return AuditPage(items=page.items, cursor=page.cursor)
+
+
+@router.get(
+    '/api/audit/{record}',
+    tags=['audit'],
+    summary='What became of one run',
+    responses={200: {'content': {'application/json': {'example': _RECORD}}}, **describe_errors('not_found')},
+)
+async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
+    """Needs the scope `audit`, for a run of the key's owner, or `admin`."""
+    found = await state.audit.get(record)
+    is_own = found.owner == caller.owner and caller.may_use(found.agent_name)
+    if not is_own and not caller.has('admin'):
+        raise not_found()
+    return found
+
+
+@router.post(
+    '/api/sql',
+    tags=['server'],
+    summary='Ask a question about the history of every agent',
+    response_model=SqlTable,
+    responses=describe_errors(),
+)
+async def query_history(asked: SqlQuery, state: State, caller: Admin, request: Request) -> Response:
+    """Needs the scope `admin`. Keys and audit records are not among the tables.
+
+    A query ends when its time is over or the client leaves. What more than two at once is waits, and is answered 503
+    with `Retry-After` after ten seconds.
+    """
+    settings = state.settings
+    limits = SqlLimits(
+        timeout_seconds=settings.sql_timeout_seconds,
+        memory_bytes=settings.sql_memory_bytes,
+        max_bytes=settings.max_sql_bytes,
+        at_once=settings.max_sql_at_once,
+        wait_seconds=_SQL_WAIT_SECONDS,
+    )
+    query = state.store.sql(asked.query, asked.parameters, limits=limits, max_rows=settings.max_sql_rows)
+    try:
+        table = await _while_asked(request, query)
+    except QueryBusyError as error:
+        raise ServerError('unavailable', str(error), headers={'Retry-After': '5'}) from None
+    except QueryError as error:
+        raise ServerError('invalid', str(error)) from None
+    answer = {'columns': table.columns, 'rows': table.rows, 'is_truncated': table.is_truncated}
+    return Response(
+        to_json(answer, bytes_mode='hex', inf_nan_mode='null', serialize_unknown=True), media_type='application/json'
+    )
+
+
+async def _while_asked(request: Request, work: Awaitable[T]) -> T:
+    """Return what some work returns; cancel it when the client leaves before.
+
+    The body was read, so the next message of the request is that the client has left.
+    """
+    leaving, working = asyncio.ensure_future(request.receive()), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([leaving, working], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ServerError('unavailable', 'The client has left.')
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.wait([leaving, working])
+
+
+def _info(name: str, served: ServedAgent) -> AgentInfo:
+    model = served.agent.model
+    if isinstance(model, Model):
+        model = f'{model.system}:{model.model_name}'
+    description = served.agent.description
+    return AgentInfo(name=name, description=None if description is None else str(description), model=model)

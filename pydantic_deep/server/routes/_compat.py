@@ -1,0 +1,202 @@
+"""The APIs of OpenAI, Anthropic and Google: any client of theirs talks to an agent as if it were a model.
+
+What tools do is not told. A call that waits for a person is a call of `approval_required`, whose result is the decision.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Depends
+from pydantic import JsonValue
+from starlette.responses import Response
+
+from pydantic_deep.server._state import State
+from pydantic_deep.server.access._authentication import Caller, agent_for, require
+from pydantic_deep.server.compat._anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
+from pydantic_deep.server.compat._google import GenerateContentRequest, dialogue_of_google
+from pydantic_deep.server.compat._openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
+from pydantic_deep.server.compat._turns import begin_turn
+from pydantic_deep.server.http._errors import Api, describe_errors, not_found
+from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.streaming import (
+    AnthropicEncoder,
+    GoogleEncoder,
+    OpenaiEncoder,
+    anthropic_message,
+    google_response,
+    openai_completion,
+)
+
+router = APIRouter(route_class=JsonRoute)
+
+Runner = Annotated[Caller, Depends(require('run'))]
+
+_MODELS_SINCE = 1767225600
+"""When a model was made, which clients want to know: 2026-01-01, for all of them."""
+
+
+def _errors(api: Api) -> dict[int | str, dict[str, object]]:
+    return describe_errors('not_found', 'conflict', 'too_large', api=api)
+
+
+def _shown(example: dict[str, JsonValue]) -> dict[int | str, dict[str, object]]:
+    return {200: {'content': {'application/json': {'example': example}}}}
+
+
+def _openai_model(name: str) -> dict[str, JsonValue]:
+    return {'id': name, 'object': 'model', 'created': _MODELS_SINCE, 'owned_by': 'pydantic-deep'}
+
+
+def _google_model(name: str) -> dict[str, JsonValue]:
+    methods: list[JsonValue] = ['generateContent', 'streamGenerateContent']
+    return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
+
+
+def _said(text: str) -> dict[str, str]:
+    return {'role': 'user', 'content': text}
+
+
+@router.get(
+    '/v1/models',
+    tags=['openai'],
+    summary='The agents, as models',
+    responses={**_shown({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
+)
+async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValue]:
+    """Needs the scope `run`."""
+    names = [name for name in sorted(state.agents) if caller.may_use(name)]
+    return {'object': 'list', 'data': [_openai_model(name) for name in names]}
+
+
+@router.get(
+    '/v1/models/{agent}',
+    tags=['openai'],
+    summary='An agent, as a model',
+    responses={**_shown(_openai_model('analyst')), **_errors('openai')},
+)
+async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
+    """Needs the scope `run`."""
+    agent_for(state, caller, agent)
+    return _openai_model(agent)
+
+
+@router.post(
+    '/v1/chat/completions',
+    tags=['openai'],
+    summary='Go on with a dialogue',
+    response_class=Response,
+    responses={
+        200: {'description': 'A chat completion, or chunks of it as server-sent events.'},
+        **_errors('openai'),
+    },
+)
+async def create_chat_completion(
+    body: Annotated[
+        ChatCompletionRequest,
+        Body(openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_said('Read sales.csv.')]}}}),
+    ],
+    state: State,
+    caller: Runner,
+) -> Response:
+    """Needs the scope `run`; for decisions, `approve`. `model` is the name of an agent."""
+    turn = await begin_turn(state, caller, body.model, dialogue_of_openai(body), session_id=session_of_openai(body))
+    whole = partial(openai_completion, model=body.model)
+    if not body.stream:
+        return await turn.whole(whole)
+    include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
+    return await turn.stream(OpenaiEncoder(model=body.model, include_usage=include_usage), whole)
+
+
+@router.post(
+    '/v1/messages',
+    tags=['anthropic'],
+    summary='Go on with a dialogue',
+    response_class=Response,
+    responses={200: {'description': 'A message, or events of it as server-sent events.'}, **_errors('anthropic')},
+)
+async def create_message(
+    body: Annotated[
+        MessagesRequest,
+        Body(
+            openapi_examples={
+                'words': {'value': {'model': 'analyst', 'max_tokens': 4096, 'messages': [_said('Read sales.csv.')]}}
+            }
+        ),
+    ],
+    state: State,
+    caller: Runner,
+) -> Response:
+    """Needs the scope `run`; for decisions, `approve`. `model` is the name of an agent."""
+    turn = await begin_turn(
+        state, caller, body.model, dialogue_of_anthropic(body), session_id=session_of_anthropic(body)
+    )
+    whole = partial(anthropic_message, model=body.model)
+    return await turn.stream(AnthropicEncoder(model=body.model), whole) if body.stream else await turn.whole(whole)
+
+
+@router.get(
+    '/v1beta/models',
+    tags=['google'],
+    summary='The agents, as models',
+    responses={**_shown({'models': [_google_model('analyst')]}), **_errors('google')},
+)
+async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValue]:
+    """Needs the scope `run`."""
+    return {'models': [_google_model(name) for name in sorted(state.agents) if caller.may_use(name)]}
+
+
+@router.get(
+    '/v1beta/models/{agent}',
+    tags=['google'],
+    summary='An agent, as a model',
+    responses={**_shown(_google_model('analyst')), **_errors('google')},
+)
+async def read_google_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
+    """Needs the scope `run`."""
+    agent_for(state, caller, agent)
+    return _google_model(agent)
+
+
+_GOOGLE_BODY = Body(
+    openapi_examples={'words': {'value': {'contents': [{'role': 'user', 'parts': [{'text': 'Read sales.csv.'}]}]}}}
+)
+
+
+@router.post('/v1/models/{agent}:generateContent', include_in_schema=False)
+@router.post(
+    '/v1beta/models/{agent}:generateContent',
+    tags=['google'],
+    summary='Go on with a dialogue',
+    response_class=Response,
+    responses={200: {'description': 'A response.'}, **_errors('google')},
+)
+async def generate_content(
+    agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], state: State, caller: Runner
+) -> Response:
+    """Needs the scope `run`; for decisions, `approve`."""
+    turn = await begin_turn(state, caller, agent, dialogue_of_google(body), session_id=body.labels.get('session_id'))
+    return await turn.whole(partial(google_response, model=agent))
+
+
+@router.post('/v1/models/{agent}:streamGenerateContent', include_in_schema=False)
+@router.post(
+    '/v1beta/models/{agent}:streamGenerateContent',
+    tags=['google'],
+    summary='Go on with a dialogue, as a stream',
+    response_class=Response,
+    responses={200: {'description': 'Responses as server-sent events.'}, **_errors('google')},
+)
+async def stream_generate_content(
+    agent: str,
+    body: Annotated[GenerateContentRequest, _GOOGLE_BODY],
+    state: State,
+    caller: Runner,
+    alt: str = 'sse',
+) -> Response:
+    """Needs the scope `run`; for decisions, `approve`. Only `alt=sse` is told, which the clients ask for."""
+    if alt != 'sse':
+        raise not_found()
+    turn = await begin_turn(state, caller, agent, dialogue_of_google(body), session_id=body.labels.get('session_id'))
+    return await turn.stream(GoogleEncoder(model=agent), partial(google_response, model=agent))

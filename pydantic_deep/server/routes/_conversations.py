@@ -1,0 +1,200 @@
+"""Routes of conversations: begin one, find it, read it, delete it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_ai.messages import ModelMessage
+
+from pydantic_deep.fluent import MessageList, TranscriptError
+from pydantic_deep.server._run_start import refuse_if_running, refuse_waiting
+from pydantic_deep.server._state import OWNER, ServerState, State
+from pydantic_deep.server.access._authentication import Caller, require
+from pydantic_deep.server.access._ownership import (
+    OwnConversation,
+    ServedVersion,
+    create_conversation,
+    load_version,
+    own_conversation,
+    own_version,
+)
+from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
+from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.server.schemas._builders import conversation_shape, moment
+from pydantic_deep.server.schemas._schemas import (
+    ConversationChange,
+    ConversationPage,
+    ConversationShape,
+    ConversationSummary,
+    Name,
+    NewConversation,
+    Transcript,
+)
+from pydantic_deep.store import ConversationRecord, Store, VersionConflictError, VersionFilter, VersionRecord
+
+router = APIRouter(prefix='/api/conversations', tags=['conversations'], route_class=JsonRoute)
+
+Runner = Annotated[Caller, Depends(require('run'))]
+"""Who may work with conversations."""
+
+Limit = Annotated[int, Query(ge=1, le=200, description='At most how many.')]
+Cursor = Annotated[str | None, Query(pattern='^[0-9]{1,18}$', description='That of the page before.')]
+
+_ALL = 1_000_000
+"""As many runs as a conversation can have."""
+
+
+@router.post('', status_code=201, summary='Begin a conversation', responses=describe_errors('not_found'))
+async def create(body: NewConversation, state: State, caller: Runner, response: Response) -> ConversationShape:
+    """It begins without messages and, unless the application says otherwise, without files."""
+    root = await create_conversation(
+        state, caller, body.agent, name=body.name, metadata=body.metadata, instructions=body.instructions
+    )
+    own = await own_conversation(state, caller, root.conversation_id)
+    response.headers['location'] = f'/api/conversations/{own.id}'
+    return await conversation_shape(state, own, root)
+
+
+@router.get('', summary='Conversations, newest first', responses=describe_errors())
+async def list_conversations(
+    state: State,
+    caller: Runner,
+    agent: Annotated[Name | None, Query(description='Those of one agent.')] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> ConversationPage:
+    """All of the key's owner, of the agents that the key may use."""
+    items: list[ConversationSummary] = []
+    before = None if cursor is None else int(cursor)
+    while True:
+        found = await state.store.versions(
+            VersionFilter(kinds=['root'], agent_name=agent, metadata={OWNER: caller.owner}),
+            limit=limit + 1,
+            before=before,
+        )
+        for root in found:
+            record = await state.store.conversation(root.conversation_id)
+            if record is not None and root.agent_name in state.agents and caller.may_use(root.agent_name):
+                if len(items) == limit:
+                    return ConversationPage(items=items, cursor=str(before))
+                items.append(
+                    ConversationSummary(
+                        id=root.conversation_id,
+                        agent=root.agent_name,
+                        name=await _name_of(state.store, record, root),
+                        head=record.head_id,
+                        created_at=moment(record.created_at),
+                    )
+                )
+            before = root.number
+        if len(found) <= limit:
+            return ConversationPage(items=items, cursor=None)
+
+
+@router.get('/{conversation}', summary='One conversation', responses=describe_errors('not_found'))
+async def read(conversation: str, state: State, caller: Runner) -> ConversationShape:
+    """As it is at its head: state, plan, what waits, what was used."""
+    own = await own_conversation(state, caller, conversation)
+    return await conversation_shape(state, own, await find_head(state, caller, own))
+
+
+@router.patch('/{conversation}', summary='Rename a conversation', responses=describe_errors('not_found', 'conflict'))
+async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationShape:
+    """The name is that of a new version at the head. While a run works in it, or something waits, it is refused."""
+    own = await own_conversation(state, caller, conversation)
+    await refuse_if_running(state, own.id)
+    head = await version_in(state, caller, own, None)
+    if head.state == 'awaiting_approval':
+        raise refuse_waiting(head)
+    try:
+        await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
+    except VersionConflictError:
+        raise ServerError('conflict', 'The conversation has moved on meanwhile. Rename it again.') from None
+    renamed = await own_conversation(state, caller, conversation)
+    return await conversation_shape(state, renamed, await find_head(state, caller, renamed))
+
+
+@router.delete(
+    '/{conversation}',
+    status_code=204,
+    summary='Delete a conversation',
+    responses=describe_errors('not_found', 'conflict'),
+)
+async def delete(conversation: str, state: State, caller: Runner) -> None:
+    """All its versions go, on all branches, and those of subagents. What nothing needs then is collected as garbage.
+
+    Audit records stay.
+    """
+    own = await own_conversation(state, caller, conversation)
+    await refuse_if_running(state, own.id)
+    for id in [*await _conversations_below(state.store, own.id), own.id]:  # what is left of it can be deleted again
+        while found := await state.store.versions(VersionFilter(conversation_id=id), limit=1):
+            await state.store.delete(found[0].id)  # the steps of its turn go with it
+
+
+@router.get('/{conversation}/messages', summary='What was said', responses=describe_errors('not_found', 'conflict'))
+async def read_messages(
+    conversation: str,
+    state: State,
+    caller: Runner,
+    version: Annotated[str | None, Query(description='That of one version; the head if left out.')] = None,
+) -> Transcript:
+    """The transcript of the head, or of any version of the conversation. Numbers that JSON does not have are texts: `NaN`."""
+    own = await own_conversation(state, caller, conversation)
+    chosen = await version_in(state, caller, own, version)
+    messages = await chosen.messages()
+    try:
+        document = MessageList(messages).to_dict()
+    except TranscriptError:  # only numbers that JSON does not have: each message has been in a store
+        spelled = _spelling().validate_json(_spelling().dump_json(messages))
+        document = MessageList(spelled).to_dict()
+    return Transcript.model_validate(document)
+
+
+@cache
+def _spelling() -> TypeAdapter[list[ModelMessage]]:
+    """Return what writes NaN and infinities as texts."""
+    config = ConfigDict(ser_json_bytes='base64', val_json_bytes='base64', ser_json_inf_nan='strings')
+    return TypeAdapter(list[ModelMessage], config=config)
+
+
+async def _name_of(store: Store, record: ConversationRecord, root: VersionRecord) -> str | None:
+    """Return the name at the head of a conversation; at its root if the head was deleted."""
+    return root.name if record.head_id is None else (await store.version(record.head_id)).name
+
+
+async def _conversations_below(store: Store, id: str) -> list[str]:
+    """Return the conversations of subagents, at any depth."""
+    found: list[str] = []
+    for run in await store.runs(conversation_id=id, limit=_ALL):
+        for delegation in await store.delegations(parent_run_id=run.id):
+            child = delegation.child_conversation_id
+            found += [*await _conversations_below(store, child), child]
+    return found
+
+
+async def version_in(state: ServerState, caller: Caller, own: OwnConversation, id: str | None) -> ServedVersion:
+    """Return a version of a conversation; the head if no id is given.
+
+    Raises:
+        ServerError: There is none of that id in the conversation, or the head was deleted.
+    """
+    if id is None:
+        head = await find_head(state, caller, own)
+        if head is None:
+            raise ServerError('conflict', 'The head of the conversation was deleted. Move it to another version.')
+        return head
+    version = await own_version(state, caller, id)
+    if version.conversation_id != own.id:
+        raise not_found()
+    return version
+
+
+async def find_head(state: ServerState, caller: Caller, own: OwnConversation) -> ServedVersion | None:
+    """Return the head of a conversation; `None` if it was deleted."""
+    if own.record.head_id is None:
+        return None
+    return await load_version(state, caller, own.agent, await state.store.version(own.record.head_id))

@@ -1,0 +1,19 @@
+"""All routers of the application, in the order in which they are tried: a new one is one line here."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from . import _admin, _approvals, _compat, _conversations, _page, _turns, _ui, _uploads, _versions
+
+ROUTERS: tuple[APIRouter, ...] = (
+    _admin.router,
+    _conversations.router,
+    _turns.router,
+    _versions.router,
+    _approvals.router,
+    _uploads.router,
+    _compat.router,
+    _ui.router,
+    _page.router,
+)

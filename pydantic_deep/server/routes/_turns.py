@@ -1,0 +1,287 @@
+"""Routes of turns and of the runs that they are: begin one, watch it, come back to it, cancel it."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic_ai.settings import ModelSettings
+
+from pydantic_deep.server._run_start import begin_run, decision_of, refusing
+from pydantic_deep.server._state import ServedAgent, ServerState, State
+from pydantic_deep.server.access._authentication import AWAY, Caller
+from pydantic_deep.server.access._ownership import OwnRun, own_conversation, own_run, own_version
+from pydantic_deep.server.http._errors import ServerError, describe_errors
+from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.server.runs._event_stream import (
+    FRAMES,
+    STORED,
+    Shown,
+    nothing_more,
+    parse_position,
+    tail_log,
+    tail_stored,
+)
+from pydantic_deep.server.runs._server_run import ServerRun
+from pydantic_deep.server.runs._stored_run_events import StoredRun, follow_run, load_run, project_run
+from pydantic_deep.server.schemas._builders import run_shape
+from pydantic_deep.server.schemas._schemas import NewBranch, NewTurn, Resumption, RunList, RunShape, TurnSettings
+
+from ._conversations import Runner, version_in
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+router = APIRouter(prefix='/api', route_class=JsonRoute)
+
+POLL_SECONDS = 0.5
+"""How often the store is asked about a run of another process that somebody watches."""
+
+STREAM = 'text/event-stream'
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        'description': 'The run has ended; or, if `Accept` asks for it, what it tells, as it does.',
+        'content': {STREAM: {'itemSchema': FRAMES, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
+    },
+    202: {'description': 'With `wait=false`: the run has begun.', 'model': RunShape},
+}
+
+
+async def shown(
+    tool_results: Annotated[bool, Query(description='Tell results of tools, and what subagents say.')] = False,
+    function_calls: Annotated[bool, Query(description='Tell calls of tools, as `function_call`.')] = False,
+    thinking: Annotated[bool, Query(description='Tell what the model thinks.')] = False,
+) -> Shown:
+    """Return what a client wants to be told."""
+    return Shown(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
+
+
+AsShown = Annotated[Shown, Depends(shown)]
+Wait = Annotated[bool, Query(description='Answer when the run has ended, or with 202 as soon as it has begun.')]
+
+
+@router.post(
+    '/conversations/{conversation}/turns',
+    tags=['conversations'],
+    summary='Say something',
+    response_model=RunShape,
+    responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
+)
+async def create_turn(
+    conversation: str, body: NewTurn, request: Request, state: State, caller: Runner, shown: AsShown, wait: Wait = True
+) -> Response:
+    """The turn is the server's: it goes on whether or not the client stays, and is read again by the id of its run.
+
+    With `Accept: text/event-stream` the run is streamed. One turn at a time goes on from a version.
+    """
+    own = await own_conversation(state, caller, conversation)
+    version = await version_in(state, caller, own, body.from_version)
+    run = await begin_run(
+        state, caller, version, body.prompt, branch=body.branch, model_settings=settings_of(body.model_settings),
+        max_iterations=body.max_iterations, session_id=body.session_id,
+    )  # fmt: skip
+    return await answer_with(request, state, caller, run, shown, wait=wait)
+
+
+@router.post(
+    '/versions/{version}/branch',
+    tags=['versions'],
+    summary='Say something else from there',
+    response_model=RunShape,
+    responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
+)
+async def create_branch(
+    version: str, body: NewBranch, request: Request, state: State, caller: Runner, shown: AsShown, wait: Wait = True
+) -> Response:
+    """A turn that goes on from any version. Unless that is the head, the head stays where it is."""
+    base = await own_version(state, caller, version)
+    run = await begin_run(
+        state, caller, base, body.prompt, branch=body.branch, model_settings=settings_of(body.model_settings),
+        max_iterations=body.max_iterations, session_id=body.session_id,
+    )  # fmt: skip
+    return await answer_with(request, state, caller, run, shown, wait=wait)
+
+
+@router.post(
+    '/conversations/{conversation}/resume',
+    tags=['conversations', 'approvals'],
+    summary='Answer what waits, and go on',
+    response_model=RunShape,
+    responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
+)
+async def resume(
+    conversation: str,
+    body: Resumption,
+    request: Request,
+    state: State,
+    caller: Runner,
+    shown: AsShown,
+    wait: Wait = True,
+) -> Response:
+    """What is not answered waits on. Answers need the scope `approve` too."""
+    if body.answers and not caller.has('approve'):
+        raise ServerError('forbidden', 'Answers need a key with the scope `approve`.')
+    own = await own_conversation(state, caller, conversation)
+    version = await version_in(state, caller, own, body.from_version)
+    answers = {id: decision_of(answer) for id, answer in body.answers.items()}
+    run = await begin_run(
+        state, caller, version, answers,
+        reason=body.reason, max_iterations=body.max_iterations, session_id=body.session_id,
+    )  # fmt: skip
+    return await answer_with(request, state, caller, run, shown, wait=wait)
+
+
+@router.get('/runs', tags=['runs'], summary='Runs, newest first', responses=describe_errors('not_found'))
+async def list_runs(
+    state: State,
+    caller: Runner,
+    conversation: Annotated[str | None, Query(description='Those of one conversation.', max_length=64)] = None,
+    limit: Annotated[int, Query(ge=1, le=200, description='At most how many.')] = 50,
+) -> RunList:
+    """Of one conversation all; else those that work in this process, or have ended not long ago."""
+    if conversation is None:
+        ids = [run.id for run in state.hub.runs_of(caller.owner) if caller.may_use(run.agent_name)]
+    else:
+        own = await own_conversation(state, caller, conversation)
+        stored = await state.store.runs(conversation_id=own.id, limit=limit)
+        here = [run.id for run in state.hub.runs_of(caller.owner) if run.conversation_id == own.id]
+        ids = sorted({*here, *(run.id for run in stored)}, reverse=True)
+    items: list[RunShape] = []
+    for id in ids[:limit]:
+        with suppress(ServerError):  # its conversation was deleted, and its log is still here
+            items.append(await run_shape(state, await own_run(state, caller, id)))
+    return RunList(items=items)
+
+
+@router.get('/runs/{run}', tags=['runs'], summary='One run', responses=describe_errors('not_found'))
+async def read_run(run: str, state: State, caller: Runner) -> RunShape:
+    """Of this process or of another: what became of it, or that it works."""
+    return await run_shape(state, await own_run(state, caller, run))
+
+
+@router.get(
+    '/runs/{run}/events',
+    tags=['runs'],
+    summary='What a run tells',
+    response_class=Response,
+    responses={
+        200: {'description': 'Its events, as it tells them.', 'content': _ANSWERS[200]['content']},
+        204: {'description': 'There is nothing more: the client has read all.'},
+        **describe_errors('not_found'),
+    },
+)
+async def watch_run(
+    run: str,
+    state: State,
+    caller: Runner,
+    shown: AsShown,
+    last_event_id: Annotated[str | None, Header(description='That of the last event that was read.')] = None,
+    after: Annotated[
+        str | None,
+        Query(alias='last_event_id', description='The same, for clients that cannot send headers.', max_length=200),
+    ] = None,
+) -> Response:
+    """From the beginning, or after the event whose `id` was read last. Any number of clients may watch.
+
+    `event: reset` comes first where what was read is told anew in other pieces: forget what this run has told.
+    """
+    own = await own_run(state, caller, run)
+    position = parse_position(last_event_id or after, run)
+    if own.here is not None:
+        return tail_log(own.here.log, run, position, shown, keepalive_seconds=state.settings.keepalive_seconds)
+    stored = cast('StoredRun', own.stored)
+    after_number = 0 if position is None or position.epoch != STORED else position.number
+    if after_number and stored.is_over and after_number >= len(await project_run(own.agent, stored)):
+        return nothing_more()
+    batches = follow_run(state, own.agent, stored, after=after_number, poll_seconds=POLL_SECONDS)
+    return tail_stored(batches, run, position, shown)
+
+
+@router.post(
+    '/runs/{run}/cancel', tags=['runs'], summary='Stop a run', responses=describe_errors('not_found', 'conflict')
+)
+async def cancel_run(run: str, state: State, caller: Runner) -> RunShape:
+    """What it has done is kept. Answers when the store has its end; cancelling what has ended changes nothing.
+
+    A suspended run ends too, and is not resumed. If the store cannot take the end now, the answer is 503 and the run may
+    still be resumed.
+    """
+    own = await own_run(state, caller, run)
+    try:
+        if own.here is not None:
+            own.here.cancel()
+            await own.here.wait()
+            own = await own_run(state, caller, run)
+        if own.stored is not None and own.stored.is_suspended and await own.agent.cancel(own.stored.last.id):
+            own = await own_run(state, caller, run)
+    except AWAY:
+        raise ServerError(
+            'unavailable',
+            f'The store cannot take the end of the run {run} now, so the run may resume. Cancel it again later.',
+            headers={'Retry-After': '5'},
+        ) from None
+    if own.here is None and own.stored is not None and not own.stored.is_over:
+        raise ServerError('conflict', f'The run {run} works in another process. Cancel it there, or wait.')
+    return await run_shape(state, own)
+
+
+@router.post(
+    '/runs/{run}/resume',
+    tags=['runs'],
+    status_code=202,
+    summary='Resume a suspended run',
+    responses=describe_errors('not_found', 'conflict', 'rate_limited'),
+)
+async def resume_run(run: str, state: State, caller: Runner) -> RunShape:
+    """Continue a run that has no end in the store, also if its conversation has moved on: then on a branch of its own.
+
+    Calls that may have run already ask first.
+    """
+    own = await own_run(state, caller, run)
+    if own.stored is None or not own.stored.is_suspended:
+        raise ServerError('conflict', f'The run {run} is not suspended.')
+    if state.hub.is_closed:
+        raise ServerError('unavailable', headers={'Retry-After': '5'})
+    resumed = own.stored.last.id
+    with refusing():
+        state.hub.check_room(caller.key_id)
+    state.hub.resuming[resumed] = caller.key_id
+    state.hub.tasks.start_soon(_resume, state, own.agent, resumed)
+    return await run_shape(state, await own_run(state, caller, run))
+
+
+async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
+    try:
+        await agent.recover(run_id)
+    except Exception:  # the outermost edge of a task of the server
+        _LOGGER.exception('The run %s could not be resumed', run_id)
+    finally:
+        state.hub.resuming.pop(run_id, None)
+
+
+async def answer_with(
+    request: Request, state: ServerState, caller: Caller, run: ServerRun, shown: Shown, *, wait: bool
+) -> Response:
+    """Return what a client wants to know of a run that has begun: its events, its result, or that it has begun."""
+    headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}
+    await run.wait_begun()
+    if STREAM in request.headers.get('accept', ''):
+        response = tail_log(run.log, run.id, None, shown, keepalive_seconds=state.settings.keepalive_seconds)
+        response.headers.update(headers)
+        return response
+    if wait:
+        await run.wait()
+    stored: StoredRun | None = None
+    with suppress(*AWAY):  # a run that the store lost is told as this process knows it
+        stored = await load_run(state, run.id) if wait else None
+    own = OwnRun(id=run.id, agent=state.agents[run.agent_name], here=run, stored=stored)
+    shape = await run_shape(state, own)
+    return JSONResponse(shape.model_dump(mode='json'), 200 if wait else 202, headers=headers)
+
+
+def settings_of(settings: TurnSettings | None) -> ModelSettings | None:
+    """Return the settings of a turn as pydantic-ai takes them."""
+    return None if settings is None else cast('ModelSettings', settings.model_dump(exclude_none=True))

@@ -1,0 +1,161 @@
+"""AG-UI and Vercel AI: user interfaces that speak these protocols talk to an agent without any code of ours.
+
+Such clients send their whole history. Only new words and answers to what waits are read: the history is the server's,
+so an edited one changes nothing, and what it claims that tools returned is not looked at. A run goes on when the client
+leaves; each event has an id, by which it is read further.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header
+from starlette.responses import Response
+
+from pydantic_deep.server._state import State
+from pydantic_deep.server.access._authentication import Caller, require
+from pydantic_deep.server.http._errors import describe_errors
+from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.server.runs._event_stream import FRAMES
+from pydantic_deep.server.ui._ag_ui import AG_UI, AgUiRequest, dialogue_of_ag_ui, render_ag_ui
+from pydantic_deep.server.ui._turns import begin_ui_run, tail_after, tail_run, tail_thread
+from pydantic_deep.server.ui._vercel import HEADER, VERCEL, VercelRequest, dialogue_of_vercel, render_vercel
+
+router = APIRouter(tags=['ui'], route_class=JsonRoute)
+
+Runner = Annotated[Caller, Depends(require('run'))]
+LastEventId = Annotated[str | None, Header(description='That of the last event that was read.', max_length=200)]
+
+
+def _streams(example: str) -> dict[int | str, dict[str, Any]]:
+    return {
+        200: {
+            'description': 'The events of the run, as it tells them.',
+            'content': {'text/event-stream': {'itemSchema': FRAMES, 'example': example}},
+        },
+        204: {'description': 'There is nothing more, or nothing works now.'},
+        **describe_errors('not_found', 'conflict', 'too_large'),
+    }
+
+
+_AG_UI_ANSWERS = _streams('id: …\ndata: {"type":"RUN_STARTED","threadId":"t1","runId":"r1"}\n\n')
+_VERCEL_ANSWERS = _streams('id: …\ndata: {"type":"text-delta","id":"1","delta":"Read"}\n\n')
+
+_AG_UI_SAID: dict[str, Any] = {
+    'threadId': 't1',
+    'runId': 'r1',
+    'state': {},
+    'messages': [{'id': 'm1', 'role': 'user', 'content': 'Read sales.csv.'}],
+    'tools': [],
+    'context': [],
+    'forwardedProps': {},
+}
+_AG_UI_DECIDED: dict[str, Any] = {
+    **_AG_UI_SAID,
+    'runId': 'r2',
+    'messages': [],
+    'resume': [{'interruptId': 'call_1', 'status': 'resolved', 'payload': {'approved': True}}],
+}
+_VERCEL_SAID: dict[str, Any] = {
+    'id': 'c1',
+    'trigger': 'submit-message',
+    'messages': [{'id': 'm1', 'role': 'user', 'parts': [{'type': 'text', 'text': 'Read sales.csv.'}]}],
+}
+_VERCEL_DECIDED: dict[str, Any] = {
+    'id': 'c1',
+    'messages': [
+        {
+            'id': 'm2',
+            'role': 'assistant',
+            'parts': [
+                {
+                    'type': 'tool-write_file',
+                    'toolCallId': 'call_1',
+                    'state': 'approval-responded',
+                    'input': {'path': '/a.txt', 'content': 'x'},
+                    'approval': {'id': 'call_1', 'approved': True},
+                }
+            ],
+        }
+    ],
+}
+
+
+@router.post('/ag-ui/{agent}', summary='AG-UI: go on with a thread', response_class=Response, responses=_AG_UI_ANSWERS)
+async def run_ag_ui(
+    agent: str,
+    body: Annotated[
+        AgUiRequest, Body(openapi_examples={'words': {'value': _AG_UI_SAID}, 'answers': {'value': _AG_UI_DECIDED}})
+    ],
+    state: State,
+    caller: Runner,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Needs the scope `run`; for answers to interrupts, `approve`. The same again with `Last-Event-ID` begins nothing.
+
+    The history is the server's: only words after the last answer are read, and an edited history changes nothing.
+    A call that waits is an interrupt: its `metadata` has what it would do, its `responseSchema` what may be answered.
+    The plan is the shared state. Other news are custom events: `pydantic-deep.file` and `pydantic-deep.status`.
+    """
+    if last_event_id:
+        return await tail_after(state, caller, AG_UI, last_event_id)
+    asked = dialogue_of_ag_ui(body)
+    rendering = render_ag_ui(body.thread_id, body.run_id)
+    run = await begin_ui_run(state, caller, agent, body.thread_id, asked, {AG_UI: rendering})
+    return tail_run(state, run, AG_UI)
+
+
+@router.get(
+    '/ag-ui/{agent}/{thread}/stream',
+    summary='AG-UI: watch what works in a thread',
+    response_class=Response,
+    responses=_AG_UI_ANSWERS,
+)
+async def watch_ag_ui(
+    agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None
+) -> Response:
+    """The run that works now, from its beginning, or any after the event that was read last. Any number may watch."""
+    return await tail_thread(state, caller, agent, thread, AG_UI, last_event_id)
+
+
+@router.post(
+    '/vercel/{agent}', summary='Vercel AI: go on with a chat', response_class=Response, responses=_VERCEL_ANSWERS
+)
+async def run_vercel(
+    agent: str,
+    body: Annotated[
+        VercelRequest, Body(openapi_examples={'words': {'value': _VERCEL_SAID}, 'answers': {'value': _VERCEL_DECIDED}})
+    ],
+    state: State,
+    caller: Runner,
+    last_event_id: LastEventId = None,
+) -> Response:
+    """Needs the scope `run`; for answers to approvals, `approve`. The same again with `Last-Event-ID` begins nothing.
+
+    The history is the server's: only words after the last answer are read, and an edited history changes nothing.
+    A call that waits is a `tool-approval-request`, with a part `data-approval` that has what it would do. The plan is
+    the part `data-todos`; other news are `data-file` and, transient, `data-status`.
+    """
+    if last_event_id:
+        response = await tail_after(state, caller, VERCEL, last_event_id)
+    else:
+        asked = dialogue_of_vercel(body)
+        run = await begin_ui_run(state, caller, agent, body.id, asked, {VERCEL: render_vercel(asked)})
+        response = tail_run(state, run, VERCEL)
+    response.headers.update(HEADER)
+    return response
+
+
+@router.get(
+    '/vercel/{agent}/{thread}/stream',
+    summary='Vercel AI: resume the stream of a chat',
+    response_class=Response,
+    responses=_VERCEL_ANSWERS,
+)
+async def watch_vercel(
+    agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None
+) -> Response:
+    """What `resumeStream` asks for: the run that works now, from its beginning, or 204. Any number may watch."""
+    response = await tail_thread(state, caller, agent, thread, VERCEL, last_event_id)
+    response.headers.update(HEADER)
+    return response

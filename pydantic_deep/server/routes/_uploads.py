@@ -1,0 +1,96 @@
+"""Routes of uploads: files that users give, for the next turn."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from tempfile import SpooledTemporaryFile
+
+from fastapi import APIRouter, Request
+
+from pydantic_deep.deps import Upload
+from pydantic_deep.errors import UploadNotFoundError, UploadTooLargeError
+from pydantic_deep.server._run_start import refuse_if_running, refuse_waiting
+from pydantic_deep.server._state import State
+from pydantic_deep.server.access._ownership import own_conversation
+from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
+from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.server.schemas._schemas import NewUpload, UploadList, UploadShape
+from pydantic_deep.store import VersionConflictError
+from pydantic_deep.versions import UnversionedBackendError
+
+from ._conversations import Runner, version_in
+
+router = APIRouter(prefix='/api/conversations/{conversation}/uploads', tags=['conversations'], route_class=JsonRoute)
+
+MEMORY_BYTES = 2**20
+"""How much of an upload is in memory while it comes."""
+
+
+@router.get('', summary='The uploads at the head', responses=describe_errors('not_found', 'conflict'))
+async def list_uploads(conversation: str, state: State, caller: Runner) -> UploadList:
+    """What the next turn finds. Their contents are among the files of the head."""
+    own = await own_conversation(state, caller, conversation)
+    head = await version_in(state, caller, own, None)
+    return UploadList(items=[_shape(each) for _, each in sorted(head.uploads.items())])
+
+
+@router.put(
+    '/{name:path}',
+    status_code=201,
+    summary='Upload a file',
+    openapi_extra={
+        'requestBody': {
+            'required': True,
+            'content': {'application/octet-stream': {'schema': {'type': 'string', 'format': 'binary'}}},
+        }
+    },
+    responses=describe_errors('not_found', 'conflict', 'too_large'),
+)
+async def upload(conversation: str, name: str, request: Request, state: State, caller: Runner) -> NewUpload:
+    """The body is the file. It is kept at once, as a version that the next turn begins from.
+
+    One of the same name is replaced. While a run works in the conversation, or something waits, it is refused.
+    """
+    own = await own_conversation(state, caller, conversation)
+    await refuse_if_running(state, own.id)
+    head = await version_in(state, caller, own, None)
+    if head.state == 'awaiting_approval':
+        raise refuse_waiting(head)
+    with SpooledTemporaryFile[bytes](max_size=MEMORY_BYTES) as file:  # what is refused in the end was never in memory
+        async for chunk in request.stream():  # bounded by the layer that counts it
+            file.write(chunk)
+        file.seek(0)
+        data = file.read()
+    await refuse_if_running(state, own.id)  # one may have begun while the file came
+    try:
+        version = await head.upload(name, data, moves_head=True)
+    except UploadTooLargeError as error:
+        raise ServerError('too_large', str(error)) from None
+    except VersionConflictError:
+        raise ServerError('conflict', 'The conversation has moved on while the file came. Send it again.') from None
+    except UnversionedBackendError as error:
+        raise ServerError('conflict', str(error)) from None
+    added = [each for each in version.uploads.values() if head.uploads.get(each.name) != each]
+    return NewUpload(upload=_shape(added[0] if added else version.uploads[name]), version_id=version.id)
+
+
+@router.delete(
+    '/{name:path}', status_code=204, summary='Delete an upload', responses=describe_errors('not_found', 'conflict')
+)
+async def delete_upload(conversation: str, name: str, state: State, caller: Runner) -> None:
+    """The next turn begins from a version without it and without its file. Earlier versions still have both."""
+    own = await own_conversation(state, caller, conversation)
+    await refuse_if_running(state, own.id)
+    head = await version_in(state, caller, own, None)
+    if head.state == 'awaiting_approval':
+        raise refuse_waiting(head)
+    try:
+        await head.remove_upload(name, moves_head=True)
+    except UploadNotFoundError:
+        raise not_found() from None
+    except VersionConflictError:
+        raise ServerError('conflict', 'The conversation has moved on meanwhile. Look at its uploads again.') from None
+
+
+def _shape(upload: Upload) -> UploadShape:
+    return UploadShape(**asdict(upload))

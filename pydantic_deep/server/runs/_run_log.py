@@ -1,0 +1,161 @@
+"""What a run has told, for as many readers as come, each at its own pace.
+
+Whoever writes waits for nobody. Not here: what entries mean, and when a log is removed (`_log_cache`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from array import array
+from collections.abc import AsyncGenerator
+from tempfile import SpooledTemporaryFile
+
+import anyio
+
+from pydantic_deep.errors import DeepAgentError
+
+MEMORY_BYTES = 256 * 2**10
+"""How much of a log is in memory unless told otherwise; a larger one is in a temporary file as a whole."""
+
+BATCH_BYTES = 64 * 2**10
+"""How much a reader is given at once, about: what one write to a socket takes."""
+
+_OFFSET_BYTES = 8
+
+
+class LogForgottenError(DeepAgentError):
+    """A log was forgotten while somebody read it. What the run told is in the store."""
+
+    def __init__(self) -> None:
+        super().__init__('The log of this run was forgotten. Read what it told from the store.')
+
+
+class RunLog:
+    """Entries, numbered from 1. Append-only, until it is closed. Whoever makes one calls `forget` in the end.
+
+    Reads and writes block for as long as the page cache takes: entries are small, and what is in the temporary file
+    was written moments ago.
+    """
+
+    def __init__(self, *, memory_bytes: int = MEMORY_BYTES) -> None:
+        """Begin an empty log.
+
+        Args:
+            memory_bytes: How large it may grow in memory.
+        """
+        self.epoch = secrets.token_hex(8)
+        """Names this log among all that tell of the run: numbers of another mean nothing here."""
+        self._memory_limit = memory_bytes
+        self._file = SpooledTemporaryFile[bytes](max_size=memory_bytes)  # closed by `forget`
+        self._ends = array('Q')
+        self._news: anyio.Event | None = None
+        self._is_closed = False
+        self._is_forgotten = False
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing comes any more."""
+        return self._is_closed
+
+    @property
+    def size_bytes(self) -> int:
+        """How large it is, wherever it is."""
+        entries = self._ends[-1] if self._ends and not self._is_forgotten else 0
+        return entries + len(self._ends) * _OFFSET_BYTES
+
+    @property
+    def memory_bytes(self) -> int:
+        """How much of it is in memory."""
+        return self.size_bytes if not self.is_on_disk else len(self._ends) * _OFFSET_BYTES
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether it is in a temporary file, which takes a descriptor."""
+        return not self._is_forgotten and bool(self._ends) and self._ends[-1] > self._memory_limit
+
+    def append(self, entry: bytes) -> int:
+        """Append an entry, and return its number.
+
+        Raises:
+            RuntimeError: The log is closed.
+        """
+        if self._is_closed:
+            raise RuntimeError('This log is closed: what it tells of has ended.')
+        start = self._ends[-1] if self._ends else 0
+        self._file.seek(start)
+        self._file.write(entry)
+        self._ends.append(start + len(entry))
+        self._wake()
+        return len(self._ends)
+
+    def close(self) -> None:
+        """Let nothing come any more: readers end after the last entry."""
+        self._is_closed = True
+        self._wake()
+
+    def forget(self) -> None:
+        """Let go of memory and file. Who still reads gets `LogForgottenError`."""
+        self._is_forgotten = self._is_closed = True
+        self._file.close()
+        self._wake()
+
+    async def batches(
+        self, after: int = 0, *, idle_seconds: float | None = None
+    ) -> AsyncGenerator[list[tuple[int, bytes]]]:
+        """Yield what is there and what comes, some entries at a time with their numbers, until the log is closed.
+
+        Args:
+            after: The number of the entry to go on after; 0 for all.
+            idle_seconds: After how long without any entry an empty list is yielded; `None` for never.
+
+        Raises:
+            LogForgottenError: The log was forgotten before its end was read.
+        """
+        at = after
+        while True:
+            if at < len(self._ends):
+                batch = self._read(at)
+                at += len(batch)
+                yield batch
+            elif self._is_closed:
+                return
+            else:
+                with anyio.move_on_after(idle_seconds) as waiting:
+                    await self._next()
+                if waiting.cancelled_caught:
+                    yield []
+
+    async def tail(self, after: int = 0) -> AsyncGenerator[tuple[int, bytes]]:
+        """Yield the entries one by one: see `batches`."""
+        async for batch in self.batches(after):
+            for numbered in batch:
+                yield numbered
+
+    def _read(self, at: int) -> list[tuple[int, bytes]]:
+        """Return entries after the first `at`: one at least, and as many as fit in a batch."""
+        if self._is_forgotten:
+            raise LogForgottenError
+        start = self._ends[at - 1] if at else 0
+        stop = at + 1
+        while stop < len(self._ends) and self._ends[stop] - start <= BATCH_BYTES:
+            stop += 1
+        self._file.seek(start)
+        data = self._file.read(self._ends[stop - 1] - start)
+        starts = [start, *self._ends[at : stop - 1]]
+        return [
+            (at + place + 1, data[begin - start : end - start])
+            for place, (begin, end) in enumerate(zip(starts, self._ends[at:stop], strict=True))
+        ]
+
+    async def _next(self) -> None:
+        if self._news is None:
+            self._news = anyio.Event()
+        await self._news.wait()
+
+    def _wake(self) -> None:
+        if self._news is not None:
+            self._news.set()
+            self._news = None

@@ -1,0 +1,224 @@
+"""Vercel AI, both ways: what a client asks for, and a run as a UI message stream (ai-sdk.dev, "Stream Protocols").
+
+A request is read for new words and for answers to what waits. The messages before are not, nor what tools returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic.alias_generators import to_camel
+from pydantic_ai import AgentRunResultEvent
+from pydantic_ai.ui.vercel_ai import VercelAIEventStream
+from pydantic_ai.ui.vercel_ai.response_types import (
+    BaseChunk,
+    DataChunk,
+    ToolApprovalRequestChunk,
+    ToolInputAvailableChunk,
+    ToolOutputAvailableChunk,
+    ToolOutputDeniedChunk,
+    ToolOutputErrorChunk,
+)
+
+from pydantic_deep.approvals import Approve, Decision, Deny
+from pydantic_deep.server.compat._dialogue import Content, Dialogue, Said, dialogue, file_from_url, invalid
+from pydantic_deep.server.runs._pool import Event, Rendering
+from pydantic_deep.streaming import (
+    Approval,
+    ApprovalRequiredEvent,
+    StatusEvent,
+    StreamEvent,
+    TodosEvent,
+    ToolResultEvent,
+)
+
+from ._extra_events import News, ToldError, call_id_of, details_of, fields_of
+
+VERCEL: Final = 'vercel'
+"""The name of the rendering."""
+
+HEADER: Final = {'x-vercel-ai-ui-message-stream': 'v1'}
+"""How clients know the protocol."""
+
+_SDK_VERSION: Final = 6
+"""The first of the AI SDK that knows approvals; 7 speaks the same."""
+
+
+class _Lenient(BaseModel):
+    """New fields come, and clients send what they do not need."""
+
+    model_config = ConfigDict(extra='ignore', alias_generator=to_camel)
+
+
+class VercelApproval(_Lenient):
+    """Whether a person has approved a call."""
+
+    id: str
+    """The id of the approval."""
+    approved: StrictBool | None = None
+    """The decision; none as long as there is none."""
+    reason: str | None = None
+    """Why it was decided so."""
+
+
+class VercelPart(_Lenient):
+    """A part of a message."""
+
+    type: str
+    """What it is: `text` and `file` are read of a user, and parts of tools for what was approved."""
+    text: str = ''
+    """The words."""
+    url: str = ''
+    """Of a file: a `data:` URL; others are refused."""
+    state: str | None = None
+    """Of a call: how far it is."""
+    approval: VercelApproval | None = None
+    """Of a call: what was decided."""
+
+
+class VercelMessage(_Lenient):
+    """A message of the client's."""
+
+    role: Literal['system', 'user', 'assistant']
+    """Who says it."""
+    parts: list[VercelPart]
+    """What it says."""
+
+
+class VercelRequest(_Lenient):
+    """What `DefaultChatTransport` sends. What is not named here is ignored: the server has the history."""
+
+    id: Annotated[str, Field(min_length=1, max_length=200)]
+    """The client's own id of the chat."""
+    messages: list[VercelMessage]
+    """The dialogue. Those of the user after the last answer are new; else the last one has decisions."""
+    trigger: Literal['submit-message', 'regenerate-message'] = 'submit-message'
+    """Why it is sent. Nothing is generated again: another answer is a branch."""
+
+
+def dialogue_of_vercel(body: VercelRequest) -> Dialogue:
+    """Return what a request asks for: its new words, or its decisions.
+
+    Raises:
+        ServerError: It asks for what this server does not do, or nothing is new in it.
+    """
+    if body.trigger == 'regenerate-message':
+        raise invalid(
+            'An answer is not generated again: what was done stays done. Begin a branch before it: '
+            '`POST /api/versions/{version}/branch`.'
+        )
+    answered = max((at for at, each in enumerate(body.messages, start=1) if each.role == 'assistant'), default=0)
+    new = [each for each in body.messages[answered:] if each.role == 'user']
+    last = body.messages[-1:]
+    return dialogue(
+        system=(),
+        said=[Said(role='user', content=_content(each)) for each in new],
+        decisions={id: decision for each in last for id, decision in _decisions(each)},
+        model_settings={},
+    )
+
+
+def render_vercel(answered: Dialogue) -> Rendering:
+    """Return what makes a UI message stream of a run, one frame for each chunk.
+
+    Args:
+        answered: What the client asked for: calls that it decided on end in this run.
+    """
+
+    async def render(events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
+        stream = _VercelStream(sdk_version=_SDK_VERSION, ids={_ends(id): id for id in answered.decisions})
+        async for chunk in stream.transform_stream(events):
+            yield stream.encode_event(chunk).encode()
+
+    return render
+
+
+@dataclass
+class _VercelStream(VercelAIEventStream[Any, Any]):
+    """pydantic-ai's stream, with what it skips, with calls of subagents that wait, and without secrets in errors."""
+
+    news: News = field(default_factory=News)
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+    """The approvals that were answered, by what results of subagents' tools name."""
+
+    async def handle_event(self, event: Event) -> AsyncIterator[BaseChunk]:
+        async for each in super().handle_event(event):
+            yield each
+        for told in self.news.of(event):
+            for chunk in self._chunks_of(told):
+                yield chunk
+
+    async def handle_run_result(self, event: AgentRunResultEvent[Any]) -> AsyncIterator[BaseChunk]:
+        async for chunk in super().handle_run_result(event):
+            if not isinstance(chunk, ToolApprovalRequestChunk):  # it would ask for a delegation, not for what waits
+                yield chunk
+
+    async def on_error(self, error: Exception) -> AsyncIterator[BaseChunk]:
+        async for chunk in super().on_error(ToldError(error)):
+            yield chunk
+
+    def _chunks_of(self, told: StreamEvent) -> list[BaseChunk]:
+        match told:
+            case ApprovalRequiredEvent():
+                return [chunk for each in told.approvals for chunk in _chunks_of_approval(each)]
+            case ToolResultEvent():
+                id = self.ids.pop(_ends(told.id), None)
+                return [] if id is None else [_chunk_of_result(id, told)]
+            case _:
+                is_plan, is_passing = isinstance(told, TodosEvent), isinstance(told, StatusEvent)
+                return [
+                    DataChunk(
+                        type=f'data-{told.type}',
+                        id='todos' if is_plan else None,  # a part with an id takes the place of the one before
+                        data=fields_of(told),
+                        transient=is_passing or None,
+                    )
+                ]
+
+
+def _chunks_of_approval(approval: Approval) -> list[BaseChunk]:
+    call_id = call_id_of(approval)
+    chunks: list[BaseChunk] = [DataChunk(type='data-approval', id=approval.id, data=details_of(approval))]
+    if approval.path:  # a call of a subagent, which is not in the stream yet
+        chunks.append(ToolInputAvailableChunk(tool_call_id=call_id, tool_name=approval.tool, input=approval.args))
+    return [*chunks, ToolApprovalRequestChunk(approval_id=approval.id, tool_call_id=call_id)]
+
+
+def _chunk_of_result(id: str, told: ToolResultEvent) -> BaseChunk:
+    match told.outcome:
+        case 'denied':
+            return ToolOutputDeniedChunk(tool_call_id=id)
+        case 'success' | 'interrupted':
+            return ToolOutputAvailableChunk(tool_call_id=id, output=told.content)
+        case _:
+            return ToolOutputErrorChunk(tool_call_id=id, error_text=told.content)
+
+
+def _ends(id: str) -> str:
+    """Return the first and the last part of an id: what events of subagents name of the way to a call."""
+    parts = id.split('/')
+    return f'{parts[0]}/{parts[-1]}'
+
+
+def _decisions(message: VercelMessage) -> list[tuple[str, Decision]]:
+    """Return what was decided since the last answer: parts that were acted on have another state."""
+    found: list[tuple[str, Decision]] = []
+    for part in message.parts if message.role == 'assistant' else ():
+        approval = part.approval
+        if part.state == 'approval-responded' and approval is not None and approval.approved is not None:
+            denied = Deny(approval.reason) if approval.reason else Deny()
+            found.append((approval.id, Approve() if approval.approved else denied))
+    return found
+
+
+def _content(message: VercelMessage) -> tuple[Content, ...]:
+    pieces: list[Content] = []
+    for part in message.parts:
+        if part.type == 'text' and part.text:
+            pieces.append(part.text)
+        elif part.type == 'file':
+            pieces.append(file_from_url(part.url))
+    return tuple(pieces)
