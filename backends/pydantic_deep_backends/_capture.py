@@ -17,12 +17,12 @@ from ._confined import Components, HardLinkError, OpenRoot
 from ._directories import Directories
 from ._files import is_temporary, list_entries, open_file, read_chunks
 from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
-from ._nodes import FileVersion, digest_of
 from ._scan_budget import ScanBudget
 from ._shown import path_from
-from ._tree import Tree
 from .paths import display_path, path_parts
 from .tracking import IGNORE_FILE, DirectoryRules, OmittedFile
+from .trees._nodes import FileVersion, digest_of
+from .trees._tree import Tree
 
 MAX_ATTEMPTS = 4
 """How often a file is read that changes while it is read. What the last attempt got counts then: it was there to read,

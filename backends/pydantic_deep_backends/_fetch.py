@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
-from ._contents import StoredVersion
-from ._nodes import FileVersion, digest_of
 from ._scan_budget import scan_budget
-from ._tree import Tree, TreeDiff, versions_at
 from .errors import MissingBlobError
 from .paths import parse_path
 from .protocol import ReadBlob
+from .trees._blobs import StoredVersion
+from .trees._nodes import FileVersion, digest_of
+from .trees._tree import Tree, TreeDiff, versions_at
 
 
 def wanted_files(tree: Tree, diff: TreeDiff) -> dict[str, FileVersion]:

@@ -12,8 +12,8 @@ from ._confined import OpenRoot
 from ._notes import Notebook
 from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
 from ._threads import check_cancelled
-from ._tree import Tree
 from .tracking import Captured, DirectoryRules, OmittedFile
+from .trees._tree import Tree
 
 T = TypeVar('T')
 

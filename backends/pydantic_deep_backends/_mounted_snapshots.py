@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ._fetch import contents_of, fetch_contents, wanted_files
 from ._mounts import MountTable, Part
 from ._scan_budget import check_size, scan_budget
-from ._tree import Tree, TreeDiff
 from .paths import path_parts
 from .protocol import ReadBlob, SupportsSnapshots
 from .tracking import SupportsPatch
+from .trees._tree import Tree, TreeDiff
 
 
 class MountedSnapshots:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from ._mounts import MountTable, Part
 from ._scan_budget import CAPTURE_ADVICE, scan_budget
-from ._tree import Tree
 from .errors import ReadOnlyError
 from .local import place_of
 from .paths import is_within
 from .protocol import BackendProtocol
 from .tracking import Captured, DirectoryRules, FileTracker, Occupant, OmittedFile, SupportsPatch, SupportsTracking
+from .trees._tree import Tree
 
 
 @dataclass(frozen=True, kw_only=True)

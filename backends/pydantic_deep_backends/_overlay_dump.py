@@ -16,10 +16,10 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias, cast
 
-from ._nodes import FileVersion, digest_of
 from ._overlay_layer import Content, Directory, Entry, Layer, Other, Place, State
 from .errors import InvalidOverlayError
 from .paths import is_within, parse_path
+from .trees._nodes import FileVersion, digest_of
 
 JsonValue: TypeAlias = 'list[JsonValue] | dict[str, JsonValue] | str | bool | int | float | None'
 """What JSON can hold; the same as pydantic's."""

@@ -14,12 +14,12 @@ from typing import Final
 
 import anyio
 
-from ._merge import Conflict, ConflictKind, merge_trees, needed_for_merge
-from ._nodes import FileVersion
 from ._overlay_layer import Content, Directory, Entry, Layer, Other, State, version_of
-from ._tree import Tree
 from .errors import FileChangedError, OutsideRootError
 from .protocol import BackendProtocol, SupportsCompareAndSwap
+from .trees._merge import Conflict, ConflictKind, merge_trees, needed_for_merge
+from .trees._nodes import FileVersion
+from .trees._tree import Tree
 
 _MAX_ATTEMPTS: Final = 50
 """How often one file is merged anew because somebody was faster. Each failure means that one of them succeeded."""

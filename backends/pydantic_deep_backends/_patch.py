@@ -21,11 +21,11 @@ from ._confined import Components, OpenRoot
 from ._directories import Directories
 from ._files import is_temporary, list_entries, locked, remove_entry, remove_leftovers, start_file
 from ._index import GONE
-from ._nodes import FileVersion
 from ._shown import path_from
-from ._tree import Tree
 from .paths import path_parts
 from .tracking import Occupant
+from .trees._nodes import FileVersion
+from .trees._tree import Tree
 
 MAX_CHUNK_FILES = 4096
 """How many files are written before they take their names, and lie there under other names until then."""

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import anyio
 
-from ._contents import StoredVersion
-from ._nodes import FileVersion
 from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
 from ._shown import path_from
-from ._tree import Tree
 from .paths import path_parts
 from .tracking import IGNORE_FILE, Captured, DirectoryRules, OmittedFile
+from .trees._blobs import StoredVersion
+from .trees._nodes import FileVersion
+from .trees._tree import Tree
 
 
 class StateTracker:

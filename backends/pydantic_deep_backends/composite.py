@@ -19,7 +19,6 @@ from ._mounted_snapshots import MountedSnapshots
 from ._mounted_tracking import MountedFiles, Share, TrackedPart
 from ._mounts import MountTable, Part
 from ._scan_budget import scan_budget
-from ._tree import Tree
 from .local import has_fixed_place, place_of
 from .protection import SupportsProtection, protected_patterns_of
 from .protocol import (
@@ -34,6 +33,7 @@ from .protocol import (
 )
 from .search import GlobResult, GrepResult
 from .tracking import SupportsPatch
+from .trees._tree import Tree
 
 
 class CompositeBackend:

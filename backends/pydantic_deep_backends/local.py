@@ -54,7 +54,6 @@ from ._protected_scan import ProtectedIndex, ProtectedScan
 from ._scan_budget import check_size, scan_budget
 from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
-from ._tree import versions_at
 from .errors import BackendError, BackendUnavailableError, FileChangedError
 from .paths import parse_path, path_parts
 from .protection import PROTECTED_FILES, check_patterns
@@ -62,6 +61,7 @@ from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
 from .search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from .snapshots import Tree, TreeDiff, digest_of
 from .tracking import DirectoryRules, Occupant
+from .trees._tree import versions_at
 
 T = TypeVar('T')
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from ._search_results import GlobResult, GrepResult
-from ._tree import Tree, TreeDiff
+from .trees._tree import Tree, TreeDiff
 
 Command: TypeAlias = str | Sequence[str]
 """An argument list (`['python', '-V']`), or one shell string together with `shell=True`."""

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from ._climb import climbed
-from ._tree import Tree, TreeDiff
 from .errors import ReadOnlyError
 from .local import place_of
 from .protocol import BackendProtocol, FileEntryLike, SupportsIdentity, SupportsSearch, SupportsSnapshots
 from .tracking import SupportsTracking
+from .trees._tree import Tree, TreeDiff
 
 
 class ReadOnlyBackend:

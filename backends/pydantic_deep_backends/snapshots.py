@@ -7,10 +7,10 @@ back is `SupportsSnapshots` in `protocol`.
 
 from __future__ import annotations
 
-from ._merge import Conflict, ConflictKind, MergeResult, merge_trees, needed_for_merge
-from ._node_encoding import node_references
-from ._nodes import FileVersion, digest_of
-from ._tree import Tree, TreeDiff
+from .trees._encoding import node_references
+from .trees._merge import Conflict, ConflictKind, MergeResult, merge_trees, needed_for_merge
+from .trees._nodes import FileVersion, digest_of
+from .trees._tree import Tree, TreeDiff
 
 __all__ = (
     'Conflict',

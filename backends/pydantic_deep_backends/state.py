@@ -16,19 +16,19 @@ from typing import Final
 import anyio.from_thread
 
 from ._climb import climb_async, climbed
-from ._contents import Blob, Contents, StoredVersion, stored
 from ._fetch import fetch_contents, wanted_files
-from ._nodes import FileVersion, digest_of
 from ._scan_budget import check_size, scan_budget
 from ._state_tracking import StateTracker
 from ._threads import check_cancelled, run_to_end
-from ._tree import Tree, TreeDiff
 from .errors import FileChangedError
 from .paths import parse_path
 from .protection import PROTECTED_FILES, check_patterns
 from .protocol import BackendRef, FileEntry, ReadBlob
 from .search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from .tracking import DirectoryRules, Occupant
+from .trees._blobs import Blob, Contents, StoredVersion, stored
+from .trees._nodes import FileVersion, digest_of
+from .trees._tree import Tree, TreeDiff
 
 _MARK: Final = FileVersion(digest=digest_of(b''), size=0)
 """Stands for an empty directory in the tree of these, which needs some value for each path."""

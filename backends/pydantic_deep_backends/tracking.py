@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
-from ._tree import Tree
+from .trees._tree import Tree
 
 IGNORE_FILE = '.gitignore'
 """The name of the files that say what is left out: gitignore(5)."""

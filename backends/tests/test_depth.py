@@ -18,12 +18,12 @@ from pydantic_deep_backends import (
     Tree,
     digest_of,
 )
-from pydantic_deep_backends import _nodes as nodes
 from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
 from pydantic_deep_backends.search import _walk as _search_walk
 from pydantic_deep_backends.snapshots import FileVersion
 from pydantic_deep_backends.tracking import DirectoryRules
+from pydantic_deep_backends.trees import _nodes as nodes
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
 
-from . import _node_encoding, _nodes
+from pydantic_deep_backends.errors import InvalidPathError
+
+from . import _encoding, _nodes
 from ._nodes import Child, FileVersion, Node
-from .errors import InvalidPathError
 
 T = TypeVar('T')
 
@@ -103,7 +104,7 @@ class Tree:
                 continue
             pending.pop()
             if top not in decoded:
-                decoded[top] = _node_encoding.decode(nodes[top], decoded)
+                decoded[top] = _encoding.decode(nodes[top], decoded)
         _nodes.check_directory(decoded[digest])
         tree = cls._from(decoded[digest])
         if tree.digest != digest:
@@ -115,14 +116,14 @@ class Tree:
         pending = [self._root]
         while pending:
             node = pending.pop()
-            found[_node_encoding.digest(node)] = node
+            found[_encoding.digest(node)] = node
             pending += _nodes.parts_of(node)
         return found
 
     @property
     def digest(self) -> str:
         """The digest of the root: trees have the same one if and only if they have the same files."""
-        return _node_encoding.digest(self._root)
+        return _encoding.digest(self._root)
 
     def nodes(self, known: Container[str] = ()) -> Iterator[tuple[str, bytes]]:
         """Yield the digest and the encoding of each node, parts before what refers to them.
@@ -134,12 +135,12 @@ class Tree:
         pending: list[tuple[Node, bool]] = [(self._root, False)]
         while pending:
             node, parts_done = pending.pop()
-            digest = _node_encoding.digest(node)
+            digest = _encoding.digest(node)
             if digest in seen or digest in known:
                 continue
             if parts_done:
                 seen.add(digest)
-                yield digest, _node_encoding.encode(node)
+                yield digest, _encoding.encode(node)
             else:
                 pending.append((node, True))
                 pending += ((part, False) for part in _nodes.parts_of(node))
@@ -380,7 +381,7 @@ def _is_equal(one: Child | None, two: Child | None) -> bool:
         return False
     if isinstance(one, FileVersion) or isinstance(two, FileVersion):
         return one == two
-    return _node_encoding.digest(one) == _node_encoding.digest(two)
+    return _encoding.digest(one) == _encoding.digest(two)
 
 
 _MAX_NAME_CHARS = 16_383
@@ -454,4 +455,4 @@ def _references(digest: str, nodes: Mapping[str, bytes]) -> list[str]:
     data = nodes[digest]
     if _nodes.digest_of(data) != digest:
         raise ValueError(f'The node {digest} has other contents than its digest says. Fetch it again.')
-    return _node_encoding.references_of(data)
+    return _encoding.references_of(data)

@@ -7,7 +7,7 @@ alone, never from the order in which they came, so equal directories have equal 
 Nodes never change after they are made; a change makes new nodes along one path and shares the rest. Nothing here
 recurses over the depth of a path, which may be thousands of components; splits nest a handful of levels.
 
-Not here: how nodes are written down, and their digests (`_node_encoding`).
+Not here: how nodes are written down, and their digests (`_encoding`).
 """
 
 from __future__ import annotations

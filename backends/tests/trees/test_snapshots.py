@@ -335,7 +335,7 @@ def test_one_changed_file_among_ten_thousand_costs_a_few_nodes(
 
 
 def test_a_comparison_opens_only_what_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = importlib.import_module('pydantic_deep_backends._tree')
+    module = importlib.import_module('pydantic_deep_backends.trees._tree')
     opened: list[object] = []
     original = module.unequal_parts
 

@@ -1,7 +1,7 @@
 """Three-way merge of trees: clean where only one side changed, line by line where both did, a conflict otherwise.
 
 Nothing is guessed: what cannot be joined without a decision is a `Conflict`, and the merged tree keeps ours there.
-How two texts are joined is in `_merge_lines`.
+`_text_merge` merges two texts.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ._merge_lines import merge_lines
+from pydantic_deep_backends.errors import MissingBlobError
+
 from ._nodes import FileVersion, digest_of
+from ._text_merge import merge_lines
 from ._tree import Tree
-from .errors import MissingBlobError
 
 ConflictKind: TypeAlias = Literal['content', 'binary', 'add/add', 'delete/modify', 'modify/delete', 'file/directory']
 """What the two sides did, ours first.

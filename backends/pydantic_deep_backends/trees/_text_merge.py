@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .lines import shared_lines
+from pydantic_deep_backends.lines import shared_lines
 
 
 def merge_lines(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
