@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ._climb import climb_async
+from ._dotdot import climb_async
 from ._mounted_places import MountedPlaces
 from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots

@@ -28,9 +28,9 @@ from typing import TypeVar
 import anyio
 
 from ._capture import Memory
-from ._climb import climb
 from ._confined import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
 from ._directories import SearchedTree, look_at_place
+from ._dotdot import climb
 from ._fetch import contents_of, fetch_contents, wanted_files
 from ._files import (
     DirectoryLockedError,

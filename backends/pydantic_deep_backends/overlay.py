@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ._climb import climb_async, climbed
+from ._dotdot import climb_async, climbed
 from ._overlay_dump import JsonValue, dump_apart, dump_layer, load_apart, load_into, relocate
 from ._overlay_layer import Content, Directory, Entry, Layer, Place, State
 from ._overlay_merge import MergeIntoBase, OverlayMerge, state_of

@@ -8,7 +8,7 @@ canonical_path   as rules are matched against it: links are resolved too, and no
 
 from __future__ import annotations
 
-from ._climb import climb_async, climbed
+from ._dotdot import climb_async, climbed
 from .paths import resolve_path
 from .protocol import BackendProtocol
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import anyio.from_thread
 
-from ._climb import climb_async, climbed
+from ._dotdot import climb_async, climbed
 from ._fetch import fetch_contents, wanted_files
 from ._scan_budget import check_size, scan_budget
 from ._state_tracking import StateTracker

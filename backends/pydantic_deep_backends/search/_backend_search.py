@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from pydantic_deep_backends._climb import KnowsDirectories, climbed
+from pydantic_deep_backends._dotdot import KnowsDirectories, climbed
 from pydantic_deep_backends._search_results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
 from pydantic_deep_backends._threads import check_cancelled, run_to_end
 from pydantic_deep_backends.paths import parse_path
