@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
-from ._confined import Components, HardLinkError, OpenRoot
-from ._directories import Directories
-from ._files import is_temporary, list_entries, open_file, read_chunks
 from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
 from ._scan_budget import ScanBudget
-from ._shown import path_from
+from .files._confined_root import Components, HardLinkError, OpenRoot
+from .files._directories import Directories
+from .files._mount_point import path_from
+from .files._operations import is_temporary, list_entries, open_file, read_chunks
 from .paths import display_path, path_parts
 from .tracking import IGNORE_FILE, DirectoryRules, OmittedFile
 from .trees._nodes import FileVersion, digest_of

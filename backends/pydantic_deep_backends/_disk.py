@@ -12,11 +12,11 @@ import time
 from contextlib import closing, suppress
 from typing import TypeAlias
 
-from ._confined import Components, ConfinedRoot
-from ._directories import MAX_DEPTH, Directories
-from ._files import list_entries
 from ._limits import SandboxLimits
 from .errors import BackendUnavailableError
+from .files._confined_root import Components, ConfinedRoot
+from .files._directories import MAX_DEPTH, Directories
+from .files._operations import list_entries
 
 _PARTS = 16
 """The files are counted when the disk has lost this part of the limit since they were last: so far a command, or several

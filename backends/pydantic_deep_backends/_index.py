@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from ._confined import Components, HardLinkError, OpenRoot
-from ._directories import Directories
-from ._files import ERRNO_NOT_REGULAR, is_temporary, list_entries, open_file, read_chunks
 from ._scan_budget import ScanBudget, scan_budget
-from ._shown import path_from
 from .errors import InvalidPathError, ScanLimitError
+from .files._confined_root import Components, HardLinkError, OpenRoot
+from .files._directories import Directories
+from .files._mount_point import path_from
+from .files._operations import ERRNO_NOT_REGULAR, is_temporary, list_entries, open_file, read_chunks
 from .paths import MAX_PATH_BYTES, display_path, parse_path
 from .snapshots import FileVersion, Tree
 

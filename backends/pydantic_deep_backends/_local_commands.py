@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ._commands import Execution, StartedCommand, arguments_of, check_env, check_timeout, exit_code_of, run_execution
-from ._confined import ConfinedRoot
 from .errors import BackendUnavailableError
+from .files._confined_root import ConfinedRoot
 from .protocol import Command, CommandResult
 
 OUTPUT_BYTES = 1_048_576

@@ -8,10 +8,10 @@ from typing import Protocol, TypeVar
 import anyio
 
 from ._capture import Look, Memory
-from ._confined import OpenRoot
 from ._notes import Notebook
 from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
 from ._threads import check_cancelled
+from .files._confined_root import OpenRoot
 from .tracking import Captured, DirectoryRules, OmittedFile
 from .trees._tree import Tree
 

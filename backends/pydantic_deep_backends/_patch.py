@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeAlias
 
-from ._confined import Components, OpenRoot
-from ._directories import Directories
-from ._files import is_temporary, list_entries, locked, remove_entry, remove_leftovers, start_file
 from ._index import GONE
-from ._shown import path_from
+from .files._confined_root import Components, OpenRoot
+from .files._directories import Directories
+from .files._mount_point import path_from
+from .files._operations import is_temporary, list_entries, locked, remove_entry, remove_leftovers, start_file
 from .paths import path_parts
 from .tracking import Occupant
 from .trees._nodes import FileVersion

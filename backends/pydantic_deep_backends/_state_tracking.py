@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import anyio
 
 from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
-from ._shown import path_from
+from .files._mount_point import path_from
 from .paths import path_parts
 from .tracking import IGNORE_FILE, Captured, DirectoryRules, OmittedFile
 from .trees._blobs import StoredVersion

@@ -1,9 +1,9 @@
 """`LocalBackend`: the files of one directory, which it cannot leave.
 
 What it promises, and how:
-- **Confined.** Every operation walks from the directory by descriptors and follows links itself (`_confined`), so
+- **Confined.** Every operation walks from the directory by descriptors and follows links itself (`files._confined_root`), so
   that no link, whenever it is put there, leads outside.
-- **Atomic.** A write is a new file that takes the name of the old one (`_files`). Another hard link of the old file
+- **Atomic.** A write is a new file that takes the name of the old one (`files._operations`). Another hard link of the old file
   keeps the old contents; the new file belongs to the user of this process.
 - **One writer at a time** in a directory, among tasks, threads, instances and processes: `flock` on the directory.
 - **Regular files only.** A FIFO, socket or device is listed and can be removed, and is never opened to wait.
@@ -28,21 +28,8 @@ from typing import TypeVar
 import anyio
 
 from ._capture import Memory
-from ._confined import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
-from ._directories import SearchedTree, look_at_place
 from ._dotdot import climb
 from ._fetch import contents_of, fetch_contents, wanted_files
-from ._files import (
-    DirectoryLockedError,
-    is_temporary,
-    list_entries,
-    locked,
-    read_file,
-    remove_entry,
-    replace_file,
-    writable_mode,
-)
-from ._hard_links import HardLinks
 from ._identity import identify, recognize
 from ._index import Reading, SnapshotIndex
 from ._local_commands import check_commands_possible, run_locally
@@ -52,9 +39,22 @@ from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, pru
 from ._protected_patterns import compiled
 from ._protected_scan import ProtectedIndex, ProtectedScan
 from ._scan_budget import check_size, scan_budget
-from ._shown import TreeAbove, below, directory_entry, is_above, no_file, path_from
 from ._threads import check_cancelled, run_to_end
 from .errors import BackendError, BackendUnavailableError, FileChangedError
+from .files._confined_root import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
+from .files._directories import SearchedTree, look_at_place
+from .files._hard_links import HardLinks
+from .files._mount_point import TreeAbove, below, directory_entry, is_above, no_file, path_from
+from .files._operations import (
+    DirectoryLockedError,
+    is_temporary,
+    list_entries,
+    locked,
+    read_file,
+    remove_entry,
+    replace_file,
+    writable_mode,
+)
 from .paths import parse_path, path_parts
 from .protection import PROTECTED_FILES, check_patterns
 from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob

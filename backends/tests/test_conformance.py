@@ -25,8 +25,8 @@ from pydantic_deep_backends import (
     Tree,
     digest_of,
 )
-from pydantic_deep_backends._files import MAX_READ_BYTES
 from pydantic_deep_backends.conformance import BackendSuite, Seed
+from pydantic_deep_backends.files._operations import MAX_READ_BYTES
 from pydantic_deep_backends.paths import parse_path
 
 pytestmark = pytest.mark.anyio

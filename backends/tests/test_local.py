@@ -19,9 +19,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pydantic_deep_backends._confined import ConfinedRoot, Place, link_found
-from pydantic_deep_backends._directories import Directories, look_at_place
-from pydantic_deep_backends._files import replace_file, writable_mode
 from pydantic_deep_backends.errors import (
     BackendUnavailableError,
     FileChangedError,
@@ -29,6 +26,9 @@ from pydantic_deep_backends.errors import (
     InvalidPatternError,
     ScanLimitError,
 )
+from pydantic_deep_backends.files._confined_root import ConfinedRoot, Place, link_found
+from pydantic_deep_backends.files._directories import Directories, look_at_place
+from pydantic_deep_backends.files._operations import replace_file, writable_mode
 from pydantic_deep_backends.local import LocalBackend
 from pydantic_deep_backends.protocol import (
     BackendProtocol,

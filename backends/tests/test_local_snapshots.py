@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep_backends._confined import ConfinedRoot
-from pydantic_deep_backends._files import read_chunks
 from pydantic_deep_backends._index import RACY_NANOSECONDS, SnapshotIndex
 from pydantic_deep_backends.errors import InvalidPathError, MissingBlobError
+from pydantic_deep_backends.files._confined_root import ConfinedRoot
+from pydantic_deep_backends.files._operations import read_chunks
 from pydantic_deep_backends.local import LocalBackend
 from pydantic_deep_backends.snapshots import FileVersion, Tree, TreeDiff, digest_of
 from pydantic_deep_backends.state import StateBackend
@@ -54,7 +54,7 @@ async def test_a_file_of_terabytes_is_not_hashed(backend: LocalBackend, tmp_path
 
 
 def test_a_file_that_grows_without_end_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('pydantic_deep_backends._files.MAX_READ_BYTES', 10)
+    monkeypatch.setattr('pydantic_deep_backends.files._operations.MAX_READ_BYTES', 10)
     (tmp_path / 'f').write_bytes(b'x' * 11)
     with (tmp_path / 'f').open('rb') as file:
         chunks = read_chunks(file.fileno(), 5)

@@ -18,12 +18,11 @@ from pydantic_deep_backends import (
     StateBackend,
     SupportsProtection,
     Tree,
-    _directories,
     _disk,
-    _hard_links,
     _protected_scan,
     _scan_budget,
 )
+from pydantic_deep_backends.files import _directories, _hard_links
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
 from pydantic_deep_backends.search import _walk as _search_walk
 from pydantic_deep_backends.snapshots import FileVersion, digest_of

@@ -11,11 +11,12 @@ import errno
 import os
 from typing import NoReturn
 
-from ._confined import Components, OpenRoot
-from .errors import OutsideRootError
-from .paths import path_parts
-from .protocol import FileEntry
-from .search import FileTree
+from pydantic_deep_backends.errors import OutsideRootError
+from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.protocol import FileEntry
+from pydantic_deep_backends.search import FileTree
+
+from ._confined_root import Components, OpenRoot
 
 
 def path_from(names: Components) -> str:

@@ -11,11 +11,12 @@ import os
 from collections import Counter
 from contextlib import closing, suppress
 
-from ._confined import Components, HardLinkError, OpenRoot
+from pydantic_deep_backends._scan_budget import ScanBudget
+from pydantic_deep_backends.errors import ScanLimitError
+
+from ._confined_root import Components, HardLinkError, OpenRoot
 from ._directories import MAX_DEPTH, Directories
-from ._files import list_entries
-from ._scan_budget import ScanBudget
-from .errors import ScanLimitError
+from ._operations import list_entries
 
 
 class HardLinks:

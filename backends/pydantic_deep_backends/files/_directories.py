@@ -11,11 +11,12 @@ import stat
 from collections.abc import Callable
 from itertools import takewhile
 
-from ._confined import Components, OpenRoot, Place, make_directory, open_directory
-from ._files import is_temporary, list_entries, locked, look_at, read_file, read_start
-from ._search_results import MAX_FILE_BYTES
-from .paths import path_parts
-from .search._grep import too_large
+from pydantic_deep_backends._search_results import MAX_FILE_BYTES
+from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.search._grep import too_large
+
+from ._confined_root import Components, OpenRoot, Place, make_directory, open_directory
+from ._operations import is_temporary, list_entries, locked, look_at, read_file, read_start
 
 _MAX_OPEN = 32
 """How many of the directories above the last one are kept open; a process has 1,024 descriptors or fewer by default."""

@@ -4,7 +4,7 @@ No path with a slash is ever given to the operating system, so nothing that is r
 operation runs can lead it elsewhere: each step opens one name in a directory that is already open, without
 following a link. Links are read and followed here, inside the root, or refused.
 
-Not here: what is done at the end of a walk (`_files`), virtual paths (`local`).
+Not here: what is done at the end of a walk (`_operations`), virtual paths (`local`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
-from .errors import BackendUnavailableError, OutsideRootError
+from pydantic_deep_backends.errors import BackendUnavailableError, OutsideRootError
 
 T = TypeVar('T')
 
