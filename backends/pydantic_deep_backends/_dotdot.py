@@ -1,7 +1,7 @@
-"""Where a path with `..` leads: the one walk that all backends share, whatever they know of directories and links.
+"""Resolution of `..` in paths, for all backends.
 
 `/link/../x` is `x` in the directory that holds what the link leads to, as in POSIX. So each directory before a `..` is
-made canonical first, by who has it; its parent is then the directory above by name.
+made canonical first, by the backend that holds it; its parent is then the directory above by name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ABOVE_ROOT = 'it contains `..` that leads above `/`. Write the path from `/` wi
 
 
 @runtime_checkable
-class KnowsDirectories(Protocol):
+class DirectoryResolver(Protocol):
     """The part of a backend that is needed to resolve `..`."""
 
     async def realpath(self, path: str) -> str:
@@ -36,7 +36,7 @@ class KnowsDirectories(Protocol):
         ...
 
 
-def climb(path: str, canonical: Callable[[str], str]) -> str:
+def resolve_dotdot(path: str, canonical: Callable[[str], str]) -> str:
     """Return a path without its `..`.
 
     Args:
@@ -60,8 +60,8 @@ def climb(path: str, canonical: Callable[[str], str]) -> str:
         return end.value
 
 
-async def climb_async(path: str, canonical: Callable[[str], Awaitable[str]]) -> str:
-    """Return what `climb` returns; it waits for nothing if there is no `..`."""
+async def resolve_dotdot_async(path: str, canonical: Callable[[str], Awaitable[str]]) -> str:
+    """Like `resolve_dotdot`, with an asynchronous `canonical`. Does not suspend if there is no `..`."""
     if '..' not in path:
         return parse_path(path)
     steps = _steps(path)
@@ -75,8 +75,8 @@ async def climb_async(path: str, canonical: Callable[[str], Awaitable[str]]) -> 
         return end.value
 
 
-async def climbed(backend: KnowsDirectories, path: str) -> str:
-    """Return a path without its `..`, each of which follows a directory that exists: what an operation begins with.
+async def resolve_dotdot_strict(backend: DirectoryResolver, path: str) -> str:
+    """Return a path without its `..`, each of which must follow a directory that exists. Operations call it first.
 
     Raises:
         InvalidPathError: The path is malformed, or leads above `/`.
@@ -84,10 +84,10 @@ async def climbed(backend: KnowsDirectories, path: str) -> str:
         NotADirectoryError: It is no directory.
         OutsideRootError: It is a link that leads outside.
     """
-    return await climb_async(path, partial(_real_directory, backend))
+    return await resolve_dotdot_async(path, partial(_real_directory, backend))
 
 
-async def _real_directory(backend: KnowsDirectories, path: str) -> str:
+async def _real_directory(backend: DirectoryResolver, path: str) -> str:
     real = await backend.realpath(path)
     if not (await backend.stat(real)).is_dir:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

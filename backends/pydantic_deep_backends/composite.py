@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ._dotdot import climb_async
+from ._dotdot import resolve_dotdot_async
 from ._mounted_places import MountedPlaces
 from ._mounted_search import glob_mounts, grep_mounts
 from ._mounted_snapshots import MountedSnapshots
@@ -166,7 +166,7 @@ class CompositeBackend:
 
     async def stat(self, path: str) -> FileEntry:
         """Return the metadata of a file or directory; a mount point is a directory."""
-        path = await self._climbed(path)
+        path = await self._resolve_dotdot(path)
         if self._table.is_fixed(path):
             return _directory(path)
         part, inner = self._table.locate(path)
@@ -175,7 +175,7 @@ class CompositeBackend:
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of one directory, with the mount points in it, sorted by name."""
-        path = await self._climbed(path)
+        path = await self._resolve_dotdot(path)
         mounted = [_directory(f'{path.rstrip("/")}/{name}') for name in self._table.child_names(path).values()]
         part, inner = self._table.locate(path)
         try:
@@ -190,7 +190,7 @@ class CompositeBackend:
 
     async def make_dir(self, path: str) -> None:
         """Create a directory and its parents; a mount point is there already."""
-        path = await self._climbed(path)
+        path = await self._resolve_dotdot(path)
         if self._table.is_fixed(path):
             return
         part, inner = self._table.locate(path)
@@ -204,7 +204,7 @@ class CompositeBackend:
             FileNotFoundError: Nothing is there.
             ValueError: It is a mount point, a directory above one, or the working directory.
         """
-        path = await self._climbed(path)
+        path = await self._resolve_dotdot(path)
         if path == '/' or self._table.is_fixed(path):
             raise ValueError(f'{path!r} is the root, a mount point or above one, and stays. Remove what is in it.')
         part, inner = self._table.locate(path)
@@ -214,7 +214,7 @@ class CompositeBackend:
     async def exists(self, path: str) -> bool:
         """Return whether a file or directory is there."""
         try:
-            path = await self._climbed(path)
+            path = await self._resolve_dotdot(path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         part, inner = self._table.locate(path)
@@ -226,24 +226,24 @@ class CompositeBackend:
 
         A link to what a mount hides keeps its own path: the resolved one would name another file.
         """
-        path = await climb_async(path, self._real_directory)
+        path = await resolve_dotdot_async(path, self._real_directory)
         part, resolved = await self._resolved(path)
         return resolved if self._table.locate(resolved)[0] is part else path
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path`, mounts included, whose path relative to it matches `pattern`."""
-        return await glob_mounts(self, self._table, pattern, await self._climbed(path))
+        return await glob_mounts(self, self._table, pattern, await self._resolve_dotdot(path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in `path` or the files under it, mounts included."""
-        return await grep_mounts(self, self._table, pattern, await self._climbed(path), glob=glob, limit=limit)
+        return await grep_mounts(self, self._table, pattern, await self._resolve_dotdot(path), glob=glob, limit=limit)
 
     def __repr__(self) -> str:
         mounts = ', '.join(f'{part.prefix!r}: {part.backend!r}' for part in self._table.mounted)
         return f'CompositeBackend({self._table.default.backend!r}, {{{mounts}}})'
 
-    async def _climbed(self, path: str) -> str:
-        return await climb_async(path, self._existing_directory)
+    async def _resolve_dotdot(self, path: str) -> str:
+        return await resolve_dotdot_async(path, self._existing_directory)
 
     async def _existing_directory(self, path: str) -> str:
         real = await self._real_directory(path)
@@ -269,7 +269,7 @@ class CompositeBackend:
             return part, part.outer(await part.backend.realpath(inner))
 
     async def _locate_file(self, path: str) -> tuple[Part, str]:
-        path = await self._climbed(path)
+        path = await self._resolve_dotdot(path)
         if self._table.is_fixed(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return self._table.locate(path)

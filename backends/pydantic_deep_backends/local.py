@@ -28,7 +28,7 @@ from typing import TypeVar
 import anyio
 
 from ._capture import Memory
-from ._dotdot import climb
+from ._dotdot import resolve_dotdot
 from ._fetch import contents_of, fetch_contents, wanted_files
 from ._identity import identify, recognize
 from ._index import Reading, SnapshotIndex
@@ -288,7 +288,9 @@ class LocalBackend:
         def resolve(root: OpenRoot, parts: Components) -> str:
             return self._virtual(root.resolve(parts))
 
-        return await self._run(path, resolve, above=lambda root, names: path_from(names), before_climb=OpenRoot.resolve)
+        return await self._run(
+            path, resolve, above=lambda root, names: path_from(names), resolve_parent=OpenRoot.resolve
+        )
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path` whose path relative to it matches `pattern`; links to directories are not entered.
@@ -622,7 +624,7 @@ class LocalBackend:
         *,
         above: Callable[[OpenRoot, Components], T] = no_file,
         is_change: bool = False,
-        before_climb: Callable[[OpenRoot, Components], Components] = _real_directory,
+        resolve_parent: Callable[[OpenRoot, Components], Components] = _real_directory,
     ) -> T:
         """Run an operation in a worker thread. Once begun it ends, also if the caller is cancelled.
 
@@ -631,14 +633,16 @@ class LocalBackend:
             operation: What to do with the names below the root.
             above: What to do where the path is a directory on the way to the place where the root is shown.
             is_change: Whether the operation changes something.
-            before_climb: Returns the canonical names of what a `..` follows.
+            resolve_parent: Returns the canonical names of what a `..` follows.
         """
-        climbing = parse_path(path, climbs=True)
+        unresolved = parse_path(path, climbs=True)
 
         def run() -> T:
             with _naming(path), self._open() as root:
                 shown = self._shown()
-                names = path_parts(climb(climbing, lambda each: self._canonical(each, partial(before_climb, root))))
+                names = path_parts(
+                    resolve_dotdot(unresolved, lambda each: self._canonical(each, partial(resolve_parent, root)))
+                )
                 if is_above(names, shown):
                     return above(root, names)
                 return operation(root, below(names, shown, is_change=is_change))

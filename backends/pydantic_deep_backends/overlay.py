@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ._dotdot import climb_async, climbed
+from ._dotdot import resolve_dotdot_async, resolve_dotdot_strict
 from ._overlay_dump import JsonValue, dump_apart, dump_layer, load_apart, load_into, relocate
 from ._overlay_layer import Content, Directory, Entry, Layer, Place, State
 from ._overlay_merge import MergeIntoBase, OverlayMerge, state_of
@@ -129,7 +129,7 @@ class OverlayBackend:
 
     async def read_bytes(self, path: str) -> bytes:
         """Return the contents of a file."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         key = await self.realpath(path)
         found = self._layer.look(key)
         if isinstance(found, Entry) and isinstance(found.now, Content):
@@ -141,13 +141,13 @@ class OverlayBackend:
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Replace or create a file and the directories above it, in the overlay."""
-        key = await self.realpath(await climbed(self, path))
+        key = await self.realpath(await resolve_dotdot_strict(self, path))
         while not await self._try_write(key, data):
             pass
 
     async def stat(self, path: str) -> FileEntry:
         """Return the metadata of a file or directory."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         key = await self.realpath(path)
         found = self._layer.look(key)
         if self._layer.shows_base(key):
@@ -159,7 +159,7 @@ class OverlayBackend:
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of one directory, sorted by name."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         key = await self.realpath(path)
         prefix = path.rstrip('/')
         entries = {
@@ -177,7 +177,7 @@ class OverlayBackend:
 
     async def make_dir(self, path: str) -> None:
         """Create a directory and its parents in the overlay; an existing directory is fine."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         key = await self.realpath(path)
         while not await self._try_make_dir(path, key):
             pass
@@ -193,7 +193,7 @@ class OverlayBackend:
             ValueError: It is the working directory or an ancestor of it.
             OSError: Something in the directory cannot be read; nothing is removed.
         """
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         parent, _, name = path.rpartition('/')
         key = f'{(await self.realpath(parent or "/")).rstrip("/")}/{name}'
         if is_within(await self.working_dir(), key):
@@ -204,7 +204,7 @@ class OverlayBackend:
     async def exists(self, path: str) -> bool:
         """Return whether a file or directory is there."""
         try:
-            path = await climbed(self, path)
+            path = await resolve_dotdot_strict(self, path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         if not self._layer.has_entry_on_the_way(path) and not await self._base.exists(path):
@@ -217,7 +217,7 @@ class OverlayBackend:
 
     async def realpath(self, path: str) -> str:
         """Return the path with the links of the base resolved, but for those that the overlay removed or replaced."""
-        path = await climb_async(path, self.realpath)
+        path = await resolve_dotdot_async(path, self.realpath)
         if self._layer.has_entry_on_the_way(path):
             return path
         real = await self._base.realpath(path)
@@ -233,7 +233,7 @@ class OverlayBackend:
 
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
         """Write `data` in the overlay if the file that is seen still has the digest `expected`."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
 
         def check(now: Content | None) -> None:
             actual = None if now is None else now.version.digest
@@ -246,11 +246,11 @@ class OverlayBackend:
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path`, as they are seen, whose path relative to it matches `pattern`."""
-        return await glob_overlay(self, self._base, self._layer, pattern, await climbed(self, path))
+        return await glob_overlay(self, self._base, self._layer, pattern, await resolve_dotdot_strict(self, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as seen."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         return await grep_overlay(self, self._base, self._layer, pattern, path, glob=glob, limit=limit)
 
     def __repr__(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from ._dotdot import climbed
+from ._dotdot import resolve_dotdot_strict
 from .errors import ReadOnlyError
 from .local import place_of
 from .protocol import BackendProtocol, FileEntryLike, SupportsIdentity, SupportsSearch, SupportsSnapshots
@@ -61,7 +61,7 @@ class ReadOnlyBackend:
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Raise `ReadOnlyError`."""
-        raise ReadOnlyError(await climbed(self, path))
+        raise ReadOnlyError(await resolve_dotdot_strict(self, path))
 
     async def stat(self, path: str) -> FileEntryLike:
         """Return the metadata of a file or directory."""
@@ -73,15 +73,15 @@ class ReadOnlyBackend:
 
     async def refuse_change(self, path: str) -> None:
         """Raise `ReadOnlyError`."""
-        raise ReadOnlyError(await climbed(self, path))
+        raise ReadOnlyError(await resolve_dotdot_strict(self, path))
 
     async def make_dir(self, path: str) -> None:
         """Raise `ReadOnlyError`, also if the directory exists."""
-        raise ReadOnlyError(await climbed(self, path))
+        raise ReadOnlyError(await resolve_dotdot_strict(self, path))
 
     async def remove(self, path: str) -> None:
         """Raise `ReadOnlyError`, also if nothing is there."""
-        raise ReadOnlyError(await climbed(self, path))
+        raise ReadOnlyError(await resolve_dotdot_strict(self, path))
 
     async def exists(self, path: str) -> bool:
         """Return whether a file or directory is there."""

@@ -8,7 +8,7 @@ canonical_path   as rules are matched against it: links are resolved too, and no
 
 from __future__ import annotations
 
-from ._dotdot import climb_async, climbed
+from ._dotdot import resolve_dotdot_async, resolve_dotdot_strict
 from .paths import resolve_path
 from .protocol import BackendProtocol
 
@@ -29,7 +29,7 @@ async def absolute_path(backend: BackendProtocol, path: str, *, directory: str |
         NotADirectoryError: It is no directory.
         OutsideRootError: It is a link that leads outside.
     """
-    return await climbed(backend, await _absolute(backend, path, directory))
+    return await resolve_dotdot_strict(backend, await _absolute(backend, path, directory))
 
 
 async def canonical_path(backend: BackendProtocol, path: str, *, directory: str | None = None) -> str:
@@ -44,7 +44,9 @@ async def canonical_path(backend: BackendProtocol, path: str, *, directory: str 
         InvalidPathError: The path is malformed, or leads above `/`.
         OutsideRootError: A link leads outside.
     """
-    return await backend.realpath(await climb_async(await _absolute(backend, path, directory), backend.realpath))
+    return await backend.realpath(
+        await resolve_dotdot_async(await _absolute(backend, path, directory), backend.realpath)
+    )
 
 
 async def _absolute(backend: BackendProtocol, path: str, directory: str | None) -> str:

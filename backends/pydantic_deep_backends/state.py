@@ -15,7 +15,7 @@ from typing import Final
 
 import anyio.from_thread
 
-from ._dotdot import climb_async, climbed
+from ._dotdot import resolve_dotdot_async, resolve_dotdot_strict
 from ._fetch import fetch_contents, wanted_files
 from ._scan_budget import check_size, scan_budget
 from ._state_tracking import StateTracker
@@ -123,7 +123,7 @@ class StateBackend:
         Raises:
             MissingBlobError: They were to be fetched, and are not to be had.
         """
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         version = self._version_of(path)
         if isinstance(version, StoredVersion):
             return version.blob.data
@@ -134,11 +134,11 @@ class StateBackend:
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Replace or create a file and the directories above it; an existing file keeps its mode."""
-        self._write(await climbed(self, path), data)
+        self._write(await resolve_dotdot_strict(self, path), data)
 
     async def stat(self, path: str) -> FileEntry:
         """Return the metadata of a file or directory."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         version = self._files.get(path)
         if version is None and not self._is_dir(path):
             raise self._missing(path)
@@ -146,7 +146,7 @@ class StateBackend:
 
     async def list_dir(self, path: str) -> Sequence[FileEntry]:
         """Return the entries of one directory, sorted by name."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         self._check_dir(path)
         sizes = {name: _size_of(child) for name, child in self._files.entries(path).items()}
         sizes |= dict.fromkeys(self._empty_dirs.entries(path))
@@ -154,7 +154,7 @@ class StateBackend:
 
     async def make_dir(self, path: str) -> None:
         """Create a directory and its parents; an existing directory is fine."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         if self._files.get(path) is not None:
             raise _error(FileExistsError, errno.EEXIST, path)
         self._check_parents(path)
@@ -164,7 +164,7 @@ class StateBackend:
 
     async def remove(self, path: str) -> None:
         """Remove a file, or a directory with everything in it; the directory above stays, if empty."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         if path == '/':
             raise ValueError("'/' is the working directory and cannot be removed. Remove what is in it.")
         if self._files.get(path) is not None:
@@ -181,18 +181,18 @@ class StateBackend:
     async def exists(self, path: str) -> bool:
         """Return whether a file or directory is there."""
         try:
-            path = await climbed(self, path)
+            path = await resolve_dotdot_strict(self, path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         return self._files.get(path) is not None or self._is_dir(path)
 
     async def realpath(self, path: str) -> str:
         """Return the path in its canonical form: there are no links to resolve, so `..` is the name before it gone."""
-        return await climb_async(path, self.realpath)
+        return await resolve_dotdot_async(path, self.realpath)
 
     async def compare_and_swap(self, path: str, data: bytes, *, expected: str | None) -> None:
         """Write `data` if the file still has the digest `expected`; nothing comes in between, as nothing waits."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         self._check_writable(path)
         version = self._files.get(path)
         actual = None if version is None else version.digest
@@ -202,14 +202,14 @@ class StateBackend:
 
     async def glob(self, pattern: str, path: str = '/') -> GlobResult:
         """Return the files under `path` whose path relative to it matches `pattern`, as of now."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         self._check_dir(path)
         searched = self._searched(path)
         return await run_to_end(partial(glob_tree, searched, pattern, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as of now."""
-        path = await climbed(self, path)
+        path = await resolve_dotdot_strict(self, path)
         if path in self._files:
             return await run_to_end(partial(grep_file, path, await self.read_bytes(path), pattern, limit=limit))
         self._check_dir(path)

@@ -31,7 +31,7 @@ _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MAX_LINKS = 40
 """Links followed in one walk; the figure of Linux (path_resolution(7))."""
 
-_MAX_CLIMBS = 400
+_MAX_DOTDOTS = 400
 """`..` followed in one walk. Each costs a walk from the root, so that links cannot be made to cost minutes."""
 
 
@@ -184,7 +184,7 @@ class _Walk:
         self._ahead = list(reversed(path))
         """What is still to be walked, the next name last."""
         self._links_left = _MAX_LINKS
-        self._climbs_left = _MAX_CLIMBS
+        self._dotdots_left = _MAX_DOTDOTS
 
     def run(self, action: Callable[[Place], T], *, follow: Follow) -> T:
         """Walk until one name is left, or none, and act; go on while that name is a link."""
@@ -220,7 +220,7 @@ class _Walk:
     def _step(self, *, follow: bool) -> None:
         name = self._ahead[-1]
         if name == '..':
-            self._climb()
+            self._resolve_dotdot()
             return
         try:
             directory = open_directory(self._directory, name)
@@ -244,11 +244,11 @@ class _Walk:
         self._arrive(self._root)
         self._names = []
 
-    def _climb(self) -> None:
+    def _resolve_dotdot(self) -> None:
         """Go up by walking again from the root: what `..` of an open directory is may have changed by now."""
         if not self._names:
             raise OutsideRootError(self._asked)
-        self._climbs_left -= 1
+        self._dotdots_left -= 1
         self._check_budget()
         self._ahead.pop()
         self._ahead += reversed(self._names[:-1])
@@ -281,5 +281,5 @@ class _Walk:
         raise OutsideRootError(self._asked)
 
     def _check_budget(self) -> None:
-        if self._links_left < 0 or self._climbs_left < 0:
+        if self._links_left < 0 or self._dotdots_left < 0:
             raise link_found()

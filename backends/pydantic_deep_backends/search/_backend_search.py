@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
-from pydantic_deep_backends._dotdot import KnowsDirectories, climbed
+from pydantic_deep_backends._dotdot import DirectoryResolver, resolve_dotdot_strict
 from pydantic_deep_backends._search_results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
 from pydantic_deep_backends._threads import check_cancelled, run_to_end
 from pydantic_deep_backends.paths import parse_path
@@ -59,7 +59,7 @@ async def glob_backend(
         FileNotFoundError: `path` does not exist.
         NotADirectoryError: `path` is a file.
     """
-    path = await _climbed(backend, path)
+    path = await _resolve_dotdot(backend, path)
     walk = Walk(compile_glob(pattern), path, max_entries=max_entries)
     if not (await backend.stat(path)).is_dir:
         raise NotADirectoryError(f'{path!r} is a file. Search in a directory.')
@@ -94,7 +94,7 @@ async def grep_backend(
         InvalidPatternError: A pattern cannot be used.
         FileNotFoundError: `path` does not exist.
     """
-    path = await _climbed(backend, path)
+    path = await _resolve_dotdot(backend, path)
     builder = GrepBuilder(compile_grep(pattern), limit)
     walk = Walk(compile_glob('**' if glob is None else glob), path, max_entries=max_entries)
     reader = _Reader(backend, builder)
@@ -113,8 +113,8 @@ async def grep_backend(
     return builder.result(walk.problems)
 
 
-async def _climbed(backend: SearchableFiles, path: str) -> str:
-    return await climbed(backend, path) if isinstance(backend, KnowsDirectories) else parse_path(path)
+async def _resolve_dotdot(backend: SearchableFiles, path: str) -> str:
+    return await resolve_dotdot_strict(backend, path) if isinstance(backend, DirectoryResolver) else parse_path(path)
 
 
 class _Lister:
@@ -139,7 +139,7 @@ class _Lister:
 
     async def _is_behind_link(self, directory: str) -> bool:
         """Return whether a link lies on the way: a listing does not tell, and a cycle of links would not end."""
-        if not directory or not isinstance(self._backend, KnowsDirectories):
+        if not directory or not isinstance(self._backend, DirectoryResolver):
             return False
         if self._real_root is None:
             self._real_root = await self._backend.realpath(self._walk.path_of(''))
