@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, cast
 
 from ._cgroups import Controllers, make_group
-from ._commands import exit_code_of
 from ._leftovers import prefix_of
 from ._limits import SandboxLimits
 from ._seccomp import render_filter
+from .commands._execution import exit_code_of
 from .errors import SandboxUnavailableError
 
 WORKSPACE: Final = '/workspace'

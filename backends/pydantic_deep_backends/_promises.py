@@ -20,10 +20,10 @@ from typing import Final
 
 from ._bwrap import INSTALL, SandboxPlan, start_in_sandbox
 from ._cgroups import remove_stale_groups
-from ._commands import Execution
 from ._leftovers import prefix_of, remove_left_over_files
 from ._limits import SandboxLimits
 from ._seccomp import ARCHITECTURES, denied_number
+from .commands._execution import Execution
 from .errors import SandboxUnavailableError
 
 _LIMITS: Final = SandboxLimits(

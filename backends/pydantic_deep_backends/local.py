@@ -10,7 +10,7 @@ What it promises, and how:
 - **Never on the event loop.** All that touches the disk runs in a worker thread.
 
 POSIX only (Linux, macOS): it needs `dir_fd` and `flock`. Commands run without any isolation, and only where that
-is asked for (`_local_commands`); `sandbox` isolates them.
+is asked for (`commands`); `sandbox` isolates them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ from ._dotdot import resolve_dotdot
 from ._fetch import contents_of, fetch_contents, wanted_files
 from ._identity import identify, recognize
 from ._index import Reading, SnapshotIndex
-from ._local_commands import check_commands_possible, run_locally
 from ._local_tracking import LocalTracker
 from ._notes import Notebook
 from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, prune, settle, stage, take_away
-from ._protected_patterns import compiled
 from ._protected_scan import ProtectedIndex, ProtectedScan
 from ._scan_budget import check_size, scan_budget
 from ._threads import check_cancelled, run_to_end
+from .commands._local_process import check_commands_possible, run_locally
 from .errors import BackendError, BackendUnavailableError, FileChangedError
 from .files._confined_root import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
 from .files._directories import SearchedTree, look_at_place
@@ -57,6 +56,7 @@ from .files._operations import (
 )
 from .paths import parse_path, path_parts
 from .protection import PROTECTED_FILES, check_patterns
+from .protection._patterns import compiled
 from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
 from .search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from .snapshots import Tree, TreeDiff, digest_of

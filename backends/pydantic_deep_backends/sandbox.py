@@ -18,11 +18,11 @@ from pathlib import Path
 
 from ._bwrap import INSTALL, WORKSPACE, Mounts, SandboxPlan, start_in_sandbox
 from ._cgroups import find_controllers
-from ._commands import Execution, StartedCommand, arguments_of, check_env, check_timeout, run_execution
 from ._disk import DiskLedger, DiskWatch
 from ._limits import SandboxLimits
 from ._promises import check_promises
 from ._threads import run_to_end
+from .commands._execution import Execution, StartedCommand, arguments_of, check_env, check_timeout, run_execution
 from .errors import SandboxUnavailableError
 from .files._confined_root import Components
 from .local import LocalBackend

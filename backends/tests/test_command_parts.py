@@ -18,10 +18,10 @@ from pydantic_deep_backends import _disk as disk
 from pydantic_deep_backends import _leftovers as leftovers
 from pydantic_deep_backends import _seccomp as seccomp
 from pydantic_deep_backends._cgroups import Controllers, find_controllers, make_group, remove_stale_groups
-from pydantic_deep_backends._commands import Execution, exit_code_of
 from pydantic_deep_backends._disk import measure
-from pydantic_deep_backends._local_commands import start_locally
-from pydantic_deep_backends._output import CappedOutput
+from pydantic_deep_backends.commands._execution import Execution, exit_code_of
+from pydantic_deep_backends.commands._local_process import start_locally
+from pydantic_deep_backends.commands._output import CappedOutput
 from pydantic_deep_backends.files._confined_root import ConfinedRoot
 
 # Kept output

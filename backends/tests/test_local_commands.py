@@ -24,7 +24,7 @@ from pydantic_deep_backends import (
     OutsideRootError,
     SupportsCommands,
 )
-from pydantic_deep_backends import _supervisor as supervisor
+from pydantic_deep_backends.commands import _supervisor as supervisor
 from pydantic_deep_backends.conformance import BackendSuite
 from pydantic_deep_backends.protocol import SandboxProtocol
 
@@ -144,7 +144,7 @@ async def test_a_command_that_stops_its_watcher_is_ended_all_the_same(tmp_path: 
 async def test_output_that_a_stranger_holds_open_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('pydantic_deep_backends._commands._DRAIN_SECONDS', 0.1)
+    monkeypatch.setattr('pydantic_deep_backends.commands._execution._DRAIN_SECONDS', 0.1)
     backend = with_commands(tmp_path)
     os.mkfifo(tmp_path / 'pid')
     holder = subprocess.Popen(

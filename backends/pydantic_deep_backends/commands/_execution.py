@@ -20,9 +20,10 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 
+from pydantic_deep_backends.errors import CommandTimeoutError
+from pydantic_deep_backends.protocol import Command, CommandResult
+
 from ._output import CappedOutput
-from .errors import CommandTimeoutError
-from .protocol import Command, CommandResult
 
 _READ_SIZE_BYTES = 65_536
 """How much one read of a pipe asks for: what a pipe of Linux holds."""

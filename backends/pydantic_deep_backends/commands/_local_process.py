@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._commands import Execution, StartedCommand, arguments_of, check_env, check_timeout, exit_code_of, run_execution
-from .errors import BackendUnavailableError
-from .files._confined_root import ConfinedRoot
-from .protocol import Command, CommandResult
+from pydantic_deep_backends.errors import BackendUnavailableError
+from pydantic_deep_backends.files._confined_root import ConfinedRoot
+from pydantic_deep_backends.protocol import Command, CommandResult
+
+from ._execution import Execution, StartedCommand, arguments_of, check_env, check_timeout, exit_code_of, run_execution
 
 OUTPUT_BYTES = 1_048_576
 """How much is kept of each stream of a command: more than a model can read, and little for a machine."""

@@ -1,0 +1,35 @@
+"""Protected files: files that programs of the host execute or obey. Default patterns, lookup, and changes.
+
+An agent that may write in a directory must not decide what programs outside of it do there: `git status` runs what
+`core.fsmonitor` of `.git/config` names, `direnv` runs `.envrc`, editors and agents obey their own settings.
+
+Not here is who enforces the protection:
+
+- a `SandboxBackend` shows protected files to commands read-only,
+- the tools of an agent ask a person before they write one,
+- versions report which of them a turn changed.
+"""
+
+from __future__ import annotations
+
+from ._lookup import is_protected
+from ._patterns import is_git_name
+from ._types import (
+    PROTECTED_FILES,
+    ProtectedChange,
+    SupportsProtection,
+    check_patterns,
+    compare_protected,
+    protected_patterns_of,
+)
+
+__all__ = (
+    'PROTECTED_FILES',
+    'ProtectedChange',
+    'SupportsProtection',
+    'check_patterns',
+    'compare_protected',
+    'is_git_name',
+    'is_protected',
+    'protected_patterns_of',
+)
