@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ._mounts import MountTable, Part
 from ._scan_budget import CAPTURE_ADVICE, scan_budget
 from .errors import ReadOnlyError
-from .local import place_of
+from .local._backend import place_of
 from .paths import is_within
 from .protocol import BackendProtocol
 from .tracking import Captured, DirectoryRules, FileTracker, Occupant, OmittedFile, SupportsPatch, SupportsTracking

@@ -19,7 +19,7 @@ from ._mounted_snapshots import MountedSnapshots
 from ._mounted_tracking import MountedFiles, Share, TrackedPart
 from ._mounts import MountTable, Part
 from ._scan_budget import scan_budget
-from .local import has_fixed_place, place_of
+from .local._backend import has_fixed_place, place_of
 from .protection import SupportsProtection, protected_patterns_of
 from .protocol import (
     BackendProtocol,

@@ -7,7 +7,7 @@ from functools import partial
 
 from ._dotdot import resolve_dotdot_strict
 from .errors import ReadOnlyError
-from .local import place_of
+from .local._backend import place_of
 from .protocol import BackendProtocol, FileEntryLike, SupportsIdentity, SupportsSearch, SupportsSnapshots
 from .tracking import SupportsTracking
 from .trees._tree import Tree, TreeDiff

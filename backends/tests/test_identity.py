@@ -24,7 +24,7 @@ from pydantic_deep_backends import (
     StateBackend,
     SupportsIdentity,
 )
-from pydantic_deep_backends import _identity as module
+from pydantic_deep_backends.local import _identity as module
 
 pytestmark = pytest.mark.anyio
 

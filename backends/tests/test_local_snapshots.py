@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep_backends._index import RACY_NANOSECONDS, SnapshotIndex
 from pydantic_deep_backends.errors import InvalidPathError, MissingBlobError
 from pydantic_deep_backends.files._confined_root import ConfinedRoot
 from pydantic_deep_backends.files._operations import read_chunks
 from pydantic_deep_backends.local import LocalBackend
+from pydantic_deep_backends.local._index import RACY_NANOSECONDS, SnapshotIndex
 from pydantic_deep_backends.snapshots import FileVersion, Tree, TreeDiff, digest_of
 from pydantic_deep_backends.state import StateBackend
 

@@ -12,10 +12,10 @@ import pytest
 
 from pydantic_deep_backends import CompositeBackend, LocalBackend, OverlayBackend, SandboxBackend, StateBackend
 from pydantic_deep_backends import _bwrap as bwrap
-from pydantic_deep_backends import _protected_scan as scan_module
 from pydantic_deep_backends import sandbox as sandbox_module
-from pydantic_deep_backends._protected_scan import MAX_READ_BYTES
 from pydantic_deep_backends.errors import SandboxUnavailableError
+from pydantic_deep_backends.local import _protected_scan as scan_module
+from pydantic_deep_backends.local._protected_scan import MAX_READ_BYTES
 from pydantic_deep_backends.protection import (
     PROTECTED_FILES,
     ProtectedChange,

@@ -19,10 +19,10 @@ from pydantic_deep_backends import (
     SupportsProtection,
     Tree,
     _disk,
-    _protected_scan,
     _scan_budget,
 )
 from pydantic_deep_backends.files import _directories, _hard_links
+from pydantic_deep_backends.local import _protected_scan
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
 from pydantic_deep_backends.search import _walk as _search_walk
 from pydantic_deep_backends.snapshots import FileVersion, digest_of

@@ -29,7 +29,7 @@ from pydantic_deep_backends import (
     Tree,
     digest_of,
 )
-from pydantic_deep_backends import _capture as capturing
+from pydantic_deep_backends.local import _capture as capturing
 from pydantic_deep_backends.tracking import (
     Captured,
     DirectoryRules,
@@ -306,7 +306,7 @@ async def test_files_that_did_not_change_are_not_read_again(
 ) -> None:
     for path in tmp_path.glob('d*/*'):
         os.utime(path, ns=(1, 1))
-    monkeypatch.setattr('pydantic_deep_backends._index.RACY_NANOSECONDS', -(10**12))
+    monkeypatch.setattr('pydantic_deep_backends.local._index.RACY_NANOSECONDS', -(10**12))
     before = (await track(local).capture(Tree())).tree
     looks.read = []
     (tmp_path / 'd1' / '1').write_text('changed by somebody else')
@@ -839,7 +839,7 @@ async def test_few_files_are_made_durable_one_by_one(tmp_path: Path, disk: list[
 async def test_many_files_are_made_durable_together(
     tmp_path: Path, disk: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('pydantic_deep_backends._patch.MAX_CHUNK_FILES', 200)
+    monkeypatch.setattr('pydantic_deep_backends.local._patch.MAX_CHUNK_FILES', 200)
     tree, data = many(400)
     backend = LocalBackend(tmp_path)
     await backend.patch(tree, list(tree), data)

@@ -15,14 +15,20 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from ._scan_budget import ScanBudget, scan_budget
-from .errors import InvalidPathError, ScanLimitError
-from .files._confined_root import Components, HardLinkError, OpenRoot
-from .files._directories import Directories
-from .files._mount_point import path_from
-from .files._operations import ERRNO_NOT_REGULAR, is_temporary, list_entries, open_file, read_chunks
-from .paths import MAX_PATH_BYTES, display_path, parse_path
-from .snapshots import FileVersion, Tree
+from pydantic_deep_backends._scan_budget import ScanBudget, scan_budget
+from pydantic_deep_backends.errors import InvalidPathError, ScanLimitError
+from pydantic_deep_backends.files._confined_root import Components, HardLinkError, OpenRoot
+from pydantic_deep_backends.files._directories import Directories
+from pydantic_deep_backends.files._mount_point import path_from
+from pydantic_deep_backends.files._operations import (
+    ERRNO_NOT_REGULAR,
+    is_temporary,
+    list_entries,
+    open_file,
+    read_chunks,
+)
+from pydantic_deep_backends.paths import MAX_PATH_BYTES, display_path, parse_path
+from pydantic_deep_backends.snapshots import FileVersion, Tree
 
 RACY_NANOSECONDS = 2_000_000_000
 """How much older than its reading a change must be for the file to count as unchanged: the coarsest file time in

@@ -17,15 +17,23 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TypeAlias
 
+from pydantic_deep_backends.files._confined_root import Components, OpenRoot
+from pydantic_deep_backends.files._directories import Directories
+from pydantic_deep_backends.files._mount_point import path_from
+from pydantic_deep_backends.files._operations import (
+    is_temporary,
+    list_entries,
+    locked,
+    remove_entry,
+    remove_leftovers,
+    start_file,
+)
+from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.tracking import Occupant
+from pydantic_deep_backends.trees._nodes import FileVersion
+from pydantic_deep_backends.trees._tree import Tree
+
 from ._index import GONE
-from .files._confined_root import Components, OpenRoot
-from .files._directories import Directories
-from .files._mount_point import path_from
-from .files._operations import is_temporary, list_entries, locked, remove_entry, remove_leftovers, start_file
-from .paths import path_parts
-from .tracking import Occupant
-from .trees._nodes import FileVersion
-from .trees._tree import Tree
 
 MAX_CHUNK_FILES = 4096
 """How many files are written before they take their names, and lie there under other names until then."""

@@ -1,10 +1,10 @@
 """`LocalBackend`: the files of one directory, which it cannot leave.
 
 What it promises, and how:
-- **Confined.** Every operation walks from the directory by descriptors and follows links itself (`files._confined_root`), so
-  that no link, whenever it is put there, leads outside.
-- **Atomic.** A write is a new file that takes the name of the old one (`files._operations`). Another hard link of the old file
-  keeps the old contents; the new file belongs to the user of this process.
+- **Confined.** Every operation walks from the directory by descriptors and follows links itself
+  (`files._confined_root`), so that no link, whenever it is put there, leads outside.
+- **Atomic.** A write is a new file that takes the name of the old one (`files._operations`). Another hard link of the
+  old file keeps the old contents; the new file belongs to the user of this process.
 - **One writer at a time** in a directory, among tasks, threads, instances and processes: `flock` on the directory.
 - **Regular files only.** A FIFO, socket or device is listed and can be removed, and is never opened to wait.
 - **Never on the event loop.** All that touches the disk runs in a worker thread.
@@ -27,24 +27,24 @@ from typing import TypeVar
 
 import anyio
 
-from ._capture import Memory
-from ._dotdot import resolve_dotdot
-from ._fetch import contents_of, fetch_contents, wanted_files
-from ._identity import identify, recognize
-from ._index import Reading, SnapshotIndex
-from ._local_tracking import LocalTracker
-from ._notes import Notebook
-from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, prune, settle, stage, take_away
-from ._protected_scan import ProtectedIndex, ProtectedScan
-from ._scan_budget import check_size, scan_budget
-from ._threads import check_cancelled, run_to_end
-from .commands._local_process import check_commands_possible, run_locally
-from .errors import BackendError, BackendUnavailableError, FileChangedError
-from .files._confined_root import Components, ConfinedRoot, OpenRoot, Place, make_directory, open_directory
-from .files._directories import SearchedTree, look_at_place
-from .files._hard_links import HardLinks
-from .files._mount_point import TreeAbove, below, directory_entry, is_above, no_file, path_from
-from .files._operations import (
+from pydantic_deep_backends._dotdot import resolve_dotdot
+from pydantic_deep_backends._fetch import contents_of, fetch_contents, wanted_files
+from pydantic_deep_backends._scan_budget import check_size, scan_budget
+from pydantic_deep_backends._threads import check_cancelled, run_to_end
+from pydantic_deep_backends.commands._local_process import check_commands_possible, run_locally
+from pydantic_deep_backends.errors import BackendError, BackendUnavailableError, FileChangedError
+from pydantic_deep_backends.files._confined_root import (
+    Components,
+    ConfinedRoot,
+    OpenRoot,
+    Place,
+    make_directory,
+    open_directory,
+)
+from pydantic_deep_backends.files._directories import SearchedTree, look_at_place
+from pydantic_deep_backends.files._hard_links import HardLinks
+from pydantic_deep_backends.files._mount_point import TreeAbove, below, directory_entry, is_above, no_file, path_from
+from pydantic_deep_backends.files._operations import (
     DirectoryLockedError,
     is_temporary,
     list_entries,
@@ -54,14 +54,22 @@ from .files._operations import (
     replace_file,
     writable_mode,
 )
-from .paths import parse_path, path_parts
-from .protection import PROTECTED_FILES, check_patterns
-from .protection._patterns import compiled
-from .protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
-from .search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
-from .snapshots import Tree, TreeDiff, digest_of
-from .tracking import DirectoryRules, Occupant
-from .trees._tree import versions_at
+from pydantic_deep_backends.paths import parse_path, path_parts
+from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
+from pydantic_deep_backends.protection._patterns import compiled
+from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
+from pydantic_deep_backends.search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
+from pydantic_deep_backends.snapshots import Tree, TreeDiff, digest_of
+from pydantic_deep_backends.tracking import DirectoryRules, Occupant
+from pydantic_deep_backends.trees._tree import versions_at
+
+from ._capture import Memory
+from ._identity import identify, recognize
+from ._index import Reading, SnapshotIndex
+from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, prune, settle, stage, take_away
+from ._protected_scan import ProtectedIndex, ProtectedScan
+from ._touched_paths import Notebook
+from ._tracker import LocalTracker
 
 T = TypeVar('T')
 

@@ -7,13 +7,14 @@ from typing import Protocol, TypeVar
 
 import anyio
 
+from pydantic_deep_backends._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
+from pydantic_deep_backends._threads import check_cancelled
+from pydantic_deep_backends.files._confined_root import OpenRoot
+from pydantic_deep_backends.tracking import Captured, DirectoryRules, OmittedFile
+from pydantic_deep_backends.trees._tree import Tree
+
 from ._capture import Look, Memory
-from ._notes import Notebook
-from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
-from ._threads import check_cancelled
-from .files._confined_root import OpenRoot
-from .tracking import Captured, DirectoryRules, OmittedFile
-from .trees._tree import Tree
+from ._touched_paths import Notebook
 
 T = TypeVar('T')
 

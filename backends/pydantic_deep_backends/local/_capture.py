@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
+from pydantic_deep_backends._scan_budget import ScanBudget
+from pydantic_deep_backends.files._confined_root import Components, HardLinkError, OpenRoot
+from pydantic_deep_backends.files._directories import Directories
+from pydantic_deep_backends.files._mount_point import path_from
+from pydantic_deep_backends.files._operations import is_temporary, list_entries, open_file, read_chunks
+from pydantic_deep_backends.paths import display_path, path_parts
+from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules, OmittedFile
+from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
+from pydantic_deep_backends.trees._tree import Tree
+
 from ._index import EXECUTABLE_MODE, GONE, Reading, is_representable, signature_of
-from ._scan_budget import ScanBudget
-from .files._confined_root import Components, HardLinkError, OpenRoot
-from .files._directories import Directories
-from .files._mount_point import path_from
-from .files._operations import is_temporary, list_entries, open_file, read_chunks
-from .paths import display_path, path_parts
-from .tracking import IGNORE_FILE, DirectoryRules, OmittedFile
-from .trees._nodes import FileVersion, digest_of
-from .trees._tree import Tree
 
 MAX_ATTEMPTS = 4
 """How often a file is read that changes while it is read. What the last attempt got counts then: it was there to read,

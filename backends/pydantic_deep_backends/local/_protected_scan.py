@@ -18,15 +18,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
+from pydantic_deep_backends._scan_budget import ScanBudget, scan_budget
+from pydantic_deep_backends.errors import OutsideRootError
+from pydantic_deep_backends.files._confined_root import Components, OpenRoot
+from pydantic_deep_backends.files._directories import MAX_DEPTH, Directories, look_at_place
+from pydantic_deep_backends.files._mount_point import path_from
+from pydantic_deep_backends.files._operations import is_temporary, list_entries, open_file, read_chunks
+from pydantic_deep_backends.protection._git_config import referenced_paths
+from pydantic_deep_backends.protection._patterns import ProtectedPatterns, fold
+
 from ._index import RACY_NANOSECONDS, signature_of
-from ._scan_budget import ScanBudget, scan_budget
-from .errors import OutsideRootError
-from .files._confined_root import Components, OpenRoot
-from .files._directories import MAX_DEPTH, Directories, look_at_place
-from .files._mount_point import path_from
-from .files._operations import is_temporary, list_entries, open_file, read_chunks
-from .protection._git_config import referenced_paths
-from .protection._patterns import ProtectedPatterns, fold
 
 MAX_READ_BYTES = 1_048_576
 """The largest protected file whose contents are compared; of a larger one, its size and times."""
