@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pydantic_deep_backends import SandboxUnavailableError
-from pydantic_deep_backends._bwrap import SandboxCommand
+from pydantic_deep_backends.sandbox._bwrap import SandboxCommand
 
 
 def test_a_sandbox_that_never_began_is_unavailable_and_no_exit_code() -> None:

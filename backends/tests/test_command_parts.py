@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from pydantic_deep_backends import SandboxLimits
-from pydantic_deep_backends import _bwrap as bwrap
-from pydantic_deep_backends import _cgroups as cgroups
-from pydantic_deep_backends import _disk as disk
-from pydantic_deep_backends import _leftovers as leftovers
-from pydantic_deep_backends import _seccomp as seccomp
-from pydantic_deep_backends._cgroups import Controllers, find_controllers, make_group, remove_stale_groups
-from pydantic_deep_backends._disk import measure
 from pydantic_deep_backends.commands._execution import Execution, exit_code_of
 from pydantic_deep_backends.commands._local_process import start_locally
 from pydantic_deep_backends.commands._output import CappedOutput
 from pydantic_deep_backends.files._confined_root import ConfinedRoot
+from pydantic_deep_backends.sandbox import _bwrap as bwrap
+from pydantic_deep_backends.sandbox import _cgroups as cgroups
+from pydantic_deep_backends.sandbox import _disk_usage as disk
+from pydantic_deep_backends.sandbox import _seccomp as seccomp
+from pydantic_deep_backends.sandbox import _stale_resources as leftovers
+from pydantic_deep_backends.sandbox._cgroups import Controllers, find_controllers, make_group, remove_stale_groups
+from pydantic_deep_backends.sandbox._disk_usage import measure
 
 # Kept output
 
@@ -408,7 +408,7 @@ def test_a_disk_with_directories_that_no_path_leads_to_is_not_measured_whole(
     (tmp_path / 'a/b/c').mkdir(parents=True)
     root = ConfinedRoot(path=str(tmp_path))
     assert measure(root, SandboxLimits())[1:] == (3, True)
-    monkeypatch.setattr('pydantic_deep_backends._disk.MAX_DEPTH', 1)
+    monkeypatch.setattr('pydantic_deep_backends.sandbox._disk_usage.MAX_DEPTH', 1)
     assert measure(root, SandboxLimits())[1:] == (2, False)
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import pydantic_deep_backends.sandbox._backend as sandbox_module
 from pydantic_deep_backends import CompositeBackend, LocalBackend, OverlayBackend, SandboxBackend, StateBackend
-from pydantic_deep_backends import _bwrap as bwrap
-from pydantic_deep_backends import sandbox as sandbox_module
 from pydantic_deep_backends.errors import SandboxUnavailableError
 from pydantic_deep_backends.local import _protected_scan as scan_module
 from pydantic_deep_backends.local._protected_scan import MAX_READ_BYTES
@@ -26,6 +25,7 @@ from pydantic_deep_backends.protection import (
     protected_patterns_of,
 )
 from pydantic_deep_backends.protocol import BackendProtocol
+from pydantic_deep_backends.sandbox import _bwrap as bwrap
 
 pytestmark = pytest.mark.anyio
 

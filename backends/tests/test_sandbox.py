@@ -32,11 +32,11 @@ from pydantic_deep_backends import (
     SandboxProtocol,
     SandboxUnavailableError,
 )
-from pydantic_deep_backends import _bwrap as bwrap
-from pydantic_deep_backends import _promises as promises
-from pydantic_deep_backends._cgroups import find_controllers
-from pydantic_deep_backends._leftovers import prefix_of
 from pydantic_deep_backends.conformance import BackendSuite
+from pydantic_deep_backends.sandbox import _bwrap as bwrap
+from pydantic_deep_backends.sandbox import _isolation_check as promises
+from pydantic_deep_backends.sandbox._cgroups import find_controllers
+from pydantic_deep_backends.sandbox._stale_resources import prefix_of
 
 pytestmark = [
     pytest.mark.anyio,
@@ -649,7 +649,7 @@ DOOMED = """
 import sys, threading, time
 import anyio
 from pydantic_deep_backends import SandboxBackend
-from pydantic_deep_backends import _promises
+from pydantic_deep_backends.sandbox import _isolation_check as _promises
 
 threading.Timer(100, lambda: __import__('os')._exit(1)).start()
 if sys.argv[2] == 'probe':

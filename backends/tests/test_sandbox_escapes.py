@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 
 from pydantic_deep_backends import CommandResult, CommandTimeoutError, SandboxBackend, SandboxLimits
-from pydantic_deep_backends import _seccomp as seccomp
-from pydantic_deep_backends._cgroups import find_controllers
+from pydantic_deep_backends.sandbox import _seccomp as seccomp
+from pydantic_deep_backends.sandbox._cgroups import find_controllers
 
 PYTHON = '/usr/bin/python3'
 

@@ -18,12 +18,12 @@ from pydantic_deep_backends import (
     StateBackend,
     SupportsProtection,
     Tree,
-    _disk,
     _scan_budget,
 )
 from pydantic_deep_backends.files import _directories, _hard_links
 from pydantic_deep_backends.local import _protected_scan
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
+from pydantic_deep_backends.sandbox import _disk_usage as _disk
 from pydantic_deep_backends.search import _walk as _search_walk
 from pydantic_deep_backends.snapshots import FileVersion, digest_of
 from pydantic_deep_backends.tracking import Captured, SupportsTracking

@@ -10,9 +10,9 @@ import pytest
 
 from pydantic_deep import SandboxBackend
 from pydantic_deep.testing import call
-from pydantic_deep_backends import _disk
 from pydantic_deep_backends.local._capture import Look
 from pydantic_deep_backends.local._protected_scan import ProtectedIndex
+from pydantic_deep_backends.sandbox import _disk_usage as _disk
 
 from .conftest import MakeAgent
 

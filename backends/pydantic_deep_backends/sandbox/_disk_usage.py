@@ -12,11 +12,12 @@ import time
 from contextlib import closing, suppress
 from typing import TypeAlias
 
+from pydantic_deep_backends.errors import BackendUnavailableError
+from pydantic_deep_backends.files._confined_root import Components, ConfinedRoot
+from pydantic_deep_backends.files._directories import MAX_DEPTH, Directories
+from pydantic_deep_backends.files._operations import list_entries
+
 from ._limits import SandboxLimits
-from .errors import BackendUnavailableError
-from .files._confined_root import Components, ConfinedRoot
-from .files._directories import MAX_DEPTH, Directories
-from .files._operations import list_entries
 
 _PARTS = 16
 """The files are counted when the disk has lost this part of the limit since they were last: so far a command, or several

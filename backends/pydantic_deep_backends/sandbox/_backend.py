@@ -1,9 +1,9 @@
 """`SandboxBackend`: the files of one directory, and commands that cannot reach anything else.
 
 ```
-file operations   as those of LocalBackend: by descriptors, never by the shell (local)
+file operations   as those of LocalBackend: by descriptors, never by the shell (`local`)
 commands          under bubblewrap, in namespaces of their own (_bwrap), with few system calls (_seccomp), within
-                  limits (_limits, _cgroups, _disk); every promise is tried before the first one runs (_promises)
+                  limits (_limits, _cgroups, _disk_usage); the isolation is tested before the first one (_isolation_check)
 ```
 """
 
@@ -16,21 +16,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pydantic_deep_backends._threads import run_to_end
+from pydantic_deep_backends.commands._execution import (
+    Execution,
+    StartedCommand,
+    arguments_of,
+    check_env,
+    check_timeout,
+    run_execution,
+)
+from pydantic_deep_backends.errors import SandboxUnavailableError
+from pydantic_deep_backends.files._confined_root import Components
+from pydantic_deep_backends.local import LocalBackend
+from pydantic_deep_backends.paths import parse_path, path_parts
+from pydantic_deep_backends.protection import PROTECTED_FILES
+from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult
+
 from ._bwrap import INSTALL, WORKSPACE, Mounts, SandboxPlan, start_in_sandbox
 from ._cgroups import find_controllers
-from ._disk import DiskLedger, DiskWatch
+from ._disk_usage import DiskLedger, DiskWatch
+from ._isolation_check import check_promises
 from ._limits import SandboxLimits
-from ._promises import check_promises
-from ._threads import run_to_end
-from .commands._execution import Execution, StartedCommand, arguments_of, check_env, check_timeout, run_execution
-from .errors import SandboxUnavailableError
-from .files._confined_root import Components
-from .local import LocalBackend
-from .paths import parse_path, path_parts
-from .protection import PROTECTED_FILES
-from .protocol import BackendRef, Command, CommandResult
-
-__all__ = ('SandboxBackend', 'SandboxLimits')
 
 _BASE_ENV = {'PATH': '/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin', 'HOME': '/tmp', 'LANG': 'C.UTF-8'}  # noqa: S108 - of the sandbox
 """What every command has."""

@@ -34,12 +34,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias, cast
 
+from pydantic_deep_backends.commands._execution import exit_code_of
+from pydantic_deep_backends.errors import SandboxUnavailableError
+
 from ._cgroups import Controllers, make_group
-from ._leftovers import prefix_of
 from ._limits import SandboxLimits
 from ._seccomp import render_filter
-from .commands._execution import exit_code_of
-from .errors import SandboxUnavailableError
+from ._stale_resources import prefix_of
 
 WORKSPACE: Final = '/workspace'
 """Where commands see the directory."""

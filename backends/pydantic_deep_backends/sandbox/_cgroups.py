@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._leftovers import left_over, prefix_of
+from ._stale_resources import left_over, prefix_of
 
 _KIND = 'group'
 """What groups are called, should they be left behind."""

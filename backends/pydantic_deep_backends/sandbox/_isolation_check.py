@@ -18,13 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pydantic_deep_backends.commands._execution import Execution
+from pydantic_deep_backends.errors import SandboxUnavailableError
+
 from ._bwrap import INSTALL, SandboxPlan, start_in_sandbox
 from ._cgroups import remove_stale_groups
-from ._leftovers import prefix_of, remove_left_over_files
 from ._limits import SandboxLimits
 from ._seccomp import ARCHITECTURES, denied_number
-from .commands._execution import Execution
-from .errors import SandboxUnavailableError
+from ._stale_resources import prefix_of, remove_left_over_files
 
 _LIMITS: Final = SandboxLimits(
     timeout_seconds=60, processes=16, memory_bytes=256 * 2**20, file_size_bytes=65_536, tmp_bytes=2**20
