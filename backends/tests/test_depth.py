@@ -19,8 +19,7 @@ from pydantic_deep_backends import (
     digest_of,
 )
 from pydantic_deep_backends.protocol import BackendProtocol
-from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
-from pydantic_deep_backends.search import _walk as _search_walk
+from pydantic_deep_backends.search import GlobResult, GrepResult, _walk, glob_backend, grep_backend
 from pydantic_deep_backends.snapshots import FileVersion
 from pydantic_deep_backends.tracking import DirectoryRules
 from pydantic_deep_backends.trees import _nodes as nodes
@@ -193,9 +192,9 @@ async def test_a_search_that_takes_too_long_ends_and_says_so(monkeypatch: pytest
     files = StateBackend({f'/d{n}/{name}': 'needle\n' for n in range(5) for name in 'abcd'})
 
     async def search(seconds: float) -> tuple[GlobResult, GrepResult]:
-        monkeypatch.setattr(_search_walk, 'monotonic', Clock(seconds))
+        monkeypatch.setattr(_walk, 'monotonic', Clock(seconds))
         globbed = await (glob_backend(files, '**') if is_walked else files.glob('**'))
-        monkeypatch.setattr(_search_walk, 'monotonic', Clock(seconds))
+        monkeypatch.setattr(_walk, 'monotonic', Clock(seconds))
         return globbed, await (grep_backend(files, 'needle') if is_walked else files.grep('needle'))
 
     globbed, grepped = await search(25)

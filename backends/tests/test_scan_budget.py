@@ -23,8 +23,8 @@ from pydantic_deep_backends import (
 from pydantic_deep_backends.files import _directories, _hard_links
 from pydantic_deep_backends.local import _protected_scan
 from pydantic_deep_backends.protocol import BackendProtocol, SupportsSnapshots
-from pydantic_deep_backends.sandbox import _disk_usage as _disk
-from pydantic_deep_backends.search import _walk as _search_walk
+from pydantic_deep_backends.sandbox import _disk_usage
+from pydantic_deep_backends.search import _walk
 from pydantic_deep_backends.snapshots import FileVersion, digest_of
 from pydantic_deep_backends.tracking import Captured, SupportsTracking
 
@@ -240,7 +240,7 @@ async def test_a_scan_for_protected_files_counts_directories_and_time(
 
 async def test_scans_go_no_deeper_than_paths_and_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command can make directories deeper than any path leads to. They cost no descriptors, and hide nothing."""
-    for module in (_protected_scan, _hard_links, _disk):
+    for module in (_protected_scan, _hard_links, _disk_usage):
         monkeypatch.setattr(module, 'MAX_DEPTH', 3)
     os.close(dig(tmp_path, 'd', 5))
     (tmp_path / '.vscode' / 'a' / 'b' / 'c').mkdir(parents=True)
@@ -314,8 +314,8 @@ async def test_a_search_over_mounts_has_one_budget(
     inner = CompositeBackend(StateBackend(), {f'/d{n}': part() for n in range(mounts)})
     backend = CompositeBackend(StateBackend(), {'/in': inner})
     assert len((await backend.glob('**')).paths) == (await backend.grep('needle')).files_searched == 12
-    monkeypatch.setattr(_search_walk, 'MAX_ENTRIES', 10)
-    monkeypatch.setattr(_search_walk.SearchBudget.__init__, '__defaults__', (10,))
+    monkeypatch.setattr(_walk, 'MAX_ENTRIES', 10)
+    monkeypatch.setattr(_walk.SearchBudget.__init__, '__defaults__', (10,))
     globbed, grepped = await backend.glob('**'), await backend.grep('needle')
     assert len(globbed.paths) == grepped.files_searched <= 10
     assert len(globbed.paths) >= 4
@@ -324,7 +324,7 @@ async def test_a_search_over_mounts_has_one_budget(
             'stopped after 10 entries. Search in a smaller directory.'
         }
     monkeypatch.undo()
-    monkeypatch.setattr(_search_walk, 'monotonic', Clock(61))
+    monkeypatch.setattr(_walk, 'monotonic', Clock(61))
     globbed = await backend.glob('**')
     assert globbed.paths == ()
     assert {problem.reason for problem in globbed.problems} == {

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
-from .paths import path_parts
-from .search import MAX_FILE_BYTES, grep_file
-from .trees._nodes import FileVersion, digest_of
+from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.search import MAX_FILE_BYTES, grep_file
+from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
 
 _PROBE_BYTES: Final = 8_192
 """How much of a file tells whether grep takes it for text."""

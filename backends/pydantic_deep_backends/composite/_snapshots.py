@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from ._fetch import contents_of, fetch_contents, wanted_files
+from pydantic_deep_backends._fetch import contents_of, fetch_contents, wanted_files
+from pydantic_deep_backends._scan_budget import check_size, scan_budget
+from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.protocol import ReadBlob, SupportsSnapshots
+from pydantic_deep_backends.tracking import SupportsPatch
+from pydantic_deep_backends.trees._tree import Tree, TreeDiff
+
 from ._mounts import MountTable, Part
-from ._scan_budget import check_size, scan_budget
-from .paths import path_parts
-from .protocol import ReadBlob, SupportsSnapshots
-from .tracking import SupportsPatch
-from .trees._tree import Tree, TreeDiff
 
 
 class MountedSnapshots:

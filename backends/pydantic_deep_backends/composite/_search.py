@@ -12,16 +12,17 @@ from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from pydantic_deep_backends._search_results import sorted_problems
+from pydantic_deep_backends.errors import InvalidPathError
+from pydantic_deep_backends.paths import display_path, path_parts, path_problem
+from pydantic_deep_backends.protocol import BackendProtocol, FileEntry, FileEntryLike, SupportsSearch
+from pydantic_deep_backends.search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_backend
+from pydantic_deep_backends.search._glob import compile_glob
+from pydantic_deep_backends.search._grep import GrepBuilder, compile_grep
+from pydantic_deep_backends.search._subtree_glob import glob_below
+from pydantic_deep_backends.search._walk import one_search, reason_of
+
 from ._mounts import MountTable, Part
-from ._search_results import sorted_problems
-from .errors import InvalidPathError
-from .paths import display_path, path_parts, path_problem
-from .protocol import BackendProtocol, FileEntry, FileEntryLike, SupportsSearch
-from .search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_backend
-from .search._glob import compile_glob
-from .search._grep import GrepBuilder, compile_grep
-from .search._subtree_glob import glob_below
-from .search._walk import one_search, reason_of
 
 
 async def glob_mounts(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:

@@ -15,20 +15,21 @@ from typing import Final
 
 import anyio.from_thread
 
-from ._dotdot import resolve_dotdot_async, resolve_dotdot_strict
-from ._fetch import fetch_contents, wanted_files
-from ._scan_budget import check_size, scan_budget
-from ._state_tracking import StateTracker
-from ._threads import check_cancelled, run_to_end
-from .errors import FileChangedError
-from .paths import parse_path
-from .protection import PROTECTED_FILES, check_patterns
-from .protocol import BackendRef, FileEntry, ReadBlob
-from .search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
-from .tracking import DirectoryRules, Occupant
-from .trees._blobs import Blob, Contents, StoredVersion, stored
-from .trees._nodes import FileVersion, digest_of
-from .trees._tree import Tree, TreeDiff
+from pydantic_deep_backends._dotdot import resolve_dotdot_async, resolve_dotdot_strict
+from pydantic_deep_backends._fetch import fetch_contents, wanted_files
+from pydantic_deep_backends._scan_budget import check_size, scan_budget
+from pydantic_deep_backends._threads import check_cancelled, run_to_end
+from pydantic_deep_backends.errors import FileChangedError
+from pydantic_deep_backends.paths import parse_path
+from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
+from pydantic_deep_backends.protocol import BackendRef, FileEntry, ReadBlob
+from pydantic_deep_backends.search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
+from pydantic_deep_backends.tracking import DirectoryRules, Occupant
+from pydantic_deep_backends.trees._blobs import Blob, Contents, StoredVersion, stored
+from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
+from pydantic_deep_backends.trees._tree import Tree, TreeDiff
+
+from ._tracker import StateTracker
 
 _MARK: Final = FileVersion(digest=digest_of(b''), size=0)
 """Stands for an empty directory in the tree of these, which needs some value for each path."""

@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pydantic_deep_backends._scan_budget import CAPTURE_ADVICE, scan_budget
+from pydantic_deep_backends.errors import ReadOnlyError
+from pydantic_deep_backends.local._backend import place_of
+from pydantic_deep_backends.paths import is_within
+from pydantic_deep_backends.protocol import BackendProtocol
+from pydantic_deep_backends.tracking import (
+    Captured,
+    DirectoryRules,
+    FileTracker,
+    Occupant,
+    OmittedFile,
+    SupportsPatch,
+    SupportsTracking,
+)
+from pydantic_deep_backends.trees._tree import Tree
+
 from ._mounts import MountTable, Part
-from ._scan_budget import CAPTURE_ADVICE, scan_budget
-from .errors import ReadOnlyError
-from .local._backend import place_of
-from .paths import is_within
-from .protocol import BackendProtocol
-from .tracking import Captured, DirectoryRules, FileTracker, Occupant, OmittedFile, SupportsPatch, SupportsTracking
-from .trees._tree import Tree
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import anyio
 
-from ._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
-from .files._mount_point import path_from
-from .paths import path_parts
-from .tracking import IGNORE_FILE, Captured, DirectoryRules, OmittedFile
-from .trees._blobs import StoredVersion
-from .trees._nodes import FileVersion
-from .trees._tree import Tree
+from pydantic_deep_backends._scan_budget import CAPTURE_ADVICE, ScanBudget, scan_budget
+from pydantic_deep_backends.files._mount_point import path_from
+from pydantic_deep_backends.paths import path_parts
+from pydantic_deep_backends.tracking import IGNORE_FILE, Captured, DirectoryRules, OmittedFile
+from pydantic_deep_backends.trees._blobs import StoredVersion
+from pydantic_deep_backends.trees._nodes import FileVersion
+from pydantic_deep_backends.trees._tree import Tree
 
 
 class StateTracker:

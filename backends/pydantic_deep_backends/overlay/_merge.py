@@ -14,12 +14,13 @@ from typing import Final
 
 import anyio
 
-from ._overlay_layer import Content, Directory, Entry, Layer, Other, State, version_of
-from .errors import FileChangedError, OutsideRootError
-from .protocol import BackendProtocol, SupportsCompareAndSwap
-from .trees._merge import Conflict, ConflictKind, merge_trees, needed_for_merge
-from .trees._nodes import FileVersion
-from .trees._tree import Tree
+from pydantic_deep_backends.errors import FileChangedError, OutsideRootError
+from pydantic_deep_backends.protocol import BackendProtocol, SupportsCompareAndSwap
+from pydantic_deep_backends.trees._merge import Conflict, ConflictKind, merge_trees, needed_for_merge
+from pydantic_deep_backends.trees._nodes import FileVersion
+from pydantic_deep_backends.trees._tree import Tree
+
+from ._layer import Content, Directory, Entry, Layer, Other, State, version_of
 
 _MAX_ATTEMPTS: Final = 50
 """How often one file is merged anew because somebody was faster. Each failure means that one of them succeeded."""

@@ -1,7 +1,7 @@
 """`CompositeBackend`: several backends as one, each mounted at a path.
 
-Which backend a path belongs to is decided in `_mounts`, search in `_mounted_search`; here each operation finds its
-part. Snapshots are put together and taken apart in `_mounted_snapshots`.
+`_mounts` decides which backend a path belongs to, `_search` searches, and `_snapshots` combines and splits trees.
+Here each operation finds its mounted backend.
 """
 
 from __future__ import annotations
@@ -12,16 +12,11 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from ._dotdot import resolve_dotdot_async
-from ._mounted_places import MountedPlaces
-from ._mounted_search import glob_mounts, grep_mounts
-from ._mounted_snapshots import MountedSnapshots
-from ._mounted_tracking import MountedFiles, Share, TrackedPart
-from ._mounts import MountTable, Part
-from ._scan_budget import scan_budget
-from .local._backend import has_fixed_place, place_of
-from .protection import SupportsProtection, protected_patterns_of
-from .protocol import (
+from pydantic_deep_backends._dotdot import resolve_dotdot_async
+from pydantic_deep_backends._scan_budget import scan_budget
+from pydantic_deep_backends.local._backend import has_fixed_place, place_of
+from pydantic_deep_backends.protection import SupportsProtection, protected_patterns_of
+from pydantic_deep_backends.protocol import (
     BackendProtocol,
     BackendRef,
     FileEntry,
@@ -31,9 +26,15 @@ from .protocol import (
     SupportsIdentity,
     SupportsSnapshots,
 )
-from .search import GlobResult, GrepResult
-from .tracking import SupportsPatch
-from .trees._tree import Tree
+from pydantic_deep_backends.search import GlobResult, GrepResult
+from pydantic_deep_backends.tracking import SupportsPatch
+from pydantic_deep_backends.trees._tree import Tree
+
+from ._identity import MountedPlaces
+from ._mounts import MountTable, Part
+from ._search import glob_mounts, grep_mounts
+from ._snapshots import MountedSnapshots
+from ._tracking import MountedFiles, Share, TrackedPart
 
 
 class CompositeBackend:

@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
-from ._overlay_layer import Content, Layer
-from ._search_results import GlobResult, GrepResult, SearchProblem, sorted_problems
-from .paths import relative_to
-from .protocol import BackendProtocol, SupportsSearch
-from .search import glob_backend, grep_backend
-from .search._glob import compile_glob
-from .state import StateBackend
+from pydantic_deep_backends._search_results import GlobResult, GrepResult, SearchProblem, sorted_problems
+from pydantic_deep_backends.paths import relative_to
+from pydantic_deep_backends.protocol import BackendProtocol, SupportsSearch
+from pydantic_deep_backends.search import glob_backend, grep_backend
+from pydantic_deep_backends.search._glob import compile_glob
+from pydantic_deep_backends.state import StateBackend
+
+from ._layer import Content, Layer
 
 ResultT = TypeVar('ResultT', GlobResult, GrepResult)
 

@@ -1,7 +1,7 @@
 """`OverlayBackend`: a copy-on-write view of another backend, for work that is joined to it later or thrown away.
 
-What was touched is in `_overlay_layer`, search in `_overlay_search`, the merge in `_overlay_merge`, the form that
-goes to another process in `_overlay_dump`. Here each operation finds what is seen at a path.
+`_layer` holds the changed paths, `_search` searches, `_merge` merges them into the base, `_dump` renders them for
+another process. Here each operation finds the file that is visible at a path.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ._dotdot import resolve_dotdot_async, resolve_dotdot_strict
-from ._overlay_dump import JsonValue, dump_apart, dump_layer, load_apart, load_into, relocate
-from ._overlay_layer import Content, Directory, Entry, Layer, Place, State
-from ._overlay_merge import MergeIntoBase, OverlayMerge, state_of
-from ._overlay_search import glob_overlay, grep_overlay
-from .errors import FileChangedError
-from .paths import is_within, path_parts, path_problem
-from .protection import protected_patterns_of
-from .protocol import BackendProtocol, BackendRef, FileEntry, FileEntryLike
-from .search import GlobResult, GrepResult
+from pydantic_deep_backends._dotdot import resolve_dotdot_async, resolve_dotdot_strict
+from pydantic_deep_backends.errors import FileChangedError
+from pydantic_deep_backends.paths import is_within, path_parts, path_problem
+from pydantic_deep_backends.protection import protected_patterns_of
+from pydantic_deep_backends.protocol import BackendProtocol, BackendRef, FileEntry, FileEntryLike
+from pydantic_deep_backends.search import GlobResult, GrepResult
 
-__all__ = ('OverlayBackend', 'OverlayMerge', 'relocate')
+from ._dump import JsonValue, dump_apart, dump_layer, load_apart, load_into
+from ._layer import Content, Directory, Entry, Layer, Place, State
+from ._merge import MergeIntoBase, OverlayMerge, state_of
+from ._search import glob_overlay, grep_overlay
 
 
 class OverlayBackend:

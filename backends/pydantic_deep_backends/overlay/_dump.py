@@ -16,10 +16,11 @@ import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias, cast
 
-from ._overlay_layer import Content, Directory, Entry, Layer, Other, Place, State
-from .errors import InvalidOverlayError
-from .paths import is_within, parse_path
-from .trees._nodes import FileVersion, digest_of
+from pydantic_deep_backends.errors import InvalidOverlayError
+from pydantic_deep_backends.paths import is_within, parse_path
+from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
+
+from ._layer import Content, Directory, Entry, Layer, Other, Place, State
 
 JsonValue: TypeAlias = 'list[JsonValue] | dict[str, JsonValue] | str | bool | int | float | None'
 """What JSON can hold; the same as pydantic's."""

@@ -1,6 +1,6 @@
 """`OverlayBackend`: the rules of all backends, what is seen, and what goes to another process.
 
-The merge is in `test_overlay_merge`.
+The merge is in `test_merge`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+import pydantic_deep_backends.overlay._dump as overlay_dump
 from pydantic_deep_backends import (
     CompositeBackend,
     FileChangedError,
@@ -29,7 +30,6 @@ from pydantic_deep_backends import (
     SupportsCompareAndSwap,
     SupportsSearch,
     SupportsSnapshots,
-    _overlay_dump,
     digest_of,
 )
 from pydantic_deep_backends.conformance import BackendSuite
@@ -526,10 +526,10 @@ def test_an_entry_that_no_overlay_wrote_is_refused(entries: list[object]) -> Non
 
 def test_an_overlay_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     contents = {digest_of(b'x'): _X}
-    monkeypatch.setattr(_overlay_dump, 'MAX_LOAD_BYTES', 2)
+    monkeypatch.setattr(overlay_dump, 'MAX_LOAD_BYTES', 2)
     with pytest.raises(InvalidOverlayError, match=r'3 bytes of contents\. At most 2 are loaded'):
         OverlayBackend.load({'format': 1, 'contents': contents, 'entries': []}, StateBackend())
-    monkeypatch.setattr(_overlay_dump, 'MAX_LOAD_ENTRIES', 0)
+    monkeypatch.setattr(overlay_dump, 'MAX_LOAD_ENTRIES', 0)
     value = cast('object', {'format': 1, 'contents': {}, 'entries': [_entry()]})
     with pytest.raises(InvalidOverlayError, match=r'has 1 entries\. At most 0'):
         OverlayBackend.load(value, StateBackend())

@@ -12,9 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .errors import FileChangedError, InvalidPathError, OutsideRootError, ReadOnlyError, ScanLimitError
-from .paths import is_within, parse_path, path_parts
-from .protocol import BackendProtocol, FileEntry, FileEntryLike
+from pydantic_deep_backends.errors import (
+    FileChangedError,
+    InvalidPathError,
+    OutsideRootError,
+    ReadOnlyError,
+    ScanLimitError,
+)
+from pydantic_deep_backends.paths import is_within, parse_path, path_parts
+from pydantic_deep_backends.protocol import BackendProtocol, FileEntry, FileEntryLike
 
 _PathError: TypeAlias = FileChangedError | InvalidPathError | OutsideRootError | ReadOnlyError | ScanLimitError
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import cast
 
-from .protocol import SupportsIdentity
+from pydantic_deep_backends.protocol import SupportsIdentity
 
 
 class MountedPlaces:

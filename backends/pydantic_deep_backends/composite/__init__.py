@@ -1,0 +1,13 @@
+"""`CompositeBackend`: several backends as one, each mounted at a path.
+
+`_backend` has the operations, `_mounts` maps a path to its backend, and `_search`, `_snapshots`, `_tracking` and
+`_identity` combine the results of the mounted backends.
+
+Not here: copy-on-write views (`overlay`), and any rule about a single backend.
+"""
+
+from __future__ import annotations
+
+from ._backend import CompositeBackend
+
+__all__ = ('CompositeBackend',)

@@ -1,0 +1,15 @@
+"""`OverlayBackend`: a copy-on-write view of another backend, whose changes are merged into it later or discarded.
+
+`_backend` has the operations, `_layer` the changed paths, `_search` the search, `_merge` the merge into the base, and
+`_dump` the JSON form of an overlay.
+
+Not here: the merge of trees and texts (`trees`).
+"""
+
+from __future__ import annotations
+
+from ._backend import OverlayBackend
+from ._dump import relocate
+from ._merge import OverlayMerge
+
+__all__ = ('OverlayBackend', 'OverlayMerge', 'relocate')
