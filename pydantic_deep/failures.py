@@ -26,7 +26,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
-from ._in_turn import asked_in_turn
+from ._sequential_toolset import with_sequential_toolsets
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -83,7 +83,7 @@ class ToolFailures(AbstractCapability[object]):
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[object]) -> AbstractToolset[object]:
         """Fail the call where a tool's own `args_validator` raises what is no judgement of the arguments."""
-        return _WithFailingValidators(asked_in_turn(toolset), failed=self._failed)
+        return _WithFailingValidators(with_sequential_toolsets(toolset), failed=self._failed)
 
     def _failed(self, error: Exception) -> ToolFailed:
         """Return what the model is told of an exception; raise the exception if it is no failure of the tool."""

@@ -26,6 +26,7 @@ PUBLIC_MODULES = (
     'pydantic_deep.caching',
     'pydantic_deep.cli',
     'pydantic_deep.errors',
+    'pydantic_deep.extensions',
     'pydantic_deep.filesystem',
     'pydantic_deep.fluent',
     'pydantic_deep.fluent.errors',

@@ -27,7 +27,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep._replaced import Replaced
+from pydantic_deep._summary_metadata import SummaryMetadata
 from pydantic_deep.filesystem._toolset import function_toolset
 from pydantic_deep.skills import Skill
 from pydantic_deep.store import open_store
@@ -173,7 +173,7 @@ async def test_what_the_provider_told_stands_beside_what_was_counted() -> None:
 
 async def test_what_was_summarized_is_in_the_total_and_unpriced_where_a_store_has_it() -> None:
     used = RunUsage(requests=9, input_tokens=900)
-    gone = Replaced(reason='limit', is_plain=False, goal='', carried={}, usage=used, messages=None)
+    gone = SummaryMetadata(reason='limit', is_plain=False, goal='', carried={}, usage=used, messages=None)
 
     report = await counted(request(gone.part('what was')), response(TextPart('b'), input_tokens=100))
 
@@ -184,7 +184,7 @@ async def test_what_was_summarized_is_in_the_total_and_unpriced_where_a_store_ha
 async def test_what_was_summarized_is_priced_where_it_is_kept() -> None:
     kept = [response(TextPart('b'), input_tokens=1_000_000)]
     used = RunUsage(requests=1, input_tokens=1_000_000)
-    gone = Replaced(reason='limit', is_plain=False, goal='', carried={}, usage=used, messages=kept)
+    gone = SummaryMetadata(reason='limit', is_plain=False, goal='', carried={}, usage=used, messages=kept)
 
     report = await counted(request(gone.part('what was')))
 

@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 from pydantic_core import from_json
 
-from pydantic_deep._pending import (
+from pydantic_deep._deferred_metadata import (
     KEY,
     Approved,
     CallRequest,
@@ -21,8 +21,8 @@ from pydantic_deep._pending import (
     DelegationAnswers,
     DelegationRequest,
     Edited,
-    Held,
     Responded,
+    StillPending,
     dump,
 )
 
@@ -149,7 +149,7 @@ def _results(
             _answer(results, call, request, metadata, decision)
         elif request is not None:
             results.approvals[call.tool_call_id] = ToolApproved(override_args=NOTHING_TO_RUN)
-            results.metadata[call.tool_call_id] = dump(Held(request=metadata))
+            results.metadata[call.tool_call_id] = dump(StillPending(request=metadata))
         else:
             missing.append(id_of(at))
     for call in requests.calls:
@@ -171,11 +171,11 @@ def _results(
 
 def _delegation(
     request: DelegationRequest, metadata: dict[str, Any], decisions: Mapping[str, Decision], *, ids: tuple[str, ...]
-) -> Held | DelegationAnswers:
+) -> StillPending | DelegationAnswers:
     """Return the answers within a delegation; if there are none, all of it is held."""
     prefix = f'{id_of(ids)}/'
     if not any(id.startswith(prefix) for id in decisions):
-        return Held(request=metadata)
+        return StillPending(request=metadata)
     return DelegationAnswers(request=request, results=_results(request.requests, decisions, ids=ids))
 
 

@@ -24,22 +24,22 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
-from pydantic_deep._calls import has_calls_beside
-from pydantic_deep._neighbours import neighbours
-from pydantic_deep._pending import (
+from pydantic_deep._deferred_metadata import (
     DECISIONS,
     Approved,
     CallRequest,
     DecisionKind,
     DelegationAnswers,
     Edited,
-    Held,
     Responded,
+    StillPending,
     add_notice,
     dump,
     parse_answer,
     parse_request,
 )
+from pydantic_deep._parallel_calls import has_parallel_calls
+from pydantic_deep.extensions import find_capabilities
 
 from ._errors import InvalidDecisionError, MalformedApprovalError
 from ._gate import Call, Gate, open_gate
@@ -49,7 +49,7 @@ from ._truth import ANSWERED, failure_with_note, invalid_edit, not_asked, with_n
 from ._types import ApprovalRule, InterruptOn
 
 _Decided: TypeAlias = Approved | Edited | Responded | DelegationAnswers
-_Answer: TypeAlias = Held | _Decided
+_Answer: TypeAlias = StillPending | _Decided
 
 
 @dataclass(kw_only=True)
@@ -125,11 +125,11 @@ class Approvals(AbstractCapability[object]):
         inherited._inherited = True
         return inherited
 
-    def gates(self, tool_name: str) -> bool:
+    def may_require_approval(self, tool_name: str) -> bool:
         """Return whether a call of this tool may have to wait."""
         return self.interrupt_on.get(tool_name, False) is not False
 
-    def takes_grants(self, ctx: RunContext[object], tool_name: str) -> bool:
+    def accepts_grants(self, ctx: RunContext[object], tool_name: str) -> bool:
         """Return whether a grant of a skill would let calls of this tool run that wait without it."""
         gate, tool = self._gate or self._open(ctx), self._tools.get(tool_name)
         rules = gate.rules_by_tool.get(tool_name, ())
@@ -185,7 +185,7 @@ class Approvals(AbstractCapability[object]):
         match _answer_of(ctx):
             case Edited():
                 raise ToolFailed(invalid_edit(error.message if isinstance(error, ModelRetry) else error)) from error
-            case Held() | Responded():
+            case StillPending() | Responded():
                 return call.args_as_dict()  # the tool does not run: a validator may no longer agree
             case _:
                 raise error
@@ -245,7 +245,7 @@ class Approvals(AbstractCapability[object]):
         if admitted is not None and admitted.call == found:
             answer = admitted.answer
             # a call beside it may have changed what was shown, or where a path leads
-            if isinstance(answer, (Approved, Edited)) or (answer is None and has_calls_beside(ctx)):
+            if isinstance(answer, (Approved, Edited)) or (answer is None and has_parallel_calls(ctx)):
                 await _admit(ctx, gate, found, made=self._made(ctx, found.call))
         elif ctx.tool_call_approved or gate.concerns(found.tool_def):
             # another capability skipped the validation, or changed the call
@@ -302,7 +302,7 @@ class Approvals(AbstractCapability[object]):
 
     def _open(self, ctx: RunContext[object]) -> Gate:
         """Return the gate of this run, which the first `Approvals` of the run keeps for all of them."""
-        together = neighbours(ctx, Approvals)
+        together = find_capabilities(ctx, Approvals)
         self._leads = all(each is not self for each in together[1:])
         self._gate = open_gate(ctx, [(each.interrupt_on, each._inherited) for each in together])
         return self._gate
@@ -347,7 +347,7 @@ async def _admit(ctx: RunContext[object], gate: Gate, call: Call, *, made: ToolC
         ToolFailed: It never may run.
     """
     answer = _answer_of(ctx) if ctx.tool_call_approved else None
-    if isinstance(answer, Held):
+    if isinstance(answer, StillPending):
         raise ApprovalRequired(metadata=answer.request)
     try:
         request = await _request(ctx, gate, call, answer, made=made)

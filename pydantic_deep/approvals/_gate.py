@@ -12,9 +12,7 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep._escapes import visible
-from pydantic_deep._neighbours import Guards, NotesChanges, Preapproves, Previews, Protects, neighbours
-from pydantic_deep._pending import (
+from pydantic_deep._deferred_metadata import (
     CHANGED_PROTECTED,
     DECISIONS,
     Approved,
@@ -25,6 +23,15 @@ from pydantic_deep._pending import (
     parse_request,
     with_notice,
     without_notice,
+)
+from pydantic_deep._escapes import visible
+from pydantic_deep.extensions import (
+    SupportsChangeTracking,
+    SupportsFileGuard,
+    SupportsPreapproval,
+    SupportsPreview,
+    SupportsProtectedPaths,
+    find_capabilities,
 )
 from pydantic_deep_backends.paths import is_within
 
@@ -64,11 +71,11 @@ class Gate:
     rules_by_tool: Mapping[str, Sequence[RunRule]]
     inherited: bool
     """Whether all that gates this run is inherited."""
-    previews: Sequence[Previews]
-    preapproves: Sequence[Preapproves]
-    protects: Sequence[Protects]
-    guards: Sequence[Guards]
-    notes: Sequence[NotesChanges]
+    previews: Sequence[SupportsPreview]
+    preapproves: Sequence[SupportsPreapproval]
+    protects: Sequence[SupportsProtectedPaths]
+    guards: Sequence[SupportsFileGuard]
+    notes: Sequence[SupportsChangeTracking]
 
     def concerns(self, tool_def: ToolDefinition) -> bool:
         """Return whether a call of this tool is to be decided at all. All other calls cost no more than this."""
@@ -226,7 +233,7 @@ class Gate:
         files = subject.files if subject.is_seen else None
         for each in self.guards:
             try:
-                if await each.guards(ctx, tool_def=call.tool_def, args=call.args, files=files):
+                if await each.changes_guarded_file(ctx, tool_def=call.tool_def, args=call.args, files=files):
                     return True
             except Exception:  # the backend may be anybody's; a person can decide
                 _LOGGER.warning(
@@ -264,11 +271,11 @@ def open_gate(ctx: RunContext[object], layers: Sequence[tuple[Mapping[str, bool 
     return Gate(
         rules_by_tool=rules,
         inherited=all(inherited for _, inherited in layers),
-        previews=neighbours(ctx, Previews),
-        preapproves=neighbours(ctx, Preapproves),
-        protects=[each for each in neighbours(ctx, Protects) if each.protected_paths],
-        guards=neighbours(ctx, Guards),
-        notes=neighbours(ctx, NotesChanges),
+        previews=find_capabilities(ctx, SupportsPreview),
+        preapproves=find_capabilities(ctx, SupportsPreapproval),
+        protects=[each for each in find_capabilities(ctx, SupportsProtectedPaths) if each.protected_paths],
+        guards=find_capabilities(ctx, SupportsFileGuard),
+        notes=find_capabilities(ctx, SupportsChangeTracking),
     )
 
 

@@ -12,8 +12,8 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, ToolsetTool
 
-from pydantic_deep._neighbours import NamesTools, neighbours
-from pydantic_deep._pending import DELEGATES
+from pydantic_deep._deferred_metadata import DELEGATES
+from pydantic_deep.extensions import SupportsHiddenTools, find_capabilities
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -40,7 +40,7 @@ async def check_names(
     known = set(tools)
     if known.issuperset(names):
         return
-    for neighbour in neighbours(ctx, NamesTools):
+    for neighbour in find_capabilities(ctx, SupportsHiddenTools):
         known |= await neighbour.hidden_tool_names(ctx)
     unknown = sorted(set(names) - known)
     if unknown and _may_grow(toolset):

@@ -29,7 +29,7 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.models import ModelRequestContext
 from typing_extensions import TypeIs
 
-from pydantic_deep._neighbours import KeepsHistory, Recovers, neighbours
+from pydantic_deep.extensions import SupportsHistory, SupportsRecovery, find_capabilities
 from pydantic_deep.repository import Repository
 
 from ._redact import Redact, redact
@@ -68,7 +68,7 @@ class Audit(AbstractCapability[object]):
     """How long a run waits for each of the two writes, at most."""
     _above: AuditRecord | None = field(default=None, init=False, repr=False)
     _watch: Watch | None = field(default=None, init=False, repr=False, compare=False)
-    _recovers: Recovers | None = field(default=None, init=False, repr=False, compare=False)
+    _recovers: SupportsRecovery | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.defer_loading:
@@ -82,7 +82,7 @@ class Audit(AbstractCapability[object]):
 
     def get_ordering(self) -> CapabilityOrdering:
         """Come before all others, and before what keeps the history."""
-        keeps = cast('type[AbstractCapability[Any]]', KeepsHistory)  # by its methods: it is asked by `issubclass`
+        keeps = cast('type[AbstractCapability[Any]]', SupportsHistory)  # by its methods: it is asked by `issubclass`
         return CapabilityOrdering(position='outermost', wraps=(keeps,))
 
     async def for_run(self, ctx: RunContext[object]) -> Audit:
@@ -121,7 +121,7 @@ class Audit(AbstractCapability[object]):
             response = await handler(request_context)
         finally:
             watch.settings = request_context.model_settings and {**request_context.model_settings}
-        if self._recovers is None or not self._recovers.is_told_again():
+        if self._recovers is None or not self._recovers.is_recovered_response():
             watch.note_response(response, request_context.model)
         return response
 
@@ -160,7 +160,7 @@ class Audit(AbstractCapability[object]):
         return result
 
     async def _begin(self, ctx: RunContext[object]) -> None:
-        self._recovers = next(iter(neighbours(ctx, Recovers)), None)
+        self._recovers = next(iter(find_capabilities(ctx, SupportsRecovery)), None)
         try:
             self._watch = Watch.begin(ctx, self.redact, self._above)
         except Exception as error:  # noqa: BLE001 - of the user's redaction: an audit never ends a run

@@ -15,10 +15,10 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._neighbours import KeepsHistory, neighbours
 from pydantic_deep._prices import price_of
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.extensions import SupportsHistory, find_capabilities
 from pydantic_deep.store import (
     RunRecord,
     RunTakenOverError,
@@ -61,7 +61,7 @@ class _Recording(Protocol):
 
 
 @runtime_checkable
-class KeepsVersions(KeepsHistory, Protocol):
+class KeepsVersions(SupportsHistory, Protocol):
     """Makes versions of the run, in a store."""
 
     @property
@@ -227,7 +227,7 @@ class Watch:
 
 def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
     """Return the version that has all of the run, if one has, and the run that this one goes on with."""
-    for keeper in neighbours(ctx, KeepsVersions):
+    for keeper in find_capabilities(ctx, KeepsVersions):
         tip = keeper.recording.tip
         is_whole = tip.run_id == run_id and tip.kind in ('turn', 'pause')
         return tip.id if is_whole else None, keeper.recording.begin.run_record.attempt_of
@@ -236,7 +236,7 @@ def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
 
 def _version_metadata(ctx: RunContext[Any]) -> Mapping[str, JsonValue]:
     """Return the metadata of the version that a run begins from."""
-    found = next((json.loads(keeper.recording.tip.metadata) for keeper in neighbours(ctx, KeepsVersions)), None)
+    found = next((json.loads(keeper.recording.tip.metadata) for keeper in find_capabilities(ctx, KeepsVersions)), None)
     return cast('JsonObject', found or {})
 
 

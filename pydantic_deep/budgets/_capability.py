@@ -16,8 +16,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, 
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._neighbours import Delegated, Recovers, neighbours
-from pydantic_deep._replaced import CarriedOver
+from pydantic_deep._summary_metadata import CarriedOver
+from pydantic_deep.extensions import SupportsDelegationUsage, SupportsRecovery, find_capabilities
 
 from ._account import Account, Limit, Pace, added, amounts_of
 from ._events import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent
@@ -129,8 +129,8 @@ class Budgets(AbstractCapability[object]):
 
     async def before_run(self, ctx: RunContext[object]) -> None:
         """Open the account of the run, with what the conversation has used before."""
-        apart = next(iter(neighbours(ctx, Delegated)), None)
-        recovers = next(iter(neighbours(ctx, Recovers)), None)
+        apart = next(iter(find_capabilities(ctx, SupportsDelegationUsage)), None)
+        recovers = next(iter(find_capabilities(ctx, SupportsRecovery)), None)
         if self._account is not None:
             if apart is not None and len(self._above) == 1:
                 # It waited for a person. What it had used by then is in no response of the conversation above.
@@ -140,7 +140,7 @@ class Budgets(AbstractCapability[object]):
         usage = ctx.usage if apart is None else apart.delegation_usage
         self._account = Account(limits=self._limits(), usage=usage, clock=self.clock, is_apart=apart is not None)
         if recovers is not None:
-            self._account.earlier = amounts_of(recovers.used_earlier)
+            self._account.earlier = amounts_of(recovers.earlier_usage)
         if self.conversation is not None:
             before = read_before(ctx.messages, self.id or '')
             if recovers is not None:
@@ -188,7 +188,7 @@ class Budgets(AbstractCapability[object]):
             used = added(used, {**amounts_of(response.usage), 'requests': ZERO})
         return stamped(response, Stamp(used=used, warned=account.warned))
 
-    def count_earlier(self, used: RunUsage) -> None:
+    def add_earlier_usage(self, used: RunUsage) -> None:
         """Count what subagents of this run have used before they waited: no response of the conversation has it."""
         if not self._above:
             self._opened.before = added(self._opened.before, amounts_of(used))

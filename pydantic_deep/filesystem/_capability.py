@@ -12,12 +12,12 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
 
-from pydantic_deep._calls import has_calls_beside
-from pydantic_deep._neighbours import Gates, NotesAllChanges, Retells, neighbours
+from pydantic_deep._deferred_metadata import Preview
 from pydantic_deep._notice import Notice, last_noticed
-from pydantic_deep._pending import Preview
-from pydantic_deep._replaced import CarriedOver
+from pydantic_deep._parallel_calls import has_parallel_calls
 from pydantic_deep._run_toolset import RunToolset
+from pydantic_deep._summary_metadata import CarriedOver
+from pydantic_deep.extensions import SupportsApprovalGate, SupportsCompleteTracking, SupportsReplay, find_capabilities
 from pydantic_deep_backends import StateBackend, SupportsProtection
 from pydantic_deep_backends.errors import BackendError
 from pydantic_deep_backends.paths import display_path, path_parts
@@ -140,7 +140,7 @@ class Filesystem(AbstractCapability[object]):
                 )
         return request_context
 
-    async def guards(
+    async def changes_guarded_file(
         self, ctx: RunContext[object], *, tool_def: ToolDefinition, args: Mapping[str, Any], files: Sequence[str] | None
     ) -> bool:
         """Return whether a call would change a protected file."""
@@ -165,10 +165,10 @@ class Filesystem(AbstractCapability[object]):
         effect = (tool_def.metadata or {}).get('effect')
         if self._protected_before is None and effect not in ('read', 'write'):
             backend = self._files(ctx).backend
-            is_noted = any(each.notes_all_changes() for each in neighbours(ctx, NotesAllChanges))
+            is_noted = any(each.tracks_all_changes() for each in find_capabilities(ctx, SupportsCompleteTracking))
             if isinstance(backend, SupportsProtection) and not is_noted:
                 self._protected_before = await backend.protected_files()
-        if has_calls_beside(ctx):  # one of them may have changed where a path leads
+        if has_parallel_calls(ctx):  # one of them may have changed where a path leads
             await self._refuse_protected(ctx, tool_def, args)
         return args
 
@@ -216,8 +216,8 @@ class Filesystem(AbstractCapability[object]):
 
     async def _names(self, ctx: RunContext[object], known: str) -> str:
         """Return what the model is told of the files: as in the run that this one repeats, or as they are now."""
-        for each in neighbours(ctx, Retells):
-            return each.retold_notice(FILES_HEADING, known)
+        for each in find_capabilities(ctx, SupportsReplay):
+            return each.recorded_notice(FILES_HEADING, known)
         uploads = {path_parts(upload.path)[0] for upload in self._uploads.values()}
         try:
             return await list_names(self._files(ctx).backend, without=uploads)
@@ -231,8 +231,8 @@ class Filesystem(AbstractCapability[object]):
             (tool_def.metadata or {}).get('effect') == 'write'
             and tool_def.kind == 'function'
             and not ctx.tool_call_approved
-            and not neighbours(ctx, Gates)
-            and await self.guards(ctx, tool_def=tool_def, args=args, files=None)
+            and not find_capabilities(ctx, SupportsApprovalGate)
+            and await self.changes_guarded_file(ctx, tool_def=tool_def, args=args, files=None)
         ):
             raise ToolFailed(refusal(args))
 

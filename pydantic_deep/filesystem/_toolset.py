@@ -9,9 +9,9 @@ from functools import cache, partial
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
+from pydantic_deep._resolved_path import with_resolved_path
 from pydantic_deep._spans import open_span
 from pydantic_deep._text import Text, guess_media_type, parse_text
-from pydantic_deep._walked import with_walked_path
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
 
@@ -80,7 +80,7 @@ async def read_file(
         shown = render_window(text.shown, parse_offset(offset), limit=limit, max_chars=max_chars)
     except OffsetError as error:
         raise ModelRetry(f'{place.shown}: {error}') from error
-    return with_walked_path(shown + _encoding_note(text), path, place.path)
+    return with_resolved_path(shown + _encoding_note(text), path, place.path)
 
 
 async def write_file(ctx: RunContext[Files], path: str, content: str) -> str | ToolReturn[str]:
@@ -95,7 +95,7 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> str | T
     if written.crlf:
         notes.append('CRLF line ends kept')
     done = f'{"Replaced" if written.replaced else "Created"} {place.shown}: {", ".join(notes)}.'
-    return with_walked_path(done, path, place.path)
+    return with_resolved_path(done, path, place.path)
 
 
 async def edit_file(
@@ -108,7 +108,7 @@ async def edit_file(
         edited = await ctx.deps.edit(place, partial(decide, place))
     matches = '1 match' if edited.count == 1 else f'{edited.count:,} matches'
     done = f'Replaced {matches} {at_lines(edited.line_numbers, edited.count)}.'
-    return with_walked_path(done, path, place.path)
+    return with_resolved_path(done, path, place.path)
 
 
 async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:

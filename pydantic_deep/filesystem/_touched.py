@@ -8,8 +8,8 @@ from typing import Final, cast
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
-from pydantic_deep._replaced import CarriedOver, carried_state
-from pydantic_deep._walked import walked_path
+from pydantic_deep._resolved_path import resolved_path
+from pydantic_deep._summary_metadata import CarriedOver, carried_state
 
 ROOM_ID: Final = 'filesystem'
 """The `id` of the room, under which a summary keeps the paths."""
@@ -48,5 +48,5 @@ def _touched(messages: Sequence[ModelMessage]) -> list[tuple[str, bool]]:
                     path_by_call[part.tool_call_id] = path
             elif isinstance(part, ToolReturnPart) and part.outcome == 'success' and part.tool_call_id in path_by_call:
                 path = path_by_call.pop(part.tool_call_id)
-                found.append((walked_path(part) or path, part.tool_name in _CHANGES))
+                found.append((resolved_path(part) or path, part.tool_name in _CHANGES))
     return found

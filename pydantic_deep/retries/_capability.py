@@ -16,8 +16,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._neighbours import KeepsHistory, neighbours
-from pydantic_deep._played import PlayedModel
+from pydantic_deep._canned_stream import CannedModel
+from pydantic_deep.extensions import SupportsHistory, find_capabilities
 
 from ._attempts import Retry
 from ._events import ModelRetriedEvent
@@ -125,12 +125,12 @@ class Retries(AbstractCapability[object]):
             return
         for attempt in attempts:
             self._ctx.usage.incr(cast('RequestUsage', attempt.usage))
-        for keeper in neighbours(self._ctx, KeepsHistory):
-            keeper.note_billed(attempts)
+        for keeper in find_capabilities(self._ctx, SupportsHistory):
+            keeper.record_billed_attempts(attempts)
 
 
 def _plays(model: Model) -> bool:
     """Return whether a model of the test kit stands behind this one: its answers are whole, whatever is in them."""
     while isinstance(model, WrapperModel):
         model = model.wrapped
-    return isinstance(model, PlayedModel)
+    return isinstance(model, CannedModel)

@@ -14,12 +14,12 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, UserError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
+from pydantic_deep._deferred_metadata import Preview
 from pydantic_deep._grants import Grant, commands_of, is_granted
-from pydantic_deep._neighbours import Gates, neighbours
-from pydantic_deep._pending import Preview
-from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
+from pydantic_deep._summary_metadata import CarriedOver
 from pydantic_deep.errors import DeepAgentError
+from pydantic_deep.extensions import SupportsApprovalGate, find_capabilities
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.paths import display_path, is_within, resolve_path
 from pydantic_deep_backends.resolving import canonical_path
@@ -222,7 +222,11 @@ class Skills(AbstractCapability[object]):
         """Refuse to change files of skills, unless a person allowed it or approvals will ask one."""
         if self._protected and (tool_def.metadata or {}).get('effect') == 'write':
             path: object = args.get('path')
-            is_asked = ctx.tool_call_approved or tool_def.kind == 'unapproved' or bool(neighbours(ctx, Gates))
+            is_asked = (
+                ctx.tool_call_approved
+                or tool_def.kind == 'unapproved'
+                or bool(find_capabilities(ctx, SupportsApprovalGate))
+            )
             if isinstance(path, str) and not is_asked:
                 await self._refuse_protected(path)
         return args

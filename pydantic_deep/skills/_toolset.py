@@ -13,9 +13,9 @@ from typing import cast
 from pydantic_ai import FunctionToolset, RunContext, ToolReturn
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
+from pydantic_deep._deferred_metadata import Approved, CallRequest, Edited, parse_answer, parse_request
 from pydantic_deep._grants import COMMAND_TOOL, GRANTS_KEY, Grant
-from pydantic_deep._neighbours import TakesGrants, neighbours
-from pydantic_deep._pending import Approved, CallRequest, Edited, parse_answer, parse_request
+from pydantic_deep.extensions import SupportsGrants, find_capabilities
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.snapshots import digest_of
 
@@ -178,7 +178,7 @@ def is_granted_by_code(skill: Skill) -> bool:
 
 def is_asked_for(ctx: RunContext[object]) -> bool:
     """Return whether commands wait for a person that would not wait with a grant."""
-    return any(each.takes_grants(ctx, COMMAND_TOOL) for each in neighbours(ctx, TakesGrants))
+    return any(each.accepts_grants(ctx, COMMAND_TOOL) for each in find_capabilities(ctx, SupportsGrants))
 
 
 def is_writable(directory: Path | str, source: object) -> bool:

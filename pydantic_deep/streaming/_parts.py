@@ -14,7 +14,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
-from pydantic_deep._walked import walked_path
+from pydantic_deep._resolved_path import resolved_path
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends.errors import InvalidPathError
@@ -121,7 +121,7 @@ def change_events(call: BaseToolCallPart, result: BaseToolReturnPart, *, working
             return [TodosEvent(todos=_Plan.model_validate(call.args_as_dict()).todos)]
         except ValidationError:  # a tool of somebody else's, by that name
             return []
-    path: object = walked_path(result) or call.args_as_dict().get('path')
+    path: object = resolved_path(result) or call.args_as_dict().get('path')
     if call.tool_name not in FILE_WRITERS or not isinstance(path, str):
         return []
     try:

@@ -12,7 +12,7 @@ from pydantic_ai.capabilities import AbstractCapability, AgentNode
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from pydantic_deep._pending import Preview
+from pydantic_deep._deferred_metadata import Preview
 
 from ._catalogue import GENERAL, GENERAL_DESCRIPTION, render_catalogue
 from ._children import Builder, agent_of, check_plain, plain_builder

@@ -24,8 +24,8 @@ from pydantic_ai.models import Model
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from pydantic_deep._heard import HeardModel
-from pydantic_deep._pending import Held, parse_answer
+from pydantic_deep._deferred_metadata import StillPending, parse_answer
+from pydantic_deep._observed_model import ObservedModel
 
 from ._budget import Budgets
 
@@ -48,7 +48,7 @@ class ChildRun(AbstractCapability[object]):
     """What the answers to the last request have used, as far as it is not counted."""
     _was_asked: bool = field(default=False, init=False, repr=False)
     """Whether a model has answered the last request."""
-    _model: HeardModel | None = field(default=None, init=False, repr=False)
+    _model: ObservedModel | None = field(default=None, init=False, repr=False)
     _messages: Sequence[ModelMessage] = field(default=(), init=False, repr=False)
     """The history, with the last request, as long as its answer is not counted."""
 
@@ -57,7 +57,7 @@ class ChildRun(AbstractCapability[object]):
         """What the delegation has used so far, with all that is below it."""
         return self.budgets[0].usage
 
-    def count(self, used: RunUsage | RequestUsage) -> None:
+    def add_usage(self, used: RunUsage | RequestUsage) -> None:
         """Count in this delegation and those above it what no request of the run has used."""
         for budget in self.budgets:
             budget.usage.incr(used)
@@ -70,7 +70,7 @@ class ChildRun(AbstractCapability[object]):
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Hear what is answered, whatever becomes of it."""
         if self._model is None or self._model.wrapped is not model:
-            self._model = HeardModel(model, self._hear)
+            self._model = ObservedModel(model, self._hear)
         return self._model
 
     def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
@@ -162,7 +162,7 @@ class ChildRun(AbstractCapability[object]):
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
     ) -> ValidatedToolArgs:
         """Hold a call that nobody has answered yet, whatever else the run has to say of it."""
-        if ctx.tool_call_metadata and isinstance(held := parse_answer(ctx.tool_call_metadata), Held):
+        if ctx.tool_call_metadata and isinstance(held := parse_answer(ctx.tool_call_metadata), StillPending):
             raise (CallDeferred if tool_def.kind == 'external' else ApprovalRequired)(metadata=held.request)
         return args
 
@@ -176,7 +176,7 @@ class ChildRun(AbstractCapability[object]):
         error: ValidationError | ModelRetry,
     ) -> ValidatedToolArgs:
         """Let a call that is held come as far as the hook above: it carries no arguments to run with."""
-        if ctx.tool_call_metadata and isinstance(parse_answer(ctx.tool_call_metadata), Held):
+        if ctx.tool_call_metadata and isinstance(parse_answer(ctx.tool_call_metadata), StillPending):
             return {}
         raise error
 

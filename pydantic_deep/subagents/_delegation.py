@@ -24,9 +24,9 @@ from pydantic_ai.models import KnownModelName, Model
 from pydantic_ai.output import OutputSpec
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._deferred_metadata import DelegationAnswers, DelegationRequest, dump
 from pydantic_deep._message_json import dump_history, parse_history
-from pydantic_deep._neighbours import Recovers, neighbours
-from pydantic_deep._pending import DelegationAnswers, DelegationRequest, dump
+from pydantic_deep.extensions import SupportsRecovery, find_capabilities
 from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge
 
 from ._budget import Budget
@@ -93,8 +93,8 @@ class Delegation:
             ToolFailed: It did not end well, for whatever reason.
             ApprovalRequired: It waits for a person.
         """
-        recorder = next(iter(neighbours(self.ctx, Recovers)), None)
-        begun = None if recorder is None else await recorder.thread_of_call()
+        recorder = next(iter(find_capabilities(self.ctx, SupportsRecovery)), None)
+        begun = None if recorder is None else await recorder.recovered_conversation_id()
         return await self._settle(None, user_prompt=description, conversation_id=begun or 'new')
 
     async def resume(self, answers: DelegationAnswers) -> ToolReturn[object]:

@@ -11,7 +11,7 @@ from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.toolsets import AbstractToolset
 
-from pydantic_deep._neighbours import NamesTools
+from pydantic_deep.extensions import SupportsHiddenTools
 
 from ._deps import clone_deps
 from ._types import Subagent
@@ -33,7 +33,7 @@ async def tool_names(ctx: RunContext[object], agents: Iterable[AbstractAgent[Any
         for toolset in agent.toolsets:
             names |= await _names_of(toolset, seen)
         for capability in capabilities:
-            if isinstance(capability, NamesTools):
+            if isinstance(capability, SupportsHiddenTools):
                 names |= await capability.hidden_tool_names(seen)
     return frozenset(names)
 

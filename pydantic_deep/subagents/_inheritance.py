@@ -11,19 +11,21 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._neighbours import Inherits
+from pydantic_deep.extensions import SupportsInheritance
 
 _OF_ONE_REQUEST = frozenset({'tool_choice'})
 """Settings that speak of the parent's own tools, and mean nothing to a child."""
 
 
-def inherited_capabilities(found: Sequence[Inherits], agent: AbstractAgent[Any, Any]) -> list[AbstractCapability[Any]]:
+def inherited_capabilities(
+    found: Sequence[SupportsInheritance], agent: AbstractAgent[Any, Any]
+) -> list[AbstractCapability[Any]]:
     """Return the capabilities that a run of `agent` gets from its parent, but for those that it has itself: the very
     same objects.
     """
     own: list[AbstractCapability[Any]] = []
     agent.root_capability.apply(own.append)
-    known = [capability.for_subagent() for capability in own if isinstance(capability, Inherits)]
+    known = [capability.for_subagent() for capability in own if isinstance(capability, SupportsInheritance)]
     passed = [capability.for_subagent() for capability in found]
     return [capability for capability in passed if not any(capability is other for other in known)]
 

@@ -13,8 +13,8 @@ from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._neighbours import Gates, Inherits, neighbours
-from pydantic_deep._pending import DelegationAnswers, Held, parse_answer
+from pydantic_deep._deferred_metadata import DelegationAnswers, StillPending, parse_answer
+from pydantic_deep.extensions import SupportsApprovalGate, SupportsInheritance, find_capabilities
 
 from ._catalogue import GENERAL
 from ._children import Builder, agent_of, supplied_agent
@@ -50,7 +50,7 @@ class Room:
     _must_check_names: bool = field(default=True, init=False)
     _is_checked: bool = field(default=False, init=False)
     _cache: dict[str, object] = field(default_factory=dict[str, object], init=False)
-    _inherits: Sequence[Inherits] | None = field(default=None, init=False)
+    _inherits: Sequence[SupportsInheritance] | None = field(default=None, init=False)
 
     def see(self, deps: object) -> None:
         """Take note of deps, and refuse those that a subagent cannot work with."""
@@ -97,7 +97,7 @@ class Room:
             answer = parse_answer(ctx.tool_call_metadata)
         except ValueError as error:
             raise ToolFailed(f'The subagent cannot go on: {error}') from error
-        if isinstance(answer, Held):
+        if isinstance(answer, StillPending):
             raise ApprovalRequired(metadata=answer.request)
         self.refuse(ctx, name)
         delegation = Delegation(ctx=ctx, plan=self._checked_plan(ctx, name))
@@ -152,7 +152,7 @@ class Room:
             output_type=[str, DeferredToolRequests]
             if subagent is None and is_parent
             else with_pause(agent.output_type),
-            capabilities=inherited_capabilities(self._neighbours(ctx), agent),
+            capabilities=inherited_capabilities(self._inherited(ctx), agent),
             limits=None if subagent is None else subagent.usage_limits,
             timeout_seconds=None if subagent is None else subagent.timeout_seconds,
             is_fork=subagent is not None and subagent.isolation == 'fork',
@@ -191,11 +191,11 @@ class Room:
 
     def is_gated(self, ctx: RunContext[object]) -> bool:
         """Return whether an approval may be for the call of the tool, and not for what a child waits for."""
-        return any(gate.gates(TOOL_NAME) for gate in neighbours(ctx, Gates))
+        return any(gate.may_require_approval(TOOL_NAME) for gate in find_capabilities(ctx, SupportsApprovalGate))
 
-    def _neighbours(self, ctx: RunContext[object]) -> Sequence[Inherits]:
+    def _inherited(self, ctx: RunContext[object]) -> Sequence[SupportsInheritance]:
         if self._inherits is None:
-            self._inherits = neighbours(ctx, Inherits)
+            self._inherits = find_capabilities(ctx, SupportsInheritance)
         return self._inherits
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, WrapperCapability
 
-from pydantic_deep._neighbours import Inherits
+from pydantic_deep.extensions import SupportsInheritance
 
 
 @dataclass
@@ -28,4 +28,4 @@ class Shared(WrapperCapability[Any]):
         What is carried on anyway is carried on in its own way, which may know of this run: under its `id`, `Approvals`
         would take the place of those of the subagent, and budgets are those of this run.
         """
-        return self.wrapped.for_subagent() if isinstance(self.wrapped, Inherits) else self._as_made
+        return self.wrapped.for_subagent() if isinstance(self.wrapped, SupportsInheritance) else self._as_made

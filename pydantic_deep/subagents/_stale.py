@@ -15,7 +15,7 @@ from pydantic_ai import ToolApproved, UserError
 from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._pending import DelegationAnswers, parse_answer
+from pydantic_deep._deferred_metadata import DelegationAnswers, parse_answer
 
 from ._state import PausedChild
 

@@ -10,7 +10,7 @@ from typing import cast
 from pydantic_ai import FunctionToolset, RunContext, ToolReturn
 from pydantic_ai.toolsets import ToolsetTool
 
-from pydantic_deep._pending import DELEGATES
+from pydantic_deep._deferred_metadata import DELEGATES
 from pydantic_deep._run_toolset import RunToolset
 
 from ._room import TOOL_NAME, Room

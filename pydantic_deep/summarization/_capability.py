@@ -16,9 +16,17 @@ from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, Mod
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from pydantic_deep._neighbours import CarriesOver, Delegated, KeepsHistory, neighbours
-from pydantic_deep._replaced import Replaced, find_summary, is_summary, read_summary, replaced_messages, usage_of, whole
 from pydantic_deep._run_toolset import RunToolset
+from pydantic_deep._summary_metadata import (
+    SummaryMetadata,
+    find_summary,
+    is_summary,
+    read_summary,
+    replaced_messages,
+    usage_of,
+    whole,
+)
+from pydantic_deep.extensions import SupportsCarryOver, SupportsDelegationUsage, SupportsHistory, find_capabilities
 from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_message, count_tokens_approximately
 
 from ._cut import find_cut
@@ -84,7 +92,7 @@ class Summarization(AbstractCapability[object]):
         default_factory=dict[int, 'int | None'], init=False, repr=False, compare=False
     )
     _wrapper: OverflowModel | None = field(default=None, init=False, repr=False, compare=False)
-    _keeper: KeepsHistory | None = field(default=None, init=False, repr=False, compare=False)
+    _keeper: SupportsHistory | None = field(default=None, init=False, repr=False, compare=False)
     """What keeps the messages of the run, if anything does; looked up once."""
     _knows_keeper: bool = field(default=False, init=False, repr=False, compare=False)
     _request: tuple[RunContext[object], ModelRequestContext, ModelRequestContext] | None = field(
@@ -151,8 +159,8 @@ class Summarization(AbstractCapability[object]):
     ) -> ModelRequestContext:
         """Summarize the history if it is too long."""
         if not self._knows_keeper:
-            self._knows_keeper, self._keeper = True, next(iter(neighbours(ctx, KeepsHistory)), None)
-        if self._keeper is not None and self._keeper.overflows():
+            self._knows_keeper, self._keeper = True, next(iter(find_capabilities(ctx, SupportsHistory)), None)
+        if self._keeper is not None and self._keeper.has_overflowed():
             await self._summarize(ctx, request_context, 'overflow', self._keep_after_overflow(ctx.messages))
         elif (reason := self._reason(ctx.messages, request_context)) is not None:
             await self._summarize(ctx, request_context, reason, self.keep)
@@ -200,7 +208,7 @@ class Summarization(AbstractCapability[object]):
         replaced, tail = messages[:cut], messages[cut:]
         keeper = self._keeper
         if keeper is not None:
-            await keeper.keep(ctx, messages[:-1])
+            await keeper.persist(ctx, messages[:-1])
         recorded = None if keeper is None else keeper.next_summary()
         error = None
         if recorded is not None:
@@ -254,9 +262,9 @@ class Summarization(AbstractCapability[object]):
         earlier_text = known.written if known is not None else ''
         carried = {
             str(getattr(room, 'id', type(room).__name__)): room.carry_over(ctx, replaced)
-            for room in neighbours(ctx, CarriesOver)
+            for room in find_capabilities(ctx, SupportsCarryOver)
         }
-        state = Replaced(
+        state = SummaryMetadata(
             reason=reason,
             is_plain=error is not None,
             goal=goal,
@@ -294,7 +302,7 @@ class Summarization(AbstractCapability[object]):
         for attempt in written.failed:
             _count(ctx, attempt.usage or RequestUsage())
         if self._keeper is not None:
-            self._keeper.note_billed(written.failed)
+            self._keeper.record_billed_attempts(written.failed)
         return written, told
 
     async def _after_overflow(self, prepare: Prepare) -> list[ModelMessage] | None:
@@ -323,8 +331,8 @@ class Summarization(AbstractCapability[object]):
 def _count(ctx: RunContext[object], usage: RunUsage | RequestUsage) -> None:
     """Count what a summary has used in the run, and in the delegation that it is part of."""
     ctx.usage.incr(usage)
-    for delegated in neighbours(ctx, Delegated):
-        delegated.count(usage)
+    for delegated in find_capabilities(ctx, SupportsDelegationUsage):
+        delegated.add_usage(usage)
 
 
 def _request_with(replaced: Sequence[ModelMessage], summary: CompactionPart) -> ModelRequest:
@@ -333,7 +341,7 @@ def _request_with(replaced: Sequence[ModelMessage], summary: CompactionPart) -> 
     return ModelRequest(parts=[*system, summary])
 
 
-def _native(response: ModelResponse, state: Replaced) -> ModelResponse:
+def _native(response: ModelResponse, state: SummaryMetadata) -> ModelResponse:
     """Return the compaction of a provider, with what ours has besides its text."""
     metadata = state.part('').metadata
     return replace(

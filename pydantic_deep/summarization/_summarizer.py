@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import KnownModelName, Model, ModelRequestContext, ModelRequestParameters, infer_model
 
-from pydantic_deep._neighbours import KeepsHistory
+from pydantic_deep.extensions import SupportsHistory
 from pydantic_deep.tokens import CHARS_PER_TOKEN
 
 from ._overflow import sendable
@@ -61,7 +61,7 @@ class Written:
     """The responses of models that it took."""
     failed: list[ModelRequestAttempt] = field(default_factory=list[ModelRequestAttempt])
     """The attempts that failed and that no response tells of."""
-    keeper: KeepsHistory | None = None
+    keeper: SupportsHistory | None = None
     """What is told of each response at once."""
 
     async def ask(self, request: ModelRequestContext, answer: Awaitable[ModelResponse]) -> ModelResponse:
@@ -75,7 +75,7 @@ class Written:
         self.responses.append(response)
         if self.keeper is not None:
             duration_us = (time.perf_counter_ns() - begun) // 1000
-            await self.keeper.note_summary(request, response, started_at=started_at, duration_us=duration_us)
+            await self.keeper.record_summary(request, response, started_at=started_at, duration_us=duration_us)
         return response
 
 
@@ -124,7 +124,7 @@ def _served(ctx: RunContext[object], model: Model[Any]) -> Model[Any]:
     around a model while it does.
     """
     for capability in reversed(list(ctx.capabilities.values())):
-        if not isinstance(capability, KeepsHistory):
+        if not isinstance(capability, SupportsHistory):
             model = capability.get_wrapper_model(model) or model
     return model
 

@@ -1,6 +1,6 @@
 """Real model traffic: `RecordingModel` writes it to a file, `RecordedModel` plays it without a model.
 
-Not here: what makes two requests the same (`_canonical`), and the file (`_recording`).
+Not here: what makes two requests the same (`_canonical_request`), and the file (`_recording`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,15 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._canonical import CanonicalRequest, JsonObject, Match, canonical_request, canonical_settings, nearest
-from pydantic_deep._played import PlayedModel
+from pydantic_deep._canned_stream import CannedModel
+from pydantic_deep._canonical_request import (
+    CanonicalRequest,
+    JsonObject,
+    Match,
+    canonical_request,
+    canonical_settings,
+    nearest,
+)
 from pydantic_deep.errors import DeepAgentError
 
 from ._difference import diff_requests
@@ -101,7 +108,7 @@ class RecordingModel(WrapperModel):
         self._recording.save(self.path)
 
 
-class RecordedModel(PlayedModel):
+class RecordedModel(CannedModel):
     """A model that plays a recorded conversation: to a request that was recorded, the answer that was recorded.
 
     A request is looked up by a digest of all that it says: instructions, tools, settings and the whole history. So

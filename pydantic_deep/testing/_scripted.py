@@ -1,6 +1,6 @@
 """A model whose answers a test writes down.
 
-Not here: answers that a real model gave (`_recorded`), and how an answer is streamed (`_played`).
+Not here: answers that a real model gave (`_recorded`), and how an answer is streamed (`_canned_stream`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._played import PlayedModel
+from pydantic_deep._canned_stream import CannedModel
 from pydantic_deep.errors import DeepAgentError
 
 Answer: TypeAlias = str | ModelResponsePart | Sequence[str | ModelResponsePart] | ModelResponse
@@ -114,7 +114,7 @@ def call(tool_name: str, /, **args: object) -> ToolCallPart:
     return ToolCallPart(tool_name, args, tool_call_id='')
 
 
-class ScriptedModel(PlayedModel):
+class ScriptedModel(CannedModel):
     """A model that gives the answers that you write down, one for each request, streamed or not.
 
     ```python

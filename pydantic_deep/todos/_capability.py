@@ -10,8 +10,8 @@ from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep._notice import Notice
-from pydantic_deep._replaced import CarriedOver
 from pydantic_deep._run_toolset import RunToolset
+from pydantic_deep._summary_metadata import CarriedOver
 
 from ._history import HEADING, ROOM_ID, carried_over, last_known, last_written
 from ._render import render_todos

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from pydantic_deep._replaced import is_summary
+from pydantic_deep._summary_metadata import is_summary
 from pydantic_deep.store import CallRecord, RequestRecord, RunEnd, RunRecord, Store, VersionFilter, VersionRecord
 
 from ._deps_state import fork_of

@@ -13,8 +13,8 @@ from typing import Any, cast
 from pydantic import JsonValue
 from pydantic_ai import DeferredToolRequests
 
+from pydantic_deep._deferred_metadata import KEY
 from pydantic_deep._message_json import dump_history
-from pydantic_deep._pending import KEY
 from pydantic_deep.store import Store, VersionFilter, VersionRecord
 
 from ._messages import load_history

@@ -55,10 +55,8 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_core import to_json
 
-from pydantic_deep._canonical import canonical_message
-from pydantic_deep._heard import HeardModel
-from pydantic_deep._neighbours import CountsConversation, Delegated, Previews, neighbours
-from pydantic_deep._pending import (
+from pydantic_deep._canonical_request import canonical_message
+from pydantic_deep._deferred_metadata import (
     MAY_HAVE_RUN_AND_FAILS,
     CallRequest,
     Edited,
@@ -67,8 +65,15 @@ from pydantic_deep._pending import (
     parse_answer,
     with_notice,
 )
+from pydantic_deep._observed_model import ObservedModel
 from pydantic_deep._prices import price_of
 from pydantic_deep.approvals import Approvals
+from pydantic_deep.extensions import (
+    SupportsConversationUsage,
+    SupportsDelegationUsage,
+    SupportsPreview,
+    find_capabilities,
+)
 from pydantic_deep.store import (
     ApprovalRecord,
     BranchExistsError,
@@ -142,7 +147,7 @@ class Recorder(AbstractCapability[object]):
     _replayed: Replayed | None = field(default=None, init=False, repr=False)
     _is_behind: bool = field(default=False, init=False, repr=False)
     """Whether the run has not come as far yet as the one that it recovers: what it does is in the store."""
-    _delegated: Delegated | None = field(default=None, init=False, repr=False)
+    _delegated: SupportsDelegationUsage | None = field(default=None, init=False, repr=False)
     """What counts the use of this run and those below it, if it is that of a subagent."""
     _live: list[ModelMessage] = field(default_factory=list[ModelMessage], init=False, repr=False)
     _returned: dict[str, list[ModelRequestPart]] = field(
@@ -172,7 +177,7 @@ class Recorder(AbstractCapability[object]):
     """The answer before capabilities have changed it, in canonical form and as it is stored; `None` if none can."""
     _settled: Noted | None = field(default=None, init=False, repr=False)
     """The last request whose answer is in a message."""
-    _heard: HeardModel | None = field(default=None, init=False, repr=False)
+    _heard: ObservedModel | None = field(default=None, init=False, repr=False)
     _refused_below: StoreError | None = field(default=None, init=False, repr=False)
     """With what the run of a subagent has ended, because the store did not take what it did."""
 
@@ -193,7 +198,7 @@ class Recorder(AbstractCapability[object]):
         changes = () if self.recording is None else await self.recording.find_protected_changes()
         return [f'{display_path(each.path)} ({each.change})' for each in changes]
 
-    def notes_all_changes(self) -> bool:
+    def tracks_all_changes(self) -> bool:
         """Return whether the turn works on the files themselves, of which it knows what was protected when it began."""
         begin = None if self.recording is None else self.recording.begin
         return begin is not None and begin.protected is not None and (begin.files is None or begin.claim is not None)
@@ -202,7 +207,10 @@ class Recorder(AbstractCapability[object]):
         """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""
         self._live, self._usage = ctx.messages, ctx.usage
         self._caller = None if self._parent is None else _CALLER.get()
-        if self._caller is not None and (delegated := next(iter(neighbours(ctx, Delegated)), None)) is not None:
+        if (
+            self._caller is not None
+            and (delegated := next(iter(find_capabilities(ctx, SupportsDelegationUsage)), None)) is not None
+        ):
             self._delegated, self._usage = delegated, delegated.delegation_usage
         task = cast('asyncio.Task[object]', asyncio.current_task())
         self._beside.append(task)
@@ -263,10 +271,10 @@ class Recorder(AbstractCapability[object]):
         """Count what crashed processes have used and this run does not do again."""
         ctx.usage.incr(used)
         if self._delegated is not None:
-            self._delegated.count(used)
+            self._delegated.add_usage(used)
 
     @property
-    def used_earlier(self) -> RunUsage:
+    def earlier_usage(self) -> RunUsage:
         """What crashed attempts at this run have used before it began, as far as it is not told again."""
         return RunUsage() if self.recording is None else self.recording.begin.earlier
 
@@ -275,13 +283,13 @@ class Recorder(AbstractCapability[object]):
         """The part of that which is in no response of the history."""
         return RunUsage() if self.recording is None else self.recording.begin.lost
 
-    async def thread_of_call(self) -> str | None:
+    async def recovered_conversation_id(self) -> str | None:
         """Return the conversation in which a crashed process has begun the call that runs now; `None` if it has not."""
         caller = _CALLER.get()
         before = None if caller is None else await begun_before(self.store, caller)
         return None if before is None else before.conversation_id
 
-    def is_told_again(self) -> bool:
+    def is_recovered_response(self) -> bool:
         """Return whether the last response was that of a crashed process."""
         return self._replayed is not None and self._replayed.is_telling
 
@@ -353,20 +361,20 @@ class Recorder(AbstractCapability[object]):
         """Return what summaries have replaced in the history of the run, from the store."""
         return [] if self.recording is None else await earlier_messages(self.store, self.recording.tip)
 
-    def overflows(self) -> bool:
+    def has_overflowed(self) -> bool:
         """Return whether the next request was refused as too long in the run that this one recovers."""
-        return self._replayed is not None and self._replayed.overflows
+        return self._replayed is not None and self._replayed.has_overflowed
 
     def next_summary(self) -> ModelMessage | None:
         """Return the summary that the run made that this one recovers, as long as it does what that did."""
         return None if self._replayed is None else self._replayed.next_summary()
 
-    async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
+    async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Make a history durable before it is told anew: answers that were rejected are not yet, if none had calls."""
         if self.recording is not None and not self._is_behind:
             await self.recording.keep_messages(messages)
 
-    async def note_summary(
+    async def record_summary(
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> None:
         """Store the request for a summary at once: the request that it is made for may take long."""
@@ -379,7 +387,7 @@ class Recorder(AbstractCapability[object]):
         self._note_failed(request, response.failed_attempts or ())
         await recording.keep_requests()
 
-    def note_billed(self, attempts: Sequence[ModelRequestAttempt]) -> None:
+    def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Note the attempts at the last request that were billed, and of which no response tells."""
         if self._asking is not None:
             self._note_failed(self._asking, attempts)
@@ -485,7 +493,7 @@ class Recorder(AbstractCapability[object]):
         if replayed is not None or self.recording is None:
             return replayed
         if self._heard is None or self._heard.wrapped is not model:  # what it is told apart by stays the same
-            self._heard = HeardModel(model, self._hear, self._keep_answers)
+            self._heard = ObservedModel(model, self._hear, self._keep_answers)
         return self._heard
 
     async def wrap_model_request(
@@ -515,7 +523,7 @@ class Recorder(AbstractCapability[object]):
         replayed = self._replayed
         if replayed is not None and replayed.told == told:  # a capability has answered in place of the model
             replayed.told = min(replayed.told, len(replayed.responses)) + 1
-        if self.is_told_again():
+        if self.is_recovered_response():
             return
         request = cast('ModelRequestContext', self._asking)
         recording = cast('Recording', self.recording)
@@ -631,8 +639,8 @@ class Recorder(AbstractCapability[object]):
             attempts = recording.begin.attempts
             now_used, before = await usage_of_call(self.store, attempts, known.response_id, known.tool_call_id)
             self._count(ctx, now_used)
-            for counter in neighbours(ctx, CountsConversation):
-                counter.count_earlier(before)
+            for counter in find_capabilities(ctx, SupportsConversationUsage):
+                counter.add_earlier_usage(before)
         if not self._is_behind:
             recording.note_told(known)
         result = replay_result(kept)
@@ -857,7 +865,7 @@ async def _preview(
     ctx: RunContext[object], call: ToolCallPart, tool_def: ToolDefinition, args: ValidatedToolArgs
 ) -> Preview | None:
     """Return what a call would do, of the first capability that knows."""
-    for each in neighbours(ctx, Previews):
+    for each in find_capabilities(ctx, SupportsPreview):
         preview = await each.preview(ctx, call=call, tool_def=tool_def, args=args)
         if preview is not None:
             return preview

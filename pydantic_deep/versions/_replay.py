@@ -32,7 +32,7 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep._canonical import canonical_message
+from pydantic_deep._canonical_request import canonical_message
 from pydantic_deep._notice import noticed
 from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
@@ -102,25 +102,25 @@ class _Replayer(AbstractCapability[object]):
         """Return nothing: what a search found is told from what was recorded."""
         return []
 
-    def overflows(self) -> bool:
-        return self.replayed.overflows
+    def has_overflowed(self) -> bool:
+        return self.replayed.has_overflowed
 
     def next_summary(self) -> ModelMessage | None:
         return self.replayed.next_summary()
 
-    def retold_notice(self, heading: str, known: str) -> str:
+    def recorded_notice(self, heading: str, known: str) -> str:
         parts = (part for message in self.began_with for part in message.parts if isinstance(part, SystemPromptPart))
         return next((text for part in parts if (text := noticed(part, heading)) is not None), known)
 
-    async def keep(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
+    async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Keep nothing: it is in the store."""
 
-    async def note_summary(
+    async def record_summary(
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> None:
         """Count nothing: a summary that was not recorded differs in what is sent next."""
 
-    def note_billed(self, attempts: Sequence[ModelRequestAttempt]) -> None:
+    def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Count nothing: no model is asked."""
 
     async def wrap_model_request(

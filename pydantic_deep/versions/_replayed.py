@@ -13,7 +13,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._played import PlayedStream
+from pydantic_deep._canned_stream import CannedStream
 from pydantic_deep.store import CallRecord
 
 
@@ -67,7 +67,7 @@ class Replayed:
         return _ReplayedModel(model, self)
 
     @property
-    def overflows(self) -> bool:
+    def has_overflowed(self) -> bool:
         """Whether the next request was refused as too long."""
         return self.told in self.overflowed_after
 
@@ -106,4 +106,4 @@ class _ReplayedModel(WrapperModel):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
-        yield PlayedStream(parameters, response=self._replayed.next())
+        yield CannedStream(parameters, response=self._replayed.next())

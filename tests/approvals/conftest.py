@@ -31,8 +31,14 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._neighbours import Inherits, neighbours
-from pydantic_deep._pending import DELEGATES, DelegationAnswers, DelegationRequest, Preview, dump, parse_answer
+from pydantic_deep._deferred_metadata import (
+    DELEGATES,
+    DelegationAnswers,
+    DelegationRequest,
+    Preview,
+    dump,
+    parse_answer,
+)
 from pydantic_deep.approvals import (
     Approvals,
     Decision,
@@ -41,6 +47,7 @@ from pydantic_deep.approvals import (
     answer_approvals,
     pending_approvals,
 )
+from pydantic_deep.extensions import SupportsInheritance, find_capabilities
 
 Build: TypeAlias = Callable[[], Sequence[Any]]
 
@@ -185,7 +192,7 @@ def task_toolset(children: Mapping[str, Callable[[], Agent[None, Any]]]) -> Func
     @toolset.tool(metadata={DELEGATES: True})
     async def task(ctx: RunContext[Any], subagent: str, description: str) -> str:
         child = children[subagent]()
-        inherited = [each.for_subagent() for each in neighbours(ctx, Inherits)]
+        inherited = [each.for_subagent() for each in find_capabilities(ctx, SupportsInheritance)]
         common: dict[str, Any] = {'usage': ctx.usage, 'output_type': OUT, 'capabilities': inherited}
         answer = parse_answer(ctx.tool_call_metadata) if ctx.tool_call_approved else None
         if isinstance(answer, DelegationAnswers):

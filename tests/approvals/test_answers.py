@@ -13,7 +13,7 @@ from pydantic_ai import CallDeferred, DeferredToolRequests, FunctionToolset, Run
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import ExternalToolset
 
-from pydantic_deep._pending import KEY, CallRequest, DelegationRequest, Held, dump
+from pydantic_deep._deferred_metadata import KEY, CallRequest, DelegationRequest, StillPending, dump
 from pydantic_deep.approvals import (
     ApprovalError,
     Approve,
@@ -223,7 +223,7 @@ class TestAgentsWithoutApprovals:
         inner = DeferredToolRequests(approvals=[part('a'), part('b')])
         requests = delegated('t', inner)
         results = answer_approvals(requests, {})
-        assert results.metadata == {'t': dump(Held(request=requests.metadata['t']))}
+        assert results.metadata == {'t': dump(StillPending(request=requests.metadata['t']))}
         with pytest.raises(UnansweredApprovalError, match="'t/b'"):
             answer_approvals(requests, {'t/a': Approve()})
 

@@ -11,7 +11,15 @@ from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 
-from pydantic_deep._pending import DELEGATES, CallRequest, DelegationAnswers, DelegationRequest, Edited, Responded, dump
+from pydantic_deep._deferred_metadata import (
+    DELEGATES,
+    CallRequest,
+    DelegationAnswers,
+    DelegationRequest,
+    Edited,
+    Responded,
+    dump,
+)
 from pydantic_deep.approvals import (
     ApprovalRule,
     Approvals,

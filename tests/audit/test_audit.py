@@ -606,13 +606,13 @@ async def test_approvals_of_a_deep_agent_are_recorded(rows: Rows) -> None:
 class ToldAgain(AbstractCapability[Any]):
     """Says that responses come from a recording, as the recovery of a crashed run does."""
 
-    used_earlier = RunUsage()
+    earlier_usage = RunUsage()
     lost_usage = RunUsage()
 
-    def is_told_again(self) -> bool:
+    def is_recovered_response(self) -> bool:
         return True
 
-    async def thread_of_call(self) -> str | None:
+    async def recovered_conversation_id(self) -> str | None:
         return None
 
 

@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, create_deep_agent, open_store
-from pydantic_deep._replaced import Replaced, usage_of
+from pydantic_deep._summary_metadata import SummaryMetadata, usage_of
 from pydantic_deep.approvals import Approve, answer_approvals, pending_approvals
 from pydantic_deep.budgets import Budget, BudgetExceededError, Budgets, BudgetUnknownEvent
 from pydantic_deep.budgets._capability import LAST_ANSWER
@@ -47,7 +47,7 @@ def _response(tokens: int, **options: Any) -> ModelResponse:
 
 def _summary(replaced: list[ModelMessage], **carried: Any) -> CompactionPart:
     usage = usage_of(replaced)
-    return Replaced(reason='', is_plain=True, goal='', carried=carried, usage=usage, messages=None).part('…')
+    return SummaryMetadata(reason='', is_plain=True, goal='', carried=carried, usage=usage, messages=None).part('…')
 
 
 async def test_what_earlier_turns_used_counts_after_json(working: Make, agent_of: AgentOf) -> None:

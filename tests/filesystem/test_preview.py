@@ -14,9 +14,9 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import AbstractToolset
 
+from pydantic_deep._deferred_metadata import Preview
 from pydantic_deep._line_diff import view_diff
-from pydantic_deep._neighbours import NamesTools, Previews, neighbours
-from pydantic_deep._pending import Preview
+from pydantic_deep.extensions import SupportsHiddenTools, SupportsPreview, find_capabilities
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep_backends import BackendProtocol, CommandResult, LocalBackend, OverlayBackend, StateBackend, digest_of
@@ -34,8 +34,8 @@ class Asking(AbstractCapability[object]):
     async def before_tool_execute(
         self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
     ) -> Any:
-        [room] = neighbours(ctx, Previews)
-        [names] = neighbours(ctx, NamesTools)
+        [room] = find_capabilities(ctx, SupportsPreview)
+        [names] = find_capabilities(ctx, SupportsHiddenTools)
         self.seen.append(await room.preview(ctx, call=call, tool_def=tool_def, args=dict(args)))
         self.hidden.append(await names.hidden_tool_names(ctx))
         return args
@@ -256,7 +256,7 @@ async def test_a_tool_whose_parameters_were_changed_is_known_by_its_name(preview
         async def before_tool_execute(
             self, ctx: RunContext[object], *, call: ToolCallPart, tool_def: ToolDefinition, args: Any
         ) -> Any:
-            [files] = neighbours(ctx, Previews)
+            [files] = find_capabilities(ctx, SupportsPreview)
             for name in ('write_file', 'unknown'):
                 changed = ToolDefinition(name=name, toolset_id='filesystem')
                 for given in ({}, {'path': 1, 'content': 'x'}, {'path': '/a'}, {'path': '/b', 'content': ''}):

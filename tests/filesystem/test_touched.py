@@ -6,7 +6,7 @@ from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, Mod
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep import DeepAgentDeps, Summarization, create_deep_agent
-from pydantic_deep._replaced import Replaced
+from pydantic_deep._summary_metadata import SummaryMetadata
 from pydantic_deep.filesystem._touched import MAX_FILES, carried_over
 from pydantic_deep.summarization import Messages
 from pydantic_deep.testing import ScriptedModel, call
@@ -45,9 +45,9 @@ def test_what_failed_and_other_tools_are_not_named() -> None:
 
 def test_what_an_earlier_summary_has_is_taken_over_and_the_oldest_go() -> None:
     carried: dict[str, JsonValue] = {'filesystem': {f'/{number}': True for number in range(MAX_FILES)}}
-    part = Replaced(reason='tokens', is_plain=False, goal='', carried=carried, usage=RunUsage(), messages=None).part(
-        'x'
-    )
+    part = SummaryMetadata(
+        reason='tokens', is_plain=False, goal='', carried=carried, usage=RunUsage(), messages=None
+    ).part('x')
     assert isinstance(part, CompactionPart)
     found = carried_over([ModelRequest(parts=[part]), *exchange('read_file', path='/new')])
     assert isinstance(found.state, dict)

@@ -30,7 +30,7 @@ from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._played import PlayedStream
+from pydantic_deep._canned_stream import CannedStream
 from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.testing import FakeClock
 
@@ -111,7 +111,7 @@ class FaultyModel(Model[None]):
 
 
 @dataclass
-class _FaultyStream(PlayedStream):
+class _FaultyStream(CannedStream):
     """Tells an answer, and then fails."""
 
     error: Exception | None = field(kw_only=True)

@@ -24,7 +24,7 @@ from pydantic_ai.run import AgentRun, AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, open_store
-from pydantic_deep._played import PlayedModel
+from pydantic_deep._canned_stream import CannedModel
 from pydantic_deep.retries import CutAnswerError, ModelRetriedEvent, Retries
 from pydantic_deep.subagents import Subagent, SubagentEvent, Subagents
 from pydantic_deep.testing import ScriptedModel, call
@@ -160,7 +160,7 @@ async def test_the_timeout_of_a_request_ends_all_its_attempts(
     assert waits.seconds == [0.5, 0.5]
 
 
-class Recorded(PlayedModel):
+class Recorded(CannedModel):
     """Plays an answer that was cut, under the name of the provider that gave it."""
 
     async def answer(

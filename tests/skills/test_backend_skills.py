@@ -15,7 +15,7 @@ from pydantic_ai.capabilities import AbstractCapability, Toolset
 from pydantic_ai.exceptions import UserError
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep._neighbours import Protects, neighbours
+from pydantic_deep.extensions import SupportsProtectedPaths, find_capabilities
 from pydantic_deep.filesystem import Filesystem
 from pydantic_deep.skills import BackendSkills, Skill, SkillDirectory, Skills
 from pydantic_deep.skills import _backend as backend_scan
@@ -145,7 +145,9 @@ def protected(seen: list[tuple[str, ...]]) -> Callable[[RunContext[object]], str
     """Instructions that note what is protected."""
 
     def note(ctx: RunContext[object]) -> str:
-        seen.append(tuple(path for room in neighbours(ctx, Protects) for path in room.protected_paths))
+        seen.append(
+            tuple(path for room in find_capabilities(ctx, SupportsProtectedPaths) for path in room.protected_paths)
+        )
         return ''
 
     return note
@@ -227,7 +229,7 @@ class TestProtection:
 
     async def test_with_approvals_they_decide(self, play: Play) -> None:
         class Asking(AbstractCapability[object]):
-            def gates(self, tool_name: str) -> bool:
+            def may_require_approval(self, tool_name: str) -> bool:
                 return False
 
         answers = await play(

@@ -552,7 +552,7 @@ async def test_a_run_without_approvals_grants_nothing_to_nobody(skills: Callable
     result = await agent.run('go')
     [returned] = model.requests[-1].tool_returns
     assert (result.output, (returned.metadata or {})['grants']['by']) == ('done', 'code')
-    assert Approvals().gates('execute') is False
+    assert Approvals().may_require_approval('execute') is False
 
 
 @pytest.mark.parametrize('by', ['code', 'person'])

@@ -17,7 +17,7 @@ from pydantic_ai import (
 from pydantic_ai.messages import ToolReturnPart
 
 from pydantic_deep import DeepAgentDeps
-from pydantic_deep._pending import DelegationAnswers, DelegationRequest, Held, dump, parse_request
+from pydantic_deep._deferred_metadata import DelegationAnswers, DelegationRequest, StillPending, dump, parse_request
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call
 
@@ -97,7 +97,7 @@ def answer() -> Callable[[DeferredToolRequests, Answers], DeferredToolResults]:
                 below = results(request.requests, answers, key)
                 metadata[each.tool_call_id] = dump(DelegationAnswers(request=request, results=below))
             elif key not in answers:
-                metadata[each.tool_call_id] = dump(Held(request=given))
+                metadata[each.tool_call_id] = dump(StillPending(request=given))
         return requests.build_results(approvals=approvals, metadata=metadata)
 
     return results

@@ -10,7 +10,7 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep import DeepAgentDeps, Todos
-from pydantic_deep._neighbours import NamesTools
+from pydantic_deep.extensions import SupportsHiddenTools
 from pydantic_deep.subagents import Subagent, Subagents
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ async def test_tools_of_subagents_at_any_depth_are_named_without_a_request() -> 
     room = Subagents([Subagent('outer', 'x', model='test', subagents=[inner]), Subagent('ready', 'x', agent=ready)])
     deps = DeepAgentDeps()
     ctx = RunContext[Any](deps=deps, model=TestModel(), usage=RunUsage())
-    assert isinstance(room, NamesTools)
+    assert isinstance(room, SupportsHiddenTools)
     assert await room.hidden_tool_names(ctx) == {'task', 'one', 'two', 'three', 'write_todos'}
     assert list(deps.subagents) == ['outer']
 

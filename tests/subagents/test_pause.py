@@ -31,7 +31,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import DeepAgentDeps, Todo, Todos
-from pydantic_deep._pending import DelegationAnswers, DelegationRequest, Held, dump, parse_request
+from pydantic_deep._deferred_metadata import DelegationAnswers, DelegationRequest, StillPending, dump, parse_request
 from pydantic_deep.approvals import Approvals, Approve, Deny, answer_approvals, pending_approvals
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call
@@ -233,7 +233,7 @@ async def test_a_call_of_an_external_tool_of_a_child_rises_and_its_result_comes_
 async def test_a_held_delegation_waits_on_with_its_request_and_nothing_runs() -> None:
     parent, world, first = await paused()
     results = first.output.build_results(
-        approvals={'t': True}, metadata={'t': dump(Held(request=first.output.metadata['t']))}
+        approvals={'t': True}, metadata={'t': dump(StillPending(request=first.output.metadata['t']))}
     )
     asked = len(world.asked)
     second = await parent.run(conversation=first.conversation, deferred_tool_results=results, deps=DeepAgentDeps())

@@ -45,7 +45,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._replaced import Replaced
+from pydantic_deep._summary_metadata import SummaryMetadata
 from pydantic_deep.summarization import Messages, Tokens
 from pydantic_deep.summarization._capability import _request_with  # pyright: ignore[reportPrivateUsage]
 from pydantic_deep.summarization._cut import find_cut, safe_cuts
@@ -359,7 +359,7 @@ def cut_at(messages: Sequence[ModelMessage], cut: int) -> list[ModelMessage]:
     """Return the history that the room makes with a cut."""
     if cut == 0:
         return list(messages)
-    summary = Replaced(
+    summary = SummaryMetadata(
         reason='tokens', is_plain=False, goal=METADATA_MARK, carried={}, usage=RunUsage(), messages=messages[:cut]
     )
     return [_request_with(messages[:cut], summary.part('What was.')), *messages[cut:]]

@@ -28,8 +28,8 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Approve, StateBackend, create_deep_agent, open_store
-from pydantic_deep._neighbours import KeepsHistory, neighbours
-from pydantic_deep._replaced import find_summary, is_summary, read_summary
+from pydantic_deep._summary_metadata import find_summary, is_summary, read_summary
+from pydantic_deep.extensions import SupportsHistory, find_capabilities
 from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store._store import SqlStore
@@ -499,7 +499,7 @@ async def test_a_replay_asks_nobody_for_what_was_replaced() -> None:
         async def before_model_request(
             self, ctx: RunContext[object], request_context: ModelRequestContext
         ) -> ModelRequestContext:
-            (keeper,) = neighbours(ctx, KeepsHistory)
+            (keeper,) = find_capabilities(ctx, SupportsHistory)
             found.append(len(await keeper.earlier_messages(ctx)))
             return request_context
 
@@ -514,7 +514,7 @@ async def test_a_recorder_that_has_not_begun_keeps_nothing() -> None:
     async with open_store('memory:') as store:
         recorder = Recorder(store=store)
         ctx: Any = None
-        await recorder.keep(ctx, [])
+        await recorder.persist(ctx, [])
         assert await recorder.earlier_messages(ctx) == []
         assert recorder.next_summary() is None
 

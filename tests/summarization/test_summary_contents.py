@@ -26,9 +26,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep import DeepAgentDeps, Skill, Todo, Todos, create_deep_agent
-from pydantic_deep._replaced import (
+from pydantic_deep._summary_metadata import (
     KEY,
-    Replaced,
+    SummaryMetadata,
     carried_state,
     find_summary,
     is_summary,
@@ -171,7 +171,9 @@ async def test_what_was_replaced_is_found_in_another_process(agent_of: Callable[
 def test_images_are_kept_as_they_were() -> None:
     image = BinaryContent(b'\x89PNG', media_type='image/png')
     messages: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(['see', image])])]
-    part = Replaced(reason='tokens', is_plain=False, goal='', carried={}, usage=RunUsage(), messages=messages).part('x')
+    part = SummaryMetadata(
+        reason='tokens', is_plain=False, goal='', carried={}, usage=RunUsage(), messages=messages
+    ).part('x')
     kept: list[ModelMessage] = [ModelRequest(parts=[part])]
     again = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(kept))
     (found,) = replaced_messages(again)

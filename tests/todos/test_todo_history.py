@@ -3,14 +3,14 @@
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._replaced import Replaced
+from pydantic_deep._summary_metadata import SummaryMetadata
 from pydantic_deep.todos import Todo
 from pydantic_deep.todos._history import carried_over, last_known, last_written
 
 
 def test_a_list_that_was_emptied_after_a_summary_stays_empty() -> None:
     carried = carried_over([Todo(content='Look', status='pending')])
-    state = Replaced(
+    state = SummaryMetadata(
         reason='tokens', is_plain=False, goal='', carried={'todos': carried.state}, usage=RunUsage(), messages=None
     )
     history: list[ModelMessage] = [ModelRequest(parts=[state.part('x')])]

@@ -20,7 +20,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Budget, Budgets, Retries, Subagent, create_deep_agent
-from pydantic_deep._heard import HeardModel
+from pydantic_deep._observed_model import ObservedModel
 from pydantic_deep.audit import audit_of_run
 from pydantic_deep.store import RequestRecord, RunRecord
 from pydantic_deep.store._store import SqlStore
@@ -364,7 +364,7 @@ async def test_what_writes_the_summaries_of_a_subagent_is_billed(store: SqlStore
 async def test_a_stream_of_which_all_models_fail_is_heard():
     heard: list[tuple[ModelResponse | None, int]] = []
     failing = FaultyModel(ModelHTTPError(500, 'first')), FaultyModel(ModelHTTPError(500, 'second'))
-    model = HeardModel(FallbackModel(*failing), lambda response, failed: heard.append((response, len(failed))))
+    model = ObservedModel(FallbackModel(*failing), lambda response, failed: heard.append((response, len(failed))))
     with pytest.raises(FallbackExceptionGroup):
         async with model.request_stream([], None, ModelRequestParameters()):
             pass

@@ -647,8 +647,8 @@ async def test_a_recorder_whose_run_has_not_begun_lets_all_pass(store: SpyStore)
     assert await recorder.wrap_model_request(ctx, request_context=nothing, handler=handler) == 'ran None'
     assert await recorder.after_node_run(ctx, node=nothing, result=nothing) is nothing
     assert recorder.get_wrapper_model(nothing) is None
-    await recorder.note_summary(nothing, nothing, started_at=0, duration_us=0)
-    recorder.note_billed([])
+    await recorder.record_summary(nothing, nothing, started_at=0, duration_us=0)
+    recorder.record_billed_attempts([])
     assert store.commits == []
 
 

@@ -16,8 +16,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, PrefixedToolset, ToolsetTool, WrapperToolset
 
 from pydantic_deep import DeepAgentDeps, ToolFailures, create_deep_agent
-from pydantic_deep._in_turn import InTurn, asked_in_turn
 from pydantic_deep._run_toolset import RunToolset
+from pydantic_deep._sequential_toolset import SequentialToolset, with_sequential_toolsets
 from pydantic_deep.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -70,7 +70,7 @@ def side_by_side(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     def unchanged(toolset: AbstractToolset[object]) -> AbstractToolset[object]:
         return toolset
 
-    monkeypatch.setattr('pydantic_deep.failures.asked_in_turn', unchanged)
+    monkeypatch.setattr('pydantic_deep.failures.with_sequential_toolsets', unchanged)
     return monkeypatch
 
 
@@ -220,7 +220,7 @@ async def test_a_toolset_that_says_something_is_heard_under_its_own_id(side_by_s
 
 def test_whoever_visits_finds_every_toolset_and_may_replace_it() -> None:
     toolsets = [leaf('a'), leaf('b'), FunctionToolset([mine], id='c')]
-    grouped = asked_in_turn(CombinedToolset(toolsets))
+    grouped = with_sequential_toolsets(CombinedToolset(toolsets))
     visited: list[AbstractToolset[object]] = []
     grouped.apply(visited.append)
     assert visited == toolsets
@@ -238,12 +238,12 @@ class Special(CombinedToolset[object]):
 def test_what_is_not_known_stays_as_it_is(is_prefixed: bool) -> None:
     toolsets = [leaf('a'), leaf('b')]
     unknown = PrefixedToolset(CombinedToolset(toolsets), 'p') if is_prefixed else Special(toolsets)
-    assert asked_in_turn(unknown) is unknown
+    assert with_sequential_toolsets(unknown) is unknown
 
 
 def test_only_neighbours_are_grouped() -> None:
     other = FunctionToolset([mine])
     nested = CombinedToolset([leaf('b'), leaf('c')])
-    grouped = asked_in_turn(CombinedToolset([leaf('a'), other, nested, leaf('d')]))
+    grouped = with_sequential_toolsets(CombinedToolset([leaf('a'), other, nested, leaf('d')]))
     assert isinstance(grouped, CombinedToolset)
-    assert [type(each) for each in grouped.toolsets] == [RunToolset, FunctionToolset, InTurn]
+    assert [type(each) for each in grouped.toolsets] == [RunToolset, FunctionToolset, SequentialToolset]

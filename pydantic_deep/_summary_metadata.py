@@ -1,8 +1,8 @@
-"""The messages that a summary stands for, and how they are kept beside it.
+"""Metadata of a summary: usage, carried state and, where no store has them, the messages that it replaces.
 
-A summary is a `CompactionPart` in a request, as pydantic-ai has it: models are sent its `content` and nothing of its
-`metadata`. There lies, under our key, what was used before and, where no store has them, the messages themselves, so
-that a conversation that travels as JSON loses nothing. Not here: what makes a summary (`summarization`).
+A summary is a `CompactionPart` of pydantic-ai. A model receives its `content` and nothing of its `metadata`, which
+holds our data under one key, so that a conversation serialized as JSON loses nothing. Not here: what creates a summary
+(`summarization`).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 KEY: Final = 'pydantic_deep'
-"""The key of ours in the metadata of a `CompactionPart`."""
+"""Our key in the metadata of a `CompactionPart`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedOver:
-    """What a room must not lose with messages that are replaced."""
+    """What a capability must not lose when a summary replaces messages."""
 
     text: str
-    """What models are told of it, in a line or a few; empty for nothing."""
+    """A line or a few for the model, as part of the summary; empty for nothing."""
     state: JsonValue = None
-    """What the room reads back with `carried_state`."""
+    """What the capability reads back later."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replaced:
-    """What a summary of ours knows besides its text."""
+class SummaryMetadata:
+    """What our summary stores besides its text."""
 
     reason: str
     """Why messages were replaced."""
@@ -73,7 +73,7 @@ def is_summary(part: object) -> TypeGuard[CompactionPart]:
     return isinstance(part, CompactionPart) and KEY in (part.metadata or {})
 
 
-def read_summary(part: CompactionPart) -> Replaced:
+def read_summary(part: CompactionPart) -> SummaryMetadata:
     """Return what a summary of ours knows. Messages are read as they were written: that costs as much as they are."""
     return _adapter().validate_python({'messages': None, **_ours(part)})
 
@@ -135,9 +135,9 @@ def _ours(part: CompactionPart) -> dict[str, object]:
 
 
 @cache
-def _adapter() -> TypeAdapter[Replaced]:
+def _adapter() -> TypeAdapter[SummaryMetadata]:
     """Return what reads and writes it; most programs never summarize, and to make this takes longer than an import may."""
-    return TypeAdapter(Replaced)
+    return TypeAdapter(SummaryMetadata)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""`HeardModel`: reports what models answer, before any capability has changed it or sent it back."""
+"""`ObservedModel`: reports the responses of a model before any capability changes or rejects them."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
 
-class Hear(Protocol):
-    """Takes an answer of a model, and the attempts that failed before it."""
+class ResponseObserver(Protocol):
+    """Receives a response of a model, and the attempts that failed before it."""
 
     def __call__(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
-        """Note it; `None` if all attempts failed."""
+        """Record the response; `None` if all attempts failed."""
         ...
 
 
-async def _keep_nothing(is_answered: bool) -> None: ...
+async def _persist_nothing(is_answered: bool) -> None: ...
 
 
-class HeardModel(WrapperModel):
-    """Asks a model and reports each answer, whatever becomes of it.
+class ObservedModel(WrapperModel):
+    """Wraps a model and reports each response, whether or not the run uses it.
 
     Args:
-        wrapped: The model, with what capabilities have put around it.
-        hear: Notes an answer, also one of which only a part has arrived.
-        keep: Makes durable what was noted. It is awaited before a request is sent, and after its answer.
+        wrapped: The model, with the wrappers of other capabilities.
+        observe: Receives each response, also a partial one.
+        persist: Makes the observed responses durable. It is awaited before a request is sent, and after its response.
     """
 
-    def __init__(self, wrapped: Model, hear: Hear, keep: Callable[[bool], Awaitable[None]] = _keep_nothing) -> None:
+    def __init__(
+        self, wrapped: Model, observe: ResponseObserver, persist: Callable[[bool], Awaitable[None]] = _persist_nothing
+    ) -> None:
         super().__init__(wrapped)
-        self._hear = hear
-        self._keep = keep
+        self._observe = observe
+        self._persist = persist
 
     async def request(
         self,
@@ -45,14 +47,14 @@ class HeardModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        await self._keep(False)
+        await self._persist(False)
         try:
             response = await self.wrapped.request(messages, model_settings, model_request_parameters)
         except FallbackExceptionGroup as error:
-            self._hear(None, error.attempts)
+            self._observe(None, error.attempts)
             raise
-        self._hear(response, response.failed_attempts or ())
-        await self._keep(True)
+        self._observe(response, response.failed_attempts or ())
+        await self._persist(True)
         return response
 
     @asynccontextmanager
@@ -63,7 +65,7 @@ class HeardModel(WrapperModel):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        await self._keep(False)
+        await self._persist(False)
         try:
             async with self.wrapped.request_stream(
                 messages, model_settings, model_request_parameters, run_context
@@ -72,8 +74,8 @@ class HeardModel(WrapperModel):
                     yield stream
                 finally:
                     response = stream.get()
-                    self._hear(response, response.failed_attempts or ())
+                    self._observe(response, response.failed_attempts or ())
         except FallbackExceptionGroup as error:
-            self._hear(None, error.attempts)
+            self._observe(None, error.attempts)
             raise
-        await self._keep(True)
+        await self._persist(True)

@@ -1,6 +1,6 @@
-"""Models that know the whole answer, and tell it at once or in pieces: those of the test kit, and replay.
+"""Models whose whole response exists before the request, streamed or not: test models and replay.
 
-Not here: where an answer comes from.
+Not here: where a response comes from.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _WORD = re.compile(r'\s*\S+\s*|\s+')
 """A word with the white space around it, so that the words of a text make the text."""
 
 
-class PlayedModel(Model[None]):
-    """A model that has its answer before it is asked."""
+class CannedModel(Model[None]):
+    """A model whose response exists before the request."""
 
     # A double has no wire of its own: it can do whatever the profile that it was given says.
     supported_tool_deferral_modes = frozenset({'standalone', 'with_tool_search'})
@@ -68,7 +68,7 @@ class PlayedModel(Model[None]):
         """Answer in pieces: the same answer as `request`."""
         response = await self.answer(messages, model_settings, model_request_parameters)
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
-        yield PlayedStream(parameters, response=response)
+        yield CannedStream(parameters, response=response)
 
     @classmethod
     def supported_native_tools(cls) -> frozenset[type[AbstractNativeTool]]:
@@ -77,21 +77,21 @@ class PlayedModel(Model[None]):
 
 
 @dataclass
-class PlayedStream(StreamedResponse):
-    """A complete answer, told in pieces: text and thinking by words, the arguments of tool calls cut anywhere."""
+class CannedStream(StreamedResponse):
+    """A complete response, streamed: text and thinking word by word, arguments of tool calls cut anywhere."""
 
     response: ModelResponse = field(kw_only=True)
 
     async def _get_event_iterator(self) -> AsyncIterator[ModelResponseStreamEvent]:
         for index, part in enumerate(self.response.parts):
-            for event in self._tell(index, part):
+            for event in self._events_of(index, part):
                 yield event
         # As with real providers, the usage comes with the last piece.
         self._usage += self.response.usage
         self.finish_reason = self.response.finish_reason
 
-    def _tell(self, index: int, part: ModelResponsePart) -> Iterator[ModelResponseStreamEvent]:
-        """Yield the events of one part, each made when it is asked for: what is made counts as told."""
+    def _events_of(self, index: int, part: ModelResponsePart) -> Iterator[ModelResponseStreamEvent]:
+        """Yield the events of one part, each created on demand: a created event counts as streamed."""
         parts = self._parts_manager
         if isinstance(part, TextPart) and part.content:
             for word in _WORD.findall(part.content):
@@ -100,44 +100,44 @@ class PlayedStream(StreamedResponse):
             for word in _WORD.findall(part.content):
                 yield from parts.handle_thinking_delta(vendor_part_id=index, content=word)
         elif isinstance(part, ToolCallPart):
-            yield from self._tell_call(index, part)
+            yield from self._events_of_call(index, part)
         else:
             yield parts.handle_part(vendor_part_id=None, part=part)
 
-    def _tell_call(self, index: int, part: ToolCallPart) -> Iterator[ModelResponseStreamEvent]:
+    def _events_of_call(self, index: int, part: ToolCallPart) -> Iterator[ModelResponseStreamEvent]:
         """Yield the events of a tool call: its name and id, then its arguments in pieces."""
-        tell = self._parts_manager.handle_tool_call_delta
-        start = tell(vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id)
+        delta = self._parts_manager.handle_tool_call_delta
+        start = delta(vendor_part_id=index, tool_name=part.tool_name, tool_call_id=part.tool_call_id)
         text = part.args_as_json_str()
         pieces = [text[i : i + ARGUMENT_PIECE_CHARS] for i in range(0, len(text), ARGUMENT_PIECE_CHARS)]
-        events = chain([start], (tell(vendor_part_id=index, args=piece) for piece in pieces))
+        events = chain([start], (delta(vendor_part_id=index, args=piece) for piece in pieces))
         # `None` would be a piece that comes before the name of its tool.
         yield from (event for event in events if event is not None)
 
     def get(self) -> ModelResponse:
-        """Return what was told so far; once all of it was, exactly the answer that `request` gives."""
-        told = super().get()
-        return replace(self.response) if told.state == 'complete' else told
+        """Return the response streamed so far; once complete, exactly the response that `request` returns."""
+        partial = super().get()
+        return replace(self.response) if partial.state == 'complete' else partial
 
     async def close_stream(self) -> None:
         """There is no connection to close."""
 
     @property
     def model_name(self) -> str:
-        """The model that answers."""
+        """The name of the model."""
         return self.response.model_name or ''
 
     @property
     def provider_name(self) -> str | None:
-        """The provider that is played, if any."""
+        """The provider that the response names, if any."""
         return self.response.provider_name
 
     @property
     def provider_url(self) -> None:
-        """There is none."""
+        """Always `None`."""
         return None
 
     @property
     def timestamp(self) -> datetime:
-        """When the answer was made."""
+        """When the response was created."""
         return self.response.timestamp

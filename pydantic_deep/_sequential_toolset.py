@@ -1,8 +1,8 @@
-"""Toolsets that answer at once, asked one after another.
+"""Toolsets that never wait, queried one after another instead of in parallel tasks.
 
-At every step pydantic-ai asks the toolsets of a run for their tools, for their instructions and whether they change,
-each time in tasks side by side. For a server that is right. Where there is nothing to wait for, tasks are most of what
-a toolset costs at a step. Toolsets that may wait, and all that is not known here, stay as they are.
+At every step pydantic-ai queries the toolsets of a run for their tools, their instructions and their next state, each
+time in parallel tasks. For a remote server that is right; for a toolset that never waits, the tasks are most of its
+cost per step. Toolsets that may wait, and all unknown ones, stay as they are.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ _OF_AGENT = '<agent>'
 """The id that pydantic-ai keeps for the toolset of an agent's own functions."""
 
 
-def asked_in_turn(toolset: _Toolset) -> _Toolset:
-    """Return the toolset of a run with what answers at once grouped: the same tools in the same order."""
+def with_sequential_toolsets(toolset: _Toolset) -> _Toolset:
+    """Return the toolset of a run with adjacent toolsets that never wait grouped: the same tools in the same order."""
     if type(toolset) is PreparedToolset:
-        return replace(toolset, wrapped=asked_in_turn(toolset.wrapped))
+        return replace(toolset, wrapped=with_sequential_toolsets(toolset.wrapped))
     if type(toolset) is CombinedToolset:
         return replace(toolset, toolsets=_grouped(toolset.toolsets))
     return toolset
 
 
 def _grouped(toolsets: Sequence[_Toolset]) -> list[_Toolset]:
-    """Return the toolsets, neighbours that answer at once as one: with a single toolset to ask there is no task."""
+    """Return the toolsets, with adjacent ones that never wait as one: a single toolset needs no task."""
     grouped: list[_Toolset] = []
-    for at_once, group in groupby((part for each in toolsets for part in _parts(each)), _answers_at_once):
+    for is_immediate, group in groupby((part for each in toolsets for part in _parts(each)), _is_immediate):
         members = list(group)
-        grouped.extend([InTurn(members)] if at_once and len(members) > 1 else members)
+        grouped.extend([SequentialToolset(members)] if is_immediate and len(members) > 1 else members)
     return grouped
 
 
 def _parts(toolset: _Toolset) -> Sequence[_Toolset]:
-    """Return the members of a plain combination of what answers at once; anything else as one part."""
-    if type(toolset) is CombinedToolset and all(map(_answers_at_once, toolset.toolsets)):
+    """Return the members of a plain combination of toolsets that never wait; anything else as one part."""
+    if type(toolset) is CombinedToolset and all(map(_is_immediate, toolset.toolsets)):
         return toolset.toolsets
-    return [asked_in_turn(toolset)]
+    return [with_sequential_toolsets(toolset)]
 
 
-def _answers_at_once(toolset: _Toolset) -> bool:
-    """Return whether it is a room's toolset, with the mark of its capability or without, or the agent's functions."""
+def _is_immediate(toolset: _Toolset) -> bool:
+    """Return whether it is the toolset of a capability of ours, wrapped or not, or the agent's own functions."""
     if isinstance(toolset, FunctionToolset):
         return toolset.id == _OF_AGENT
     return isinstance(toolset.wrapped if isinstance(toolset, WrapperToolset) else toolset, RunToolset)
 
 
 @dataclass
-class InTurn(CombinedToolset[object]):
-    """Combines toolsets without tasks.
+class SequentialToolset(CombinedToolset[object]):
+    """Combines toolsets without starting tasks.
 
-    It stands in a `CombinedToolset`, which marks the tools and sees conflicts with those of other toolsets.
+    It is a member of a `CombinedToolset`, which labels the tools and detects conflicts with other toolsets.
     """
 
     _source_by_name: dict[str, _Toolset] = field(default_factory=dict[str, _Toolset], init=False, repr=False)

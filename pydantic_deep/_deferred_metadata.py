@@ -1,8 +1,8 @@
-"""What a call that waits for a person carries with it, and what the answer brings back: the shapes, and nothing else.
+"""Metadata of deferred tool requests and of their results: the models, and nothing else.
 
-They travel in the metadata of `DeferredToolRequests` and `DeferredToolResults` under one key, so that a pause lives in
-the serialized `Conversation` alone. Approvals write requests and answers of calls; subagents those of delegations, in
-which the requests of a child, and through it of its children, are nested.
+The metadata is in `DeferredToolRequests` and `DeferredToolResults` under one key, so that a paused run is stored in the
+serialized `Conversation` alone. Approvals write the requests and answers of calls; subagents write those of
+delegations, which nest the requests of a child and of its own children.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ._escapes import visible
 from ._line_diff import DiffView
 
 KEY = 'pydantic_deep'
-"""The key of metadata that is ours. Other keys belong to whoever wrote them, and are kept."""
+"""Our key in the metadata. Other keys are left as they are."""
 
 DELEGATES = 'pydantic_deep_delegates'
 """The key in a tool's metadata that says that its calls may be delegations. Answers of a delegation are nothing to the
@@ -31,13 +31,13 @@ DECISIONS: tuple[DecisionKind, ...] = ('approve', 'edit', 'deny', 'respond')
 """All of them."""
 
 
-class _Shape(BaseModel):
+class _Model(BaseModel):
     """Built when it is first used: most programs import it and pause never."""
 
     model_config = ConfigDict(defer_build=True)
 
 
-class Preview(_Shape):
+class Preview(_Model):
     """What a call would do, for a person to read."""
 
     model_config = ConfigDict(frozen=True)
@@ -92,8 +92,8 @@ def without_notice(preview: Preview | None) -> Preview | None:
     return None if plain == Preview(kind='call') else plain
 
 
-class CallRequest(_Shape):
-    """A tool call that waits."""
+class CallRequest(_Model):
+    """A pending tool call."""
 
     kind: Literal['call'] = 'call'
     preview: Preview | None = None
@@ -103,8 +103,8 @@ class CallRequest(_Shape):
     """The arguments that a person gave it before it asked once more; `None` if they are those of the model."""
 
 
-class DelegationRequest(_Shape):
-    """A subagent that waits: all that is needed to go on with it in another process."""
+class DelegationRequest(_Model):
+    """A suspended subagent: everything that another process needs to resume it."""
 
     kind: Literal['delegation'] = 'delegation'
     subagent: str
@@ -114,22 +114,22 @@ class DelegationRequest(_Shape):
     messages: JsonValue
     """Its history, as `dump_history` writes it."""
     requests: DeferredToolRequests
-    """What it waits for; the metadata of these may hold delegations in turn."""
+    """Its pending calls; their metadata may contain delegations in turn."""
     state: dict[str, JsonValue] = {}
-    """What else the subagents room needs to go on: todos, files of a fork, usage."""
+    """What else the subagents capability needs to resume: todos, files of a fork, usage."""
     edited: dict[str, JsonValue] | None = None
     """The arguments that a person gave the delegating call; `None` if they are those of the model. Approvals set it."""
 
 
-class Held(_Shape):
-    """No answer yet: the call must wait on, with the request that it had."""
+class StillPending(_Model):
+    """No answer yet: the call stays pending, with the request that it had."""
 
     kind: Literal['held'] = 'held'
     request: dict[str, Any]
     """The metadata of the request, all keys."""
 
 
-class Approved(_Shape):
+class Approved(_Model):
     """A person said yes."""
 
     kind: Literal['approved'] = 'approved'
@@ -139,7 +139,7 @@ class Approved(_Shape):
     """A digest of the tool and the arguments that the person was shown; approvals write and compare it."""
 
 
-class Edited(_Shape):
+class Edited(_Model):
     """A person changed the arguments."""
 
     kind: Literal['edited'] = 'edited'
@@ -151,15 +151,15 @@ class Edited(_Shape):
     """A digest of the tool and these arguments; approvals write and compare it."""
 
 
-class Responded(_Shape):
+class Responded(_Model):
     """A person answered in the place of the tool."""
 
     kind: Literal['responded'] = 'responded'
     content: JsonValue
 
 
-class DelegationAnswers(_Shape):
-    """Answers for what a subagent waits for, of which some may be `Held`."""
+class DelegationAnswers(_Model):
+    """Answers to the pending calls of a subagent; some may be `StillPending`."""
 
     kind: Literal['answers'] = 'answers'
     request: DelegationRequest
@@ -167,7 +167,9 @@ class DelegationAnswers(_Shape):
 
 
 Request: TypeAlias = Annotated[CallRequest | DelegationRequest, Field(discriminator='kind')]
-Answer: TypeAlias = Annotated[Held | Approved | Edited | Responded | DelegationAnswers, Field(discriminator='kind')]
+Answer: TypeAlias = Annotated[
+    StillPending | Approved | Edited | Responded | DelegationAnswers, Field(discriminator='kind')
+]
 
 
 def add_notice(requests: DeferredToolRequests, notice: str) -> None:
@@ -185,7 +187,7 @@ def add_notice(requests: DeferredToolRequests, notice: str) -> None:
 
 
 def dump(
-    value: CallRequest | DelegationRequest | Held | Approved | Edited | Responded | DelegationAnswers,
+    value: CallRequest | DelegationRequest | StillPending | Approved | Edited | Responded | DelegationAnswers,
 ) -> dict[str, Any]:
     """Return metadata that carries the value."""
     return {KEY: value.model_dump(mode='json')}
@@ -202,7 +204,7 @@ def parse_request(metadata: Mapping[str, Any] | None) -> CallRequest | Delegatio
 
 def parse_answer(
     metadata: Mapping[str, Any] | None,
-) -> Held | Approved | Edited | Responded | DelegationAnswers | None:
+) -> StillPending | Approved | Edited | Responded | DelegationAnswers | None:
     """Return what the metadata of an answer carries; `None` if nothing of ours.
 
     Raises:
@@ -217,7 +219,7 @@ def _request_adapter() -> TypeAdapter[CallRequest | DelegationRequest]:
 
 
 @cache
-def _answer_adapter() -> TypeAdapter[Held | Approved | Edited | Responded | DelegationAnswers]:
+def _answer_adapter() -> TypeAdapter[StillPending | Approved | Edited | Responded | DelegationAnswers]:
     return TypeAdapter(Answer)
 
 

@@ -6,8 +6,7 @@ import pytest
 from pydantic_ai import DeferredToolRequests
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep._line_diff import view_diff
-from pydantic_deep._pending import (
+from pydantic_deep._deferred_metadata import (
     MAY_HAVE_RUN,
     CallRequest,
     Preview,
@@ -17,6 +16,7 @@ from pydantic_deep._pending import (
     with_notice,
     without_notice,
 )
+from pydantic_deep._line_diff import view_diff
 
 
 @pytest.mark.parametrize(

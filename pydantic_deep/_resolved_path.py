@@ -1,4 +1,4 @@
-"""Where a path with `..` led, noted with the result of a call: its arguments do not tell, and links change."""
+"""The path that a `..` resolved to, stored with the result of a call: links may change afterwards."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PATH_KEY: Final = 'path'
 ResultT = TypeVar('ResultT')
 
 
-def with_walked_path(result: ResultT, typed: str, path: str) -> ResultT | ToolReturn[ResultT]:
-    """Return the result of a tool, with the path that was meant where the one in its arguments has `..`."""
+def with_resolved_path(result: ResultT, typed: str, path: str) -> ResultT | ToolReturn[ResultT]:
+    """Return the result of a tool, with the resolved path if the one in its arguments has `..`."""
     return ToolReturn(result, metadata={PATH_KEY: path}) if '..' in typed.split('/') else result
 
 
-def walked_path(part: BaseToolReturnPart) -> str | None:
-    """Return the path that was meant by the call that has this result; `None` where that is the one in its arguments."""
+def resolved_path(part: BaseToolReturnPart) -> str | None:
+    """Return the resolved path of the call that has this result; `None` if it is the one in its arguments."""
     metadata: object = part.metadata
     path: object = metadata.get(PATH_KEY) if isinstance(metadata, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - what a tool has put there
     return path if isinstance(path, str) else None
