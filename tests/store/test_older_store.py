@@ -1,0 +1,124 @@
+"""A store that an older release made opens and reads the same: see `older/make_store.py`, which made it.
+
+`older/b578597.json.gz` is what that release read from the store by `older/read_store.py`, and what came of the runs that
+had crashed in it. What differs today on purpose is in `ADDED` and `CHANGED`, each with its reason.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+
+from pydantic_deep import open_store
+
+from .older.read_store import read_recovered, read_store
+
+pytestmark = pytest.mark.anyio
+
+OLDER: Final = Path(__file__).parent / 'older'
+
+ADDED: Final[dict[str, tuple[object, str]]] = {
+    'audit/*/grants': ([], 'records list the grants of skills, and these runs had none'),
+    'repositories/audited/*/grants': ([], 'likewise'),
+    'repositories/served/*/grants': ([], 'likewise'),
+    'inbox/*/decision/digest': (None, 'a decision names what was shown; older ones do not'),
+    'inbox/*/preview/diff': (None, 'a preview has its diff in parts, too; older ones do not'),
+    'inbox/*/preview/failure': (None, 'a preview says that a call would fail; older ones do not'),
+    'inbox/*/preview/notice': ('', 'a notice has a field of its own; older ones have none'),
+    'versions/by_id/*/pending/*/preview/diff': (None, 'as in the inbox'),
+    'versions/by_id/*/pending/*/preview/failure': (None, 'as in the inbox'),
+    'versions/by_id/*/pending/*/preview/notice': ('', 'as in the inbox'),
+    'requests/*/*/kind': ('answer', 'requests have kinds; all older ones are answers'),
+    'sql/requests/*/kind': ('answer', 'likewise'),
+    'workspaces/*/identity': (None, 'directories are told apart; it is not known of older ones'),
+}
+"""What has been added since, with the only value that it may have for older rows."""
+
+CHANGED: Final = {
+    'versions/by_agent/by-hand/named/By hand': '`find_by_name` leaves out versions of failed turns',
+    'versions/by_agent/clerk/named/Served: fail': 'likewise',
+}
+"""What is another value today."""
+
+ONCE: Final = {
+    'calls of crash parallel': [['look', 'done'], ['note', 'done'], ['send', 'started']],
+    'calls of crash subagent': [['task', 'deferred']],
+}
+"""Calls after a recovery. A call stands once today, with the run that asked for it; it stood with each attempt, too."""
+
+
+def differences(then: object, now: object, path: str = '') -> Iterator[tuple[str, object, object]]:
+    """Yield the paths at which two JSON documents differ, with both values; `...` stands for none."""
+    if isinstance(then, dict) and isinstance(now, dict):
+        before, after = cast('dict[str, object]', then), cast('dict[str, object]', now)
+        for key in sorted({*before, *after}):
+            yield from differences(before.get(key, ...), after.get(key, ...), f'{path}/{key}'.lstrip('/'))
+    elif (
+        isinstance(then, list)
+        and isinstance(now, list)
+        and len(cast('list[object]', then)) == len(cast('list[object]', now))
+    ):
+        for index, (one, two) in enumerate(zip(cast('list[object]', then), cast('list[object]', now), strict=True)):
+            yield from differences(one, two, f'{path}/{index}')
+    elif then != now:
+        yield path, then, now
+
+
+def added(path: str, now: object) -> str | None:
+    """Return the pattern by which a value was added on purpose."""
+    return next((each for each, (value, _) in ADDED.items() if fnmatchcase(path, each) and value == now), None)
+
+
+@pytest.fixture(scope='module')
+def known() -> dict[str, Any]:
+    """What the older release read."""
+    return json.loads(gzip.decompress((OLDER / 'b578597.json.gz').read_bytes()))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A copy of the store, which today's release may upgrade."""
+    path = tmp_path / 'agents.db'
+    path.write_bytes(gzip.decompress((OLDER / 'b578597.db.gz').read_bytes()))
+    return f'sqlite:///{path}'
+
+
+async def test_a_store_of_an_older_release_reads_the_same(url: str, known: dict[str, Any]) -> None:
+    async with open_store(url) as store:
+        found = json.loads(json.dumps(await read_store(store)))
+        problems = await store.check()
+
+    wrong: list[object] = []
+    used: set[str] = set()
+    for path, then, now in differences(known['read'], found):
+        pattern = path if path in CHANGED else added(path, now) if then is ... else None
+        if pattern is None:
+            wrong.append((path, then, now))
+        else:
+            used.add(pattern)
+    assert wrong == []
+    assert used == {*ADDED, *CHANGED}
+    assert problems == []
+
+
+async def test_runs_that_crashed_in_an_older_release_are_recovered_the_same(url: str, known: dict[str, Any]) -> None:
+    async with open_store(url) as store:
+        found = json.loads(json.dumps(await read_recovered(store)))
+        problems = await store.check()
+
+    assert {path: now for path, _, now in differences(known['recovered'], found)} == ONCE
+    assert problems == []
+
+
+async def test_a_store_of_an_older_release_is_read_after_a_second_opening(url: str, known: dict[str, Any]) -> None:
+    """The first opening upgrades the tables; the second, read-only, finds the same."""
+    async with open_store(url) as store:
+        versions = len(await store.versions(limit=1_000_000))
+    async with open_store(url, read_only=True) as store:
+        assert len(await store.versions(limit=1_000_000)) == versions == len(known['read']['records'])
