@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic_deep.repository import MemoryRepository, Repository, SqlRepository, open_repository
 from pydantic_deep.repository.conformance import OpenRepository, RepositorySuite
 from pydantic_deep.store import new_id, open_store
-from pydantic_deep.store._postgres_driver import connect
+from pydantic_deep.store.postgres._driver import connect
 
 T = TypeVar('T', bound=BaseModel)
 

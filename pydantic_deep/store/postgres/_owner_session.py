@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from ._postgres_driver import CLOSE_SECONDS, Connection
+from ._driver import CLOSE_SECONDS, Connection
 
 _HOLD: Final = 'SELECT pg_advisory_lock_shared($1)'
 """Shared, so that nothing waits for the session of ours that the server has not noticed to be gone."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pydantic_deep.store._postgres_url import without_password
 from pydantic_deep.store.postgres import PostgresEngine
+from pydantic_deep.store.postgres._url import without_password
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Final
 
 import asyncpg
 
-from .errors import StoreUnavailableError, UnknownCommitError
+from pydantic_deep.store.errors import StoreUnavailableError, UnknownCommitError
 
 LOST: Final = (
     OSError,

@@ -23,8 +23,8 @@ from pydantic_deep.store import (
     open_store,
 )
 from pydantic_deep.store._engine import Operation, Row, Statement, Value
-from pydantic_deep.store._postgres_driver import connect
 from pydantic_deep.store.postgres import PostgresEngine
+from pydantic_deep.store.postgres._driver import connect
 
 pytestmark = pytest.mark.anyio
 

@@ -30,14 +30,21 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from ._engine import Operation, Row, Statement, read_or_write
-from ._postgres_driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
-from ._postgres_errors import AGAIN, LOST, explained, said, unknown_commit
-from ._postgres_owner import OwnerSession
-from ._postgres_url import without_password
-from ._process import HomeProcess
-from ._schema import POSTGRES, Dialect, Tables, migrate
-from .errors import StoreClosedError, StoreError, StoreFormatError, StoreProcessError, StoreReadOnlyError
+from pydantic_deep.store._engine import Operation, Row, Statement, read_or_write
+from pydantic_deep.store._process import HomeProcess
+from pydantic_deep.store._schema import POSTGRES, Dialect, Tables, migrate
+from pydantic_deep.store.errors import (
+    StoreClosedError,
+    StoreError,
+    StoreFormatError,
+    StoreProcessError,
+    StoreReadOnlyError,
+)
+
+from ._driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
+from ._errors import AGAIN, LOST, explained, said, unknown_commit
+from ._owner_session import OwnerSession
+from ._url import without_password
 
 T = TypeVar('T')
 
