@@ -17,8 +17,8 @@ from typing import ClassVar, Final, Self, TypeVar, cast
 from ._engine import Operation
 from ._process import HomeProcess
 from ._schema import SQLITE, Dialect, migrate
-from ._work import Job, Writer, run_operation
 from .errors import StoreClosedError, StoreReadOnlyError
+from .sqlite._threads import Job, Writer, run_operation
 
 T = TypeVar('T')
 

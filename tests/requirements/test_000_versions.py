@@ -120,7 +120,7 @@ def test_memory_and_postgresql_are_one_interface() -> None:
     """
     guide = (ROOT / 'docs/guides/stores.md').read_text()
     suites = [
-        (ROOT / 'tests/store' / name).read_text() for name in ('test_conformance.py', 'test_postgres_conformance.py')
+        (ROOT / 'tests/store' / name).read_text() for name in ('test_conformance.py', 'postgres/test_conformance.py')
     ]
 
     missing = [name for name in dir(Store) if not name.startswith('_') and not hasattr(SqlStore, name)]

@@ -208,7 +208,7 @@ async def test_a_directory_and_a_file_of_somebody_else_cannot_be_opened(
         async with open_store(f'sqlite:///{tmp_path}', read_only=read_only):
             pass
     (tmp_path / 'agents.db').touch()
-    monkeypatch.setattr('pydantic_deep.store.sqlite.os.access', _deny)  # a test that root runs may do all
+    monkeypatch.setattr('pydantic_deep.store.sqlite._engine.os.access', _deny)  # a test that root runs may do all
     with pytest.raises(StoreUnavailableError, match='Permission denied'):
         async with open_store(f'sqlite:///{tmp_path}/agents.db', read_only=read_only):
             pass

@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Final, Self, TypeVar, cast
 from urllib.parse import quote
 
-from ._engine import Operation, WriteNeededError, only_reading
-from ._owners import OwnerLock, OwnerWatch
-from ._process import HomeProcess
-from ._schema import SQLITE, Dialect, Tables, migrate
-from ._sqlite_errors import translated
-from ._work import Job, Reader, Writer, run_operation
-from .errors import (
+from pydantic_deep.store._engine import Operation, WriteNeededError, only_reading
+from pydantic_deep.store._process import HomeProcess
+from pydantic_deep.store._schema import SQLITE, Dialect, Tables, migrate
+from pydantic_deep.store.errors import (
     StoreClosedError,
     StoreCorruptedError,
     StoreError,
@@ -30,6 +27,10 @@ from .errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+
+from ._errors import translated
+from ._owner_lock import OwnerLock, OwnerWatch
+from ._threads import Job, Reader, Writer, run_operation
 
 T = TypeVar('T')
 

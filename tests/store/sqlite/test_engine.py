@@ -23,15 +23,14 @@ from pydantic_deep.store import (
     StoreCorruptedError,
     StoreFormatError,
     StoreUnavailableError,
-    _work,
     new_id,
 )
 from pydantic_deep.store._engine import Operation, Statement
-from pydantic_deep.store._owners import OwnerLock
 from pydantic_deep.store._samples import Dialogue, sample_asset, sample_run
-from pydantic_deep.store._sqlite_errors import translated
 from pydantic_deep.store._store import SqlStore
-from pydantic_deep.store.sqlite import SqliteEngine
+from pydantic_deep.store.sqlite import SqliteEngine, _threads
+from pydantic_deep.store.sqlite._errors import translated
+from pydantic_deep.store.sqlite._owner_lock import OwnerLock
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +68,7 @@ async def test_those_who_wait_share_a_transaction(store: SqlStore, tmp_path: Pat
 async def test_more_than_a_transaction_takes_are_done_by_several(
     store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_work, '_MAX_GROUP', 20)
+    monkeypatch.setattr(_threads, '_MAX_GROUP', 20)
     other = sqlite3.connect(tmp_path / 'agents.db', isolation_level=None)
     other.execute('BEGIN IMMEDIATE')
     tasks = [asyncio.ensure_future(store.commit(_conversation())) for _ in range(50)]

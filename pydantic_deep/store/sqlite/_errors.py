@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from .errors import StoreCorruptedError, StoreError, StoreFormatError, StoreUnavailableError
+from pydantic_deep.store.errors import StoreCorruptedError, StoreError, StoreFormatError, StoreUnavailableError
 
 _ADVICE: Final = {
     sqlite3.SQLITE_BUSY: 'Another process writes for a long time. Try again, or look for one that hangs.',

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
-from ._engine import Operation, Row, Value
-from ._sqlite_errors import translated
-from .errors import StoreCorruptedError
+from pydantic_deep.store._engine import Operation, Row, Value
+from pydantic_deep.store.errors import StoreCorruptedError
+
+from ._errors import translated
 
 T = TypeVar('T')
 
