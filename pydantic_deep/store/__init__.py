@@ -4,7 +4,7 @@ from ._check import Damage
 from ._ids import new_id
 from ._open import open_store, restore_store
 from ._protocol import Store, SupportsBackup
-from ._query_limits import SqlLimits
+from ._sql_limits import SqlLimits
 from ._store import SqlStore
 from ._types import (
     Append,

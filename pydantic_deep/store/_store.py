@@ -25,10 +25,10 @@ from ._operations_delete import delete, delete_line
 from ._operations_gc import gc
 from ._prepare import check_texts, prepare, size_of
 from ._process import HomeProcess
-from ._query_limits import SqlLimits
 from ._scans import verify
 from ._schema import SupportsTables
 from ._seals import DAMAGED
+from ._sql_limits import SqlLimits
 from ._tallies import complete
 from ._types import (
     ApprovalRecord,
@@ -54,8 +54,8 @@ from ._types import (
 from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
 
 if TYPE_CHECKING:
-    from ._replica_table import Table
     from .analytics import Analytics
+    from .analytics._table import Table
 
 T = TypeVar('T')
 

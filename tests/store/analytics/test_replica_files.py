@@ -26,15 +26,16 @@ from pydantic_deep.store import (
     StoreFormatError,
     StoreUnavailableError,
     VersionRecord,
+    analytics,
     new_id,
     open_store,
 )
-from pydantic_deep.store._database import DatabaseError
-from pydantic_deep.store._replica import Change, Query, Replica
-from pydantic_deep.store._replica_follow import Follower
-from pydantic_deep.store._replica_schema import CONVERSATIONS
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.analytics import Analytics, Table, export_parquet
+from pydantic_deep.store.analytics._database import DatabaseError
+from pydantic_deep.store.analytics._follower import Follower
+from pydantic_deep.store.analytics._replica import Change, Query, Replica
+from pydantic_deep.store.analytics._schema import CONVERSATIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -358,8 +359,8 @@ async def test_the_extra_that_is_missing_is_named(store: SqlStore, monkeypatch: 
     for name in [name for name in sys.modules if name.split('.')[0] in ('duckdb', '_duckdb')]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, 'duckdb', None)
-    for name in ('analytics', '_replica', '_replica_follow'):
-        monkeypatch.setattr(package, name, getattr(package, name))  # an import puts the new module there, too
-        monkeypatch.delitem(sys.modules, f'pydantic_deep.store.{name}')
+    monkeypatch.setattr(package, 'analytics', analytics)  # an import puts the new module there, too
+    for name in [name for name in sys.modules if name.startswith(analytics.__name__)]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"pip install 'pydantic-deep\[duckdb\]'"):
         await store.sql('SELECT 1')

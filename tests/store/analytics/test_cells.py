@@ -22,8 +22,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep.store import _codec, _keys, new_id
-from pydantic_deep.store._replica_rows import Cells, message_cells, todo_cells
-from pydantic_deep.store._replica_schema import MESSAGES
+from pydantic_deep.store.analytics._cells import Cells, message_cells, todo_cells
+from pydantic_deep.store.analytics._schema import MESSAGES
 
 ID = new_id()
 

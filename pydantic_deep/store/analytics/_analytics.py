@@ -23,15 +23,9 @@ import anyio
 from anyio import to_thread
 
 from pydantic_deep._checks import check_page
-
-from ._database import DatabaseError
-from ._engine import Engine
-from ._query_limits import SqlLimits, Turns
-from ._replica import Parameters, Query, Replica
-from ._replica_follow import Follower
-from ._replica_schema import PUBLIC
-from ._replica_table import Table
-from .errors import (
+from pydantic_deep.store._engine import Engine
+from pydantic_deep.store._sql_limits import SqlLimits
+from pydantic_deep.store.errors import (
     QueryBusyError,
     QueryError,
     QueryTimeoutError,
@@ -39,6 +33,13 @@ from .errors import (
     StoreFormatError,
     StoreUnavailableError,
 )
+
+from ._database import DatabaseError
+from ._follower import Follower
+from ._replica import Parameters, Query, Replica
+from ._schema import PUBLIC
+from ._semaphore import FairSemaphore
+from ._table import Table
 
 if find_spec('duckdb') is None:  # it is imported in another process
     raise ModuleNotFoundError(
@@ -81,8 +82,8 @@ class Analytics:
         self._file = None if replica is None else _ReplicaFile(Path(replica))
         self._opened: _Opened | None = None
         self._opening = threading.Lock()
-        self._following = Turns()
-        self._asking = Turns()
+        self._following = FairSemaphore()
+        self._asking = FairSemaphore()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -132,14 +133,14 @@ class Analytics:
     async def aclose(self) -> None:
         """Close the replica; one in memory is gone. A second call does nothing."""
         self._is_closed = True
-        async with self._following.turn(1):
+        async with self._following.slot(1):
             await to_thread.run_sync(self._close)
 
     async def _ask(self, query: Query, limits: SqlLimits) -> Table:
-        async with self._following.turn(1):
+        async with self._following.slot(1):
             replica = await self._followed()
         try:
-            async with self._asking.turn(limits.at_once, limits.wait_seconds):
+            async with self._asking.slot(limits.at_once, limits.wait_seconds):
                 return await _interruptible(query, replica)
         except TimeoutError as error:
             if isinstance(error, QueryError):

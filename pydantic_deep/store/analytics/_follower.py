@@ -12,16 +12,16 @@ from typing import Final, TypeVar, cast
 
 from anyio import to_thread
 
+from pydantic_deep.store._engine import Engine, Row, Value
+from pydantic_deep.store._keys import pack_digest
+from pydantic_deep.store._sql import bytes_from, chunks, digest_from
+from pydantic_deep.store._tallies import COUNTED, complete
 from pydantic_deep_backends import Tree
 
-from . import _replica_operations as operations
-from . import _replica_rows as rows
-from ._engine import Engine, Row, Value
-from ._keys import pack_digest
+from . import _cells, _store_reads
+from ._cells import Cells
 from ._replica import Change, Replica
-from ._replica_operations import MAX_NUMBERS, Position, Survey
-from ._replica_rows import Cells
-from ._replica_schema import (
+from ._schema import (
     APPROVALS,
     BRANCHES,
     CALLS,
@@ -34,8 +34,7 @@ from ._replica_schema import (
     VERSIONS,
     ReplicaTable,
 )
-from ._sql import bytes_from, chunks, digest_from
-from ._tallies import COUNTED, complete
+from ._store_reads import MAX_NUMBERS, Position, Survey
 
 T = TypeVar('T')
 
@@ -55,10 +54,10 @@ _AT_ONCE: Final = 50
 """Branches, runs or deps that are asked for what they have in one query: each may have much."""
 
 _SIMPLE: Final[dict[str, tuple[ReplicaTable, Callable[[Row], Cells]]]] = {
-    'tool_call': (CALLS, rows.call_cells),
-    'delegation': (DELEGATIONS, rows.delegation_cells),
-    'approval': (APPROVALS, rows.approval_cells),
-    'conversation': (CONVERSATIONS, rows.conversation_cells),
+    'tool_call': (CALLS, _cells.call_cells),
+    'delegation': (DELEGATIONS, _cells.delegation_cells),
+    'approval': (APPROVALS, _cells.approval_cells),
+    'conversation': (CONVERSATIONS, _cells.conversation_cells),
 }
 """Kinds whose rows are all there is to them."""
 
@@ -85,11 +84,11 @@ class Follower:
         if not self._is_counted:
             await self._engine.read(partial(complete, COUNTED))
             self._is_counted = True
-        there = await self._engine.read(operations.survey)
+        there = await self._engine.read(_store_reads.survey)
         here = await to_thread.run_sync(self._replica.survey)
         unsettled = await to_thread.run_sync(self._replica.unsettled)
         hints = await self._hints(here['version'], there['version'])
-        for kind in operations.KINDS:
+        for kind in _store_reads.KINDS:
             stale = {*unsettled.get(kind, ()), *hints.get(kind, ())}
             if stale or there[kind] != here[kind]:
                 await self._follow_kind(kind, here[kind], there[kind], sorted(stale))
@@ -100,14 +99,14 @@ class Follower:
     async def is_same_store(self) -> bool:
         """Return whether the versions that are newest here are those of the store, as far as it still has them."""
         here = await to_thread.run_sync(self._replica.newest_versions)
-        there = [rows.version_cells(row) for row in await self._rows('version', list(here))] if here else []
+        there = [_cells.version_cells(row) for row in await self._rows('version', list(here))] if here else []
         return all(here[cast('int', number)] == id for number, id, *_ in there)
 
     async def _hints(self, here: Survey, there: Survey) -> dict[str, list[int]]:
         """Return what has changed, very likely, because there are new versions."""
         if here.last == 0 or there.last <= here.last:
             return {}
-        branches, conversations = await self._engine.read(partial(operations.changed_by_versions, here.last))
+        branches, conversations = await self._engine.read(partial(_store_reads.changed_by_versions, here.last))
         return {'branch': branches, 'conversation': conversations}
 
     async def _follow_kind(self, kind: str, here: Survey, there: Survey, stale: list[int]) -> None:
@@ -115,7 +114,7 @@ class Follower:
             await self._fetch(kind, numbers)
         after = here.last if kind != 'message' else there.last  # messages come with their branches
         while after < there.last and (
-            marks := await self._engine.read(partial(operations.marks, kind, after, there.last, MAX_NUMBERS))
+            marks := await self._engine.read(partial(_store_reads.marks, kind, after, there.last, MAX_NUMBERS))
         ):
             await self._fetch(kind, [number for number, _ in marks])
             after = marks[-1][0]
@@ -123,7 +122,7 @@ class Follower:
     async def _compare(self, there: dict[str, Survey]) -> None:
         """Find what was deleted, and what changed or came late without being noticed."""
         here = await to_thread.run_sync(self._replica.survey)
-        for kind in operations.KINDS:
+        for kind in _store_reads.KINDS:
             is_same = (here[kind].total, here[kind].mark_sum) == (there[kind].total, there[kind].mark_sum)
             if is_same or there[kind].total - here[kind].total == self._unreachable.get(kind):
                 continue
@@ -138,7 +137,7 @@ class Follower:
     async def _all_marks(self, kind: str) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         while page := await self._engine.read(
-            partial(operations.marks, kind, found[-1][0] if found else 0, 2**62, _MARKS)
+            partial(_store_reads.marks, kind, found[-1][0] if found else 0, 2**62, _MARKS)
         ):
             found += page
         return found
@@ -162,21 +161,21 @@ class Follower:
             requests += await self._rows('request', ids)
         await self._apply(
             lambda: [
-                Change(RUNS, keys, cells := [rows.run_cells(row) for row in runs]),
-                Change(REQUESTS, [(row[1],) for row in cells], [rows.request_cells(row) for row in requests]),
+                Change(RUNS, keys, cells := [_cells.run_cells(row) for row in runs]),
+                Change(REQUESTS, [(row[1],) for row in cells], [_cells.request_cells(row) for row in requests]),
             ]
         )
 
     async def _apply_versions(self, keys: Sequence[Cells], versions: Sequence[Row]) -> None:
         files: list[Cells] = []
         for row in versions:
-            before, after = rows.file_trees(row)
+            before, after = _cells.file_trees(row)
             if after is not None and before != after:  # a version without a tree says nothing of files
                 files += await self._file_cells(row, before, after)
         todos = await self._todo_cells(versions)
         await self._apply(
             lambda: [
-                Change(VERSIONS, keys, cells := [rows.version_cells(row) for row in versions]),
+                Change(VERSIONS, keys, cells := [_cells.version_cells(row) for row in versions]),
                 Change(FILE_CHANGES, [(row[1],) for row in cells], files),
                 Change(TODOS, sorted({(row[0],) for row in todos}), todos),
             ]
@@ -184,8 +183,8 @@ class Follower:
 
     async def _file_cells(self, row: Row, before: str | None, after: str) -> list[Cells]:
         trees = await self._tree(before), await self._tree(after)
-        id = cast('str', rows.version_cells(row)[1])
-        return await to_thread.run_sync(lambda: list(rows.file_cells(id, *trees)))
+        id = cast('str', _cells.version_cells(row)[1])
+        return await to_thread.run_sync(lambda: list(_cells.file_cells(id, *trees)))
 
     async def _tree(self, digest: str | None) -> Tree:
         """Return a tree; of one that is like the last only the nodes that are new are read."""
@@ -232,13 +231,13 @@ class Follower:
         ]
         for positions in chunks(wanted, _AT_ONCE):
             await self._follow_messages(positions)
-        await self._apply(lambda: [Change(BRANCHES, keys, [rows.branch_cells(row) for row in branches])])
+        await self._apply(lambda: [Change(BRANCHES, keys, [_cells.branch_cells(row) for row in branches])])
 
     async def _follow_messages(self, positions: list[Position]) -> None:
         while True:
-            found = await self._engine.read(partial(operations.branch_messages, positions))
+            found = await self._engine.read(partial(_store_reads.branch_messages, positions))
             await to_thread.run_sync(self._add_messages, found)
-            if len(found) < operations.MAX_MESSAGES:
+            if len(found) < _store_reads.MAX_MESSAGES:
                 return
             branch, seq = cast('int', found[-1][0]), cast('int', found[-1][5])
             positions = [Position(branch, seq + 1), *(each for each in positions if each.branch > branch)]
@@ -247,13 +246,13 @@ class Follower:
         messages: dict[int, Cells] = {}
         returns: list[Cells] = []
         for row in found:
-            cells, answers = rows.message_cells(row[1:])
+            cells, answers = _cells.message_cells(row[1:])
             messages.setdefault(cast('int', cells[0]), cells)
             returns += answers
         self._replica.add_messages(messages, returns)
 
     async def _rows(self, kind: str, keys: Sequence[Value]) -> list[Row]:
-        return await self._engine.read(partial(operations.rows, kind, keys))
+        return await self._engine.read(partial(_store_reads.rows, kind, keys))
 
     async def _apply(self, make: Callable[[], list[Change]]) -> None:
         """Turn rows into changes and apply them, both in a thread."""
@@ -261,4 +260,4 @@ class Follower:
 
 
 def _todos_of(assets: Sequence[Row]) -> list[Cells]:
-    return [cells for digest, data in assets for cells in rows.todo_cells(digest_from(digest), bytes_from(data))]
+    return [cells for digest, data in assets for cells in _cells.todo_cells(digest_from(digest), bytes_from(data))]

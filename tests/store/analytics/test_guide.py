@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pydantic_deep.store import open_store
-from pydantic_deep.store._replica_schema import MACROS, PUBLIC
+from pydantic_deep.store.analytics._schema import MACROS, PUBLIC
 
 pytestmark = pytest.mark.anyio
 
-GUIDE = (Path(__file__).parents[2] / 'docs/guides/analytics.md').read_text()
+GUIDE = (Path(__file__).parents[3] / 'docs/guides/analytics.md').read_text()
 QUERIES = re.findall(r'```sql\n(.*?)```', GUIDE, re.DOTALL)
 ROWS = {
     row[0].strip(' `'): row[2] for row in (line.strip('|').split('|') for line in GUIDE.splitlines()) if len(row) == 3

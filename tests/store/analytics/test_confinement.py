@@ -10,11 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pydantic_deep.store import ConversationRecord, _replica, open_store
-from pydantic_deep.store._query_limits import SqlLimits
-from pydantic_deep.store._replica import Query, Replica
+from pydantic_deep.store import ConversationRecord, open_store
+from pydantic_deep.store._sql_limits import SqlLimits
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store._types import Commit
+from pydantic_deep.store.analytics import _replica
+from pydantic_deep.store.analytics._replica import Query, Replica
 from pydantic_deep.store.errors import QueryError, StoreError
 
 pytestmark = pytest.mark.anyio
@@ -166,7 +167,7 @@ async def test_whatever_only_reads_is_answered(store: SqlStore) -> None:
 
 
 async def test_the_tables_that_are_shown_are_those_that_are_documented(store: SqlStore) -> None:
-    from pydantic_deep.store._replica_schema import PUBLIC
+    from pydantic_deep.store.analytics._schema import PUBLIC
 
     assert [name for (name,) in await store.sql('SHOW TABLES')] == sorted(PUBLIC)
 

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep.store import _database_process as process
-from pydantic_deep.store._database import Database, DatabaseError
-from pydantic_deep.store._database_process import (
+from pydantic_deep.store.analytics import _database_process as process
+from pydantic_deep.store.analytics._database import Database, DatabaseError
+from pydantic_deep.store.analytics._database_process import (
     Host,
     Order,
     Settings,

@@ -10,10 +10,9 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
+from pydantic_deep.store._engine import Row
+from pydantic_deep.store._sql import Kind, bytes_from, decoded, digest_from, id_from, text_from
 from pydantic_deep_backends import FileVersion, Tree
-
-from ._engine import Row
-from ._sql import Kind, bytes_from, decoded, digest_from, id_from, text_from
 
 Cell: TypeAlias = str | int | float | None
 Cells: TypeAlias = tuple[Cell, ...]

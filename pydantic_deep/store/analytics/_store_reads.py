@@ -4,7 +4,7 @@ Every kind of thing has a `number` that grows. Whoever follows a store asks with
 which number (`survey`), fetches what is beyond its own last one, and what was not settled when it looked; if the counts
 differ then, something was deleted or came late, and comparing `marks` says what.
 
-Rows are returned as they lie in the database; `_replica_rows` says what they mean.
+Rows are returned as they lie in the database; `_cells` says what they mean.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from pydantic_deep.store import _rows
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store._scans import verify_rows
+from pydantic_deep.store._sql import bytes_from, digest_from, id_from
+from pydantic_deep.store.errors import StoreCorruptedError
 from pydantic_deep_backends.snapshots import digest_of
-
-from . import _rows
-from ._engine import Operation, Row, Statement, Value
-from ._scans import verify_rows
-from ._sql import bytes_from, digest_from, id_from
-from .errors import StoreCorruptedError
 
 _SIGNS: Final = {
     'version': 'SELECT number, 0 AS mark FROM version',

@@ -17,7 +17,6 @@ from anyio import to_thread
 
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import QueryBusyError, QueryError, QueryTimeoutError, SqlLimits, open_store
-from pydantic_deep.store._query_limits import Turns
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.analytics import Analytics
 
@@ -231,46 +230,6 @@ def test_a_limit_that_cannot_be_is_refused(field: str, value: object) -> None:
 async def test_the_largest_limits_are_taken(store: SqlStore) -> None:
     limits = SqlLimits(timeout_seconds=1e300, memory_bytes=10**30, max_bytes=10**15)
     assert (await store.sql('SELECT 1', limits=limits)).rows == ((1,),)
-
-
-async def test_turns_come_in_order_and_pass_who_has_left() -> None:
-    turns, seen = Turns(), list[int]()
-
-    async def work(number: int) -> None:
-        async with turns.turn(1):
-            seen.append(number)
-
-    async with turns.turn(1):
-        tasks = [asyncio.create_task(work(number)) for number in range(4)]
-        await anyio.lowlevel.checkpoint()
-        tasks[1].cancel()
-        await asyncio.wait([tasks[1]])
-    await asyncio.wait(tasks)
-    assert seen == [0, 2, 3]
-
-
-@pytest.mark.parametrize('moments', range(5))
-async def test_a_turn_that_comes_to_who_has_just_left_goes_to_the_next(moments: int) -> None:
-    """Whoever is cancelled just before or after its turn has come does nothing with it: no query runs for a client that
-    has left together with others."""
-    turns = Turns()
-    first = turns.turn(1)
-    await first.__aenter__()
-
-    async def work() -> None:
-        async with turns.turn(1, 60):
-            await asyncio.Event().wait()
-
-    second = asyncio.create_task(work())
-    await anyio.lowlevel.checkpoint()
-    await first.__aexit__(None, None, None)  # it is its turn, and it does not know
-    for _ in range(moments):
-        await asyncio.sleep(0)
-    second.cancel()
-    await asyncio.wait([second], timeout=20)
-    assert second.cancelled()
-    async with turns.turn(1, 1):
-        pass
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """The replica: a DuckDB database with the history of a store, in memory or in a file that can be thrown away.
 
-A process of its own holds it (`_database`), and writes what `_replica_follow` fetched. Each query of a caller runs in a
+A process of its own holds it (`_database`), and writes what `_follower` fetched. Each query of a caller runs in a
 fork of that process, in a read-only transaction of a database that can reach nothing outside itself, with settings that
 nothing can change. Everything here blocks: call it in a thread.
 """
@@ -14,14 +14,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
+from pydantic_deep.store._sql_limits import SqlLimits
+from pydantic_deep.store.errors import QueryError, QueryTimeoutError
+
+from ._cells import Cell, Cells
 from ._database import Asked, Database, DatabaseError
 from ._database_process import Order, Settings, Statement
-from ._query_limits import SqlLimits
-from ._replica_operations import Survey
-from ._replica_rows import Cell, Cells
-from ._replica_schema import CREATE, MESSAGES, REPLICA_FORMAT, RETURNS, ReplicaTable
-from ._replica_table import Table
-from .errors import QueryError, QueryTimeoutError
+from ._schema import CREATE, MESSAGES, REPLICA_FORMAT, RETURNS, ReplicaTable
+from ._store_reads import Survey
+from ._table import Table
 
 P = ParamSpec('P')
 T = TypeVar('T')
@@ -58,7 +59,7 @@ _SIGNS: Final = {
     'conversation': 'SELECT c.number AS number, coalesce(v.number, 0) AS mark'
     ' FROM conversations c LEFT JOIN versions v ON v.id = c.head_id',
 }
-"""The same as those of a store, see `_replica_operations`."""
+"""The same as those of a store, see `_store_reads`."""
 
 _UNSETTLED: Final = {
     'run': "state = 'running'",

@@ -437,10 +437,10 @@ async def test_a_step_reads_what_is_new(store: SqlStore, dialogue: Dialogue) -> 
 async def test_a_store_is_followed_in_batches(
     store: SqlStore, dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('pydantic_deep.store._replica_operations.MAX_MESSAGES', 4)
-    monkeypatch.setattr('pydantic_deep.store._replica_follow.MAX_NUMBERS', 3)
-    monkeypatch.setattr('pydantic_deep.store._replica_follow._AT_ONCE', 2)
-    monkeypatch.setattr('pydantic_deep.store._replica_follow._MARKS', 2)
+    monkeypatch.setattr('pydantic_deep.store.analytics._store_reads.MAX_MESSAGES', 4)
+    monkeypatch.setattr('pydantic_deep.store.analytics._follower.MAX_NUMBERS', 3)
+    monkeypatch.setattr('pydantic_deep.store.analytics._follower._AT_ONCE', 2)
+    monkeypatch.setattr('pydantic_deep.store.analytics._follower._MARKS', 2)
     others = [Dialogue(store, f'agent-{number}') for number in range(7)]
     for other in others:
         await other.begin()
