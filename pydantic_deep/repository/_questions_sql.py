@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic_deep.store._engine import Operation, Row, Statement, Value
-from pydantic_deep.store._sql import integer
+from pydantic_deep.store.sql._statements import integer
 
 from ._question import Condition, OneOf, Position, Question
 

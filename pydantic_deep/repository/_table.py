@@ -19,9 +19,10 @@ from pydantic import BaseModel
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import StoreFormatError
 from pydantic_deep.store._engine import Operation, Statement
-from pydantic_deep.store._schema import FORMAT as STORE_FORMAT
-from pydantic_deep.store._schema import NO_COLUMNS, Dialect, repository_table, rows_table
-from pydantic_deep.store._sql import marks
+from pydantic_deep.store.sql._dialect import Dialect
+from pydantic_deep.store.sql._migrations import FORMAT as STORE_FORMAT
+from pydantic_deep.store.sql._repository_tables import NO_COLUMNS, repository_table, rows_table
+from pydantic_deep.store.sql._statements import marks
 
 from ._kinds import Column, Kind, column_of
 from ._model import EncodedRow, RowModel

@@ -19,7 +19,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.store._engine import Engine, Operation, read_or_write
 from pydantic_deep.store._open import open_engine
-from pydantic_deep.store._schema import SupportsTables
+from pydantic_deep.store.sql._dialect import SupportsTables
 
 from . import _questions_sql as questions
 from ._changes import Step, read_steps

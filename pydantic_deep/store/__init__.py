@@ -1,6 +1,5 @@
 """Where every version of every agent lives: the `Store` protocol, its values and its errors."""
 
-from ._check import Damage
 from ._ids import new_id
 from ._open import open_store, restore_store
 from ._protocol import Store, SupportsBackup
@@ -60,6 +59,7 @@ from .errors import (
     VersionConflictError,
     VersionNotFoundError,
 )
+from .operations._check import Damage
 
 __all__ = (
     'Append',

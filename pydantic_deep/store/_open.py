@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ._backup import Progress, check_backup, restore, tables_at, unheard
 from ._engine import Engine
-from ._schema import SupportsTables, Tables, migrate
 from ._store import SqlStore
+from .operations._backup import Progress, check_backup, restore, tables_at, unheard
+from .sql._dialect import SupportsTables, Tables
+from .sql._migrations import migrate
 
 _FORMS: Final = (
     'Write "sqlite:///agents.db" for a file here, "sqlite:////srv/agents.db" for one elsewhere, '

@@ -6,8 +6,6 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
-from ._backup import Progress
-from ._check import Damage
 from ._types import (
     ApprovalRecord,
     ApprovalStatus,
@@ -29,6 +27,8 @@ from ._types import (
     VersionRecord,
     WorkspaceRecord,
 )
+from .operations._backup import Progress
+from .operations._check import Damage
 
 
 @runtime_checkable

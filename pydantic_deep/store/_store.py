@@ -1,4 +1,4 @@
-"""`SqlStore`: the store over any engine. What is SQL is in `_operations_*`; here is what has to wait for something."""
+"""`SqlStore`: the store over any engine. The SQL is in `operations`; here is what awaits."""
 
 from __future__ import annotations
 
@@ -15,21 +15,9 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from pydantic_deep._checks import check_key, check_keys, check_page, check_seconds
 from pydantic_deep._spans import VERSION_ID, open_span
 
-from . import _operations_read as reads
-from . import _operations_runs as on_runs
-from ._backup import Progress, backup, unheard
-from ._check import Damage, parts
 from ._engine import Engine, Operation
-from ._operations_commit import commit as commit_operation
-from ._operations_delete import delete, delete_line
-from ._operations_gc import gc
-from ._prepare import check_texts, prepare, size_of
-from ._process import HomeProcess
-from ._scans import verify
-from ._schema import SupportsTables
-from ._seals import DAMAGED
+from ._fork_guard import ForkGuard
 from ._sql_limits import SqlLimits
-from ._tallies import complete
 from ._types import (
     ApprovalRecord,
     ApprovalStatus,
@@ -52,6 +40,17 @@ from ._types import (
     WorkspaceRecord,
 )
 from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
+from .operations import _reads, _runs
+from .operations._backup import Progress, backup, unheard
+from .operations._check import Damage, parts
+from .operations._commits import commit as commit_operation
+from .operations._deletions import delete, delete_line
+from .operations._garbage_collection import gc
+from .sql._commit_rows import check_texts, prepare, size_of
+from .sql._dialect import SupportsTables
+from .sql._scans import verify
+from .sql._seals import DAMAGED
+from .sql._tallies import complete
 
 if TYPE_CHECKING:
     from .analytics import Analytics
@@ -85,7 +84,7 @@ class SqlStore:
         self._clock = clock
         self._analytics: Analytics | None = None
         self._orphaned: set[str] = set()
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._verified: set[str] = set()
         self._counted: set[str] = set()
 
@@ -114,7 +113,7 @@ class SqlStore:
 
     async def commit(self, commit: Commit) -> Committed:
         """Make everything in `commit` true at once."""
-        self._home.check(self.url)  # before a thread is asked for: a forked child has none
+        self._fork_guard.check(self.url)  # before a thread is asked for: a forked child has none
         now = self._clock()
         if size_of(commit) > _INLINE_BYTES:
             prepared = await asyncio.to_thread(prepare, commit, now)
@@ -130,7 +129,7 @@ class SqlStore:
 
     async def version(self, id: str) -> VersionRecord:
         """Return a version by its id, or an unambiguous beginning of it."""
-        return await self._found('version', VersionNotFoundError, partial(reads.version, id), id=id)
+        return await self._found('version', VersionNotFoundError, partial(_reads.version, id), id=id)
 
     async def versions(
         self, filter: VersionFilter = _EVERYTHING, *, limit: int = 100, offset: int = 0, before: int | None = None
@@ -139,7 +138,7 @@ class SqlStore:
         check_page(limit=limit, offset=offset)
         _check_filter(filter)
         await self._complete('version', 'config', 'config_field')
-        found = await self._engine.read(partial(reads.versions, filter, limit, offset, before))
+        found = await self._engine.read(partial(_reads.versions, filter, limit, offset, before))
         if not found and filter.conversation_id is not None:
             await self._verify('conversation')
         return found
@@ -148,20 +147,20 @@ class SqlStore:
         """Return how many versions there are."""
         _check_filter(filter)
         await self._complete('version', 'config', 'config_field')
-        return await self._engine.read(partial(reads.count, filter))
+        return await self._engine.read(partial(_reads.count, filter))
 
     async def lineage(self, id: str) -> Lineage:
         """Return the version and all above it, root first."""
-        return await self._found('version', VersionNotFoundError, partial(reads.lineage, id), id=id)
+        return await self._found('version', VersionNotFoundError, partial(_reads.lineage, id), id=id)
 
     async def children(self, id: str) -> list[VersionRecord]:
         """Return the versions that came from this one, oldest first."""
-        return await self._found('version', VersionNotFoundError, partial(reads.children, id), id=id)
+        return await self._found('version', VersionNotFoundError, partial(_reads.children, id), id=id)
 
     async def messages(self, branch_id: str, stop: int, *, start: int = 0) -> list[MessageRecord]:
         """Return messages of a branch, from the `start`th to before the `stop`th."""
         check_key('branch_id', branch_id)
-        found = await self._engine.read(partial(reads.messages, branch_id, start, stop))
+        found = await self._engine.read(partial(_reads.messages, branch_id, start, stop))
         if not found and start < stop:
             await self._verify('branch')
         return found
@@ -169,21 +168,21 @@ class SqlStore:
     async def branches(self, conversation_id: str) -> list[BranchRecord]:
         """Return the branches of a conversation, oldest first."""
         check_key('conversation_id', conversation_id)
-        return await self._engine.read(partial(reads.branches, conversation_id))
+        return await self._engine.read(partial(_reads.branches, conversation_id))
 
     async def conversation(self, id: str) -> ConversationRecord | None:
         """Return a conversation, if there is one of this id."""
-        return await self._known('conversation', partial(reads.conversation, id), id=id)
+        return await self._known('conversation', partial(_reads.conversation, id), id=id)
 
     async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
         """Return a page of conversations, newest first."""
         check_page(limit=limit, offset=offset)
         await self._complete('conversation')
-        return await self._engine.read(partial(reads.conversations, limit, offset))
+        return await self._engine.read(partial(_reads.conversations, limit, offset))
 
     async def run(self, id: str) -> RunRecord | None:
         """Return a run, if there is one of this id."""
-        return await self._known('run', partial(on_runs.run, id), id=id)
+        return await self._known('run', partial(_runs.run, id), id=id)
 
     async def runs(
         self,
@@ -199,13 +198,13 @@ class SqlStore:
         check_texts(states or ())
         if conversation_id is None:
             await self._complete('run')
-        return await self._engine.read(partial(on_runs.runs, conversation_id, parent_run_id, states, limit))
+        return await self._engine.read(partial(_runs.runs, conversation_id, parent_run_id, states, limit))
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
         """Return the runs whose process died, parents before their children."""
         check_page(limit=limit)
         await self._complete('run')
-        running = await self._engine.read(on_runs.running)
+        running = await self._engine.read(_runs.running)
         owners = {run.owner for run in running if run.owner is not None}
         living = await self._engine.living_owners(sorted(owners))
         orphans = [run for run in running if run.owner not in living or self._is_marked_orphaned(run.id, run.owner)]
@@ -222,7 +221,7 @@ class SqlStore:
         if not is_orphaned and await self._engine.living_owners([run.owner]):
             return False
         try:
-            return await self._engine.write(partial(on_runs.claim_run, run_id, run.owner, self.owner))
+            return await self._engine.write(partial(_runs.claim_run, run_id, run.owner, self.owner))
         except BaseException:
             self.mark_orphaned(run_id)  # has no effect on a run of another owner
             raise
@@ -237,13 +236,13 @@ class SqlStore:
     async def requests(self, run_id: str) -> list[RequestRecord]:
         """Return the requests of a run in their order."""
         check_key('run_id', run_id)
-        return await self._engine.read(partial(on_runs.requests, run_id))
+        return await self._engine.read(partial(_runs.requests, run_id))
 
     async def calls(self, run_ids: Sequence[str]) -> list[CallRecord]:
         """Return the tool calls of runs, in the order in which they started."""
         for run_id in run_ids:
             check_key('run_ids', run_id)
-        return await self._engine.read(partial(on_runs.calls, run_ids))
+        return await self._engine.read(partial(_runs.calls, run_ids))
 
     async def delegations(
         self, *, parent_run_id: str | None = None, child_conversation_id: str | None = None
@@ -251,7 +250,7 @@ class SqlStore:
         """Return delegations, oldest first."""
         check_keys(parent_run_id=parent_run_id, child_conversation_id=child_conversation_id)
         await self._complete('delegation')
-        return await self._engine.read(partial(on_runs.delegations, parent_run_id, child_conversation_id))
+        return await self._engine.read(partial(_runs.delegations, parent_run_id, child_conversation_id))
 
     async def approvals(
         self,
@@ -266,11 +265,11 @@ class SqlStore:
         check_keys(version_id=version_id, agent_name=agent_name)
         check_texts((status,))
         await self._complete('approval')
-        return await self._engine.read(partial(on_runs.approvals, status, version_id, agent_name, limit, self._clock()))
+        return await self._engine.read(partial(_runs.approvals, status, version_id, agent_name, limit, self._clock()))
 
     async def approval(self, id: str) -> ApprovalRecord:
         """Return an approval by its id, or an unambiguous beginning of it."""
-        read = partial(on_runs.approval, id, self._clock())
+        read = partial(_runs.approval, id, self._clock())
         return await self._found('approval', ApprovalNotFoundError, read, id=id)
 
     async def decide(self, decisions: Sequence[Decision]) -> list[ApprovalRecord]:
@@ -279,40 +278,40 @@ class SqlStore:
             check_key('id', each.approval_id)
             check_keys(by=each.by)
             check_texts((each.decision, each.reason, each.arguments_digest))
-        return await self._engine.write(partial(on_runs.decide, decisions, self._clock()))
+        return await self._engine.write(partial(_runs.decide, decisions, self._clock()))
 
     async def claim_approvals(self, version_id: str, run_id: str) -> list[ApprovalRecord]:
         """Let one run act on the answers of a version."""
         check_key('version_id', version_id)
         check_key('run_id', run_id)
-        return await self._engine.write(partial(on_runs.claim_approvals, version_id, run_id, self._clock()))
+        return await self._engine.write(partial(_runs.claim_approvals, version_id, run_id, self._clock()))
 
     async def workspace(self, backend: str) -> WorkspaceRecord | None:
         """Return what is known of a directory."""
-        return await self._known('workspace', partial(on_runs.workspace, backend), backend=backend)
+        return await self._known('workspace', partial(_runs.workspace, backend), backend=backend)
 
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
         """Let one run work in a directory; return whether it may."""
         check_key('backend', backend)
         check_key('run_id', run_id)
         check_keys(version_id=version_id)
-        working = await self._engine.read(partial(on_runs.workspace_owner, backend))
+        working = await self._engine.read(partial(_runs.workspace_owner, backend))
         dead = None
         if working is not None and (
             self._is_marked_orphaned(*working) or not await self._engine.living_owners([working[1]])
         ):
             dead = working[0]
-        claim = partial(on_runs.claim_workspace, backend, run_id, version_id, self.owner, dead)
+        claim = partial(_runs.claim_workspace, backend, run_id, version_id, self.owner, dead)
         return await self._engine.write(claim)
 
     async def asset(self, digest: str) -> AssetRecord:
         """Return contents."""
-        return await self._found('asset', AssetNotFoundError, partial(reads.asset, digest), digest=digest)
+        return await self._found('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
 
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
         """Return those of several contents that are there, by digest."""
         check_texts(digests)
-        found = await self._engine.read(partial(reads.assets, digests))
+        found = await self._engine.read(partial(_reads.assets, digests))
         if not found.keys() >= set(digests):
             await self._verify('asset')
         return found
@@ -320,11 +319,11 @@ class SqlStore:
     async def has_assets(self, digests: Collection[str]) -> set[str]:
         """Return those of the digests that are there."""
         check_texts(digests)
-        return await self._engine.read(partial(reads.has_assets, digests))
+        return await self._engine.read(partial(_reads.has_assets, digests))
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
         """Return all nodes of a tree by digest."""
-        return await self._found('node', AssetNotFoundError, partial(reads.nodes, digest), digest=digest)
+        return await self._found('node', AssetNotFoundError, partial(_reads.nodes, digest), digest=digest)
 
     async def delete(self, id: str) -> None:
         """Delete one version; its children stay."""
@@ -400,7 +399,7 @@ class SqlStore:
         keeps the replica in a file instead, and says what a query may do.
 
         Args:
-            query: One statement that only reads.
+            query: One statement that only _reads.
             parameters: The values of `?`, `$1` or, as a mapping, `$name`.
             limits: How long it may take, and how much memory.
             max_rows: Returns the first rows only, and says whether there are more; without it more than a million are
@@ -419,7 +418,7 @@ class SqlStore:
 
     async def aclose(self) -> None:
         """Close it and its engine."""
-        if self._analytics is not None and not self._home.is_left:
+        if self._analytics is not None and not self._fork_guard.is_child:
             await self._analytics.aclose()
         await self._engine.aclose()
 

@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Self, TypeVar, cast
 
 from ._engine import Operation
-from ._process import HomeProcess
-from ._schema import SQLITE, Dialect, migrate
+from ._fork_guard import ForkGuard
 from .errors import StoreClosedError, StoreReadOnlyError
+from .sql._dialect import SQLITE, Dialect
+from .sql._migrations import migrate
 from .sqlite._threads import Job, Writer, run_operation
 
 T = TypeVar('T')
@@ -29,7 +30,7 @@ class _Place:
     """A database in memory, with one thread and one connection for all that opened it."""
 
     def __init__(self) -> None:
-        self.home = HomeProcess()
+        self.fork_guard = ForkGuard()
         self.owners: set[str] = set()
         self.jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self.worker = Writer(_connect, self.jobs)
@@ -46,7 +47,7 @@ class MemoryEngine:
     def __init__(self, name: str, place: _Place, *, read_only: bool = False) -> None:
         self._name = name
         self._is_read_only = read_only
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._place = place
         self._owner = secrets.token_hex(8)
         self._is_closed = False
@@ -62,7 +63,7 @@ class MemoryEngine:
         """
         with _LOCK:
             place = cls._places.get(name)
-            if place is None or place.home.is_left:  # the threads of a parent process are not here
+            if place is None or place.fork_guard.is_child:  # the threads of a parent process are not here
                 place = _Place()
             if name:
                 cls._places[name] = place
@@ -94,7 +95,7 @@ class MemoryEngine:
         return await self._put(operation)
 
     async def _put(self, operation: Callable[[], Operation[T]]) -> T:
-        self._home.check(self.url)
+        self._fork_guard.check(self.url)
         loop = asyncio.get_running_loop()
         job = Job(operation, loop.create_future(), loop)
         with _LOCK:  # another thread that closes it meanwhile would leave the job behind
@@ -109,7 +110,7 @@ class MemoryEngine:
 
     async def aclose(self) -> None:
         """Close it; the last one forgets everything. In a forked child, only stop using it."""
-        if self._home.is_left:
+        if self._fork_guard.is_child:
             self._is_closed = True
             return
         with _LOCK:

@@ -6,10 +6,11 @@ import pytest
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._state import OWNER
-from pydantic_deep.store import SqlStore, VersionFilter, _rows
+from pydantic_deep.store import SqlStore, VersionFilter
 from pydantic_deep.store._engine import Operation, Statement
-from pydantic_deep.store._operations_commit import move_head
-from pydantic_deep.store._sql import integer
+from pydantic_deep.store.operations._commits import move_head
+from pydantic_deep.store.sql import _rows
+from pydantic_deep.store.sql._statements import integer
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import ScriptedModel, call
 

@@ -35,10 +35,10 @@ from pydantic_deep.store._samples import (
     sample_run,
     stored,
 )
-from pydantic_deep.store._schema import FORMAT
-from pydantic_deep.store._seals import seal
 from pydantic_deep.store._store import SqlStore
-from pydantic_deep.store._tallies import COUNTED
+from pydantic_deep.store.sql._migrations import FORMAT
+from pydantic_deep.store.sql._seals import seal
+from pydantic_deep.store.sql._tallies import COUNTED
 from pydantic_deep.store.sqlite import SqliteEngine
 from pydantic_deep_backends.snapshots import FileVersion, Tree
 

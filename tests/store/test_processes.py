@@ -150,7 +150,7 @@ async def test_a_store_says_whose_it_is_and_closes_nothing_of_another_process(
     version = await Dialogue(store).begin()
     mine = os.getpid()
     with monkeypatch.context() as patch:
-        patch.setattr('pydantic_deep.store._process.os.getpid', lambda: mine + 1)
+        patch.setattr('pydantic_deep.store._fork_guard.os.getpid', lambda: mine + 1)
         with pytest.raises(StoreProcessError, match=f'opened by process {mine}, .* child {mine + 1}'):
             await store.version(version.id)
         with pytest.raises(StoreProcessError, match='Open it again here'):

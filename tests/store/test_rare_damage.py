@@ -12,13 +12,14 @@ from typing import Any, cast
 import pytest
 
 from pydantic_deep import StateBackend, VersionedAgent, create_deep_agent
-from pydantic_deep.store import BranchRecord, SqlStore, StoreCorruptedError, _rows, new_id, open_store
-from pydantic_deep.store import _operations_read as read
-from pydantic_deep.store import _operations_runs as runs
+from pydantic_deep.store import BranchRecord, SqlStore, StoreCorruptedError, new_id, open_store
 from pydantic_deep.store._engine import Operation, Row, Statement
-from pydantic_deep.store._keys import pack_id
-from pydantic_deep.store._seals import row_name
-from pydantic_deep.store.sqlite import _engine as sqlite
+from pydantic_deep.store.operations import _reads as read
+from pydantic_deep.store.operations import _runs as runs
+from pydantic_deep.store.sql import _rows
+from pydantic_deep.store.sql._keys import pack_id
+from pydantic_deep.store.sql._seals import row_name
+from pydantic_deep.store.sqlite import _engine as sqlite  # pyright: ignore[reportPrivateUsage]
 from pydantic_deep.store.sqlite._threads import run_operation
 from pydantic_deep.testing import ScriptedModel
 

@@ -8,7 +8,7 @@ import pytest
 
 from pydantic_deep import LocalBackend, StateBackend
 from pydantic_deep.store import Commit
-from pydantic_deep.store._prepare import size_of
+from pydantic_deep.store.sql._commit_rows import size_of
 from pydantic_deep.testing import call
 
 from .conftest import MakeAgent, SpyStore

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pydantic_deep.store import _rows
 from pydantic_deep.store._engine import Operation, Row, Statement, Value
-from pydantic_deep.store._scans import verify_rows
-from pydantic_deep.store._sql import bytes_from, digest_from, id_from
 from pydantic_deep.store.errors import StoreCorruptedError
+from pydantic_deep.store.sql import _rows
+from pydantic_deep.store.sql._scans import verify_rows
+from pydantic_deep.store.sql._statements import bytes_from, digest_from, id_from
 from pydantic_deep_backends.snapshots import digest_of
 
 _SIGNS: Final = {

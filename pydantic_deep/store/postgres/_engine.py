@@ -31,8 +31,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from pydantic_deep.store._engine import Operation, Row, Statement, read_or_write
-from pydantic_deep.store._process import HomeProcess
-from pydantic_deep.store._schema import POSTGRES, Dialect, Tables, migrate
+from pydantic_deep.store._fork_guard import ForkGuard
 from pydantic_deep.store.errors import (
     StoreClosedError,
     StoreError,
@@ -40,6 +39,8 @@ from pydantic_deep.store.errors import (
     StoreProcessError,
     StoreReadOnlyError,
 )
+from pydantic_deep.store.sql._dialect import POSTGRES, Dialect, Tables
+from pydantic_deep.store.sql._migrations import migrate
 
 from ._driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
 from ._errors import AGAIN, LOST, explained, said, unknown_commit
@@ -65,7 +66,7 @@ class PostgresEngine:
     def __init__(self, pool: Pool, session: OwnerSession, url: str, *, read_only: bool = False) -> None:
         self._pool = pool
         self._is_read_only = read_only
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._loop = asyncio.get_running_loop()
         self._session = session
         self._url = url
@@ -147,7 +148,7 @@ class PostgresEngine:
     async def aclose(self) -> None:
         """Finish what runs, close the connections, release the lock; in a forked child, only stop using them."""
         self._is_closed = True
-        if self._home.is_left:
+        if self._fork_guard.is_child:
             return
         with anyio.CancelScope(shield=True), suppress(*LOST):
             while self._tasks:
@@ -158,7 +159,7 @@ class PostgresEngine:
 
     async def _finished(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
         """Return what comes of it, in a task that nobody cancels."""
-        self._home.check(self._url)
+        self._fork_guard.check(self._url)
         if asyncio.get_running_loop() is not self._loop:
             raise StoreProcessError(
                 f'The store {self._url!r} was opened in another event loop, which its connections belong to. Open it '

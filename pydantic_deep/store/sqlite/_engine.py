@@ -17,8 +17,7 @@ from typing import Final, Self, TypeVar, cast
 from urllib.parse import quote
 
 from pydantic_deep.store._engine import Operation, WriteNeededError, only_reading
-from pydantic_deep.store._process import HomeProcess
-from pydantic_deep.store._schema import SQLITE, Dialect, Tables, migrate
+from pydantic_deep.store._fork_guard import ForkGuard
 from pydantic_deep.store.errors import (
     StoreClosedError,
     StoreCorruptedError,
@@ -27,6 +26,8 @@ from pydantic_deep.store.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
+from pydantic_deep.store.sql._dialect import SQLITE, Dialect, Tables
+from pydantic_deep.store.sql._migrations import migrate
 
 from ._errors import translated
 from ._owner_lock import OwnerLock, OwnerWatch
@@ -68,7 +69,7 @@ class SqliteEngine:
         owners = Path(f'{path}.owners')
         self._path = path
         self._owner = OwnerWatch(owners) if read_only else OwnerLock(owners)
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._lock = threading.Lock()
         self._writes: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
@@ -141,7 +142,7 @@ class SqliteEngine:
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
         """Return those of the owners whose process has the file open."""
-        self._home.check(self.url)
+        self._fork_guard.check(self.url)
         return await asyncio.to_thread(self._owner.living, owners)
 
     async def aclose(self) -> None:
@@ -150,7 +151,7 @@ class SqliteEngine:
             if self._is_closed:
                 return
             self._is_closed = True
-        if not self._home.is_left:
+        if not self._fork_guard.is_child:
             await asyncio.shield(asyncio.to_thread(self._end))
 
     def _end(self) -> None:
@@ -165,7 +166,7 @@ class SqliteEngine:
         self._owner.release()
 
     async def _put(self, jobs: queue.SimpleQueue[Job[object] | None], operation: Callable[[], Operation[T]]) -> T:
-        self._home.check(self.url)
+        self._fork_guard.check(self.url)
         loop = asyncio.get_running_loop()
         job = Job(operation, loop.create_future(), loop)
         with self._lock:  # another thread that closes it meanwhile would leave the job behind

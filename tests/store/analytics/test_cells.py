@@ -21,9 +21,10 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep.store import _codec, _keys, new_id
+from pydantic_deep.store import new_id
 from pydantic_deep.store.analytics._cells import Cells, message_cells, todo_cells
 from pydantic_deep.store.analytics._schema import MESSAGES
+from pydantic_deep.store.sql import _codec, _keys
 
 ID = new_id()
 

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-from . import _rows
-from ._engine import Operation, Statement
-from ._operations_commit import PARENT, move_head
-from ._operations_read import version_number
-from ._sql import id_from, integer, select_in
-from ._tallies import cut_edges, remove
+from pydantic_deep.store._engine import Operation, Statement
+from pydantic_deep.store.sql import _rows
+from pydantic_deep.store.sql._statements import id_from, integer, select_in
+from pydantic_deep.store.sql._tallies import cut_edges, remove
+
+from ._commits import PARENT, move_head
+from ._reads import version_number
 
 
 def delete(id: str) -> Operation[None]:

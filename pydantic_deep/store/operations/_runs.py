@@ -9,14 +9,8 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
-from . import _keys, _rows
-from ._engine import Operation, Statement, Value
-from ._operations_commit import change_approvals, put_workspaces
-from ._operations_read import find_by_prefix, version_number
-from ._seals import row_name, seal
-from ._sql import integer, marks, select_in, update
-from ._tallies import ALL, TOTAL, counted, total_of
-from ._types import (
+from pydantic_deep.store._engine import Operation, Statement, Value
+from pydantic_deep.store._types import (
     ApprovalRecord,
     ApprovalStatus,
     CallRecord,
@@ -27,7 +21,19 @@ from ._types import (
     WorkspaceRecord,
     claimed_checkouts,
 )
-from .errors import ApprovalAnsweredError, ApprovalNotFoundError, StoreCorruptedError, UnfinishedCheckoutError
+from pydantic_deep.store.errors import (
+    ApprovalAnsweredError,
+    ApprovalNotFoundError,
+    StoreCorruptedError,
+    UnfinishedCheckoutError,
+)
+from pydantic_deep.store.sql import _keys, _rows
+from pydantic_deep.store.sql._seals import row_name, seal
+from pydantic_deep.store.sql._statements import integer, marks, select_in, update
+from pydantic_deep.store.sql._tallies import ALL, TOTAL, counted, total_of
+
+from ._commits import change_approvals, put_workspaces
+from ._reads import find_by_prefix, version_number
 
 
 def run(id: str) -> Operation[RunRecord | None]:

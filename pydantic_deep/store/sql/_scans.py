@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final, NamedTuple, cast
 
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.errors import StoreCorruptedError
 from pydantic_deep_backends.snapshots import digest_of
 
 from . import _rows
-from ._engine import Operation, Row, Statement, Value
-from ._prepare import asset_seal
+from ._commit_rows import asset_seal
 from ._seals import reads, row_name, seal
-from ._sql import Kind, bytes_from, decoded, digest_from, id_from, integer, marks
+from ._statements import Kind, bytes_from, decoded, digest_from, id_from, integer, marks
 from ._tallies import check_total
-from .errors import StoreCorruptedError
 
 _PAGE: Final = 500
 """Rows that are read at once; the contents of one may be large."""

@@ -10,8 +10,7 @@ import pytest
 
 from pydantic_deep.store import Damage, StoreCorruptedError, open_store
 from pydantic_deep.store._samples import Dialogue
-
-from .damage import changes, deletions, make_sample
+from tests.store.damage import changes, deletions, make_sample
 
 pytestmark = pytest.mark.anyio
 

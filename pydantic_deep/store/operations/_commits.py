@@ -12,14 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from . import _keys, _rows
-from ._engine import Operation, Row, Statement
-from ._operations_append import Appended, append, conversation_of
-from ._operations_contents import put_assets, put_mentions, put_nodes
-from ._prepare import Prepared, fields_of
-from ._seals import seal
-from ._sql import id_from, id_or_none, insert, insert_many, integer, select_in, text_or_none, update
-from ._types import (
+from pydantic_deep.store._engine import Operation, Row, Statement
+from pydantic_deep.store._types import (
     ApprovalRecord,
     BranchRecord,
     CallRecord,
@@ -31,7 +25,23 @@ from ._types import (
     RunRecord,
     VersionRecord,
 )
-from .errors import BranchExistsError, RunTakenOverError, VersionConflictError, VersionNotFoundError
+from pydantic_deep.store.errors import BranchExistsError, RunTakenOverError, VersionConflictError, VersionNotFoundError
+from pydantic_deep.store.sql import _keys, _rows
+from pydantic_deep.store.sql._commit_rows import Prepared, fields_of
+from pydantic_deep.store.sql._seals import seal
+from pydantic_deep.store.sql._statements import (
+    id_from,
+    id_or_none,
+    insert,
+    insert_many,
+    integer,
+    select_in,
+    text_or_none,
+    update,
+)
+
+from ._appends import Appended, append, conversation_of
+from ._contents import put_assets, put_mentions, put_nodes
 
 PARENT: Final = 0
 MERGED: Final = 1

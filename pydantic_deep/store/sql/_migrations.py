@@ -10,99 +10,20 @@ Nothing is a foreign key: a deleted parent is an edge that became NULL, and a mi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Final
 
-from ._engine import Engine, Operation, Statement
+from pydantic_deep.store._engine import Operation, Statement
+from pydantic_deep.store.errors import StoreCorruptedError, StoreFormatError
+
+from ._dialect import Dialect
 from ._scans import SEALED, seal_everything
 from ._seals import seal
 from ._tallies import count_references, make_tallies
-from .errors import StoreCorruptedError, StoreFormatError
 
 FORMAT: Final = 'pydantic-deep store'
 """Marks a database as ours, in the table `meta`."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Dialect:
-    """The words that the databases do not share."""
-
-    bytes_type: str
-    serial: str
-    """The type of a growing integer key."""
-    clustered: str
-    """Ends the definition of a table whose rows lie in its primary key."""
-    table_exists: str
-    """A query with the name of a table as its parameter."""
-    any_table: str
-    """A query whose rows are names of tables."""
-    all_tables: str
-    """A query whose rows are the names of all tables."""
-    columns: str
-    """A query whose rows are the columns of a table, which is its parameter."""
-    keys: str
-    """A query whose rows are the columns of its primary key."""
-    after_insert: tuple[str, ...]
-    """Statements that make `{statements}` run after a row was inserted into a `{table}`."""
-    integrity: str
-    """A query by which the database looks at its pages, whose row is `ok`; empty where there is none."""
-    next_number: str
-    """Lets the growing key of a `{table}` go on after its largest; empty where that is so anyway."""
-    text_type: str
-    """The type of text that is compared by code points."""
-
-
-Tables: TypeAlias = Callable[[Dialect], Operation[object]]
-"""Brings the tables of a database up to date, or refuses it; run in one transaction, before anything else."""
-
-
-@runtime_checkable
-class SupportsTables(Engine, Protocol):
-    """An engine on which others than a store can have tables, too."""
-
-    @property
-    def dialect(self) -> Dialect:
-        """What its database calls things."""
-        ...
-
-
-SQLITE: Final = Dialect(
-    bytes_type='BLOB',
-    serial='INTEGER PRIMARY KEY AUTOINCREMENT',
-    clustered=' WITHOUT ROWID',
-    table_exists="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?1",
-    any_table="SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' LIMIT 1",
-    all_tables="SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
-    columns='SELECT name FROM pragma_table_info(?1) ORDER BY cid',
-    keys='SELECT name FROM pragma_table_info(?1) WHERE pk > 0 ORDER BY pk',
-    after_insert=('CREATE TRIGGER {table}_tally AFTER INSERT ON {table} BEGIN {statements} END',),
-    integrity='PRAGMA integrity_check',
-    next_number='',
-    text_type='TEXT',
-)
-POSTGRES: Final = Dialect(
-    bytes_type='BYTEA',
-    serial='BIGSERIAL PRIMARY KEY',
-    clustered='',
-    table_exists='SELECT 1 FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = ?1',
-    any_table='SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema() LIMIT 1',
-    all_tables='SELECT CAST(tablename AS text) FROM pg_tables WHERE schemaname = current_schema()',
-    columns='SELECT CAST(attname AS text) FROM pg_attribute WHERE attrelid = CAST(CAST(?1 AS text) AS regclass)'
-    ' AND attnum > 0 AND NOT attisdropped ORDER BY attnum',
-    keys='SELECT CAST(a.attname AS text) FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid'
-    ' AND a.attnum = ANY (i.indkey) WHERE i.indisprimary AND i.indrelid = CAST(CAST(?1 AS text) AS regclass)'
-    ' ORDER BY array_position(CAST(i.indkey AS smallint[]), a.attnum)',
-    after_insert=(
-        'CREATE FUNCTION {table}_tally() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {statements} RETURN NULL; END $$',
-        'CREATE TRIGGER {table}_tally AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION {table}_tally()',
-    ),
-    integrity='',
-    next_number="SELECT setval(pg_get_serial_sequence('{table}', 'number'), COALESCE(MAX(number), 1), COUNT(*) > 0)"
-    ' FROM {table}',
-    text_type='TEXT COLLATE "C"',
-)
 
 _FIRST: Final = (
     'CREATE TABLE asset (number {serial}, digest {bytes} NOT NULL UNIQUE, media_type TEXT NOT NULL,'
@@ -235,30 +156,3 @@ def stored_version(dialect: Dialect) -> Operation[int]:
 
 def _render(sql: str, dialect: Dialect) -> str:
     return sql.format(serial=dialect.serial, bytes=dialect.bytes_type, clustered=dialect.clustered)
-
-
-NO_COLUMNS: Final = '{"made": 0, "columns": []}'
-"""The layout of the table of a repository that has only keys and bodies."""
-
-_ROWS_TABLE: Final = re.compile('rows_[a-z][a-z0-9_]{0,47}')
-
-
-def repository_table() -> Statement:
-    """Return what makes the table that lists the repositories of a database."""
-    return Statement(
-        'CREATE TABLE repository (name TEXT PRIMARY KEY, key_field TEXT NOT NULL, key_kind TEXT NOT NULL,'
-        ' layout TEXT NOT NULL)'
-    )
-
-
-def rows_table(dialect: Dialect, table: str) -> Statement:
-    """Return what makes the table of a repository, with keys and bodies."""
-    return Statement(
-        f'CREATE TABLE {table} (key {dialect.text_type} NOT NULL, body TEXT NOT NULL,'
-        f' CONSTRAINT by_key_{table} PRIMARY KEY (key))'
-    )
-
-
-def is_rows_table(name: str) -> bool:
-    """Return whether a table is that of a repository."""
-    return _ROWS_TABLE.fullmatch(name) is not None

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar, cast
 
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+
 from . import _codec, _keys
-from ._engine import Operation, Row, Statement, Value
 
 R = TypeVar('R')
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Final, NoReturn, TypeVar
 
+from pydantic_deep.store._engine import Row, Value
+from pydantic_deep.store.errors import StoreCorruptedError
+
 from . import _keys
-from ._engine import Row, Value
-from .errors import StoreCorruptedError
 
 R = TypeVar('R')
 

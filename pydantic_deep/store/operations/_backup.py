@@ -29,10 +29,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeAlias, cast
 
-from ._engine import Operation, Row, Statement, Value
-from ._schema import MIGRATIONS, NO_COLUMNS, Dialect, is_rows_table, migrate, repository_table, rows_table
-from ._sql import insert_many, integer, marks
-from .errors import BackupError
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.errors import BackupError
+from pydantic_deep.store.sql._dialect import Dialect
+from pydantic_deep.store.sql._migrations import MIGRATIONS, migrate
+from pydantic_deep.store.sql._repository_tables import NO_COLUMNS, is_rows_table, repository_table, rows_table
+from pydantic_deep.store.sql._statements import insert_many, integer, marks
 
 MAGIC: Final = b'pydantic-deep backup 1\n'
 """Begins a backup of this format."""

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.store import Commit, WorkspaceRecord, _backup, _schema, open_store, restore_store
+from pydantic_deep.store import Commit, WorkspaceRecord, open_store, restore_store
 from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.store._store import SqlStore
-
-from .damage import PLACE, forget_identity, make_sample, set_back
+from pydantic_deep.store.operations import _backup
+from pydantic_deep.store.sql import _migrations
+from tests.store.damage import PLACE, forget_identity, make_sample, set_back
 
 pytestmark = pytest.mark.anyio
 
@@ -44,8 +45,8 @@ async def test_a_backup_of_an_older_store_is_restored(tmp_path: Path, monkeypatc
         for sql in set_back(3):
             database.execute(sql)
     with monkeypatch.context() as patched:
-        for module in (_backup, _schema):
-            patched.setattr(module, 'MIGRATIONS', _schema.MIGRATIONS[:3])
+        for module in (_backup, _migrations):
+            patched.setattr(module, 'MIGRATIONS', _migrations.MIGRATIONS[:3])
         async with open_store(f'sqlite:///{path}', read_only=True) as store:
             await store.backup(tmp_path / 'old.backup')
     await restore_store(f'sqlite:///{tmp_path}/new.db', tmp_path / 'old.backup')

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from . import _keys, _rows
-from ._engine import Operation, Row, Statement, Value
-from ._operations_contents import put_messages
-from ._sql import insert, insert_many, integer, update
-from ._types import Append, BranchRecord
-from .errors import BranchExistsError
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store._types import Append, BranchRecord
+from pydantic_deep.store.errors import BranchExistsError
+from pydantic_deep.store.sql import _keys, _rows
+from pydantic_deep.store.sql._statements import insert, insert_many, integer, update
+
+from ._contents import put_messages
 
 
 class Appended(NamedTuple):

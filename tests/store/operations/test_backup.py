@@ -14,14 +14,13 @@ from pydantic import BaseModel
 
 from pydantic_deep.repository import Create, SqlRepository
 from pydantic_deep.store import BackupError, StoreCorruptedError, StoreFormatError, new_id, open_store, restore_store
-from pydantic_deep.store._backup import tables_of
 from pydantic_deep.store._engine import Operation, Row, Statement
 from pydantic_deep.store._samples import Dialogue
-from pydantic_deep.store._schema import SupportsTables
 from pydantic_deep.store._store import SqlStore
-
-from .damage import make_sample
-from .forks import stopped_child
+from pydantic_deep.store.operations._backup import tables_of
+from pydantic_deep.store.sql._dialect import SupportsTables
+from tests.store.damage import make_sample
+from tests.store.forks import stopped_child
 
 pytestmark = pytest.mark.anyio
 
@@ -160,12 +159,13 @@ def _flipped(data: bytes, place: int) -> bytes:
 
 async def test_tables_of_a_newer_release_are_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backup says which tables it has, and a release that does not know them refuses it."""
-    from pydantic_deep.store import _backup, _schema
+    from pydantic_deep.store.operations import _backup
+    from pydantic_deep.store.sql import _migrations
 
     # A newer release cannot be had here, so this one says that it was older.
     async with open_store('memory:') as store:
         await store.backup(tmp_path / 'store.backup')
-    monkeypatch.setattr(_backup, 'MIGRATIONS', _schema.MIGRATIONS[:-1])
+    monkeypatch.setattr(_backup, 'MIGRATIONS', _migrations.MIGRATIONS[:-1])
     with pytest.raises(BackupError, match='newer release'):
         await restore_store(f'sqlite:///{tmp_path}/copy.db', tmp_path / 'store.backup')
 
@@ -241,7 +241,7 @@ async def test_a_backup_of_a_process_that_stops_is_none(tmp_path: Path) -> None:
 
 async def test_large_rows_are_written_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Contents are read by their sizes, so that a backup never holds many large ones."""
-    from pydantic_deep.store import _backup
+    from pydantic_deep.store.operations import _backup
 
     # Contents of megabytes would make the test slow.
     monkeypatch.setattr(_backup, '_PAGE_BYTES', 300)

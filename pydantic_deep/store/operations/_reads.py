@@ -8,17 +8,30 @@ from collections.abc import Collection
 from operator import itemgetter
 from typing import Final
 
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store._types import (
+    AssetRecord,
+    BranchRecord,
+    ConversationRecord,
+    Lineage,
+    MessageRecord,
+    VersionFilter,
+    VersionRecord,
+)
+from pydantic_deep.store.errors import (
+    AssetNotFoundError,
+    MissingVersionError,
+    StoreCorruptedError,
+    VersionNotFoundError,
+)
+from pydantic_deep.store.sql import _keys, _rows
+from pydantic_deep.store.sql._commit_rows import canonical
+from pydantic_deep.store.sql._seals import check_seal, reads, row_name
+from pydantic_deep.store.sql._statements import bytes_from, digest_from, id_from, id_or_none, integer, marks, select_in
+from pydantic_deep.store.sql._tallies import ALL, TOTAL, check_count, check_total, counted, parent_key
 from pydantic_deep_backends.snapshots import digest_of, node_references
 
-from . import _keys, _rows
-from ._engine import Operation, Row, Statement, Value
-from ._operations_commit import PARENT
-from ._prepare import canonical
-from ._seals import check_seal, reads, row_name
-from ._sql import bytes_from, digest_from, id_from, id_or_none, integer, marks, select_in
-from ._tallies import ALL, TOTAL, check_count, check_total, counted, parent_key
-from ._types import AssetRecord, BranchRecord, ConversationRecord, Lineage, MessageRecord, VersionFilter, VersionRecord
-from .errors import AssetNotFoundError, MissingVersionError, StoreCorruptedError, VersionNotFoundError
+from ._commits import PARENT
 
 _SHOWN_CANDIDATES: Final = 5
 """How many versions an error names, if the beginning of an id fits several."""

@@ -9,11 +9,8 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from . import _codec, _keys
-from ._engine import Row, Value
-from ._seals import DAMAGED, check_seal, raise_damage, reads, seal
-from ._sql import Kind, bytes_from, decoded, digest_from, id_from, id_or_none, text_from, text_or_none
-from ._types import (
+from pydantic_deep.store._engine import Row, Value
+from pydantic_deep.store._types import (
     ApprovalRecord,
     BranchRecord,
     CallRecord,
@@ -25,7 +22,11 @@ from ._types import (
     VersionRecord,
     WorkspaceRecord,
 )
-from .errors import StoreCorruptedError
+from pydantic_deep.store.errors import StoreCorruptedError
+
+from . import _codec, _keys
+from ._seals import DAMAGED, check_seal, raise_damage, reads, seal
+from ._statements import Kind, bytes_from, decoded, digest_from, id_from, id_or_none, text_from, text_or_none
 
 _Kinds = tuple[Kind | None, ...]
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, cast
 
+from pydantic_deep.store._engine import Row
+from pydantic_deep.store._types import Commit, NewAsset, VersionRecord
 from pydantic_deep_backends.snapshots import digest_of
 
 from . import _codec, _keys
-from ._engine import Row
 from ._seals import seal
-from ._types import Commit, NewAsset, VersionRecord
 
 _DIGEST: Final = re.compile(rb'sha256:[0-9a-f]{64}')
 _JSON_MEDIA: Final = 'application/json'

@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from .errors import StoreCorruptedError
+from pydantic_deep.store.errors import StoreCorruptedError
 
 _RAW: Final = 0
 _ZLIB: Final = 1

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pydantic_deep.store import StoreUnavailableError, new_id
-from pydantic_deep.store._codec import DICTIONARY_V1, decode, encode
-from pydantic_deep.store._keys import pack_digest, pack_id, prefix_range, unpack_digest, unpack_id
-from pydantic_deep.store._rows import entry_seal, message_seal
-from pydantic_deep.store._seals import seal
+from pydantic_deep.store.sql._codec import DICTIONARY_V1, decode, encode
+from pydantic_deep.store.sql._keys import pack_digest, pack_id, prefix_range, unpack_digest, unpack_id
+from pydantic_deep.store.sql._rows import entry_seal, message_seal
+from pydantic_deep.store.sql._seals import seal
 from pydantic_deep_backends.snapshots import digest_of
 
 _TEXT = st.text(st.characters(exclude_categories=['Cs'], exclude_characters='\0'))

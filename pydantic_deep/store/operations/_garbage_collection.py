@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store._types import GarbageReport
+from pydantic_deep.store.sql import _keys, _rows
+from pydantic_deep.store.sql._commit_rows import digests_in
+from pydantic_deep.store.sql._statements import bytes_from, insert_many, integer, select_in, update
+from pydantic_deep.store.sql._tallies import COUNTED, complete, cut_edges, remove
 from pydantic_deep_backends.snapshots import node_references
 
-from . import _keys, _rows
-from ._engine import Operation, Row, Statement, Value
-from ._operations_contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
-from ._prepare import digests_in
-from ._sql import bytes_from, insert_many, integer, select_in, update
-from ._tallies import COUNTED, complete, cut_edges, remove
-from ._types import GarbageReport
+from ._contents import ASSET, BRANCH, CONVERSATION, MESSAGE, NODE
 
 _TABLES: Final = {CONVERSATION: 'conversation', BRANCH: 'branch', MESSAGE: 'message', NODE: 'node', ASSET: 'asset'}
 _CONTENTS: Final = {MESSAGE: 'body', NODE: 'data', ASSET: 'data'}

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ._engine import Operation, Row, Statement, Value
+from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.errors import StoreCorruptedError
+
+from ._dialect import Dialect
 from ._seals import row_name
-from ._sql import integer
-from .errors import StoreCorruptedError
-
-if TYPE_CHECKING:
-    from ._schema import Dialect
+from ._statements import integer
 
 _PARENTS: Final = {
     'asset': None,
