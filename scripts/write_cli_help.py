@@ -65,7 +65,7 @@ COMMANDS = (
 
 NAMED = (
     'Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
-    'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict|BudgetNews|BudgetMeasure'
+    'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict|BudgetEventKind|BudgetMeasure'
 )
 """What has a section of its own, to be linked to."""
 

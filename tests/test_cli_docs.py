@@ -87,8 +87,8 @@ def test_every_command_of_a_chat_is_in_the_table(prose: str) -> None:
 
 @pytest.mark.parametrize('variable', [MODEL_VARIABLE, *DEFAULT_MODELS, 'OPENAI_BASE_URL', 'XDG_STATE_HOME', 'NO_COLOR'])
 def test_every_variable_is_in_the_table(variable: str, prose: str) -> None:
-    environment = prose[prose.index('## Environment') : prose.index('## Exit codes')]
-    assert f'`{variable}`' in environment
+    variables = prose[prose.index('## Environment') : prose.index('## Exit codes')]
+    assert f'`{variable}`' in variables
 
 
 def test_the_budget_is_named(prose: str) -> None:

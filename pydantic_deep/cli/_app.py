@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from pydantic_deep._escapes import visible
 from pydantic_deep.cli.approvals._policy import ApprovalMode, ChatApprovalMode
-from pydantic_deep.cli.approvals._prompter import Asker
+from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.commands._approvals import approvals_app
 from pydantic_deep.cli.commands._branching import changes_app
 from pydantic_deep.cli.commands._chat import chat
@@ -33,6 +33,7 @@ from pydantic_deep.cli.commands._options import (
     ApprovalsOption,
     BudgetOption,
     ContinueOption,
+    ConversationStart,
     CostOption,
     DirectoryOption,
     FromOption,
@@ -43,31 +44,30 @@ from pydantic_deep.cli.commands._options import (
     NoUserSkillsOption,
     SandboxOption,
     SkillsOption,
-    Start,
     StoreOption,
-    choice_of,
-    failing,
-    presenting,
+    choice_parser,
+    choose_presenter,
+    exit_on_error,
     read_task,
 )
-from pydantic_deep.cli.commands._resume import Resumption, find_waiting
+from pydantic_deep.cli.commands._resume import Resumption, find_pending
 from pydantic_deep.cli.commands._server import keys_app, serve_app
 from pydantic_deep.cli.commands._skills import skills_app
 from pydantic_deep.cli.commands._store import store_app
-from pydantic_deep.cli.history._revisions import Names
-from pydantic_deep.cli.history._store import choose_store, open_kept
-from pydantic_deep.cli.terminal._deferred_warnings import warned_at_end
+from pydantic_deep.cli.history._revisions import Revisions
+from pydantic_deep.cli.history._store import choose_store, open_chosen_store
+from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._models import choose_model
 from pydantic_deep.cli.turn._providers import list_providers
 from pydantic_deep.cli.turn._runner import run_turn
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, open_worker
-from pydantic_deep.cli.turn._turn_presenter import decide_by
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, create_runtime
+from pydantic_deep.cli.turn._turn_presenter import decider_for
 
-from ._environment import Surroundings
+from ._environment import Environment
 
 
-class _Commands(TyperGroup):
+class _CommandGroup(TyperGroup):
     """The commands, none of which takes what is no text."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -80,7 +80,7 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     name='pydantic-deep',
-    cls=_Commands,
+    cls=_CommandGroup,
     rich_markup_mode='rich',
     no_args_is_help=True,
     add_completion=False,
@@ -94,7 +94,7 @@ def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     """Run the command line and return its exit code."""
     pydantic_ai.BANNER_ENABLED = False  # it would be drawn across the progress
     for stream in (sys.stdout, sys.stderr):
-        _replace_what_cannot_be_encoded(stream)
+        _escape_unencodable(stream)
     code = 0
     try:
         code = _run_command(argv, models)
@@ -102,7 +102,7 @@ def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     except OSError as error:
         if not code and not isinstance(error, BrokenPipeError):
             typer.echo(f'The output cannot be written: {error.strerror}.', err=True)
-        _drop_output()
+        _discard_output()
         return code or EXIT_CODES['failed']
     return code
 
@@ -110,7 +110,7 @@ def run_app(argv: Sequence[str], models: Mapping[str, Model]) -> int:
 def _run_command(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     code: object = 0
     try:
-        app(list(argv), obj=Surroundings(models=models), prog_name='pydantic-deep')
+        app(list(argv), obj=Environment(models=models), prog_name='pydantic-deep')
     except SystemExit as end:
         code = end.code
     except KeyboardInterrupt:
@@ -118,7 +118,7 @@ def _run_command(argv: Sequence[str], models: Mapping[str, Model]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _drop_output() -> None:
+def _discard_output() -> None:
     """Let what is left to be printed go nowhere: Python writes it once more when it ends, and would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
@@ -170,29 +170,31 @@ def _run(
     max_cost: CostOption = None,
 ) -> None:
     """Do one task, show the work, print the answer."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
+    environment = context.find_object(Environment) or Environment()
     text = read_task(task)
-    start = Start(surroundings, store, no_store=no_store, continues=continues, base=base, instructions=instructions)
+    start = ConversationStart(
+        environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
+    )
     if no_store and approvals is ApprovalMode.pause:
         raise typer.BadParameter('a turn can wait only where it is kept. Leave out --no-store.')
-    with failing(json=json), warned_at_end():
+    with exit_on_error(json=json), deferred_warnings():
         settings = Settings(
             directory=str(directory),
-            model=choose_model(model, surroundings.environment),
+            model=choose_model(model, environment.variables),
             max_tokens=max_tokens,
             max_cost=max_cost,
             skills=tuple(map(str, skills or ())),
             user_skills=not no_user_skills,
             sandbox=sandbox,
         )
-        worker = open_worker(surroundings, settings, approvals=approvals)
+        runtime = create_runtime(environment, settings, approvals=approvals)
 
         async def work() -> int:
-            async with start.open(worker, settings) as conversation:
-                turn = await presenting(json=json)(
-                    worker,
+            async with start.open(runtime, settings) as conversation:
+                turn = await choose_presenter(json=json)(
+                    runtime,
                     partial(run_turn, conversation, text),
-                    decide_on=decide_by(approvals, Asker(surroundings=surroundings)),
+                    make_decider=decider_for(approvals, ApprovalPrompter(environment=environment)),
                 )
             return EXIT_CODES[turn.result.status]
 
@@ -221,17 +223,17 @@ def _resume(
     max_cost: CostOption = None,
 ) -> None:
     """Answer the approvals that a version waits for, and let the agent go on."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
+    environment = context.find_object(Environment) or Environment()
     resumption = Resumption(approvals=approvals, model=model, max_tokens=max_tokens, max_cost=max_cost)
 
     async def work() -> int:
-        async with open_kept(choose_store(store, surroundings), surroundings, must_exist=True) as opened:
-            names = Names(store=opened, directory=str(directory.resolve()))
-            record = await find_waiting(names) if version is None else await names.find(version)
+        async with open_chosen_store(choose_store(store, environment), environment, must_exist=True) as opened:
+            revisions = Revisions(store=opened, directory=str(directory.resolve()))
+            record = await find_pending(revisions) if version is None else await revisions.find(version)
             notify = partial(typer.echo, err=True)
-            return await resumption.run(record, opened, surroundings, presenting(json=json), notify=notify)
+            return await resumption.run(record, opened, environment, choose_presenter(json=json), notify=notify)
 
-    with failing(json=json), warned_at_end():
+    with exit_on_error(json=json), deferred_warnings():
         raise typer.Exit(anyio.run(work))
 
 
@@ -253,7 +255,7 @@ def _chat(
         typer.Option(
             '--approvals',
             metavar='MODE',
-            parser=choice_of(ChatApprovalMode),
+            parser=choice_parser(ChatApprovalMode),
             help='Calls that need an approval: `ask` at the terminal, `deny`, or `allow`. Where nobody can be asked, '
             '`ask` denies.',
         ),
@@ -270,12 +272,14 @@ def _chat(
     max_cost: CostOption = None,
 ) -> None:
     """Work with the agent turn by turn."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
-    start = Start(surroundings, store, no_store=no_store, continues=continues, base=base, instructions=instructions)
-    with failing(json=False):
+    environment = context.find_object(Environment) or Environment()
+    start = ConversationStart(
+        environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
+    )
+    with exit_on_error(json=False):
         settings = Settings(
             directory=str(directory),
-            model=choose_model(model, surroundings.environment),
+            model=choose_model(model, environment.variables),
             max_tokens=max_tokens,
             max_cost=max_cost,
             skills=tuple(map(str, skills or ())),
@@ -283,11 +287,11 @@ def _chat(
             sandbox=sandbox,
         )
         mode = ApprovalMode(approvals.value)
-        worker = open_worker(surroundings, settings, approvals=mode)
+        runtime = create_runtime(environment, settings, approvals=mode)
 
         async def work() -> int:
-            async with start.open(worker, settings) as conversation:
-                return await chat(conversation, surroundings, mode)
+            async with start.open(runtime, settings) as conversation:
+                return await chat(conversation, environment, mode)
 
         raise typer.Exit(anyio.run(work))
 
@@ -311,8 +315,8 @@ def _models(
 
     A provider takes names that are not listed as well; newer models come out all the time.
     """
-    surroundings = context.find_object(Surroundings) or Surroundings()
-    known = list_providers(surroundings.environment)
+    environment = context.find_object(Environment) or Environment()
+    known = list_providers(environment.variables)
     chosen = select_providers(known, provider)
     if not chosen:
         raise typer.BadParameter(
@@ -327,7 +331,7 @@ def _models(
         Console().print(render_provider_table(chosen))
 
 
-def _replace_what_cannot_be_encoded(stream: TextIO) -> None:
+def _escape_unencodable(stream: TextIO) -> None:
     """Let a terminal that cannot show a character show its number instead of ending the program."""
     if isinstance(stream, TextIOWrapper):
         stream.reconfigure(errors='backslashreplace')

@@ -20,12 +20,12 @@ OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class Environment:
     """What commands work with."""
 
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
     """What `--model` may name besides the models of pydantic-ai."""
-    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
     """The environment variables."""
     clock: Callable[[], float] = time.monotonic
     """Seconds that never go back."""
@@ -38,15 +38,15 @@ class Surroundings:
     @property
     def person(self) -> str:
         """Who uses the command line."""
-        return self.environment.get('USER') or self.environment.get('LOGNAME') or 'person'
+        return self.variables.get('USER') or self.variables.get('LOGNAME') or 'person'
 
     @property
     def skills_directory(self) -> Path:
         """Where the person's own skills are."""
-        return Path(self.environment.get('HOME') or '~').expanduser() / '.agents' / 'skills'
+        return Path(self.variables.get('HOME') or '~').expanduser() / '.agents' / 'skills'
 
     @property
     def state_directory(self) -> Path:
         """Where what a person typed is kept (XDG Base Directory Specification, `XDG_STATE_HOME`)."""
-        home = self.environment.get('XDG_STATE_HOME') or '~/.local/state'
+        home = self.variables.get('XDG_STATE_HOME') or '~/.local/state'
         return Path(home).expanduser() / 'pydantic-deep'

@@ -27,7 +27,7 @@ Outcome: TypeAlias = Literal['success', 'failed', 'denied', 'interrupted', 'retr
 """How a tool call ended; `retried` asks the model to call again with other arguments."""
 
 
-BudgetNews: TypeAlias = Literal['warning', 'last_answer', 'unknown']
+BudgetEventKind: TypeAlias = Literal['warning', 'last_answer', 'unknown']
 """What is told of a budget: that much of it is used, and the model knows; that there is room for one answer more,
 without tools; or that an answer could not be counted."""
 
@@ -244,7 +244,7 @@ class BudgetEvent:
     type: Literal['budget'] = 'budget'
     path: list[str] = field(default_factory=list[str])
     """The subagents that lead to whom it concerns, by name; empty for the agent itself."""
-    kind: BudgetNews
+    kind: BudgetEventKind
     """What is to be told."""
     measure: BudgetMeasure
     """What is limited."""

@@ -60,7 +60,7 @@ class VersionRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Context:
+class ContextUsage:
     """Where the tokens of a version's conversation go: what `context` prints. Those of `last_request` and the cost are what
     providers told; all others are counted.
     """
@@ -294,7 +294,7 @@ class ApprovalRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckedOut:
+class CheckoutReport:
     """What `checkout` and `rewind` print."""
 
     version: VersionRow
@@ -316,7 +316,7 @@ class MergeConflict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Merged:
+class MergeReport:
     """What `merge` prints."""
 
     version: VersionRow | None
@@ -326,7 +326,7 @@ class Merged:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replayed:
+class ReplayReport:
     """What `replay` prints."""
 
     version: str
@@ -344,7 +344,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collected:
+class GarbageCollectionReport:
     """What `gc` prints."""
 
     removed: dict[str, int] = field(default_factory=dict[str, int])
@@ -371,6 +371,6 @@ class DamageRow:
     """The conversations of these."""
 
 
-def dump(value: object) -> JsonValue:
+def dump_json(value: object) -> JsonValue:
     """Return a value of these as JSON."""
     return TypeAdapter[object](type(value)).dump_python(value, mode='json')

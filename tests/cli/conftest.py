@@ -18,17 +18,17 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from pydantic_deep.cli._app import app
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.terminal._terminal import Terminal
 from pydantic_deep.cli.turn._conversation import Conversation, open_conversation
-from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, Worker, open_worker
+from pydantic_deep.cli.turn._runtime import MAX_TOKENS, AgentRuntime, Settings, create_runtime
 from pydantic_deep.store import Store, open_store
 from pydantic_deep.testing import FakeClock
 
 Steady: TypeAlias = Callable[[str], str]
 Invoke: TypeAlias = Callable[..., Result]
-MakeWorker: TypeAlias = Callable[..., Worker]
+MakeRuntime: TypeAlias = Callable[..., AgentRuntime]
 MakeConversation: TypeAlias = Callable[..., Conversation]
 
 PATIENCE_SECONDS = 120
@@ -116,31 +116,31 @@ def invoke(work: Path, tmp_path: Path, clock: FakeClock, monkeypatch: pytest.Mon
     def invoke(
         *args: str,
         model: Model | None = None,
-        environment: Mapping[str, str] | None = None,
+        variables: Mapping[str, str] | None = None,
         stdin: str = '',
         terminal: Terminal | None = None,
     ) -> Result:
         models = {} if model is None else {'given': model}
         named = {} if model is None else {'PYDANTIC_DEEP_MODEL': 'given'}
-        surroundings = Surroundings(
+        environment = Environment(
             models=models,
-            environment={
+            variables={
                 'XDG_STATE_HOME': str(tmp_path / 'state'),
                 'HOME': str(tmp_path / 'home'),
                 **named,
-                **(environment or {}),
+                **(variables or {}),
             },
             clock=clock.monotonic,
             sleep=sleeping(clock),
             open_terminal=lambda: nullcontext(terminal),
         )
-        return CliRunner().invoke(app, list(args), obj=surroundings, input=stdin)
+        return CliRunner().invoke(app, list(args), obj=environment, input=stdin)
 
     return invoke
 
 
 @pytest.fixture
-def make_worker(work: Path, clock: FakeClock) -> MakeWorker:
+def make_runtime(work: Path, clock: FakeClock) -> MakeRuntime:
     """Make an agent in the directory."""
 
     def make(
@@ -150,17 +150,17 @@ def make_worker(work: Path, clock: FakeClock) -> MakeWorker:
         max_tokens: int = MAX_TOKENS,
         max_cost: Decimal | None = None,
         sandbox: bool = False,
-    ) -> Worker:
-        surroundings = Surroundings(
+    ) -> AgentRuntime:
+        environment = Environment(
             models={'given': model},
-            environment={'HOME': '/nowhere'},
+            variables={'HOME': '/nowhere'},
             clock=clock.monotonic,
             sleep=sleeping(clock),
         )
         settings = Settings(
             directory=str(work), model='given', max_tokens=max_tokens, max_cost=max_cost, sandbox=sandbox
         )
-        return open_worker(surroundings, settings, approvals=approvals)
+        return create_runtime(environment, settings, approvals=approvals)
 
     return make
 
@@ -173,12 +173,12 @@ async def store() -> AsyncGenerator[Store]:
 
 
 @pytest.fixture
-def make_conversation(make_worker: MakeWorker, store: Store) -> MakeConversation:
+def make_conversation(make_runtime: MakeRuntime, store: Store) -> MakeConversation:
     """Make a conversation in the directory that begins with its next turn."""
 
     def make(model: Model, *, max_tokens: int = MAX_TOKENS, **options: Any) -> Conversation:
-        worker = make_worker(model, max_tokens=max_tokens, **options)
-        settings = Settings(directory=worker.directory, model=worker.model, max_tokens=max_tokens)
-        return open_conversation(worker, settings, store)
+        runtime = make_runtime(model, max_tokens=max_tokens, **options)
+        settings = Settings(directory=runtime.directory, model=runtime.model, max_tokens=max_tokens)
+        return open_conversation(runtime, settings, store)
 
     return make

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic_ai.messages import ModelRequest
 
-from pydantic_deep.cli.turn import _runtime as _worker
+from pydantic_deep.cli.turn import _runtime
 from pydantic_deep.testing import ScriptedModel
 
 from .conftest import Invoke
@@ -69,9 +69,9 @@ def test_other_instructions_of_the_agent_are_said_in_one_line(
 ) -> None:
     """A later release tells its agent something else: who goes on is told so once, and sees no line of the source."""
     model = ScriptedModel('one', 'two', 'three')
-    monkeypatch.setattr(_worker, 'INSTRUCTIONS', 'Be\nbrief.')
+    monkeypatch.setattr(_runtime, 'INSTRUCTIONS', 'Be\nbrief.')
     assert invoke('run', 'Go', model=model).exit_code == 0
-    monkeypatch.setattr(_worker, 'INSTRUCTIONS', 'Be long.')
+    monkeypatch.setattr(_runtime, 'INSTRUCTIONS', 'Be long.')
     result = invoke(*command, model=model, stdin='On\nOn\n')
     assert result.exit_code == 0
     [line] = [line for line in result.stderr.splitlines() if 'warn' in line.lower()]

@@ -142,16 +142,16 @@ RUN = ('run', 'Go', '--model', 'given')
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Path) -> dict[str, str]:
+def variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: Path) -> dict[str, str]:
     """Variables for the command line, with a store of its own; it runs in the directory."""
     monkeypatch.chdir(work)
     return {**os.environ, 'XDG_STATE_HOME': str(tmp_path / 'state'), 'PYTHONUNBUFFERED': ''}
 
 
-def run_program(environment: dict[str, str], *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE) -> Done:
+def run_program(variables: dict[str, str], *arguments: str, stdout: IO[bytes] | int = subprocess.PIPE) -> Done:
     return subprocess.run(
         [sys.executable, '-c', PROGRAM, *arguments],
-        env=environment,
+        env=variables,
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -160,8 +160,8 @@ def run_program(environment: dict[str, str], *arguments: str, stdout: IO[bytes] 
 
 
 @pytest.mark.slow
-def test_what_a_terminal_cannot_encode_does_not_end_the_program(environment: dict[str, str]) -> None:
-    done = run_program({**environment, 'PYTHONIOENCODING': 'ascii', 'PYTHONUTF8': '0'}, *RUN)
+def test_what_a_terminal_cannot_encode_does_not_end_the_program(variables: dict[str, str]) -> None:
+    done = run_program({**variables, 'PYTHONIOENCODING': 'ascii', 'PYTHONUTF8': '0'}, *RUN)
     assert (done.returncode, done.stdout) == (0, 'na\\xefve \\u2713\n')
     assert '\\u2713 ls /' in done.stderr
 
@@ -178,17 +178,17 @@ def left() -> Generator[IO[bytes]]:
 @pytest.mark.slow
 @pytest.mark.parametrize('command', [('log',), ('sql', 'SELECT 1 AS n', '--csv'), (*RUN, '--json')])
 def test_who_reads_nothing_is_told_nothing(
-    environment: dict[str, str], left: IO[bytes], command: tuple[str, ...]
+    variables: dict[str, str], left: IO[bytes], command: tuple[str, ...]
 ) -> None:
-    assert run_program(environment, *RUN).returncode == 0
-    done = run_program(environment, *command, stdout=left)
+    assert run_program(variables, *RUN).returncode == 0
+    done = run_program(variables, *command, stdout=left)
     assert (done.returncode, done.stderr) == (1, '')
 
 
 @pytest.mark.slow
-def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(environment: dict[str, str]) -> None:
+def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(variables: dict[str, str]) -> None:
     pipe, argv = subprocess.PIPE, [sys.executable, '-c', PROGRAM, *RUN, '--json']
-    with subprocess.Popen(argv, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
+    with subprocess.Popen(argv, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running:
         assert running.stdin is not None
         assert running.stdout is not None
         assert running.stderr is not None
@@ -198,16 +198,16 @@ def test_a_turn_whose_events_nobody_reads_any_more_is_kept_as_stopped(environmen
         running.stdin.close()
         assert running.stderr.read() == ''
     assert running.returncode == 1
-    assert run_program(environment, *RUN, '--continue').returncode == 0
-    rows = json.loads(run_program(environment, 'log', '--json').stdout)
+    assert run_program(variables, *RUN, '--continue').returncode == 0
+    rows = json.loads(run_program(variables, 'log', '--json').stdout)
     assert [row['state'] for row in rows] == ['complete', 'interrupted', 'complete']
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path('/dev/full').exists(), reason='the device that is full is a thing of Linux')
-def test_output_that_cannot_be_written_is_one_sentence(environment: dict[str, str]) -> None:
+def test_output_that_cannot_be_written_is_one_sentence(variables: dict[str, str]) -> None:
     with Path('/dev/full').open('wb') as full:
-        done = run_program(environment, 'models', stdout=full)
+        done = run_program(variables, 'models', stdout=full)
         assert (done.returncode, done.stderr) == (1, 'The output cannot be written: No space left on device.\n')
-        done = run_program(environment, *RUN, '--json', stdout=full)
+        done = run_program(variables, *RUN, '--json', stdout=full)
         assert (done.returncode, done.stderr.count('\n')) == (1, 1)

@@ -57,11 +57,11 @@ def provider() -> Generator[str]:
     server.server_close()
 
 
-def run(work: Path, model: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(work: Path, model: str, **variables: str) -> subprocess.CompletedProcess[str]:
     program = 'import sys, pydantic_deep.cli; sys.exit(pydantic_deep.cli.main())'
     return subprocess.run(
         [sys.executable, '-c', program, 'run', 'Hi', '--dir', str(work), '--model', model],
-        env={**os.environ, **environment},
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
     )

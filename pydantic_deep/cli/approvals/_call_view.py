@@ -21,7 +21,7 @@ from pydantic_deep.cli.render._printable import rich_text
 BAR = '│ '
 """Begins each line of a text of the model's."""
 
-FOLDED = '┆ '
+WRAPPED = '┆ '
 """Begins what is left of a line that is longer than the screen is wide."""
 
 INDENT = '  '
@@ -32,7 +32,7 @@ DIFF_STYLES: Mapping[str, str] = {'file': 'bold', 'hunk': 'cyan', 'added': 'gree
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class CallView:
     """What is shown of one call, for a Rich console."""
 
     view: ApprovalView
@@ -44,9 +44,9 @@ class Question:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, folded to the width."""
         for bar, text in self.lines():
-            width = max(options.max_width - len(INDENT + FOLDED), 1)
+            width = max(options.max_width - len(INDENT + WRAPPED), 1)
             for number, piece in enumerate(text.wrap(console, width, overflow='fold')):
-                yield Text.assemble(INDENT, (FOLDED if number and bar else INDENT if number else bar, 'dim'), piece)
+                yield Text.assemble(INDENT, (WRAPPED if number and bar else INDENT if number else bar, 'dim'), piece)
 
     @property
     def title(self) -> Text:
@@ -65,16 +65,16 @@ class Question:
             yield '', rich_text(preview.notice, 'bold yellow')
         for argument in view.arguments:
             if not argument.in_preview:
-                yield from _argument(argument)
+                yield from _argument_lines(argument)
             elif preview is not None and preview.kind == 'diff':
                 yield '', Text.assemble(rich_text(argument.name, 'bold'), (': all of it is in the diff', 'dim'))
         if preview is not None:
-            yield from _preview(preview)
+            yield from _preview_lines(preview)
         if view.escapes:
             yield '', Text(f'characters that cannot be seen, written as escapes: {view.escapes}', 'yellow')
 
 
-def _argument(argument: ArgumentView) -> Iterator[tuple[str, Text]]:
+def _argument_lines(argument: ArgumentView) -> Iterator[tuple[str, Text]]:
     """Yield an argument whole: a text as it is, all else as JSON."""
     label = rich_text((*argument.name[:-1], f'{argument.name[-1]}: '), 'bold')
     if argument.kind == 'text' and len(argument.value) == 1 and not _is_plain(argument.value[0]):
@@ -103,9 +103,9 @@ def _is_plain(value: str) -> bool:
     return False
 
 
-def _preview(preview: PreviewView) -> Iterator[tuple[str, Text]]:
+def _preview_lines(preview: PreviewView) -> Iterator[tuple[str, Text]]:
     if preview.text != ('',):
-        for number, line in enumerate(_lines(preview.text)):
+        for number, line in enumerate(_text_lines(preview.text)):
             begin = '$ ' if preview.kind == 'command' and number == 0 else '  '
             yield BAR, Text.assemble((begin, 'dim'), Text.assemble(line, style='bold'))
     if preview.diff is not None:
@@ -113,6 +113,6 @@ def _preview(preview: PreviewView) -> Iterator[tuple[str, Text]]:
             yield BAR, rich_text(text, DIFF_STYLES.get(kind, ''))
 
 
-def _lines(text: EscapedText) -> list[Text]:
+def _text_lines(text: EscapedText) -> list[Text]:
     lines = [*rich_text(text).split('\n', allow_blank=True)]
     return lines[:-1] if len(lines) > 1 and not lines[-1].plain else lines

@@ -11,26 +11,26 @@ from pydantic import JsonValue, TypeAdapter
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
 from pydantic_deep.cli._events import Approval, ApprovalAnswerEvent, DecisionKind
-from pydantic_deep.cli.history._revisions import shown_id
+from pydantic_deep.cli.history._revisions import short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
 
 GATED_TOOLS = ('write_file', 'edit_file', 'execute')
 """What asks: the tools that change something."""
 
-DENIED = 'Nobody lets this call run: approvals are switched off. Go on without it.'
+DENIED_REASON = 'Nobody lets this call run: approvals are switched off. Go on without it.'
 """What the model is told under `--approvals=deny`."""
 
-NOBODY = 'Nobody can be asked for approval here. Go on without this call, and say what you would have done.'
+NO_TERMINAL_REASON = 'Nobody can be asked for approval here. Go on without this call, and say what you would have done.'
 """What the model is told where there is no terminal."""
 
-NOBODY_NOTICE = (
+NO_TERMINAL_NOTICE = (
     'There is no terminal to ask at: calls that need an approval are denied. Use --approvals=allow to let them run, '
     'or --approvals=pause to answer them later.'
 )
 """What the person is told then, once."""
 
-_KINDS: Mapping[type[Decision], DecisionKind] = {
+_DECISION_KINDS: Mapping[type[Decision], DecisionKind] = {
     Approve: 'approve',
     Edit: 'edit',
     Deny: 'deny',
@@ -40,7 +40,7 @@ _KINDS: Mapping[type[Decision], DecisionKind] = {
 _JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
-class NotWaitingError(DeepAgentError):
+class NotPendingError(DeepAgentError):
     """A version waits for nothing, or somebody was faster, or nobody can be asked."""
 
 
@@ -66,7 +66,7 @@ class ChatApprovalMode(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class CallAnswer:
     """What was decided of one call."""
 
     decision: Decision
@@ -74,18 +74,18 @@ class Answer:
     """Whose decision it is."""
 
 
-Decide: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str, Answer] | None]]
+Decider: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str, CallAnswer] | None]]
 """Answers all calls that wait, by their ids; `None` to let all of them wait. Raises `RunCancelled` to stop the turn."""
 
 
-async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
     """Let every call run."""
-    return {call.id: Answer(decision=Approve(digest=call.digest), by='option') for call in pending}
+    return {call.id: CallAnswer(decision=Approve(digest=call.digest), by='option') for call in pending}
 
 
-async def deny_all(pending: Sequence[PendingApproval], reason: str = DENIED) -> Mapping[str, Answer]:
+async def deny_all(pending: Sequence[PendingApproval], reason: str = DENIED_REASON) -> Mapping[str, CallAnswer]:
     """Deny every call."""
-    return {call.id: Answer(decision=Deny(reason), by='option') for call in pending}
+    return {call.id: CallAnswer(decision=Deny(reason), by='option') for call in pending}
 
 
 async def pause_all(pending: Sequence[PendingApproval]) -> None:
@@ -98,7 +98,7 @@ def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
     return dict.fromkeys(tools, mode is not ApprovalMode.allow)
 
 
-def approval_of(pending: PendingApproval) -> Approval:
+def approval_from_pending(pending: PendingApproval) -> Approval:
     """Return a call that waits as events carry it."""
     return Approval(
         id=pending.id,
@@ -109,7 +109,7 @@ def approval_of(pending: PendingApproval) -> Approval:
     )
 
 
-def describe_answer(id: str, answer: Answer, *, faster: str | None = None) -> ApprovalAnswerEvent:
+def answer_event(id: str, answer: CallAnswer, *, faster: str | None = None) -> ApprovalAnswerEvent:
     """Return the event of an answer.
 
     Args:
@@ -121,11 +121,11 @@ def describe_answer(id: str, answer: Answer, *, faster: str | None = None) -> Ap
     reason = decision.reason if isinstance(decision, Deny) else None
     args = dict(decision.args) if isinstance(decision, Edit) else None
     return ApprovalAnswerEvent(
-        id=id, decision=_KINDS[type(decision)], by=answer.by, reason=reason, args=args, faster=faster
+        id=id, decision=_DECISION_KINDS[type(decision)], by=answer.by, reason=reason, args=args, faster=faster
     )
 
 
-async def refuse_answered(store: Store, version_id: str, approvals: Sequence[ApprovalRecord]) -> None:
+async def check_unanswered(store: Store, version_id: str, approvals: Sequence[ApprovalRecord]) -> None:
     """Refuse to answer a version once more with whose answers a run has gone on.
 
     Args:
@@ -141,7 +141,7 @@ async def refuse_answered(store: Store, version_id: str, approvals: Sequence[App
         return
     by = f' by {done.decided_by}' if done.decided_by else ''
     made = await store.versions(VersionFilter(run_id=done.resumed_by), limit=1)
-    how = f'pydantic-deep show {shown_id(made[0].id)}' if made else 'pydantic-deep log --steps'
-    raise NotWaitingError(
-        f'The version {shown_id(version_id)} was answered{by}, and a run has gone on with it. See how far: {how}'
+    how = f'pydantic-deep show {short_id(made[0].id)}' if made else 'pydantic-deep log --steps'
+    raise NotPendingError(
+        f'The version {short_id(version_id)} was answered{by}, and a run has gone on with it. See how far: {how}'
     )

@@ -15,20 +15,20 @@ from rich.text import Text
 from pydantic_deep._escapes import visible
 from pydantic_deep._simple_command import TIMEOUT
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import Approval
 from pydantic_deep.cli.render._printable import rich_text
 from pydantic_deep.cli.terminal._editor import EditingFailedError, NoEditorError, edit_text
 from pydantic_deep.cli.terminal._terminal import Terminal
 
-from ._call_view import Question
-from ._policy import NOBODY, NOBODY_NOTICE, Answer, approval_of, deny_all
-from ._yaml_arguments import UnreadableArgumentsError, parse_arguments, render_arguments
+from ._call_view import CallView
+from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, approval_from_pending, deny_all
+from ._yaml_arguments import InvalidArgumentsError, parse_arguments, render_arguments
 
-Key: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
+Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
 """What a person may type, or its first letter."""
 
-HELP: Mapping[Key, str] = {
+HELP: Mapping[Choice, str] = {
     'yes': 'the call runs as it is shown',
     'no': 'it does not run; you may say why, and the model is told',
     'edit': 'change the arguments first, in the editor that VISUAL or EDITOR names',
@@ -37,12 +37,12 @@ HELP: Mapping[Key, str] = {
 }
 """What each of them does. Ctrl-C stops the turn; then nothing that waits has run."""
 
-DENIED = 'A person denied this call'
+DENIAL_PREFIX = 'A person denied this call'
 """How what the model is told begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
+class PromptScreen:
     """Where questions are asked while a turn goes on."""
 
     suspended: Callable[[], AbstractContextManager[object]]
@@ -52,72 +52,72 @@ class Stage:
 
 
 @dataclass(kw_only=True)
-class Asker:
+class ApprovalPrompter:
     """Asks at the terminal, and remembers for one conversation what need not be asked again."""
 
-    surroundings: Surroundings
-    _always: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
+    environment: Environment
+    _always_allowed: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
     _is_notified: bool = False
 
-    async def decide(self, pending: Sequence[PendingApproval], *, stage: Stage) -> Mapping[str, Answer]:
+    async def decide(self, pending: Sequence[PendingApproval], *, screen: PromptScreen) -> Mapping[str, CallAnswer]:
         """Have a person answer all calls, or deny all where there is no terminal.
 
         Raises:
             RunCancelled: The person stops the turn.
         """
-        with self.surroundings.open_terminal() as terminal:
+        with self.environment.open_terminal() as terminal:
             if terminal is None:
-                return await self._deny(pending, stage)
-            with stage.suspended():
-                return await self._ask_all([approval_of(call) for call in pending], pending, terminal)
+                return await self._deny(pending, screen)
+            with screen.suspended():
+                return await self._ask_all([approval_from_pending(call) for call in pending], pending, terminal)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin a new conversation, in which everything is asked."""
-        self._always.clear()
+        self._always_allowed.clear()
 
-    async def _deny(self, pending: Sequence[PendingApproval], stage: Stage) -> Mapping[str, Answer]:
+    async def _deny(self, pending: Sequence[PendingApproval], screen: PromptScreen) -> Mapping[str, CallAnswer]:
         if not self._is_notified:
             self._is_notified = True
-            stage.notify(NOBODY_NOTICE)
-        return await deny_all(pending, NOBODY)
+            screen.notify(NO_TERMINAL_NOTICE)
+        return await deny_all(pending, NO_TERMINAL_REASON)
 
     async def _ask_all(
         self, approvals: Sequence[Approval], pending: Sequence[PendingApproval], terminal: Terminal
-    ) -> Mapping[str, Answer]:
-        answers: dict[str, Answer] = {}
-        always = set(self._always)
+    ) -> Mapping[str, CallAnswer]:
+        answers: dict[str, CallAnswer] = {}
+        always = set(self._always_allowed)
         for number, (approval, call) in enumerate(zip(approvals, pending, strict=True), start=1):
-            if _kind_of_call(approval) in always and 'approve' in call.decisions:
+            if _always_key(approval) in always and 'approve' in call.decisions:
                 decision: Decision = Approve()
             else:
-                question = Question(view=approval.view, number=number, count=len(approvals))
-                asking = _Asking(question, approval, call, terminal, self.surroundings.environment)
-                decision = await _or_stop(asking.ask())
-                if asking.is_always:
-                    always.add(_kind_of_call(approval))
-            answers[call.id] = Answer(decision=replace(decision, digest=approval.view.digest), by='person')
-        self._always = always  # only now: a person who stops the turn has answered nothing
+                question = CallView(view=approval.view, number=number, count=len(approvals))
+                prompt = _CallPrompt(question, approval, call, terminal, self.environment.variables)
+                decision = await _cancel_on_interrupt(prompt.ask())
+                if prompt.is_always:
+                    always.add(_always_key(approval))
+            answers[call.id] = CallAnswer(decision=replace(decision, digest=approval.view.digest), by='person')
+        self._always_allowed = always  # only now: a person who stops the turn has answered nothing
         return answers
 
 
-class _Asking:
+class _CallPrompt:
     """One question, asked until it is answered."""
 
     def __init__(
         self,
-        question: Question,
+        question: CallView,
         approval: Approval,
         call: PendingApproval,
         terminal: Terminal,
-        environment: Mapping[str, str],
+        variables: Mapping[str, str],
     ) -> None:
         self.is_always = False
         self._approval = approval
         self._question = question
         self._terminal = terminal
-        self._environment = environment
+        self._variables = variables
         can_approve = 'approve' in call.decisions
-        self._keys: list[Key] = [
+        self._keys: list[Choice] = [
             *(('yes',) if can_approve else ()),
             *(('no',) if 'deny' in call.decisions else ()),
             *(('edit',) if 'edit' in call.decisions else ()),
@@ -131,7 +131,7 @@ class _Asking:
         self._terminal.console.print('\n', self._question.title, sep='')
         self._terminal.console.print(self._question, end='')
         while True:
-            self._say(_choices(self._keys, self._approval))
+            self._print(_choice_line(self._keys, self._approval))
             match self._key(await self._terminal.ask('> ')):
                 case 'yes':
                     return Approve()
@@ -140,7 +140,7 @@ class _Asking:
                     return Approve()
                 case 'no':
                     reason = ' '.join((await self._terminal.ask('Why? (Enter for no reason) ')).split())
-                    return denial(reason)
+                    return denial_decision(reason)
                 case 'edit':
                     edited = await self._edit()
                     if edited is not None:
@@ -148,7 +148,7 @@ class _Asking:
                 case _:
                     self._help()
 
-    def _key(self, typed: str) -> Key | None:
+    def _key(self, typed: str) -> Choice | None:
         """Return what was meant; `None` for nothing that is offered."""
         word = typed.strip().casefold()
         return next((key for key in self._keys if word in (key, key[0])), None)
@@ -158,55 +158,55 @@ class _Asking:
         try:
             text = await self._edit_text()
         except EditingFailedError as error:
-            self._say(Text(visible(str(error)), 'yellow'))
+            self._print(Text(visible(str(error)), 'yellow'))
             return None
         try:
             args = parse_arguments(text)
-        except UnreadableArgumentsError as error:
+        except InvalidArgumentsError as error:
             self._draft = text
-            self._say(Text(f'{visible(str(error))} Press e to go on with it.', 'yellow'))
+            self._print(Text(f'{visible(str(error))} Press e to go on with it.', 'yellow'))
             return None
         if args == self._approval.args:
-            self._say(Text('Nothing was changed.', 'yellow'))
+            self._print(Text('Nothing was changed.', 'yellow'))
             return None
         return args
 
     async def _edit_text(self) -> str:
         try:
             return await edit_text(
-                self._draft, name='arguments.yaml', terminal=self._terminal, environment=self._environment
+                self._draft, name='arguments.yaml', terminal=self._terminal, variables=self._variables
             )
         except NoEditorError as error:
-            self._say(Text(f'{visible(str(error))} Change the arguments here; Escape, then Enter ends it.', 'yellow'))
+            self._print(Text(f'{visible(str(error))} Change the arguments here; Escape, then Enter ends it.', 'yellow'))
             return await self._terminal.ask('', default=self._draft, multiline=True)
 
     def _help(self) -> None:
         for key in self._keys:
-            self._say(Text.assemble((f'{key:7}', 'bold'), HELP[key]))
-        self._say(Text('Ctrl-C stops the turn; nothing that waits has run then.'))
+            self._print(Text.assemble((f'{key:7}', 'bold'), HELP[key]))
+        self._print(Text('Ctrl-C stops the turn; nothing that waits has run then.'))
 
-    def _say(self, text: Text) -> None:
+    def _print(self, text: Text) -> None:
         self._terminal.console.print(text)
 
 
-def denial(reason: str) -> Deny:
+def denial_decision(reason: str) -> Deny:
     """Return that a person denied a call; the reason may be empty."""
-    return Deny(f'{DENIED}: {reason}' if reason else f'{DENIED}.')
+    return Deny(f'{DENIAL_PREFIX}: {reason}' if reason else f'{DENIAL_PREFIX}.')
 
 
-def reason_of(denied: Deny) -> str | None:
+def denial_reason(denied: Deny) -> str | None:
     """Return the reason that a person gave, or else what the model is told; `None` for a person who gave none."""
-    return None if denied == denial('') else denied.reason.removeprefix(f'{DENIED}: ')
+    return None if denied == denial_decision('') else denied.reason.removeprefix(f'{DENIAL_PREFIX}: ')
 
 
-async def _or_stop(decision: Awaitable[Decision]) -> Decision:
+async def _cancel_on_interrupt(decision: Awaitable[Decision]) -> Decision:
     try:
         return await decision
     except (KeyboardInterrupt, EOFError) as error:
         raise RunCancelled('The person stopped the turn at a question.') from error
 
 
-def _kind_of_call(approval: Approval) -> tuple[str, str | None]:
+def _always_key(approval: Approval) -> tuple[str, str | None]:
     """Return what `always` stands for: the tool; of a command its arguments but for the timeout; and of a call whose
     preview is more than its arguments, such as a grant of commands, this very call as it was shown.
     """
@@ -222,10 +222,10 @@ def _runs_command(approval: Approval) -> bool:
     return 'command' in approval.args
 
 
-def _choices(keys: Sequence[Key], approval: Approval) -> Text:
+def _choice_line(keys: Sequence[Choice], approval: Approval) -> Text:
     """Return what may be typed, and what `always` means here."""
     always = rich_text(approval.view.tool)
-    if _kind_of_call(approval)[1] is not None:
+    if _always_key(approval)[1] is not None:
         always = Text('this very command' if _runs_command(approval) else 'this very call')
     words = {'always': Text.assemble('lways ', always, ' in this conversation'), '?': ''}
     return Text('  ').join(Text.assemble('[', (key[0], 'bold'), ']', words.get(key, key[1:])) for key in keys)

@@ -30,7 +30,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 """The types of JSON schema."""
 
 
-class UnreadableArgumentsError(DeepAgentError, ValueError):
+class InvalidArgumentsError(DeepAgentError, ValueError):
     """What a person wrote are no arguments."""
 
 
@@ -39,9 +39,9 @@ def render_arguments(args: Mapping[str, JsonValue]) -> str:
     text = ''.join(_entry(name, value) for name, value in args.items()) or '{}\n'
     try:
         is_same = parse_arguments(text) == args
-    except UnreadableArgumentsError:
+    except InvalidArgumentsError:
         is_same = False
-    return text if is_same else _plain(dict(args))
+    return text if is_same else _dump_yaml(dict(args))
 
 
 def parse_arguments(text: str) -> dict[str, JsonValue]:
@@ -53,14 +53,14 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
     try:
         value: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that makes even less
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UnreadableArgumentsError(f'This is no YAML: {_problem(error)}') from error
+        raise InvalidArgumentsError(f'This is no YAML: {_yaml_error_message(error)}') from error
     try:
         return _ARGS.validate_python(value, strict=True)
     except ValidationError as error:
-        raise UnreadableArgumentsError('These are no arguments. Write a line `name: value` for each.') from error
+        raise InvalidArgumentsError('These are no arguments. Write a line `name: value` for each.') from error
 
 
-def find_misfit(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
+def find_schema_error(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
     """Return what of arguments does not fit the JSON schema of a tool, in a sentence; `None` if nothing is seen.
 
     Only names, what is required and plain types are looked at: the tool checks the rest when it runs.
@@ -73,37 +73,37 @@ def find_misfit(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str
     if missing:
         return f'The argument {missing[0]!r} is missing. Give all of them, also those that stay as they are.'
     for name, value in args.items():
-        wanted = properties.get(name, {}).get('type')
-        if isinstance(wanted, str) and wanted in _TYPES and not _is_of(value, wanted):
-            return f'The argument {name!r} is {json.dumps(value)}, and {wanted} is wanted.'
+        type_name = properties.get(name, {}).get('type')
+        if isinstance(type_name, str) and type_name in _TYPES and not _has_type(value, type_name):
+            return f'The argument {name!r} is {json.dumps(value)}, and {type_name} is wanted.'
     return None
 
 
-def _is_of(value: JsonValue, wanted: str) -> bool:
+def _has_type(value: JsonValue, type_name: str) -> bool:
     """Return whether a value is of a type of JSON schema."""
     if isinstance(value, bool):
-        return wanted == 'boolean'
-    if isinstance(value, float) and wanted == 'integer':
+        return type_name == 'boolean'
+    if isinstance(value, float) and type_name == 'integer':
         return value.is_integer()
-    return isinstance(value, _TYPES[wanted])
+    return isinstance(value, _TYPES[type_name])
 
 
 def _entry(name: str, value: JsonValue) -> str:
     if not isinstance(value, str) or '\n' not in value or visible(value) != value:
-        return _plain({name: value})
+        return _dump_yaml({name: value})
     chomping = '-' if not value.endswith('\n') else '+' if value.endswith('\n\n') or value == '\n' else ''
     lines = value.removesuffix('\n').split('\n')
-    key = _plain({name: None}).removesuffix(' null\n')
+    key = _dump_yaml({name: None}).removesuffix(' null\n')
     return f'{key} |2{chomping}\n' + ''.join(f'  {line}\n' for line in lines)
 
 
-def _plain(args: dict[str, Any]) -> str:
+def _dump_yaml(args: dict[str, Any]) -> str:
     """Return YAML by PyYAML, in which what cannot be seen is escaped."""
     text = json.dumps(args, ensure_ascii=False)
     return yaml.dump(args, Dumper=_Dumper, allow_unicode=visible(text) == text, sort_keys=False, width=2**31)
 
 
-def _problem(error: Exception) -> str:
+def _yaml_error_message(error: Exception) -> str:
     """Return what is wrong, with the line."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return f'line {error.problem_mark.line + 1}: {error.problem or error.context}.'

@@ -20,17 +20,17 @@ from rich.text import Text
 from pydantic_deep._deferred_metadata import DelegationRequest, parse_request
 from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.approvals._view import view_approval
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import Approval
 from pydantic_deep.cli._schemas import ApprovalRow
-from pydantic_deep.cli.approvals._call_view import Question
-from pydantic_deep.cli.approvals._policy import approval_of
-from pydantic_deep.cli.approvals._prompter import denial, reason_of
-from pydantic_deep.cli.approvals._yaml_arguments import find_misfit
-from pydantic_deep.cli.history._reader import Reader
-from pydantic_deep.cli.history._revisions import DIRECTORY, shown_id
+from pydantic_deep.cli.approvals._call_view import CallView
+from pydantic_deep.cli.approvals._policy import approval_from_pending
+from pydantic_deep.cli.approvals._prompter import denial_decision, denial_reason
+from pydantic_deep.cli.approvals._yaml_arguments import find_schema_error
+from pydantic_deep.cli.history._reader import VersionReader
+from pydantic_deep.cli.history._revisions import DIRECTORY, short_id
 from pydantic_deep.cli.render._log import describe_age
-from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.render._printable import escape_invisible
 from pydantic_deep.store import (
     ApprovalNotFoundError,
     ApprovalRecord,
@@ -43,7 +43,16 @@ from pydantic_deep.versions import ApprovalInbox, InboxItem
 from pydantic_deep.versions._frozen import thaw
 
 from ._history import EXIT_CODE_HELP
-from ._options import WRONG_USAGE, DocumentOption, StoreOption, choice_of, fail, print_document, print_lines, read
+from ._options import (
+    USAGE_ERROR_CODE,
+    DocumentOption,
+    StoreOption,
+    choice_parser,
+    error_exit,
+    print_document,
+    print_lines,
+    read,
+)
 
 MAX_ITEMS = 10_000
 """How many approvals are looked through for the end of an id."""
@@ -59,7 +68,7 @@ approvals_app = typer.Typer(
 )
 
 
-class Status(StrEnum):
+class ApprovalStatus(StrEnum):
     """Which approvals are listed."""
 
     pending = 'pending'
@@ -76,11 +85,14 @@ class Status(StrEnum):
 def _list(
     context: typer.Context,
     status: Annotated[
-        Status,
+        ApprovalStatus,
         typer.Option(
-            '--status', metavar='STATUS', parser=choice_of(Status), help='What became of them; `all` for any.'
+            '--status',
+            metavar='STATUS',
+            parser=choice_parser(ApprovalStatus),
+            help='What became of them; `all` for any.',
         ),
-    ] = Status.pending,
+    ] = ApprovalStatus.pending,
     agent: Annotated[str | None, typer.Option('--agent', metavar='NAME', help='Only those of one agent.')] = None,
     limit: Annotated[int, typer.Option('--limit', '-n', min=1, metavar='N', help='At most how many.')] = 100,
     store: StoreOption = None,
@@ -88,11 +100,11 @@ def _list(
 ) -> None:
     """List what waits, oldest first, with all that a call would do. Suspended runs are named on standard error."""
 
-    async def work(reader: Reader) -> list[ApprovalRow]:
-        await reader.say_suspended(agent_name=agent)
-        wanted = None if status is Status.all else status.value
+    async def work(reader: VersionReader) -> list[ApprovalRow]:
+        await reader.print_suspended_runs(agent_name=agent)
+        wanted = None if status is ApprovalStatus.all else status.value
         inbox = ApprovalInbox(reader.store)
-        return await _rows(reader, await inbox.list(status=wanted, agent_name=agent, limit=limit))
+        return await _approval_rows(reader, await inbox.list(status=wanted, agent_name=agent, limit=limit))
 
     rows = read(context, Path(), store, work)
     if json:
@@ -103,7 +115,7 @@ def _list(
                 typer.echo()
             _print_row(Console(), row)
     else:
-        typer.echo('Nothing waits.' if status is Status.pending else 'There is none.', err=True)
+        typer.echo('Nothing waits.' if status is ApprovalStatus.pending else 'There is none.', err=True)
 
 
 @approvals_app.command('answer', epilog=EXIT_CODE_HELP)
@@ -128,46 +140,46 @@ def _answer(
     json: DocumentOption = False,
 ) -> None:
     """Answer a call, once: a second answer is told who was first."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
-    decision = _decision(approve=approve, deny=deny, edit=edit, respond=respond)
+    environment = context.find_object(Environment) or Environment()
+    decision = _parse_decision(approve=approve, deny=deny, edit=edit, respond=respond)
 
-    async def work(reader: Reader) -> tuple[ApprovalRow, int]:
+    async def work(reader: VersionReader) -> tuple[ApprovalRow, int]:
         try:
             id_text, colon, shown = id.partition(':')
-            found = await reader.store.approval(await _find(reader.store, id_text))
+            found = await reader.store.approval(await _find_approval_id(reader.store, id_text))
             digest = (await ApprovalInbox(reader.store).get(found.id)).digest
             if colon and (len(shown) < DIGEST_CHARS or not digest.startswith(shown.lower())):
                 raise ApprovalChangedError(found.id, shown=shown, digest=digest)
             if isinstance(decision, Edit):
                 await _check_edit(reader, found, decision)
             item = await ApprovalInbox(reader.store).answer(
-                found.id, replace(decision, digest=digest), by=by or surroundings.person, reason=deny
+                found.id, replace(decision, digest=digest), by=by or environment.person, reason=deny
             )
         except (ApprovalError, ApprovalNotFoundError) as error:
-            raise fail(str(error), WRONG_USAGE) from None
-        return (await _rows(reader, [item]))[0], len(await reader.store.approvals(version_id=item.version_id))
+            raise error_exit(str(error), USAGE_ERROR_CODE) from None
+        return (await _approval_rows(reader, [item]))[0], len(await reader.store.approvals(version_id=item.version_id))
 
     row, left = read(context, Path(), store, work, writes=True)
     if json:
         print_document(row)
         return
-    version = shown_id(row.version_id)
-    typer.echo(printable(f'{row.status} {row.approval.tool} by {row.decided_by}'))
+    version = short_id(row.version_id)
+    typer.echo(escape_invisible(f'{row.status} {row.approval.tool} by {row.decided_by}'))
     if left:
         typer.echo(f'Version {version} waits for {left} more.')
     else:
         typer.echo(f'All is answered. To go on: pydantic-deep resume {version}')
 
 
-def _decision(*, approve: bool, deny: str | None, edit: str | None, respond: str | None) -> Decision:
+def _parse_decision(*, approve: bool, deny: str | None, edit: str | None, respond: str | None) -> Decision:
     """Return the one decision that was given."""
     given: list[Decision] = []
     if approve:
         given.append(Approve())
     if deny is not None:
-        given.append(denial(deny))
+        given.append(denial_decision(deny))
     if edit is not None:
-        given.append(Edit(_arguments(edit)))
+        given.append(Edit(_parse_arguments(edit)))
     if respond is not None:
         given.append(Respond(respond))
     if len(given) != 1:
@@ -175,7 +187,7 @@ def _decision(*, approve: bool, deny: str | None, edit: str | None, respond: str
     return given[0]
 
 
-def _arguments(text: str) -> dict[str, JsonValue]:
+def _parse_arguments(text: str) -> dict[str, JsonValue]:
     try:
         arguments: object = json_format.loads(text)
     except ValueError as error:
@@ -185,28 +197,28 @@ def _arguments(text: str) -> dict[str, JsonValue]:
     return cast('dict[str, JsonValue]', arguments)
 
 
-async def _find(store: Store, text: str) -> str:
+async def _find_approval_id(store: Store, text: str) -> str:
     """Return the id that ends so, or else the text, which may be the beginning of one."""
     approvals: list[ApprovalRecord] = await store.approvals(status=None, limit=MAX_ITEMS)
     found = [each.id for each in approvals if each.id.endswith(text.lower())]
     return found[0] if len(found) == 1 else text
 
 
-async def _check_edit(reader: Reader, approval: ApprovalRecord, decision: Edit) -> None:
+async def _check_edit(reader: VersionReader, approval: ApprovalRecord, decision: Edit) -> None:
     """Refuse other arguments that the tool would refuse, before they are the answer, as far as the store knows the tool."""
     version = await reader.versions.load(approval.version_id)
     asking = [version.record]
-    for conversation_id in way_to(approval, version.deferred_tool_requests):
+    for conversation_id in delegation_path(approval, version.deferred_tool_requests):
         asking = await reader.store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
     known = [await (await reader.versions.load(record.id)).request_parameters() for record in asking]
     tools = [tool for said in known if said is not None for tool in cast('list[dict[str, Any]]', said['tools'])]
     schemas = [tool['parameters'] for tool in tools if tool['name'] == approval.tool_name]
-    misfits = [found for schema in schemas if (found := find_misfit(decision.args, schema))]
+    misfits = [found for schema in schemas if (found := find_schema_error(decision.args, schema))]
     if misfits:
         raise typer.BadParameter(f'{approval.tool_name} does not take this. {misfits[0]}', param_hint="'--edit'")
 
 
-def way_to(approval: ApprovalRecord, requests: DeferredToolRequests | None) -> Iterator[str]:
+def delegation_path(approval: ApprovalRecord, requests: DeferredToolRequests | None) -> Iterator[str]:
     """Yield the conversations of the subagents that lead to a call, its own last, as far as the version has them."""
     for part in approval.pending_id.split('/')[:-1]:
         request = None if requests is None else parse_request(requests.metadata.get(unquote(part)))
@@ -216,12 +228,12 @@ def way_to(approval: ApprovalRecord, requests: DeferredToolRequests | None) -> I
         requests = request.requests
 
 
-async def _rows(reader: Reader, items: Sequence[InboxItem]) -> list[ApprovalRow]:
-    found = [await _version(reader, item) for item in items]
-    return [_row(item, *each) for item, each in zip(items, found, strict=True)]
+async def _approval_rows(reader: VersionReader, items: Sequence[InboxItem]) -> list[ApprovalRow]:
+    found = [await _load_call(reader, item) for item in items]
+    return [_approval_row(item, *each) for item, each in zip(items, found, strict=True)]
 
 
-async def _version(reader: Reader, item: InboxItem) -> tuple[Approval, str | None]:
+async def _load_call(reader: VersionReader, item: InboxItem) -> tuple[Approval, str | None]:
     """Return a call with its arguments in the order of the model, and where its files are; both as far as is known."""
     try:
         version = await reader.versions.load(item.version_id)
@@ -229,10 +241,10 @@ async def _version(reader: Reader, item: InboxItem) -> tuple[Approval, str | Non
         args = cast('dict[str, JsonValue]', {name: thaw(value) for name, value in item.arguments.items()})
         return Approval(id=item.pending_id, path=list(item.path), tool=item.tool, args=args, view=item.view), None
     call = next(call for call in version.pending if call.id == item.pending_id)
-    return approval_of(call), _backend_of(version.record)
+    return approval_from_pending(call), _describe_backend(version.record)
 
 
-def _backend_of(record: VersionRecord) -> str | None:
+def _describe_backend(record: VersionRecord) -> str | None:
     """Return where the files of a version are."""
     directory: object = json_format.loads(record.metadata).get(DIRECTORY)
     if isinstance(directory, str):
@@ -242,7 +254,7 @@ def _backend_of(record: VersionRecord) -> str | None:
     return id if id is None or id.startswith('/') else f'{described["provider"]}:{id}'
 
 
-def _row(item: InboxItem, approval: Approval, backend: str | None) -> ApprovalRow:
+def _approval_row(item: InboxItem, approval: Approval, backend: str | None) -> ApprovalRow:
     decision = item.decision
     return ApprovalRow(
         id=item.id,
@@ -252,34 +264,34 @@ def _row(item: InboxItem, approval: Approval, backend: str | None) -> ApprovalRo
         status=item.status,
         approval=approval,
         decided_by=item.decided_by,
-        reason=item.reason or (reason_of(decision) if isinstance(decision, Deny) else None),
+        reason=item.reason or (denial_reason(decision) if isinstance(decision, Deny) else None),
         args=dict(decision.args) if isinstance(decision, Edit) else None,
         created_at=item.created_at.isoformat(timespec='milliseconds'),
-        decided_at=_iso(item.decided_at),
-        expires_at=_iso(item.expires_at),
+        decided_at=_iso_or_none(item.decided_at),
+        expires_at=_iso_or_none(item.expires_at),
     )
 
 
-def _iso(moment: datetime | None) -> str | None:
+def _iso_or_none(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat(timespec='milliseconds')
 
 
 def _print_row(console: Console, row: ApprovalRow) -> None:
-    by = f' by {printable(row.decided_by)}' if row.decided_by else ''
+    by = f' by {escape_invisible(row.decided_by)}' if row.decided_by else ''
     age = describe_age(row.created_at, datetime.now(UTC))
     head = Text.assemble(
-        (f'{shown_id(row.id)}:{row.approval.view.digest[:DIGEST_CHARS]}', 'yellow'),
+        (f'{short_id(row.id)}:{row.approval.view.digest[:DIGEST_CHARS]}', 'yellow'),
         f' {row.status}{by} {age}',
-        (f'  version {shown_id(row.version_id)} of {printable(row.agent_name)}', 'dim'),
+        (f'  version {short_id(row.version_id)} of {escape_invisible(row.agent_name)}', 'dim'),
     )
-    question = Question(view=row.approval.view, number=1, count=1)
-    print_lines(console, [head, *([] if row.backend is None else [Text(f'in {printable(row.backend)}', 'dim')])])
+    question = CallView(view=row.approval.view, number=1, count=1)
+    print_lines(console, [head, *([] if row.backend is None else [Text(f'in {escape_invisible(row.backend)}', 'dim')])])
     console.print(question.title)
     console.print(question, end='')
     if row.args is not None:
         console.print(Text('edited to', 'bold'))
         call = row.approval
         edited = view_approval(id=call.id, path=(), tool=call.tool, arguments=row.args, preview=None)
-        console.print(Question(view=edited, number=1, count=1), end='')
+        console.print(CallView(view=edited, number=1, count=1), end='')
     elif row.reason:
-        print_lines(console, [Text.assemble(('because ', 'bold'), printable(row.reason))])
+        print_lines(console, [Text.assemble(('because ', 'bold'), escape_invisible(row.reason))])

@@ -11,28 +11,33 @@ from typing import Annotated, Protocol, cast
 import typer
 from rich.console import Console
 
-from pydantic_deep.cli._environment import Surroundings
-from pydantic_deep.cli._schemas import Collected, Difference, Replayed, VersionDetails, VersionRow
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli._schemas import Difference, GarbageCollectionReport, ReplayReport, VersionDetails, VersionRow
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.history._context_report import ContextReport, document_of, render_context, report_of
-from pydantic_deep.cli.history._reader import Reader
-from pydantic_deep.cli.history._revisions import HEAD, shown_id
+from pydantic_deep.cli.history._context_report import (
+    ContextReport,
+    context_document,
+    load_context_report,
+    render_context,
+)
+from pydantic_deep.cli.history._reader import VersionReader
+from pydantic_deep.cli.history._revisions import HEAD, short_id
 from pydantic_deep.cli.render._detail_view import render_details, render_difference
 from pydantic_deep.cli.render._log import print_log
-from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.render._printable import escape_invisible
 from pydantic_deep.cli.render._query_table import Table, render_table, value_of, values_of
 from pydantic_deep.cli.turn._conversation import settings_of
-from pydantic_deep.cli.turn._runtime import open_worker
+from pydantic_deep.cli.turn._runtime import create_runtime
 from pydantic_deep.store import QueryError, SqlLimits, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
 
 from ._options import (
-    WRONG_USAGE,
+    USAGE_ERROR_CODE,
     DocumentOption,
-    HereOption,
     ModelOption,
     StoreOption,
-    fail,
+    VersionsDirectoryOption,
+    error_exit,
     print_document,
     print_lines,
     read,
@@ -54,7 +59,7 @@ history_app = typer.Typer()
 def _log(
     context: typer.Context,
     version: Annotated[str | None, typer.Argument(help='Only this version and those that it came from.')] = None,
-    directory: HereOption = Path(),
+    directory: VersionsDirectoryOption = Path(),
     conversation: Annotated[
         str | None, typer.Option('--conversation', metavar='ID', help='Only the versions of one conversation.')
     ] = None,
@@ -66,20 +71,20 @@ def _log(
 ) -> None:
     """Show the versions of the directory as a graph, newest first. Suspended runs are named on standard error."""
 
-    async def work(reader: Reader) -> tuple[list[VersionRow], dict[str, str]]:
-        await reader.say_suspended(everything=everything)
+    async def work(reader: VersionReader) -> tuple[list[VersionRow], dict[str, str]]:
+        await reader.print_suspended_runs(everything=everything)
         if version is not None:
-            record = await reader.names.find(version)
+            record = await reader.revisions.find(version)
             records = (await reader.store.lineage(record.id)).versions[::-1][:limit]
             return await reader.rows(records), {}
         page = await reader.page(conversation_id=conversation, everything=everything, steps=steps, limit=limit)
-        return await reader.rows(page), {} if steps else await reader.begins(page)
+        return await reader.rows(page), {} if steps else await reader.turn_bases(page)
 
-    rows, begins = read(context, directory, store, work)
+    rows, turn_bases = read(context, directory, store, work)
     if json:
         print_document(rows)
     elif rows:
-        print_log(Console(), rows, begins)
+        print_log(Console(), rows, turn_bases)
     else:
         typer.echo('There is no version of this directory. --all shows those of others.', err=True)
 
@@ -88,14 +93,14 @@ def _log(
 def _show(
     context: typer.Context,
     version: VersionArgument = HEAD,
-    directory: HereOption = Path(),
+    directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
     """Show what happened in the turn of a version: prompt, calls, answer, files, todos, requests, subagents."""
 
-    async def work(reader: Reader) -> VersionDetails:
-        return await reader.details(await reader.names.find(version))
+    async def work(reader: VersionReader) -> VersionDetails:
+        return await reader.details(await reader.revisions.find(version))
 
     details = read(context, directory, store, work)
     if json:
@@ -108,19 +113,19 @@ def _show(
 def _context(
     context: typer.Context,
     version: VersionArgument = HEAD,
-    directory: HereOption = Path(),
+    directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
     """Show how many tokens the conversation of a version takes, and for what."""
 
-    async def work(reader: Reader) -> ContextReport:
-        record = await reader.names.find(version)
-        return await report_of(await reader.versions.load(record.id))
+    async def work(reader: VersionReader) -> ContextReport:
+        record = await reader.revisions.find(version)
+        return await load_context_report(await reader.versions.load(record.id))
 
     report = read(context, directory, store, work)
     if json:
-        print_document(document_of(report))
+        print_document(context_document(report))
     else:
         console = Console()
         print_lines(console, render_context(report, width=console.width if console.is_terminal else None))
@@ -133,15 +138,15 @@ def _diff(
     after: Annotated[
         str | None, typer.Argument(metavar='[B]', help='Another; without it, the whole turn of A is shown.')
     ] = None,
-    directory: HereOption = Path(),
+    directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
     """Show what is different in B: messages, todos, and files as unified diffs."""
 
-    async def work(reader: Reader) -> Difference:
+    async def work(reader: VersionReader) -> Difference:
         names = (f'{before}~', before) if after is None else (before, after)
-        one, other = [await reader.names.find(name) for name in names]
+        one, other = [await reader.revisions.find(name) for name in names]
         return await reader.difference(one, other)
 
     difference = read(context, directory, store, work)
@@ -157,7 +162,7 @@ def _diff(
 def _replay(
     context: typer.Context,
     version: VersionArgument = HEAD,
-    directory: HereOption = Path(),
+    directory: VersionsDirectoryOption = Path(),
     model: ModelOption = None,
     store: StoreOption = None,
     json: DocumentOption = False,
@@ -166,19 +171,19 @@ def _replay(
 
     No model is asked and no tool runs. The model of then is needed to prepare the requests, or --model.
     """
-    surroundings = context.find_object(Surroundings) or Surroundings()
+    environment = context.find_object(Environment) or Environment()
 
-    async def work(reader: Reader) -> tuple[VersionRecord, Replay]:
-        record = await reader.names.find(version)
+    async def work(reader: VersionReader) -> tuple[VersionRecord, Replay]:
+        record = await reader.revisions.find(version)
         settings = settings_of(record)
         settings = settings if model is None else settings.model_copy(update={'model': model})
-        approvals = ApprovalMode.allow if await reader.was_allowed(record) else ApprovalMode.ask
-        worker = open_worker(surroundings, settings, approvals=approvals)
-        versions = VersionedAgent(worker.agent, reader.store)
+        approvals = ApprovalMode.allow if await reader.ran_without_approvals(record) else ApprovalMode.ask
+        runtime = create_runtime(environment, settings, approvals=approvals)
+        versions = VersionedAgent(runtime.agent, reader.store)
         try:
             return record, await (await versions.workbench.handle(record)).replay()
         except ValueError as error:
-            raise fail(str(error), WRONG_USAGE) from None
+            raise error_exit(str(error), USAGE_ERROR_CODE) from None
 
     record, replay = read(context, directory, store, work)
     _print_replay(record.id, replay, json=json)
@@ -209,13 +214,13 @@ def _sql(
         raise typer.BadParameter('choose one of --json and --csv.')
     text = sys.stdin.read() if query == '-' else query
 
-    async def work(reader: Reader) -> Table:
+    async def work(reader: VersionReader) -> Table:
         try:
             return await cast('_SupportsSql', reader.store).sql(text, limits=SqlLimits(timeout_seconds=timeout_seconds))
         except ImportError as error:
-            raise fail(str(error), WRONG_USAGE) from None
+            raise error_exit(str(error), USAGE_ERROR_CODE) from None
         except QueryError as error:
-            raise fail(str(error), 1) from None
+            raise error_exit(str(error), 1) from None
 
     table = read(context, Path(), store, work)
     if json:
@@ -240,9 +245,11 @@ def _gc(
 ) -> None:
     """Remove what no version reaches any more: the first call marks it, one after the grace removes it."""
 
-    async def work(reader: Reader) -> Collected:
+    async def work(reader: VersionReader) -> GarbageCollectionReport:
         report = await reader.store.gc(grace_seconds)
-        return Collected(removed=dict(report.removed), condemned=report.condemned, freed_bytes=report.freed_bytes)
+        return GarbageCollectionReport(
+            removed=dict(report.removed), condemned=report.condemned, freed_bytes=report.freed_bytes
+        )
 
     collected = read(context, Path(), store, work, writes=True)
     if json:
@@ -256,7 +263,7 @@ def _print_replay(version: str, replay: Replay, *, json: bool) -> None:
     found = replay.difference
     if json:
         print_document(
-            Replayed(
+            ReplayReport(
                 version=version,
                 is_exact=found is None,
                 requests=replay.requests,
@@ -266,10 +273,10 @@ def _print_replay(version: str, replay: Replay, *, json: bool) -> None:
             )
         )
     elif found is None:
-        typer.echo(f'{shown_id(version)}: {_count(replay.requests)} the same as then.')
+        typer.echo(f'{short_id(version)}: {_describe_requests(replay.requests)} the same as then.')
     else:
-        typer.echo(f'{shown_id(version)}: request {found.number} is not what it was, in its {found.part}:')
-        typer.echo(printable(found.detail))
+        typer.echo(f'{short_id(version)}: request {found.number} is not what it was, in its {found.part}:')
+        typer.echo(escape_invisible(found.detail))
 
 
 class _SupportsSql(Protocol):
@@ -284,5 +291,5 @@ def _cell(value: object) -> object:
     return json_format.dumps(plain) if isinstance(plain, dict | list) else plain
 
 
-def _count(requests: int) -> str:
+def _describe_requests(requests: int) -> str:
     return 'the one request is' if requests == 1 else f'all {requests} requests are'

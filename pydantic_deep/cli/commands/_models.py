@@ -30,17 +30,19 @@ def render_provider_table(states: Sequence[ProviderState]) -> Table:
     table.caption = Text(NOTE)
     table.caption_justify = 'left'
     for state in sorted(states, key=lambda state: (not state.is_ready, state.name)):
-        table.add_row(state.name, 'yes' if state.is_ready else '', _key(state), _package(state), str(len(state.models)))
+        table.add_row(
+            state.name, 'yes' if state.is_ready else '', _key_cell(state), _package_cell(state), str(len(state.models))
+        )
     return table
 
 
-def _key(state: ProviderState) -> str:
+def _key_cell(state: ProviderState) -> str:
     if not state.variables:
         return 'see its docs'
     return f'{state.set_variable} is set' if state.set_variable else ' or '.join(state.variables)
 
 
-def _package(state: ProviderState) -> str:
+def _package_cell(state: ProviderState) -> str:
     if state.is_installed is None:
         return '?'
     return 'installed' if state.is_installed else f'{state.extra} is missing'

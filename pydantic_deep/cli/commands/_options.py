@@ -19,30 +19,30 @@ from rich.text import Text
 
 from pydantic_deep._escapes import is_blank
 from pydantic_deep.budgets import Budget
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import ResultEvent, Usage, render_json
-from pydantic_deep.cli._schemas import dump
-from pydantic_deep.cli.approvals._policy import ApprovalMode, NotWaitingError
-from pydantic_deep.cli.history._reader import Reader, open_reader
-from pydantic_deep.cli.history._revisions import HEAD, Names, UnknownVersionError
-from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_kept
-from pydantic_deep.cli.render._printable import printable
-from pydantic_deep.cli.render._wrapping import print_folded
-from pydantic_deep.cli.terminal._deferred_warnings import warned_at_end
+from pydantic_deep.cli._schemas import dump_json
+from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
+from pydantic_deep.cli.history._reader import VersionReader, create_reading_agent
+from pydantic_deep.cli.history._revisions import HEAD, Revisions, UnknownVersionError
+from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
+from pydantic_deep.cli.render._printable import escape_invisible
+from pydantic_deep.cli.render._wrapping import print_wrapped
+from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import (
     Conversation,
     ForeignVersionError,
-    WaitingVersionError,
+    PendingVersionError,
     open_conversation,
 )
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._models import UnusableModelError
-from pydantic_deep.cli.turn._runtime import Settings, Worker, check_worker
-from pydantic_deep.cli.turn._turn_presenter import present_to_person, present_to_program
+from pydantic_deep.cli.turn._runtime import AgentRuntime, Settings, check_runtime
+from pydantic_deep.cli.turn._turn_presenter import present_as_json, present_as_text
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep_backends import BackendUnavailableError, ScanLimitError
 
-from ._resume import Present
+from ._resume import Presenter
 
 T = TypeVar('T')
 ChoiceT = TypeVar('ChoiceT', bound=StrEnum)
@@ -64,16 +64,16 @@ MODEL_HELP = (
     'OPENAI_BASE_URL=http://127.0.0.1:8080/v1 pydantic-deep run --model openai-chat:NAME "…"'
 )
 
-WRONG_USAGE = 2
+USAGE_ERROR_CODE = 2
 """The exit code of what cannot be done as it was asked for, whatever the agent would do."""
 
-WRONGLY_USED = (
+USAGE_ERRORS = (
     BackendUnavailableError,
     ForeignVersionError,
-    NotWaitingError,
+    NotPendingError,
     UnknownVersionError,
     UnusableStoreError,
-    WaitingVersionError,
+    PendingVersionError,
 )
 """What says so."""
 
@@ -91,7 +91,7 @@ BudgetOption = Annotated[
 ]
 
 
-def choice_of(kind: type[ChoiceT]) -> Callable[[str], ChoiceT]:
+def choice_parser(kind: type[ChoiceT]) -> Callable[[str], ChoiceT]:
     """Return what reads one of a few words; typer's own way says `Value error` before what is wrong."""
 
     def parse(text: str) -> ChoiceT:
@@ -136,7 +136,7 @@ ApprovalsOption = Annotated[
     typer.Option(
         '--approvals',
         metavar='MODE',
-        parser=choice_of(ApprovalMode),
+        parser=choice_parser(ApprovalMode),
         help='Calls that need an approval: `ask` at the terminal, `deny`, `pause` to answer them later, or `allow`. '
         'Scripts that change files need `allow`: where nobody can be asked, `ask` denies.',
     ),
@@ -172,10 +172,10 @@ InstructionsOption = Annotated[
 JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')]
 
 
-HereOption = Annotated[
+VersionsDirectoryOption = Annotated[
     Path, typer.Option('--dir', '-d', exists=True, file_okay=False, help='The directory whose versions are meant.')
 ]
-MadeOption = Annotated[
+TargetDirectoryOption = Annotated[
     Path,
     typer.Option('--dir', '-d', file_okay=False, help='Where the files go. The directory is made if it is missing.'),
 ]
@@ -183,10 +183,10 @@ DocumentOption = Annotated[bool, typer.Option('--json', help='Print one JSON doc
 
 
 @dataclass(frozen=True)
-class Start:
+class ConversationStart:
     """Where a conversation is kept, and what it begins with."""
 
-    surroundings: Surroundings
+    environment: Environment
     store: str | None
     no_store: bool = field(kw_only=True)
     continues: bool = field(kw_only=True)
@@ -214,46 +214,46 @@ class Start:
             raise typer.BadParameter('it is empty. Leave it out, or give it words.', param_hint="'--instructions'")
 
     @asynccontextmanager
-    async def open(self, worker: Worker, settings: Settings) -> AsyncGenerator[Conversation]:
+    async def open(self, runtime: AgentRuntime, settings: Settings) -> AsyncGenerator[Conversation]:
         """Open the store, and yield the conversation that goes on."""
-        await check_worker(worker)
-        url = NO_STORE if self.no_store else choose_store(self.store, self.surroundings)
-        async with open_kept(url, self.surroundings) as store:
+        await check_runtime(runtime)
+        url = NO_STORE if self.no_store else choose_store(self.store, self.environment)
+        async with open_chosen_store(url, self.environment) as store:
             conversation = open_conversation(
-                worker, settings, store, is_kept=url != NO_STORE, instructions=self.instructions
+                runtime, settings, store, is_persistent=url != NO_STORE, instructions=self.instructions
             )
             if self.continues or self.base is not None:
-                with warned_at_end():
-                    await conversation.go_on_from(self.base or HEAD)
+                with deferred_warnings():
+                    await conversation.continue_from(self.base or HEAD)
             yield conversation
 
 
-def presenting(*, json: bool) -> Present:
-    return present_to_program if json else present_to_person
+def choose_presenter(*, json: bool) -> Presenter:
+    return present_as_json if json else present_as_text
 
 
 @contextmanager
-def failing(*, json: bool) -> Generator[None]:
+def exit_on_error(*, json: bool) -> Generator[None]:
     """Say why a command could not begin, in a sentence, and leave with the exit code for it."""
     try:
         yield
     except UnusableModelError as error:
         if json:
-            typer.echo(render_json(_no_model(str(error))))
-        raise fail(str(error), EXIT_CODES['no_model']) from None
-    except WRONGLY_USED as error:
-        raise fail(str(error), WRONG_USAGE) from None
+            typer.echo(render_json(_no_model_result(str(error))))
+        raise error_exit(str(error), EXIT_CODES['no_model']) from None
+    except USAGE_ERRORS as error:
+        raise error_exit(str(error), USAGE_ERROR_CODE) from None
     except BrokenPipeError:  # who read the output has left, and is told nothing
         raise
     except (DeepAgentError, ScanLimitError, OSError) as error:
-        raise fail(str(error), EXIT_CODES['failed']) from None
+        raise error_exit(str(error), EXIT_CODES['failed']) from None
 
 
 def read(
     context: typer.Context,
     directory: Path,
     store: str | None,
-    work: Callable[[Reader], Awaitable[T]],
+    work: Callable[[VersionReader], Awaitable[T]],
     *,
     writes: bool = False,
 ) -> T:
@@ -266,16 +266,18 @@ def read(
         work: What is to be done.
         writes: Whether that changes the store; it is opened for reading only otherwise.
     """
-    surroundings = context.find_object(Surroundings) or Surroundings()
+    environment = context.find_object(Environment) or Environment()
     here = str(directory.resolve())
 
     async def run() -> T:
-        async with open_kept(
-            choose_store(store, surroundings), surroundings, must_exist=True, read_only=not writes
+        async with open_chosen_store(
+            choose_store(store, environment), environment, must_exist=True, read_only=not writes
         ) as opened:
-            return await work(Reader(names=Names(store=opened, directory=here), versions=open_reader(opened)))
+            return await work(
+                VersionReader(revisions=Revisions(store=opened, directory=here), versions=create_reading_agent(opened))
+            )
 
-    with failing(json=False), warned_at_end():
+    with exit_on_error(json=False), deferred_warnings():
         return anyio.run(run)
 
 
@@ -289,23 +291,23 @@ def read_task(task: str) -> str:
 
 def print_document(value: object) -> None:
     """Print a value as one JSON document, in ASCII: no text in it can drive a terminal or break a pipe."""
-    typer.echo(json_format.dumps(dump(value), indent=2))
+    typer.echo(json_format.dumps(dump_json(value), indent=2))
 
 
 def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
     """Print lines: folded on a terminal, and left as they are where another program reads them."""
     for line in lines:
         if isinstance(line, Text):
-            print_folded(console, line)
+            print_wrapped(console, line)
         else:
             console.print(line, soft_wrap=not console.is_terminal)
 
 
-def _no_model(sentence: str) -> ResultEvent:
+def _no_model_result(sentence: str) -> ResultEvent:
     """Return the one event of a run that could not begin."""
     return ResultEvent(status='no_model', output=None, error=sentence, usage=Usage(), files=[], todos=[], seconds=0.0)
 
 
-def fail(sentence: str, code: int) -> typer.Exit:
-    typer.echo(printable(sentence), err=True)
+def error_exit(sentence: str, code: int) -> typer.Exit:
+    typer.echo(escape_invisible(sentence), err=True)
     return typer.Exit(code)

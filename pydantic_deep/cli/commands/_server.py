@@ -21,12 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.agent import create_deep_agent
-from pydantic_deep.cli._environment import Surroundings
-from pydantic_deep.cli.history._store import choose_store, open_kept, shown_store
-from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
+from pydantic_deep.cli.render._printable import escape_invisible
 from pydantic_deep.cli.turn._models import choose_model, open_model
 
-from ._options import WRONG_USAGE, DocumentOption, ModelOption, fail, failing
+from ._options import USAGE_ERROR_CODE, DocumentOption, ModelOption, error_exit, exit_on_error
 
 if TYPE_CHECKING:
     from pydantic_deep.server import ServerSettings
@@ -110,27 +110,27 @@ def _serve(
     config: ConfigOption = None,
 ) -> None:
     """Serve agents over HTTP, with a page for people and the APIs of OpenAI, Anthropic and Google for programs."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
+    environment = context.find_object(Environment) or Environment()
     given = {'agents': agents, 'host': host, 'port': port, 'store': store}
-    with failing(json=False):
+    with exit_on_error(json=False):
         settings = _load_settings(config, given)
         from pydantic_deep.server import InvalidAgentsError
         from pydantic_deep.server._uvicorn import import_agents, serve
 
         async def work(served: Mapping[str, AnyAgent]) -> None:
-            async with _open_ring(settings, surroundings) as (opened, ring):
-                where = shown_store(opened.url, surroundings)
-                say = partial(_say_where, list(served), where, has_keys=bool(await ring.list()))
+            async with _open_keys(settings, environment) as (opened, ring):
+                where = store_label(opened.url, environment)
+                say = partial(_print_address, list(served), where, has_keys=bool(await ring.list()))
                 await serve(served, opened, settings, on_start=say)
 
         try:
             if settings.agents is None:
-                asked = open_model(choose_model(model, surroundings.environment), surroundings.models)
+                asked = open_model(choose_model(model, environment.variables), environment.models)
                 anyio.run(work, {DEFAULT_AGENT: create_deep_agent(asked)})
             else:
                 anyio.run(work, import_agents(settings.agents))
         except InvalidAgentsError as error:
-            raise fail(str(error), WRONG_USAGE) from None
+            raise error_exit(str(error), USAGE_ERROR_CODE) from None
 
 
 @keys_app.command('create', epilog=EXIT_CODE_HELP)
@@ -172,7 +172,7 @@ def _create(
             expires_in_seconds=None if expires_in is None else expires_in * _DAY_SECONDS,
         )
 
-    typer.echo(_with_ring(context, store, config, work))
+    typer.echo(_use_keys(context, store, config, work))
     typer.echo('Keep it: it is not shown again.', err=True)
 
 
@@ -185,7 +185,7 @@ def _list(
     async def work(ring: KeyRing) -> list[tuple[ApiKey, datetime | None]]:
         return [(key, await ring.last_used_at(key.id)) for key in await ring.list()]
 
-    found = _with_ring(context, store, config, work)
+    found = _use_keys(context, store, config, work)
     if json:
         rows = [
             {**key.model_dump(mode='json', exclude={'digest'}), 'last_used_at': used and used.isoformat()}
@@ -206,21 +206,21 @@ def _revoke(
     config: ConfigOption = None,
 ) -> None:
     """Make a key worth nothing, at once and for good."""
-    key = _with_ring(context, store, config, lambda ring: ring.revoke(id))
-    typer.echo(printable(f'{key.name} is worth nothing any more.'), err=True)
+    key = _use_keys(context, store, config, lambda ring: ring.revoke(id))
+    typer.echo(escape_invisible(f'{key.name} is worth nothing any more.'), err=True)
 
 
-def _with_ring(
+def _use_keys(
     context: typer.Context, store: str | None, config: Path | None, work: Callable[[KeyRing], Awaitable[T]]
 ) -> T:
     """Open the keys of a store, and do something with them."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
+    environment = context.find_object(Environment) or Environment()
 
     async def run(settings: ServerSettings) -> T:
-        async with _open_ring(settings, surroundings) as (_, ring):
+        async with _open_keys(settings, environment) as (_, ring):
             return await work(ring)
 
-    with failing(json=False):
+    with exit_on_error(json=False):
         return anyio.run(run, _load_settings(config, {'store': store}))
 
 
@@ -229,27 +229,27 @@ def _load_settings(config: Path | None, given: Mapping[str, object]) -> ServerSe
     try:
         from pydantic_deep.server import InvalidSettingsError, load_settings
     except ModuleNotFoundError as error:
-        raise fail(str(error), WRONG_USAGE) from None
+        raise error_exit(str(error), USAGE_ERROR_CODE) from None
     try:
         return load_settings(config, **{name: value for name, value in given.items() if value is not None})
     except InvalidSettingsError as error:
-        raise fail(str(error), WRONG_USAGE) from None
+        raise error_exit(str(error), USAGE_ERROR_CODE) from None
 
 
 @asynccontextmanager
-async def _open_ring(settings: ServerSettings, surroundings: Surroundings) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
+async def _open_keys(settings: ServerSettings, environment: Environment) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
     """Open the store that is served, and its keys."""
     from pydantic_deep.server._api_keys import open_keys
 
-    async with open_kept(settings.store or choose_store(None, surroundings), surroundings) as opened:
+    async with open_chosen_store(settings.store or choose_store(None, environment), environment) as opened:
         store = cast('SqlStore', opened)  # what `open_store` opens
         async with open_keys(store) as ring:
             yield store, ring
 
 
-def _say_where(names: list[str], store: str, url: str, *, has_keys: bool) -> None:
-    typer.echo(printable(f'Serving {", ".join(names)} at {url}'), err=True)
-    typer.echo(printable(f'versions in {store}'), err=True)
+def _print_address(names: list[str], store: str, url: str, *, has_keys: bool) -> None:
+    typer.echo(escape_invisible(f'Serving {", ".join(names)} at {url}'), err=True)
+    typer.echo(escape_invisible(f'versions in {store}'), err=True)
     if not has_keys:
         typer.echo('Nobody has a key yet. Make one: pydantic-deep keys create NAME', err=True)
 
@@ -257,13 +257,13 @@ def _say_where(names: list[str], store: str, url: str, *, has_keys: bool) -> Non
 def _render_keys(found: list[tuple[ApiKey, datetime | None]]) -> Table:
     table = Table('id', 'name', 'owner', 'scopes', 'agents', 'until', 'last used', box=None, pad_edge=False)
     for key, used in found:
-        until = 'revoked' if key.revoked_at is not None else _day(key.expires_at, 'for ever')
+        until = 'revoked' if key.revoked_at is not None else _format_day(key.expires_at, 'for ever')
         agents = 'all' if key.agents is None else ', '.join(key.agents)
-        cells = (key.id, key.name, key.owner, ', '.join(key.scopes), agents, until, _day(used, 'never'))
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        cells = (key.id, key.name, key.owner, ', '.join(key.scopes), agents, until, _format_day(used, 'never'))
+        table.add_row(*(Text(escape_invisible(cell)) for cell in cells))
     table.columns[0].no_wrap = True  # to be copied
     return table
 
 
-def _day(moment: datetime | None, otherwise: str) -> str:
+def _format_day(moment: datetime | None, otherwise: str) -> str:
     return otherwise if moment is None else moment.strftime('%Y-%m-%d %H:%M')

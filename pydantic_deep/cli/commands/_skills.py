@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pydantic_deep.cli._environment import Surroundings
-from pydantic_deep.cli.render._printable import first_line, printable
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.render._printable import escape_invisible, first_line
 from pydantic_deep.skills import (
     BUNDLED_SKILLS,
     Skill,
@@ -79,7 +79,7 @@ TrustOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class SkillRow:
     """A skill in a list."""
 
     skill: Skill
@@ -97,8 +97,8 @@ def _new(
     ] = None,
 ) -> None:
     """Write a skill to fill in."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
-    folder = (surroundings.skills_directory if directory is None else directory) / name
+    environment = context.find_object(Environment) or Environment()
+    folder = (environment.skills_directory if directory is None else directory) / name
     skill = f'{folder}/SKILL.md'
     problem = _name_problem(name)
     if problem is not None:
@@ -111,7 +111,7 @@ def _new(
         raise _fail(f'{folder} is there already. Choose another name, or edit it.') from None
     except OSError as error:
         raise _fail(f'{skill} cannot be written: {error.strerror}.') from None
-    typer.echo(printable(f'{skill}: fill it in, then: pydantic-deep skills validate {shlex.quote(str(folder))}'))
+    typer.echo(escape_invisible(f'{skill}: fill it in, then: pydantic-deep skills validate {shlex.quote(str(folder))}'))
 
 
 @skills_app.command('list', epilog=EXIT_CODE_HELP)
@@ -142,7 +142,7 @@ def _show(
     """Print a skill as the agent reads it: its instructions and the names of its files. Nothing is run."""
     skills = Skills(_directories(context, directories, trust=True))
     try:
-        typer.echo(printable(anyio.run(skills.load, name)))
+        typer.echo(escape_invisible(anyio.run(skills.load, name)))
     except SkillNotFoundError as error:
         raise _fail(str(error)) from None
     except ValueError as error:
@@ -160,23 +160,23 @@ def _validate(
         typer.echo(render_diagnostics_json(found))
     else:
         for diagnostic in found:
-            typer.echo(printable(str(diagnostic)))
+            typer.echo(escape_invisible(str(diagnostic)))
         if not found:
-            typer.echo(printable(f'{path}: nothing is wrong.'))
+            typer.echo(escape_invisible(f'{path}: nothing is wrong.'))
     if any(diagnostic.severity == 'error' for diagnostic in found):
         raise typer.Exit(1)
 
 
-def list_skills(directories: list[SkillDirectory]) -> tuple[list[Listed], list[SkillDiagnostic]]:
+def list_skills(directories: list[SkillDirectory]) -> tuple[list[SkillRow], list[SkillDiagnostic]]:
     """Return the skills that are used, then those that nobody vouches for, and what is wrong with others."""
     used = discover_skills(directories)
     untrusted = discover_skills([replace(each, trusted=True) for each in directories if not each.trusted])
-    listed = [Listed(skill=skill, is_trusted=True) for skill in used.skills.values()]
-    listed += [Listed(skill=skill, is_trusted=False) for skill in untrusted.skills.values()]
+    listed = [SkillRow(skill=skill, is_trusted=True) for skill in used.skills.values()]
+    listed += [SkillRow(skill=skill, is_trusted=False) for skill in untrusted.skills.values()]
     return listed, [diagnostic for diagnostic in used.diagnostics if diagnostic.code != 'untrusted']
 
 
-def render_skills_json(listed: list[Listed]) -> str:
+def render_skills_json(listed: list[SkillRow]) -> str:
     """Return skills as one JSON array."""
     return json_format.dumps(
         [
@@ -195,12 +195,12 @@ def render_skills_json(listed: list[Listed]) -> str:
     )
 
 
-def render_skill_table(listed: list[Listed]) -> Table:
+def render_skill_table(listed: list[SkillRow]) -> Table:
     """Return a table of skills."""
     table = Table('name', 'from', 'description', box=None, pad_edge=False, header_style='bold')
     for each in listed:
         scope = each.skill.scope if each.is_trusted else f'{each.skill.scope}, untrusted'
-        table.add_row(Text(printable(each.skill.name)), scope, Text(first_line(each.skill.description, 200)))
+        table.add_row(Text(escape_invisible(each.skill.name)), scope, Text(first_line(each.skill.description, 200)))
     return table
 
 
@@ -215,19 +215,17 @@ def render_diagnostics_json(found: list[SkillDiagnostic]) -> str:
 def _directories(context: typer.Context, given: list[Path] | None, *, trust: bool) -> list[SkillDirectory]:
     if given:
         return [SkillDirectory(path) for path in given]
-    surroundings = context.find_object(Surroundings) or Surroundings()
+    environment = context.find_object(Environment) or Environment()
     return [
         SkillDirectory(PROJECT_SKILLS, trusted=trust, is_required=False),
-        SkillDirectory(
-            Path(surroundings.environment.get('HOME') or '~', PROJECT_SKILLS), scope='user', is_required=False
-        ),
+        SkillDirectory(Path(environment.variables.get('HOME') or '~', PROJECT_SKILLS), scope='user', is_required=False),
         SkillDirectory(BUNDLED_SKILLS, scope='bundled'),
     ]
 
 
 def _print_diagnostics(diagnostics: list[SkillDiagnostic]) -> None:
     for diagnostic in diagnostics:
-        typer.echo(printable(str(diagnostic)), err=True)
+        typer.echo(escape_invisible(str(diagnostic)), err=True)
 
 
 def _name_problem(name: str) -> str | None:
@@ -240,5 +238,5 @@ def _name_problem(name: str) -> str | None:
 
 
 def _fail(sentence: str) -> typer.Exit:
-    typer.echo(printable(sentence), err=True)
+    typer.echo(escape_invisible(sentence), err=True)
     return typer.Exit(1)

@@ -9,18 +9,24 @@ from typing import Annotated, Final, cast
 import anyio
 import typer
 
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import DamageRow
-from pydantic_deep.cli.history._revisions import shown_id
-from pydantic_deep.cli.history._store import UnusableStoreError, choose_store, open_kept, prepare_directory, shown_store
-from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.history._revisions import short_id
+from pydantic_deep.cli.history._store import (
+    UnusableStoreError,
+    choose_store,
+    open_chosen_store,
+    prepare_directory,
+    store_label,
+)
+from pydantic_deep.cli.render._printable import escape_invisible
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.store import Damage, StoreCorruptedError, SupportsBackup, restore_store
 
 from ._history import EXIT_CODE_HELP
-from ._options import DocumentOption, StoreOption, failing, print_document
+from ._options import DocumentOption, StoreOption, exit_on_error, print_document
 
-_SHOWN: Final = 5
+_MAX_IDS: Final = 5
 """How many versions or conversations are named that depend on one row; --json names all."""
 
 store_app = typer.Typer(
@@ -34,28 +40,28 @@ store_app = typer.Typer(
 @store_app.command('check', epilog=EXIT_CODE_HELP)
 def _check(context: typer.Context, store: StoreOption = None, json: DocumentOption = False) -> None:
     """Read everything in the store and list all damage. The exit code is 1 if there is any."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
-    url = choose_store(store, surroundings)
+    environment = context.find_object(Environment) or Environment()
+    url = choose_store(store, environment)
 
     async def work() -> list[Damage]:
         try:
-            async with open_kept(url, surroundings, must_exist=True, read_only=True) as opened:
+            async with open_chosen_store(url, environment, must_exist=True, read_only=True) as opened:
                 return await cast('SupportsBackup', opened).check()
         except UnusableStoreError as error:
             if isinstance(damage := error.__cause__, StoreCorruptedError):
                 return [Damage(table=damage.table, row=damage.row, problem=damage.problem)]
             raise
 
-    with failing(json=False):
+    with exit_on_error(json=False):
         damages = anyio.run(work)
     if json:
-        print_document([_row(damage) for damage in damages])
+        print_document([_damage_row(damage) for damage in damages])
     else:
         for damage in damages:
-            typer.echo(printable(_describe(damage)))
-        where = shown_store(url, surroundings)
+            typer.echo(escape_invisible(_describe_damage(damage)))
+        where = store_label(url, environment)
         count = f'{len(damages)} damaged rows' if len(damages) != 1 else '1 damaged row'
-        typer.echo(printable(f'{where}: {count if damages else "no damage"}.'))
+        typer.echo(escape_invisible(f'{where}: {count if damages else "no damage"}.'))
     if damages:
         raise typer.Exit(EXIT_CODES['failed'])
 
@@ -67,16 +73,16 @@ def _backup(
     store: StoreOption = None,
 ) -> None:
     """Write everything in the store to one file, while others use the store."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
-    url = choose_store(store, surroundings)
+    environment = context.find_object(Environment) or Environment()
+    url = choose_store(store, environment)
 
     async def work() -> int:
-        async with open_kept(url, surroundings, must_exist=True, read_only=True) as opened:
-            return await cast('SupportsBackup', opened).backup(file, on_progress=_Progress())
+        async with open_chosen_store(url, environment, must_exist=True, read_only=True) as opened:
+            return await cast('SupportsBackup', opened).backup(file, on_progress=_TableProgress())
 
-    with failing(json=False):
+    with exit_on_error(json=False):
         rows = anyio.run(work)
-    typer.echo(printable(f'{shown_store(url, surroundings)}: {rows} rows in {file}.'))
+    typer.echo(escape_invisible(f'{store_label(url, environment)}: {rows} rows in {file}.'))
 
 
 @store_app.command('restore', epilog=EXIT_CODE_HELP)
@@ -86,19 +92,19 @@ def _restore(
     store: StoreOption = None,
 ) -> None:
     """Bring a backup into a new store, a file or PostgreSQL, whichever it was made of."""
-    surroundings = context.find_object(Surroundings) or Surroundings()
-    url = choose_store(store, surroundings)
+    environment = context.find_object(Environment) or Environment()
+    url = choose_store(store, environment)
 
     async def work() -> int:
-        return await restore_store(url, file, on_progress=_Progress())
+        return await restore_store(url, file, on_progress=_TableProgress())
 
-    with failing(json=False):
-        prepare_directory(url, surroundings)
+    with exit_on_error(json=False):
+        prepare_directory(url, environment)
         rows = anyio.run(work)
-    typer.echo(printable(f'{shown_store(url, surroundings)}: {rows} rows of {file}.'))
+    typer.echo(escape_invisible(f'{store_label(url, environment)}: {rows} rows of {file}.'))
 
 
-def _row(damage: Damage) -> DamageRow:
+def _damage_row(damage: Damage) -> DamageRow:
     return DamageRow(
         table=damage.table,
         row=damage.row,
@@ -108,7 +114,7 @@ def _row(damage: Damage) -> DamageRow:
     )
 
 
-class _Progress:
+class _TableProgress:
     """Prints a line on standard error for each table that is begun."""
 
     def __init__(self) -> None:
@@ -120,16 +126,16 @@ class _Progress:
             typer.echo(f'{table} …', err=True)
 
 
-def _describe(damage: Damage) -> str:
+def _describe_damage(damage: Damage) -> str:
     where = 'the file' if damage.table is None else damage.table
     row = '' if damage.row is None else f' {damage.row}'
-    needs = [*_named('version', damage.versions), *_named('conversation', damage.conversations)]
+    needs = [*_id_list('version', damage.versions), *_id_list('conversation', damage.conversations)]
     return f'{where}{row}: {damage.problem}' + (f'\n    needed by {", ".join(needs)}' if needs else '')
 
 
-def _named(kind: str, ids: Sequence[str]) -> list[str]:
+def _id_list(kind: str, ids: Sequence[str]) -> list[str]:
     if not ids:
         return []
-    names = ' '.join(map(shown_id, ids[:_SHOWN]))
-    more = f' and {len(ids) - _SHOWN} more' if len(ids) > _SHOWN else ''
+    names = ' '.join(map(short_id, ids[:_MAX_IDS]))
+    more = f' and {len(ids) - _MAX_IDS} more' if len(ids) > _MAX_IDS else ''
     return [f'{kind}{"s" if len(ids) > 1 else ""} {names}{more}']

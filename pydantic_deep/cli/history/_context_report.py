@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from pydantic_deep.cli._schemas import Context, RequestTokens
+from pydantic_deep.cli._schemas import ContextUsage, RequestTokens
 from pydantic_deep.tokens import TokenCounter, count_tokens_approximately
 from pydantic_deep.usage import UsageReport, usage_report
 from pydantic_deep.versions import AgentVersion
@@ -38,17 +38,17 @@ class ContextReport:
     """Whether the model's own tokenizer counted them."""
 
 
-async def report_of(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextReport:
+async def load_context_report(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextReport:
     """Return where the tokens of a version go, counted by the tokenizer of its model if that is installed."""
     counter = _exact_counter(version.model or '')
     usage = await usage_report(version, counter=counter or count_tokens_approximately, context_window=context_window)
     return ContextReport(version=version.id, usage=usage, is_exact=counter is not None)
 
 
-def document_of(report: ContextReport) -> Context:
+def context_document(report: ContextReport) -> ContextUsage:
     """Return a report as `--json` prints it."""
     usage, last = report.usage, report.usage.last
-    return Context(
+    return ContextUsage(
         version=report.version,
         is_exact=report.is_exact,
         system=usage.system,
@@ -82,11 +82,11 @@ def render_context(report: ContextReport, *, width: int | None) -> list[Text]:
     whole = usage.context_window or usage.counted or 1
     lines = [] if width is None else [_bar(usage, min(width, MAX_BAR_CHARS), whole)]
     for kind, style, about in KINDS:
-        line = _line(usage, kind, style, about, whole, has_mark=width is not None)
+        line = _legend_line(usage, kind, style, about, whole, has_mark=width is not None)
         if width is not None:
             line.truncate(width, overflow='ellipsis')  # what is folded hides the columns
         lines.append(line)
-    lines.append(Text(_sum(report)))
+    lines.append(Text(_total_line(report)))
     if usage.last is not None:
         last = usage.last
         lines.append(
@@ -122,14 +122,14 @@ def _bar(usage: UsageReport, width: int, whole: int) -> Text:
     return bar.append('░' * (width - filled), 'dim')
 
 
-def _line(usage: UsageReport, kind: str, style: str, about: str, whole: int, *, has_mark: bool) -> Text:
+def _legend_line(usage: UsageReport, kind: str, style: str, about: str, whole: int, *, has_mark: bool) -> Text:
     tokens = _tokens(usage, kind)
-    said = 'not known' if tokens is None else f'{tokens:>9,} {tokens / whole:>5.0%}'
+    amount = 'not known' if tokens is None else f'{tokens:>9,} {tokens / whole:>5.0%}'
     mark = ('█ ', style) if has_mark else ''
-    return Text.assemble(mark, f'{kind:<8}{said:>15}  ', (about, 'dim'))
+    return Text.assemble(mark, f'{kind:<8}{amount:>15}  ', (about, 'dim'))
 
 
-def _sum(report: ContextReport) -> str:
+def _total_line(report: ContextReport) -> str:
     usage = report.usage
     how = 'counted by the tokenizer of the model' if report.is_exact else 'estimated'
     if usage.context_window is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 
-def text_of_json(content: object) -> str:
+def prompt_text(content: object) -> str:
     """Return the text of a prompt as it is stored; of media, `[media]`."""
     if isinstance(content, str):
         return content

@@ -32,8 +32,8 @@ from pydantic_deep.cli._schemas import (
     VersionDetails,
     VersionRow,
 )
-from pydantic_deep.cli.approvals._policy import GATED_TOOLS, approval_of
-from pydantic_deep.cli.render._printable import printable
+from pydantic_deep.cli.approvals._policy import GATED_TOOLS, approval_from_pending
+from pydantic_deep.cli.render._printable import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
@@ -44,35 +44,35 @@ from pydantic_deep.versions._turn import ALL_RUNS
 from pydantic_deep_backends import Tree
 
 from ._exit_code import exit_code_of
-from ._revisions import DIRECTORY, Names, shown_id
-from ._turn_lineages import TurnLine, Turns, is_waiting
+from ._revisions import DIRECTORY, Revisions, short_id
+from ._turn_lineages import TurnLineage, TurnLineages, is_pending
 
-VISIBLE: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
+LISTED_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""
 
 
-def open_reader(store: Store) -> VersionedAgent[DeepAgentDeps, Any]:
+def create_reading_agent(store: Store) -> VersionedAgent[DeepAgentDeps, Any]:
     """Return an agent that only reads versions, and makes some without running."""
     agent = Agent(None, name='reader', deps_type=DeepAgentDeps, output_type=[str, DeferredToolRequests])
     return VersionedAgent(agent, store)
 
 
 @dataclass(kw_only=True)
-class Reader:
+class VersionReader:
     """Reads the versions of a store."""
 
-    names: Names
+    revisions: Revisions
     versions: VersionedAgent[DeepAgentDeps, Any]
-    _turns: Turns = field(init=False)
+    _turns: TurnLineages = field(init=False)
     _trees: dict[str, Tree] = field(default_factory=dict[str, Tree])
 
     def __post_init__(self) -> None:
-        self._turns = Turns(store=self.store)
+        self._turns = TurnLineages(store=self.store)
 
     @property
     def store(self) -> Store:
         """The store."""
-        return self.names.store
+        return self.revisions.store
 
     async def page(
         self, *, conversation_id: str | None, everything: bool, steps: bool, limit: int
@@ -86,29 +86,29 @@ class Reader:
                 `HEAD`, and those that others came from.
             limit: At most how many.
         """
-        kinds = None if steps else VISIBLE
+        kinds = None if steps else LISTED_KINDS
         if conversation_id is not None:
             wanted = VersionFilter(conversation_id=conversation_id)
         else:
-            wanted = VersionFilter() if everything else VersionFilter(metadata={DIRECTORY: self.names.directory})
+            wanted = VersionFilter() if everything else VersionFilter(metadata={DIRECTORY: self.revisions.directory})
         found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
-        head = await self.names.find_head()
+        head = await self.revisions.find_head()
         if not found and head is not None and conversation_id is None:
             wanted = VersionFilter(conversation_id=head.conversation_id)
             found = await self.store.versions(replace(wanted, kinds=kinds), limit=limit)
-        return found if steps else await self._with_left_steps(found, head, limit)
+        return found if steps else await self._with_abandoned_steps(found, head, limit)
 
-    async def begins(self, records: Sequence[VersionRecord]) -> dict[str, str]:
+    async def turn_bases(self, records: Sequence[VersionRecord]) -> dict[str, str]:
         """Return, for steps without those before them, the version that the turn of each began from."""
         shown = {record.id for record in records}
         alone = [record for record in records if record.kind == 'step' and record.parent_id not in shown]
-        begins = {record.id: (await self._turns.line(record)).begin for record in alone}
-        return {id: begin.id for id, begin in begins.items() if begin is not None}
+        turn_bases = {record.id: (await self._turns.lineage(record)).base for record in alone}
+        return {id: begin.id for id, begin in turn_bases.items() if begin is not None}
 
     async def rows(self, records: Sequence[VersionRecord]) -> list[VersionRow]:
         """Return versions as they are printed."""
-        self._turns.remember(records)
-        head = await self.names.find_head()
+        self._turns.cache(records)
+        head = await self.revisions.find_head()
         return [await self._row(record, None if head is None else head.id) for record in records]
 
     async def row(self, record: VersionRecord) -> VersionRow:
@@ -117,28 +117,28 @@ class Reader:
 
     async def details(self, record: VersionRecord) -> VersionDetails:
         """Return what happened in the turn of a version, up to it."""
-        version, line = await self.versions.load(record.id), await self._turns.line(record)
-        before = version if line.begin is None else await self.versions.load(line.begin.id)
-        messages = await version.messages(start=await self._turns.start(line))
+        version, lineage = await self.versions.load(record.id), await self._turns.lineage(record)
+        before = version if lineage.base is None else await self.versions.load(lineage.base.id)
+        messages = await version.messages(start=await self._turns.first_message_index(lineage))
         row = await self.row(record)
-        parts = [await self.versions.load(id) for id in {each.run_id: each.id for each in line.versions}.values()]
+        parts = [await self.versions.load(id) for id in {each.run_id: each.id for each in lineage.versions}.values()]
         steps = {step.id: None for part in parts for step in await part.steps()}
-        subagents = {each.conversation_id: _subagent(each) for part in parts for each in await part.subagents()}
+        subagents = {each.conversation_id: _subagent_row(each) for part in parts for each in await part.subagents()}
         return VersionDetails(
             version=row,
             metadata=json.loads(record.metadata),
             steps=list(steps),
-            calls=calls_of(messages),
-            output=_left_text(record, messages) if record.output is None else _text_of(record.output),
+            calls=call_rows(messages),
+            output=_partial_answer(record, messages) if record.output is None else _output_text(record.output),
             error=await self._error(record),
-            usage=usage_of(version.usage),
-            requests=await self._requests(line),
-            files=[] if line.begin is None else files_of(await before.diff(version)),
+            usage=usage_from_run(version.usage),
+            requests=await self._requests(lineage),
+            files=[] if lineage.base is None else file_rows(await before.diff(version)),
             protected=[ProtectedRow(path=each.path, change=each.change) for each in version.protected_changes],
             omitted_files=[OmittedRow(**asdict(each)) for each in version.omitted_files],
             todos=version.todos,
             subagents=list(subagents.values()),
-            pending=[approval_of(call) for call in version.pending] if row.is_waiting else [],
+            pending=[approval_from_pending(call) for call in version.pending] if row.is_waiting else [],
         )
 
     async def difference(self, before: VersionRecord, after: VersionRecord) -> Difference:
@@ -151,13 +151,13 @@ class Reader:
             messages_common=diff.messages_common,
             messages_removed=_dump_messages(diff.messages_removed),
             messages_added=_dump_messages(diff.messages_added),
-            files=files_of(diff),
+            files=file_rows(diff),
             todos_before=list(diff.todos_before),
             todos_after=list(diff.todos_after),
-            usage=usage_of(diff.usage),
+            usage=usage_from_run(diff.usage),
         )
 
-    async def was_allowed(self, record: VersionRecord) -> bool:
+    async def ran_without_approvals(self, record: VersionRecord) -> bool:
         """Return whether the run of a version could do without asking what asks otherwise: it has done so."""
         run_ids = await runs_of(self.store, record)
         runs = [run for run_id in run_ids if (run := await self.store.run(run_id)) is not None]
@@ -171,7 +171,7 @@ class Reader:
             for call in await self.store.calls(run_ids)
         )
 
-    async def say_suspended(self, *, agent_name: str | None = None, everything: bool = True) -> None:
+    async def print_suspended_runs(self, *, agent_name: str | None = None, everything: bool = True) -> None:
         """Name on standard error the runs that have no end in the store and that no process works on.
 
         Args:
@@ -183,15 +183,15 @@ class Reader:
                 continue
             version = await last_version(self.store, run)
             place = None if version is None or version.backend is None else workspace_key(version.backend)
-            if everything or place == self.names.workspace:
-                at = 'a version that was deleted' if version is None else f'version {shown_id(version.id)}'
+            if everything or place == self.revisions.workspace:
+                at = 'a version that was deleted' if version is None else f'version {short_id(version.id)}'
                 text = (
-                    f'Suspended: the run of {run.agent_name} of {moment(run.started_at)} has no end. It is at {at}, and '
+                    f'Suspended: the run of {run.agent_name} of {iso_timestamp(run.started_at)} has no end. It is at {at}, and '
                     'nothing works on it. Continue after its last step with: pydantic-deep run --continue'
                 )
-                typer.echo(printable(text), err=True)
+                typer.echo(escape_invisible(text), err=True)
 
-    async def came_from(self, record: VersionRecord, other: VersionRecord) -> bool:
+    async def contains(self, record: VersionRecord, other: VersionRecord) -> bool:
         """Return whether a version has all of another: it came from it, by merges too, or is it."""
         seen: dict[str, VersionRecord] = {}
         waiting = [record.id]
@@ -204,11 +204,11 @@ class Reader:
         is_step_of_them = other.kind == 'step' and other.number < ends.get(other.run_id, 0)
         return other.id in seen or is_step_of_them
 
-    async def _with_left_steps(
+    async def _with_abandoned_steps(
         self, found: Sequence[VersionRecord], head: VersionRecord | None, limit: int
     ) -> list[VersionRecord]:
         """Return versions, and the steps where their turns were left, newest first."""
-        self._turns.remember(found)
+        self._turns.cache(found)
         conversations = {each.conversation_id for each in found}
         others = [head, *[await self._turns.parent(each) for each in found]]
         left = [
@@ -228,14 +228,14 @@ class Reader:
             merged_from=record.merged_from,
             kind=record.kind,
             state=record.state,
-            is_waiting=await is_waiting(self.store, record),
+            is_waiting=await is_pending(self.store, record),
             conversation_id=record.conversation_id,
             branch=record.branch,
             run_id=record.run_id,
             agent_name=record.agent_name,
             name=record.name,
             model=record.model,
-            created_at=moment(record.created_at),
+            created_at=iso_timestamp(record.created_at),
             message_count=record.message_count,
             prompt=await self._turns.prompt(record) if has_turn else None,
             calls=await self._last_calls(record) if record.kind == 'step' else [],
@@ -244,7 +244,7 @@ class Reader:
         )
 
     async def _last_calls(self, record: VersionRecord) -> list[str]:
-        found = await self._turns.bodies(record, record.message_count - 1, record.message_count)
+        found = await self._turns.message_bodies(record, record.message_count - 1, record.message_count)
         parts = [part for message in found for part in cast('list[dict[str, Any]]', message.get('parts', []))]
         return [str(part['tool_name']) for part in parts if part.get('part_kind') == 'tool-call']
 
@@ -261,10 +261,10 @@ class Reader:
             self._trees[digest] = Tree.from_nodes(digest, await self.store.nodes(digest))
         return self._trees[digest]
 
-    async def _requests(self, line: TurnLine) -> list[RequestRow]:
+    async def _requests(self, lineage: TurnLineage) -> list[RequestRow]:
         """Return the requests of a turn, as far as its last version."""
-        end = line.versions[-1]
-        run_ids = dict.fromkeys([run_id for each in line.versions for run_id in await runs_of(self.store, each)])
+        end = lineage.versions[-1]
+        run_ids = dict.fromkeys([run_id for each in lineage.versions for run_id in await runs_of(self.store, each)])
         found = [request for run_id in run_ids for request in await self.store.requests(run_id)]
         return [
             RequestRow(
@@ -290,31 +290,31 @@ class Reader:
         return f'{error["type"]}: {error["message"]}'
 
 
-def parents_of(rows: Sequence[VersionRow], begins: Mapping[str, str]) -> list[list[str]]:
+def graph_parents(rows: Sequence[VersionRow], turn_bases: Mapping[str, str]) -> list[list[str]]:
     """Return the parents of versions as far as they are among these; a turn comes after its last step here.
 
     Args:
         rows: Newest first.
-        begins: What comes before steps whose parents are not among these.
+        turn_bases: What comes before steps whose parents are not among these.
     """
     shown = {row.id for row in rows}
     last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
     found: list[list[str]] = []
     for row in rows:
-        above = begins.get(row.id, row.parent_id)
+        above = turn_bases.get(row.id, row.parent_id)
         first = last_steps.get(row.run_id, above) if row.kind in ('turn', 'pause') else above
         found.append([id for id in (first, row.merged_from) if id is not None and id in shown])
     return found
 
 
-def calls_of(messages: Sequence[ModelMessage]) -> list[CallRow]:
+def call_rows(messages: Sequence[ModelMessage]) -> list[CallRow]:
     """Return the tool calls of messages, in their order."""
     parts = [part for message in messages for part in message.parts]
     results = {part.tool_call_id: part for part in parts if isinstance(part, ToolReturnPart)}
-    return [_call(part, results.get(part.tool_call_id)) for part in parts if isinstance(part, ToolCallPart)]
+    return [_call_row(part, results.get(part.tool_call_id)) for part in parts if isinstance(part, ToolCallPart)]
 
 
-def files_of(diff: VersionDiff) -> list[FileRow]:
+def file_rows(diff: VersionDiff) -> list[FileRow]:
     """Return the files of a diff."""
     return [
         FileRow(
@@ -329,7 +329,7 @@ def files_of(diff: VersionDiff) -> list[FileRow]:
     ]
 
 
-def usage_of(usage: RunUsage) -> Usage:
+def usage_from_run(usage: RunUsage) -> Usage:
     """Return what was used, as events have it."""
     return Usage(
         requests=usage.requests,
@@ -339,12 +339,12 @@ def usage_of(usage: RunUsage) -> Usage:
     )
 
 
-def moment(microseconds: int) -> str:
+def iso_timestamp(microseconds: int) -> str:
     """Return a moment as ISO 8601."""
     return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec='milliseconds')
 
 
-def _call(part: ToolCallPart, result: ToolReturnPart | None) -> CallRow:
+def _call_row(part: ToolCallPart, result: ToolReturnPart | None) -> CallRow:
     return CallRow(
         id=part.tool_call_id,
         tool=part.tool_name,
@@ -355,14 +355,14 @@ def _call(part: ToolCallPart, result: ToolReturnPart | None) -> CallRow:
     )
 
 
-def _subagent(thread: SubagentThread) -> SubagentRow:
+def _subagent_row(thread: SubagentThread) -> SubagentRow:
     return SubagentRow(
         conversation_id=thread.conversation_id,
         subagent=thread.subagent,
         intent=thread.intent,
         state=thread.state,
         version_id=thread.version_id,
-        subagents=[_subagent(each) for each in thread.subagents],
+        subagents=[_subagent_row(each) for each in thread.subagents],
     )
 
 
@@ -370,13 +370,13 @@ def _dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
     return ModelMessagesTypeAdapter.dump_python(list(messages), mode='json')
 
 
-def _text_of(output: str) -> str:
+def _output_text(output: str) -> str:
     """Return an answer: text as it is, all else as JSON."""
     value: object = json.loads(output)
     return value if isinstance(value, str) else output
 
 
-def _left_text(record: VersionRecord, messages: Sequence[ModelMessage]) -> str | None:
+def _partial_answer(record: VersionRecord, messages: Sequence[ModelMessage]) -> str | None:
     """Return what had come of an answer when a turn was stopped or failed; `None` if nothing."""
     last = messages[-1] if messages else None
     if record.state not in ('interrupted', 'failed') or not isinstance(last, ModelResponse) or last.tool_calls:

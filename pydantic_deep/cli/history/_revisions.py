@@ -15,12 +15,12 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions._file_backends import workspace_key
 
-from ._turn_lineages import Turns
+from ._turn_lineages import TurnLineages
 
 HEAD = 'HEAD'
 """The version whose files the directory has; without one, the head of the newest conversation of the directory."""
 
-SHOWN_CHARS = 8
+SHORT_ID_CHARS = 8
 """How much of an id is shown: 32 random bits."""
 
 DIRECTORY = 'directory'
@@ -28,24 +28,24 @@ DIRECTORY = 'directory'
 
 _MIN_CHARS = 4
 _PAGE = 1000
-_NAMED = re.compile(r'(?P<name>[^~]+)(?P<above>(~\d*)*)')
-_PIECE_OF_ID = re.compile(r'[0-9a-f-]+')
+_REVISION = re.compile(r'(?P<name>[^~]+)(?P<above>(~\d*)*)')
+_ID_PART = re.compile(r'[0-9a-f-]+')
 
 
 class UnknownVersionError(DeepAgentError, LookupError):
     """A name means no version, or several."""
 
 
-def shown_id(id: str, among: Collection[str] = ()) -> str:
+def short_id(id: str, among: Collection[str] = ()) -> str:
     """Return as much of the end of an id as tells it from the others."""
-    length = SHOWN_CHARS
+    length = SHORT_ID_CHARS
     while length < len(id) and any(other != id and other.endswith(id[-length:]) for other in among):
         length += 1
     return id[-length:].lstrip('-')
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class Revisions:
     """The versions of a store as a person names them in a directory."""
 
     store: Store
@@ -82,18 +82,18 @@ class Names:
         Raises:
             UnknownVersionError: There is none, or there are several.
         """
-        match = _NAMED.fullmatch(name)
+        match = _REVISION.fullmatch(name)
         if match is None:
             raise UnknownVersionError(
                 f'{name!r} names no version. Write HEAD, HEAD~2, or an id or a branch that `log` shows.'
             )
-        record = await self._find_one(match['name'])
+        record = await self._find_base(match['name'])
         for step in re.findall(r'~(\d*)', match['above']):
             for _ in range(int(step or 1)):
-                record = await self._before(record, name)
+                record = await self._before_turn(record, name)
         return record
 
-    async def _find_one(self, name: str) -> VersionRecord:
+    async def _find_base(self, name: str) -> VersionRecord:
         if name == HEAD:
             head = await self.find_head()
             if head is None:
@@ -102,7 +102,7 @@ class Names:
                     'directory with --dir, or another store with --store.'
                 )
             return head
-        found = await self._ending(name.lower())
+        found = await self._with_id_suffix(name.lower())
         if len(found) == 1:
             return found[0]
         if found:
@@ -112,14 +112,14 @@ class Names:
         try:
             return await self.store.version(name.lower())
         except VersionNotFoundError as error:
-            called = await self._on_branch(name) or await self._called(name)
+            called = await self._on_branch(name) or await self._with_name(name)
             if called is not None:
                 return called
             raise UnknownVersionError(_describe_unknown(name, error)) from None
 
-    async def _ending(self, text: str) -> list[VersionRecord]:
+    async def _with_id_suffix(self, text: str) -> list[VersionRecord]:
         """Return the versions whose ids end so: those of this directory if there is one, else of the whole store."""
-        if not _MIN_CHARS <= len(text) < 36 or _PIECE_OF_ID.fullmatch(text) is None:
+        if not _MIN_CHARS <= len(text) < 36 or _ID_PART.fullmatch(text) is None:
             return []
         for scope in (self._here, VersionFilter()):
             found = [each async for each in self.walk(scope) if each.id.endswith(text)]
@@ -137,7 +137,7 @@ class Names:
                     return each
         return None
 
-    async def _called(self, name: str) -> VersionRecord | None:
+    async def _with_name(self, name: str) -> VersionRecord | None:
         """Return the newest version that was given a name: of this directory if there is one, else of the whole store."""
         for scope in (self._here, VersionFilter()):
             found = await self.store.versions(replace(scope, exact_name=name), limit=1)
@@ -153,22 +153,22 @@ class Names:
                 yield each
             before = page[-1].number
 
-    async def _before(self, record: VersionRecord, name: str) -> VersionRecord:
+    async def _before_turn(self, record: VersionRecord, name: str) -> VersionRecord:
         """Return the version before the turn of another."""
-        line = await Turns(store=self.store).line(record)
-        first = line.versions[0]
-        if line.begin is not None:
-            return line.begin
+        lineage = await TurnLineages(store=self.store).lineage(record)
+        first = lineage.versions[0]
+        if lineage.base is not None:
+            return lineage.base
         reason = 'is where it all begins' if first.parent_id is None else 'came from a version that was deleted'
         raise UnknownVersionError(
-            f'{name!r} names no version: {shown_id(first.id)} {reason}. `pydantic-deep log` shows what there is.'
+            f'{name!r} names no version: {short_id(first.id)} {reason}. `pydantic-deep log` shows what there is.'
         )
 
 
 def _describe_unknown(name: str, error: VersionNotFoundError) -> str:
     """Return why a name means no version, and what to write."""
     shows = '`pydantic-deep log` shows ids and branches.'
-    if _PIECE_OF_ID.fullmatch(name.lower()) is None:
+    if _ID_PART.fullmatch(name.lower()) is None:
         return f'There is no version {name!r}. {shows}'
     if len(name) < _MIN_CHARS:
         return (

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, StoreError, StoreFormatError, open_store
 
@@ -23,22 +23,22 @@ class UnusableStoreError(DeepAgentError):
     """There is no store at a URL, or what it needs is not installed."""
 
 
-def choose_store(named: str | None, surroundings: Surroundings) -> str:
+def choose_store(named: str | None, environment: Environment) -> str:
     """Return the URL of the store: what was named, what the environment names, or the person's own."""
-    return named or surroundings.environment.get(STORE_VARIABLE) or default_store(surroundings)
+    return named or environment.variables.get(STORE_VARIABLE) or default_store(environment)
 
 
-def default_store(surroundings: Surroundings) -> str:
+def default_store(environment: Environment) -> str:
     """Return the URL of the person's own store."""
-    return f'{_SQLITE}{surroundings.state_directory.absolute() / "agents.db"}'
+    return f'{_SQLITE}{environment.state_directory.absolute() / "agents.db"}'
 
 
-def shown_store(url: str, surroundings: Surroundings) -> str:
+def store_label(url: str, environment: Environment) -> str:
     """Return how a store is named to a person: a file by its path, with `~` for the home directory."""
     if not url.startswith(_SQLITE):
         return url
     path = url.removeprefix(_SQLITE)
-    home = surroundings.environment.get('HOME') or str(Path.home())
+    home = environment.variables.get('HOME') or str(Path.home())
     return f'~{path.removeprefix(home)}' if path.startswith(f'{home}/') else path
 
 
@@ -47,22 +47,22 @@ def _is_missing(url: str) -> bool:
     return url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).exists()
 
 
-def require_store(url: str, surroundings: Surroundings) -> None:
+def require_store(url: str, environment: Environment) -> None:
     """Raise `UnusableStoreError` if a URL names a file that is not there."""
     if _is_missing(url):
         raise UnusableStoreError(
-            f'There is no store {shown_store(url, surroundings)} yet. `pydantic-deep run` and `chat` make one; --store '
+            f'There is no store {store_label(url, environment)} yet. `pydantic-deep run` and `chat` make one; --store '
             f'or {STORE_VARIABLE} names another.'
         )
 
 
-def prepare_directory(url: str, surroundings: Surroundings) -> None:
+def prepare_directory(url: str, environment: Environment) -> None:
     """Make the directory of the person's own store, if that is named, for this user alone."""
-    if url == default_store(surroundings):
-        surroundings.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if url == default_store(environment):
+        environment.state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-async def _enter(stack: AsyncExitStack, url: str, *, read_only: bool) -> Store:
+async def _open_current(stack: AsyncExitStack, url: str, *, read_only: bool) -> Store:
     """Open a store; one with older tables is brought up to date, also to be read."""
     if read_only:
         with suppress(StoreFormatError):
@@ -71,14 +71,14 @@ async def _enter(stack: AsyncExitStack, url: str, *, read_only: bool) -> Store:
 
 
 @asynccontextmanager
-async def open_kept(
-    url: str, surroundings: Surroundings, *, must_exist: bool = False, read_only: bool = False
+async def open_chosen_store(
+    url: str, environment: Environment, *, must_exist: bool = False, read_only: bool = False
 ) -> AsyncGenerator[Store]:
     """Open a store; the directory of the person's own is made if need be, for this user alone.
 
     Args:
         url: Where it is.
-        surroundings: Where the person's own would be.
+        environment: Where the person's own would be.
         must_exist: Whether a file that is not there is an error, instead of a new store.
         read_only: Whether it is only read.
 
@@ -86,11 +86,11 @@ async def open_kept(
         UnusableStoreError: There is none, or it cannot be opened.
     """
     if must_exist:
-        require_store(url, surroundings)
+        require_store(url, environment)
     async with AsyncExitStack() as stack:
         try:
-            prepare_directory(url, surroundings)
-            store = await _enter(stack, url, read_only=read_only)
+            prepare_directory(url, environment)
+            store = await _open_current(stack, url, read_only=read_only)
         except (ImportError, OSError, StoreError, ValueError) as error:
             raise UnusableStoreError(f'The store cannot be opened: {error}') from error
         yield store

@@ -14,88 +14,88 @@ from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, Vers
 from pydantic_deep.versions._rewritten import earlier_records
 from pydantic_deep.versions._subagents import runs_of
 
-from ._prompts import text_of_json
+from ._prompts import prompt_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class TurnLine:
+class TurnLineage:
     """A turn, as far as one of its versions."""
 
-    begin: VersionRecord | None
+    base: VersionRecord | None
     """The version that the turn began from; `None` for the beginning of a conversation, and where it was deleted."""
     versions: Sequence[VersionRecord]
     """The versions on the way from there, oldest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turns:
+class TurnLineages:
     """Reads which versions of a store make one turn."""
 
     store: Store
-    _records: dict[str, VersionRecord | None] = field(default_factory=dict[str, 'VersionRecord | None'])
-    _prompts: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
+    _record_by_id: dict[str, VersionRecord | None] = field(default_factory=dict[str, 'VersionRecord | None'])
+    _prompt_by_version: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
 
-    def remember(self, records: Iterable[VersionRecord]) -> None:
+    def cache(self, records: Iterable[VersionRecord]) -> None:
         """Keep versions at hand that were read already."""
-        self._records.update({record.id: record for record in records})
+        self._record_by_id.update({record.id: record for record in records})
 
     async def parent(self, record: VersionRecord) -> VersionRecord | None:
         """Return the parent, unless there is none or it was deleted."""
         id = record.parent_id
         if id is None:
             return None
-        if id not in self._records:
+        if id not in self._record_by_id:
             try:
-                self._records[id] = await self.store.version(id)
+                self._record_by_id[id] = await self.store.version(id)
             except VersionNotFoundError:
-                self._records[id] = None
-        return self._records[id]
+                self._record_by_id[id] = None
+        return self._record_by_id[id]
 
-    async def line(self, record: VersionRecord) -> TurnLine:
+    async def lineage(self, record: VersionRecord) -> TurnLineage:
         """Return the turn that a version is part of, up to it."""
         versions, parent = [record], await self.parent(record)
-        while parent is not None and await self._is_within(parent, versions[-1]):
+        while parent is not None and await self._is_same_turn(parent, versions[-1]):
             versions.append(parent)
             parent = await self.parent(parent)
-        return TurnLine(begin=parent, versions=versions[::-1])
+        return TurnLineage(base=parent, versions=versions[::-1])
 
-    async def start(self, line: TurnLine) -> int:
+    async def first_message_index(self, lineage: TurnLineage) -> int:
         """Return how many messages of the last version of a turn came before it."""
-        begin, last = line.begin, line.versions[-1]
-        if begin is not None and begin.branch_id == last.branch_id:
-            return min(begin.message_count, last.message_count)
-        if line.versions[0].parent_id is None:
+        base, last = lineage.base, lineage.versions[-1]
+        if base is not None and base.branch_id == last.branch_id:
+            return min(base.message_count, last.message_count)
+        if lineage.versions[0].parent_id is None:
             return 0
-        messages, runs = await self.bodies(last, 0, last.message_count), await self._runs(line)
-        return _place_of(runs, messages)
+        messages, runs = await self.message_bodies(last, 0, last.message_count), await self._runs(lineage)
+        return _first_index(runs, messages)
 
     async def prompt(self, record: VersionRecord) -> str | None:
         """Return what began the turn of a version: what its first run was given; `None` where nobody said anything.
 
         What later runs of a turn were told, such as that a person changed the arguments of a call, nobody has said.
         """
-        line = await self.line(record)
-        first = line.versions[0]
-        if first.id not in self._prompts:
-            self._prompts[first.id] = await self._read_prompt(line)
-        return self._prompts[first.id]
+        lineage = await self.lineage(record)
+        first = lineage.versions[0]
+        if first.id not in self._prompt_by_version:
+            self._prompt_by_version[first.id] = await self._read_prompt(lineage)
+        return self._prompt_by_version[first.id]
 
-    async def went_on(self, record: VersionRecord) -> VersionRecord:
+    async def latest_continuation(self, record: VersionRecord) -> VersionRecord:
         """Return the newest version that has gone on with the answers to another; that one if none has."""
         while record.state == 'awaiting_approval' and (children := await self.store.children(record.id)):
             child = children[-1]
             if child.kind == 'edit' and (below := await self.store.children(child.id)):
-                child = below[-1] if await self._is_within(child, below[-1]) else child
+                child = below[-1] if await self._is_same_turn(child, below[-1]) else child
             made = await self.store.versions(VersionFilter(run_id=child.run_id), limit=1) if child.run_id else [child]
             record = made[0]
         return record
 
-    async def bodies(self, record: VersionRecord, start: int, stop: int) -> list[dict[str, Any]]:
+    async def message_bodies(self, record: VersionRecord, start: int, stop: int) -> list[dict[str, Any]]:
         """Return messages of a version as they are stored."""
         found = await self.store.messages(record.branch_id, stop, start=start)
         return [json.loads(each.body) for each in found]
 
-    async def _is_within(self, version: VersionRecord, later: VersionRecord) -> bool:
+    async def _is_same_turn(self, version: VersionRecord, later: VersionRecord) -> bool:
         """Return whether the turn of a version goes on with a child of it."""
         if version.state == 'awaiting_approval':
             return True
@@ -107,42 +107,45 @@ class Turns:
             return False
         return version.run_id == later.run_id or version.run_id in await runs_of(self.store, later)
 
-    async def _runs(self, line: TurnLine) -> list[str]:
+    async def _runs(self, lineage: TurnLineage) -> list[str]:
         """Return the runs of a turn, oldest first; messages tell of those whose versions were deleted."""
-        runs = [id for version in line.versions for id in await runs_of(self.store, version)]
-        if line.begin is not None:
+        runs = [id for version in lineage.versions for id in await runs_of(self.store, version)]
+        if lineage.base is not None:
             return runs
-        first = line.versions[0]
-        messages = await self.bodies(first, 0, first.message_count)
-        while runs and (before := await self._answered_run(runs, messages)) is not None:
+        first = lineage.versions[0]
+        messages = await self.message_bodies(first, 0, first.message_count)
+        while runs and (before := await self._asking_run(runs, messages)) is not None:
             runs = [*await runs_of(self.store, first._replace(run_id=before)), *runs]
         return runs
 
-    async def _answered_run(self, runs: Sequence[str], messages: Sequence[Mapping[str, Any]]) -> str | None:
+    async def _asking_run(self, runs: Sequence[str], messages: Sequence[Mapping[str, Any]]) -> str | None:
         """Return the run that asked what the first of runs has the answers to; `None` if that began a turn."""
         first = await self.store.run(runs[0])
         asked = first is not None and json.loads(first.options).get('resumes') is not None
-        before = [message['run_id'] for message in messages[: _place_of(runs, messages)] if message.get('run_id')]
+        before = [message['run_id'] for message in messages[: _first_index(runs, messages)] if message.get('run_id')]
         return before[-1] if asked and before else None
 
-    async def _read_prompt(self, line: TurnLine) -> str | None:
+    async def _read_prompt(self, lineage: TurnLineage) -> str | None:
         """Return what a run was given: it stands where the messages of its base end, give or take a repaired one.
 
         Where a summary was made in the turn, it stands after that, or among what it replaced.
         """
-        first, begin, runs = line.versions[0], line.begin, await self._runs(line)
-        start = 0 if begin is None else max(0, begin.message_count - 2)
-        found = _prompt_in(await self.bodies(first, start, min(start + 6, first.message_count)), runs)
-        is_elsewhere = begin is None or first.branch_id != begin.branch_id
+        first, base, runs = lineage.versions[0], lineage.base, await self._runs(lineage)
+        start = 0 if base is None else max(0, base.message_count - 2)
+        found = _find_prompt(
+            await self.message_bodies(first, start, min(start + 6, first.message_count)),
+            runs,
+        )
+        is_elsewhere = base is None or first.branch_id != base.branch_id
         if found is None and is_elsewhere:
-            found = _prompt_in(await self.bodies(first, 0, first.message_count), runs)
+            found = _find_prompt(await self.message_bodies(first, 0, first.message_count), runs)
         if found is None and is_elsewhere:
             earlier = await earlier_records(self.store, first)
-            found = _prompt_in([json.loads(each.body) for each in earlier], runs)
+            found = _find_prompt([json.loads(each.body) for each in earlier], runs)
         return found
 
 
-async def is_waiting(store: Store, record: VersionRecord) -> bool:
+async def is_pending(store: Store, record: VersionRecord) -> bool:
     """Return whether a version waits for a person, and nothing has gone on with the answers."""
     if record.state != 'awaiting_approval':
         return False
@@ -150,17 +153,17 @@ async def is_waiting(store: Store, record: VersionRecord) -> bool:
     return any(each.resumed_by is None and each.status != 'superseded' for each in approvals)
 
 
-def _place_of(run_ids: Collection[str], messages: Sequence[Mapping[str, Any]]) -> int:
+def _first_index(run_ids: Collection[str], messages: Sequence[Mapping[str, Any]]) -> int:
     """Return the place of the first message of runs; the end if there is none."""
     places = (place for place, message in enumerate(messages) if message.get('run_id') in run_ids)
     return next(places, len(messages))
 
 
-def _prompt_in(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]) -> str | None:
+def _find_prompt(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]) -> str | None:
     """Return the first prompt of runs in messages as they are stored; `None` if it is not among them."""
     for message in messages:
         if message.get('kind') == 'request' and message.get('run_id') in run_ids:
             for part in cast('list[dict[str, Any]]', message.get('parts', [])):
                 if part.get('part_kind') == 'user-prompt':
-                    return text_of_json(part.get('content'))
+                    return prompt_text(part.get('content'))
     return None

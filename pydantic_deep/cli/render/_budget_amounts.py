@@ -9,7 +9,7 @@ from pydantic_deep.cli._events import BudgetMeasure
 
 
 @dataclass(frozen=True, kw_only=True)
-class Use:
+class BudgetUsage:
     """What is used of a limit."""
 
     measure: BudgetMeasure

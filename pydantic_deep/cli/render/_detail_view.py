@@ -24,13 +24,13 @@ from pydantic_deep.cli._schemas import (
     VersionRow,
 )
 from pydantic_deep.cli.approvals._call_view import DIFF_STYLES
-from pydantic_deep.cli.history._prompts import text_of_json
-from pydantic_deep.cli.history._revisions import HEAD, shown_id
+from pydantic_deep.cli.history._prompts import prompt_text
+from pydantic_deep.cli.history._revisions import HEAD, short_id
 from pydantic_deep.cli.turn._conversation import SETTINGS
 from pydantic_deep.todos import Todo
 
 from ._event_lines import render_call, render_todos
-from ._printable import first_line, printable, rich_text
+from ._printable import escape_invisible, first_line, rich_text
 
 LINE_CHARS = 200
 """How much of what somebody wrote stands where it has one line."""
@@ -49,55 +49,57 @@ def render_details(details: VersionDetails) -> Iterator[Text | Tree]:
     row = details.version
     head = f' ({HEAD})' if row.is_head else ''
     yield Text.assemble(('version ', 'bold'), (row.id, 'yellow'), (head, 'bold cyan'))
-    yield _field('made', f'{row.kind}, {_state(row)}, {row.created_at}')
+    yield _field_line('made', f'{row.kind}, {_state(row)}, {row.created_at}')
     if row.parent_id is not None:
         merged = '' if row.merged_from is None else f' and {row.merged_from}'
-        yield _field('from', f'{row.parent_id}{merged}')
-    yield _field('conversation', f'{row.conversation_id}, {_count(row.message_count, "message")}')
-    yield _field('branch', row.branch)
-    yield _field('agent', row.agent_name if row.model is None else f'{row.agent_name}, {_given_model(details)}')
+        yield _field_line('from', f'{row.parent_id}{merged}')
+    yield _field_line('conversation', f'{row.conversation_id}, {_count(row.message_count, "message")}')
+    yield _field_line('branch', row.branch)
+    yield _field_line(
+        'agent', row.agent_name if row.model is None else f'{row.agent_name}, {_requested_model(details)}'
+    )
     if row.prompt is not None:
-        yield from _section('Prompt', printable(row.prompt))
+        yield from _section('Prompt', escape_invisible(row.prompt))
     if details.calls:
-        yield _title('Calls')
-        yield from (_call(call) for call in details.calls)
+        yield _title_line('Calls')
+        yield from (_call_line(call) for call in details.calls)
     if details.subagents:
-        yield _title('Subagents')
+        yield _title_line('Subagents')
         yield render_subagents(details.subagents)
     if details.output is not None:
         is_whole = row.state not in ('interrupted', 'failed')
-        yield from _section('Answer' if is_whole else 'Answer, as far as it came', printable(details.output))
+        yield from _section('Answer' if is_whole else 'Answer, as far as it came', escape_invisible(details.output))
     if details.error is not None:
-        yield from _section('Error', printable(details.error), 'red')
+        yield from _section('Error', escape_invisible(details.error), 'red')
     if details.pending:
-        yield _title('Waits for')
+        yield _title_line('Waits for')
         for approval in details.pending:
             yield render_call(ToolCallEvent(id=approval.id, tool=approval.tool, args=approval.args))
     if details.files:
-        yield _title('Files')
+        yield _title_line('Files')
         yield from (render_file_line(file) for file in details.files)
     if details.protected:
-        yield _title('Protected files changed')
+        yield _title_line('Protected files changed')
         for change in details.protected:
             mark, style = _FILE_MARKS[change.change]
-            yield Text(f'  {mark} {printable(change.path)}', style)
+            yield Text(f'  {mark} {escape_invisible(change.path)}', style)
     if details.omitted_files:
-        yield _title('Files in no version')
-        yield from (_omitted(file) for file in details.omitted_files)
+        yield _title_line('Files in no version')
+        yield from (_omitted_line(file) for file in details.omitted_files)
     if details.todos:
-        yield _title('Todos')
+        yield _title_line('Todos')
         yield render_todos(details.todos)
     if details.requests:
-        yield _title('Requests')
-        yield from (_request(request) for request in details.requests)
-    yield Text(f'{_used(details.usage)} so far', 'dim')
+        yield _title_line('Requests')
+        yield from (_request_line(request) for request in details.requests)
+    yield Text(f'{_usage_text(details.usage)} so far', 'dim')
 
 
 def render_difference(difference: Difference) -> Iterator[Text]:
     """Yield what is different between two versions."""
     yield Text.assemble((difference.before, 'yellow'), ' → ', (difference.after, 'yellow'))
     if difference.messages_removed or difference.messages_added:
-        yield _title('Messages')
+        yield _title_line('Messages')
         for sign, style, messages in (
             ('-', 'red', difference.messages_removed),
             ('+', 'green', difference.messages_added),
@@ -105,9 +107,9 @@ def render_difference(difference: Difference) -> Iterator[Text]:
             for message in messages:
                 yield from (Text(f'{sign} {line}'.rstrip(), style) for line in describe_message(message))
     if difference.todos_before != difference.todos_after:
-        yield _title('Todos')
-        yield from _todos(difference.todos_before, '-', 'red')
-        yield from _todos(difference.todos_after, '+', 'green')
+        yield _title_line('Todos')
+        yield from _todo_lines(difference.todos_before, '-', 'red')
+        yield from _todo_lines(difference.todos_after, '+', 'green')
     for file in difference.files:
         yield Text()
         yield from render_file_diff(file)
@@ -130,14 +132,16 @@ def render_file_line(file: FileRow) -> Text:
     return Text.assemble((mark, style), ' ', rich_text(escape(file.path, one_line=True), 'bold'), (f'  {about}', 'dim'))
 
 
-def _omitted(file: OmittedRow) -> Text:
-    return Text.assemble(('! ', 'yellow'), printable(file.path).replace('\n', '\\n'), (f'  {file.reason}', 'dim'))
+def _omitted_line(file: OmittedRow) -> Text:
+    return Text.assemble(
+        ('! ', 'yellow'), escape_invisible(file.path).replace('\n', '\\n'), (f'  {file.reason}', 'dim')
+    )
 
 
 def render_subagents(subagents: Sequence[SubagentRow]) -> Tree:
     """Return the conversations that were delegated to, as a tree."""
     tree = Tree('', hide_root=True, guide_style='dim')
-    _grow(tree, subagents)
+    _add_subagents(tree, subagents)
     return tree
 
 
@@ -146,15 +150,15 @@ def describe_message(message: JsonValue) -> Iterator[str]:
     for part in cast('list[dict[str, Any]]', cast('dict[str, object]', message).get('parts', [])):
         kind = str(part.get('part_kind'))
         content = part.get('args') if kind == 'tool-call' else part.get('content')
-        text = text_of_json(content) if kind == 'user-prompt' else content
+        text = prompt_text(content) if kind == 'user-prompt' else content
         shown = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
         name = f' {part["tool_name"]}' if part.get('tool_name') else ''
-        first, *others = _beginning(printable(f'{kind}{name}: {shown.strip()}'))
+        first, *others = _truncated_lines(escape_invisible(f'{kind}{name}: {shown.strip()}'))
         yield first
         yield from (f'  {line}' for line in others)
 
 
-def _beginning(text: str) -> list[str]:
+def _truncated_lines(text: str) -> list[str]:
     """Return the lines of a text, or the first of them and how much is left out."""
     kept = '\n'.join(text[:MESSAGE_CHARS].split('\n')[:MESSAGE_LINES])
     left = text[len(kept) :]
@@ -162,37 +166,37 @@ def _beginning(text: str) -> list[str]:
     return [*kept.split('\n'), *([f'… {more}'] if left else [])]
 
 
-def _grow(tree: Tree, subagents: Sequence[SubagentRow]) -> None:
+def _add_subagents(tree: Tree, subagents: Sequence[SubagentRow]) -> None:
     for each in subagents:
         intent = first_line(each.intent, LINE_CHARS)
-        version = '' if each.version_id is None else f' {shown_id(each.version_id)}'
+        version = '' if each.version_id is None else f' {short_id(each.version_id)}'
         line = Text.assemble(
-            (printable(each.subagent), 'magenta'), (version, 'yellow'), f' {each.state}', (f'  {intent}', 'dim')
+            (escape_invisible(each.subagent), 'magenta'), (version, 'yellow'), f' {each.state}', (f'  {intent}', 'dim')
         )
-        _grow(tree.add(line), each.subagents)
+        _add_subagents(tree.add(line), each.subagents)
 
 
-def _given_model(details: VersionDetails) -> str | None:
+def _requested_model(details: VersionDetails) -> str | None:
     """Return the model as it was named to the command line; of another program, what pydantic-ai says of who answered."""
     settings = details.metadata.get(SETTINGS)
     given = settings.get('model') if isinstance(settings, dict) else None
     return given if isinstance(given, str) else details.version.model
 
 
-def _field(name: str, value: str) -> Text:
-    return Text.assemble((f'{name:13}', 'dim'), printable(value))
+def _field_line(name: str, value: str) -> Text:
+    return Text.assemble((f'{name:13}', 'dim'), escape_invisible(value))
 
 
-def _title(title: str) -> Text:
+def _title_line(title: str) -> Text:
     return Text.assemble('\n', (title, 'bold'))
 
 
 def _section(title: str, text: str, style: str = '') -> Iterator[Text]:
-    yield _title(title)
+    yield _title_line(title)
     yield Text(text.rstrip('\n'), style)
 
 
-def _call(call: CallRow) -> Text:
+def _call_line(call: CallRow) -> Text:
     event = ToolCallEvent(id=call.id, tool=call.tool, args=call.args)
     if call.outcome is None:
         return render_call(event)
@@ -202,17 +206,17 @@ def _call(call: CallRow) -> Text:
     return render_call(event, result)
 
 
-def _request(request: RequestRow) -> Text:
+def _request_line(request: RequestRow) -> Text:
     settings = ', '.join(f'{name}={json.dumps(value)}' for name, value in request.settings.items())
     cost = '' if request.cost is None else f', ${request.cost}'
     return Text.assemble(
-        f'{request.number} {printable(request.model)}{"" if request.kind == "answer" else f" ({request.kind})"}',
+        f'{request.number} {escape_invisible(request.model)}{"" if request.kind == "answer" else f" ({request.kind})"}',
         (f'  {request.input_tokens} tokens in, {request.output_tokens} out{cost}, {request.seconds:.1f} s', 'dim'),
-        (f'  {printable(settings)}' if settings else '', 'dim'),
+        (f'  {escape_invisible(settings)}' if settings else '', 'dim'),
     )
 
 
-def _used(usage: Usage) -> str:
+def _usage_text(usage: Usage) -> str:
     requests, calls = _count(usage.requests, 'request'), _count(usage.tool_calls, 'tool call')
     return f'{requests}, {calls}, {usage.input_tokens} tokens in, {usage.output_tokens} out'
 
@@ -227,6 +231,6 @@ def _state(row: VersionRow) -> str:
     return 'waits' if row.is_waiting else answered
 
 
-def _todos(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:
+def _todo_lines(todos: Sequence[Todo], sign: str, style: str) -> Iterator[Text]:
     for todo in todos:
         yield Text(f'{sign} {first_line(todo.content, LINE_CHARS)} ({todo.status})', style)

@@ -25,14 +25,14 @@ from pydantic_deep.cli._events import (
     ToolResultEvent,
     Usage,
 )
-from pydantic_deep.cli.history._revisions import shown_id
+from pydantic_deep.cli.history._revisions import short_id
 from pydantic_deep.skills import SkillCatalog
 from pydantic_deep.todos import Todo, TodoStatus
 
 from ._budget_amounts import render_amount
-from ._printable import first_line, printable, rich_text
+from ._printable import escape_invisible, first_line, rich_text
 
-TOLD_APART_CHARS = 200
+MAX_PREVIEW_CHARS = 200
 """How much of an argument or a result is shown at most; the terminal cuts it to its own width."""
 
 NAME_CHARS = 20
@@ -50,7 +50,7 @@ _MARKS: Mapping[Outcome, tuple[str, str]] = {
 }
 """The mark of each outcome, and its colour."""
 
-_ANSWERED: Mapping[DecisionKind, str] = {
+_DECISION_VERBS: Mapping[DecisionKind, str] = {
     'approve': 'approved',
     'edit': 'edited',
     'deny': 'denied',
@@ -58,13 +58,15 @@ _ANSWERED: Mapping[DecisionKind, str] = {
 }
 """What somebody has done to a call."""
 
-NOT_ALL_FILES = 'Commands may have changed more files: the directory is too large to look through after each of them.'
+INCOMPLETE_FILES = (
+    'Commands may have changed more files: the directory is too large to look through after each of them.'
+)
 """What is said where the list of files has holes."""
 
-NO_FILES = 'The directory is too large to keep its files in versions: only the conversation is kept.'
+UNVERSIONED_FILES = 'The directory is too large to keep its files in versions: only the conversation is kept.'
 """What is said where a version has no files."""
 
-ON_A_COPY = 'The agent worked on a copy, and the directory is as it was. To put the files there:'
+WORKED_ON_COPY = 'The agent worked on a copy, and the directory is as it was. To put the files there:'
 """What is said of a turn from another version than the directory has."""
 
 _TODO_STYLES: Mapping[TodoStatus, tuple[str, str]] = {
@@ -87,41 +89,43 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
     text = Text.assemble('  ' * len(call.path), (mark, style), ' ')
     if is_named and call.path:
         text.append(f'{first_line(call.path[-1], NAME_CHARS)} ', 'magenta')
-    text.append(printable(call.tool), 'bold')
+    text.append(escape_invisible(call.tool), 'bold')
     about = ' '.join(_main_arguments(call.args))
     if about:
         text.append(f' {about}')
     if result:
         failed = result.outcome != 'success' or bool(result.exit_code)
-        about = _why(result) if failed else summarize_result(result.text)
+        about = _failure_reason(result) if failed else summarize_result(result.text)
         text.append(f'  {about}', style=style if failed else 'dim')
     return text
 
 
-def render_changed(approval: Approval) -> Text:
+def render_changed_approval(approval: Approval) -> Text:
     """Return in a line why a call is asked about again."""
     tool = rich_text(approval.view.tool)
     asked = ('Asked again: a file has changed since this call of ', tool, ' was answered.')
     return Text.assemble(*asked, style='yellow')
 
 
-def render_faster(event: ApprovalAnswerEvent, tool: str | None) -> Text:
+def render_prior_answer(event: ApprovalAnswerEvent, tool: str | None) -> Text:
     """Return in a line that somebody else has answered a call before.
 
     Args:
         event: The answer.
         tool: The tool that is called, if that is known.
     """
-    call = 'a call' if tool is None else f'the call of {printable(tool)}'
-    who = printable(event.faster or '')
-    return Text(f'{who} was faster and has {_ANSWERED[event.decision]} {call}: the first answer counts.', 'yellow')
+    call = 'a call' if tool is None else f'the call of {escape_invisible(tool)}'
+    who = escape_invisible(event.faster or '')
+    return Text(
+        f'{who} was faster and has {_DECISION_VERBS[event.decision]} {call}: the first answer counts.', 'yellow'
+    )
 
 
 def render_summarized(event: SummarizedEvent) -> Text:
     """Return in a line that the conversation was summarized."""
     why = f': {event.error}' if event.error else ''
     plain = f'; no model could write the summary{why}' if event.is_plain else ''
-    return _news(
+    return _notice_line(
         event.path,
         f'summarized {_count(event.replaced_messages, "message")}: '
         f'{event.tokens_before:,} → {event.tokens_after:,} tokens{plain}',
@@ -137,7 +141,7 @@ def render_retried(event: RetriedEvent, *, is_shown: bool) -> Text:
     """
     begun = f' in {event.delay_seconds:.1f} s' if event.delay_seconds else ''
     void = '; the unfinished answer above is void' if is_shown else ''
-    return _news(event.path, f'attempt {event.attempt} of {event.attempts}{begun}: {event.reason}{void}')
+    return _notice_line(event.path, f'attempt {event.attempt} of {event.attempts}{begun}: {event.reason}{void}')
 
 
 def render_budget(event: BudgetEvent) -> Text:
@@ -145,44 +149,45 @@ def render_budget(event: BudgetEvent) -> Text:
     if event.limit is None or event.used is None:
         what = 'the cost of' if event.measure == 'cost' else 'how many tokens went into'
         whose = f' of {event.model}' if event.model else ''
-        return _news(event.path, f'{what} an answer{whose} is not known: the budget goes on without it')
+        return _notice_line(event.path, f'{what} an answer{whose} is not known: the budget goes on without it')
     used = render_amount(event.measure, event.used).removesuffix(' tokens')
     more = '; one answer more' if event.kind == 'last_answer' else ''
-    return _news(event.path, f'budget: {used} of {render_amount(event.measure, event.limit)} used{more}')
+    return _notice_line(event.path, f'budget: {used} of {render_amount(event.measure, event.limit)} used{more}')
 
 
-def _news(path: Sequence[str], sentence: str) -> Text:
+def _notice_line(path: Sequence[str], sentence: str) -> Text:
     """Return a sentence about the run of the agent, or about that of a subagent."""
     whose = ''.join(f'{first_line(name, NAME_CHARS)}: ' for name in path)
-    return Text(f'{whose}{first_line(sentence, TOLD_APART_CHARS)}', 'dim')
+    return Text(f'{whose}{first_line(sentence, MAX_PREVIEW_CHARS)}', 'dim')
 
 
-def _why(result: ToolResultEvent) -> str:
+def _failure_reason(result: ToolResultEvent) -> str:
     """Return in a line why a call failed: of a command its exit code, and what it printed last."""
     if not result.exit_code:
-        return first_line(result.text, TOLD_APART_CHARS)
+        return first_line(result.text, MAX_PREVIEW_CHARS)
     printed = result.text.rpartition('\n')[0].rstrip()  # the last line is the code again
-    last = first_line(printed.rpartition('\n')[2], TOLD_APART_CHARS)
+    last = first_line(printed.rpartition('\n')[2], MAX_PREVIEW_CHARS)
     return f'exit code {result.exit_code}: {last}' if last else f'exit code {result.exit_code}'
 
 
 def summarize_result(text: str) -> str:
     """Return a result in a few words: itself if it is one line, else how many lines it has."""
     lines = text.strip().split('\n')
-    return first_line(text, TOLD_APART_CHARS) if len(lines) <= 1 else f'{len(lines)} lines'
+    return first_line(text, MAX_PREVIEW_CHARS) if len(lines) <= 1 else f'{len(lines)} lines'
 
 
 def render_todos(todos: Sequence[Todo]) -> Text:
     """Return the plan, a line each."""
     lines = [
-        Text(f'  {mark} {first_line(todo.content, TOLD_APART_CHARS)}', style) for todo, mark, style in _marked(todos)
+        Text(f'  {mark} {first_line(todo.content, MAX_PREVIEW_CHARS)}', style)
+        for todo, mark, style in _marked_todos(todos)
     ]
     return Text('\n').join(lines)
 
 
 def render_file(change: FileChange) -> Text:
     """Return what happened to a file in a line."""
-    text = Text.assemble(f'{change.change} ', (printable(change.path).replace('\n', '\\n'), 'bold'))
+    text = Text.assemble(f'{change.change} ', (escape_invisible(change.path).replace('\n', '\\n'), 'bold'))
     if change.added_lines is None or change.removed_lines is None:
         return text.append(' by a command', 'dim')
     return Text.assemble(text, (f' +{change.added_lines}', 'green'), (f' -{change.removed_lines}', 'red'))
@@ -191,17 +196,19 @@ def render_file(change: FileChange) -> Text:
 def render_skills(catalog: SkillCatalog) -> list[Text]:
     """Return the skills, a line each, and what is wrong with others."""
     lines = [
-        Text.assemble((f'/{printable(skill.name)}', 'bold'), f'  {first_line(skill.description, TOLD_APART_CHARS)}')
+        Text.assemble(
+            (f'/{escape_invisible(skill.name)}', 'bold'), f'  {first_line(skill.description, MAX_PREVIEW_CHARS)}'
+        )
         for skill in catalog.skills.values()
     ]
-    return lines + [Text(printable(str(found)), 'yellow') for found in catalog.diagnostics]
+    return lines + [Text(escape_invisible(str(found)), 'yellow') for found in catalog.diagnostics]
 
 
 def render_usage(usage: Usage, seconds: float) -> Text:
     """Return what was used, in a line."""
     return Text(
         f'{_count(usage.requests, "request")}, {_count(usage.tool_calls, "tool call")}, '
-        f'{_short(usage.input_tokens)} tokens in, {_short(usage.output_tokens)} out, {seconds:.0f} s',
+        f'{_short_number(usage.input_tokens)} tokens in, {_short_number(usage.output_tokens)} out, {seconds:.0f} s',
         style='dim',
     )
 
@@ -210,32 +217,34 @@ def render_result(result: ResultEvent, *, names_store: bool = True) -> Text:
     """Return the end of a turn: the files, what was used, and the version that has it all."""
     lines = [render_file(change) for change in result.files]
     if not result.has_all_files:
-        lines.append(Text(NOT_ALL_FILES, 'yellow'))
+        lines.append(Text(INCOMPLETE_FILES, 'yellow'))
     if not result.has_files:
-        lines.append(Text(NO_FILES, 'yellow'))
+        lines.append(Text(UNVERSIONED_FILES, 'yellow'))
     lines.append(render_usage(result.usage, result.seconds))
     if result.version is not None:
-        lines.append(_render_version(result.version, result.store if names_store else None))
+        lines.append(_version_line(result.version, result.store if names_store else None))
         if not result.is_in_directory:
-            lines.append(Text(f'{ON_A_COPY} pydantic-deep checkout {shown_id(result.version)}', 'yellow'))
+            lines.append(Text(f'{WORKED_ON_COPY} pydantic-deep checkout {short_id(result.version)}', 'yellow'))
     return Text('\n').join(lines)
 
 
-def _render_version(version: str, store: str | None) -> Text:
-    where = '' if store is None else f' in {printable(store.removeprefix("sqlite:///"))}'
-    return Text(f'version {shown_id(version)}{where}', 'dim')
+def _version_line(version: str, store: str | None) -> Text:
+    where = '' if store is None else f' in {escape_invisible(store.removeprefix("sqlite:///"))}'
+    return Text(f'version {short_id(version)}{where}', 'dim')
 
 
 def render_error(result: ResultEvent) -> Text | None:
     """Return what a person is told of a turn without an answer."""
     if result.error is None:
         return None
-    return Text(printable(result.error), 'bold yellow' if result.status in ('paused', 'suspended') else 'bold red')
+    return Text(
+        escape_invisible(result.error), 'bold yellow' if result.status in ('paused', 'suspended') else 'bold red'
+    )
 
 
 def render_answer(output: str) -> Markdown:
     """Return the answer as Markdown. Links are written out: what a link says may not be where it leads."""
-    return Markdown(printable(output), hyperlinks=False)
+    return Markdown(escape_invisible(output), hyperlinks=False)
 
 
 def _main_arguments(args: Mapping[str, JsonValue]) -> Iterator[str]:
@@ -243,10 +252,10 @@ def _main_arguments(args: Mapping[str, JsonValue]) -> Iterator[str]:
     known = [args[name] for name in _MAIN_ARGUMENTS if name in args]
     texts = [value for value in known or args.values() if isinstance(value, str) and value]
     for text in texts[: 2 if known else 1]:
-        yield first_line(text, TOLD_APART_CHARS // 2)
+        yield first_line(text, MAX_PREVIEW_CHARS // 2)
 
 
-def _marked(todos: Sequence[Todo]) -> Iterator[tuple[Todo, str, str]]:
+def _marked_todos(todos: Sequence[Todo]) -> Iterator[tuple[Todo, str, str]]:
     for todo in todos:
         yield todo, *_TODO_STYLES[todo.status]
 
@@ -255,7 +264,7 @@ def _count(number: int, noun: str) -> str:
     return f'{number} {noun}' if number == 1 else f'{number} {noun}s'
 
 
-def _short(number: int) -> str:
+def _short_number(number: int) -> str:
     """Return a number in at most four characters and a unit."""
     if number < 10_000:
         return str(number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class GraphNode:
     """A version in the graph."""
 
     id: str
@@ -18,7 +18,7 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class GraphRow:
     """A line of the graph."""
 
     graph: str
@@ -26,7 +26,7 @@ class Row:
     """The version whose line it is; `None` for one that only joins columns."""
 
 
-def draw(nodes: Iterable[Node]) -> Iterator[Row]:
+def draw_graph(nodes: Iterable[GraphNode]) -> Iterator[GraphRow]:
     """Yield the lines of a graph.
 
     Args:
@@ -35,28 +35,28 @@ def draw(nodes: Iterable[Node]) -> Iterator[Row]:
     lanes: list[str | None] = []
     for node in nodes:
         columns = [column for column, awaited in enumerate(lanes) if awaited == node.id]
-        column = columns[0] if columns else _free(lanes)
+        column = columns[0] if columns else _free_column(lanes)
         if columns[1:]:
-            yield Row(graph=_joined(lanes, column, columns[1:], ends='╯┴'), id=None)
+            yield GraphRow(graph=_join_line(lanes, column, columns[1:], ends='╯┴'), id=None)
         for other in columns[1:]:
             lanes[other] = None
         lanes[column] = node.id
-        yield Row(graph=_line(lanes, {column: node.mark}), id=node.id)
+        yield GraphRow(graph=_lane_line(lanes, {column: node.mark}), id=node.id)
         first, others = (node.parents[0] if node.parents else None), node.parents[1:]
         lanes[column] = first
         for parent in others:
             if parent not in lanes:
-                target = _free(lanes, above=column)
+                target = _free_column(lanes, above=column)
                 lanes[target] = parent
-                yield Row(graph=_joined(lanes, column, [target], ends='╮┬'), id=None)
+                yield GraphRow(graph=_join_line(lanes, column, [target], ends='╮┬'), id=None)
             elif (target := lanes.index(parent)) != column:
                 low, high = sorted((column, target))
-                yield Row(graph=_joined(lanes, low, [high], ends='┤┼'), id=None)
+                yield GraphRow(graph=_join_line(lanes, low, [high], ends='┤┼'), id=None)
         while lanes and lanes[-1] is None:
             lanes.pop()
 
 
-def _free(lanes: list[str | None], *, above: int = -1) -> int:
+def _free_column(lanes: list[str | None], *, above: int = -1) -> int:
     """Return a column that nobody uses, to the right of another."""
     for column, awaited in enumerate(lanes):
         if awaited is None and column > above:
@@ -65,25 +65,25 @@ def _free(lanes: list[str | None], *, above: int = -1) -> int:
     return len(lanes) - 1
 
 
-def _line(lanes: Sequence[str | None], marks: dict[int, str]) -> str:
+def _lane_line(lanes: Sequence[str | None], marks: dict[int, str]) -> str:
     cells = [marks.get(column, ' ' if awaited is None else '│') for column, awaited in enumerate(lanes)]
     return ' '.join(cells).rstrip()
 
 
-def _joined(lanes: Sequence[str | None], column: int, others: Sequence[int], *, ends: str) -> str:
+def _join_line(lanes: Sequence[str | None], column: int, others: Sequence[int], *, ends: str) -> str:
     """Return a line on which columns to the right come to one, or leave it."""
     last = max(others)
     drawn = ''
-    for each, awaited in enumerate(lanes):
-        if each == column:
+    for other_column, awaited in enumerate(lanes):
+        if other_column == column:
             cell = '├'
-        elif each == last:
+        elif other_column == last:
             cell = ends[0]
-        elif each in others:
+        elif other_column in others:
             cell = ends[1]
-        elif column < each < last:
+        elif column < other_column < last:
             cell = '─' if awaited is None else '┼'
         else:
             cell = ' ' if awaited is None else '│'
-        drawn += cell + ('─' if column <= each < last else ' ')
+        drawn += cell + ('─' if column <= other_column < last else ' ')
     return drawn.rstrip()

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep.cli._schemas import VersionRow
-from pydantic_deep.cli.history._reader import parents_of
-from pydantic_deep.cli.history._revisions import HEAD, shown_id
+from pydantic_deep.cli.history._reader import graph_parents
+from pydantic_deep.cli.history._revisions import HEAD, short_id
 
-from ._graph import Node, draw
+from ._graph import GraphNode, draw_graph
 from ._printable import first_line
 
 PROMPT_CHARS = 200
@@ -25,37 +25,39 @@ MIN_PROMPT_COLUMNS = 8
 _MARKS = {'root': '○', 'turn': '●', 'step': '·', 'pause': '◌', 'edit': '✎', 'merge': '◆'}
 """The mark of each kind."""
 
-_STATES = {'interrupted': ('interrupted', 'yellow'), 'failed': ('failed', 'red')}
+_STATE_STYLES = {'interrupted': ('interrupted', 'yellow'), 'failed': ('failed', 'red')}
 """What is said of a turn that did not simply end."""
 
 _UNITS = ((86_400, 'd'), (3_600, 'h'), (60, 'm'))
 
 
 def print_log(
-    console: Console, rows: Sequence[VersionRow], begins: Mapping[str, str], *, now: datetime | None = None
+    console: Console, rows: Sequence[VersionRow], turn_bases: Mapping[str, str], *, now: datetime | None = None
 ) -> None:
     """Print versions, newest first, each on one line; on a terminal it is cut to the width.
 
     Args:
         console: Where.
         rows: The versions.
-        begins: The steps that stand for their turns, each with the version that its turn began from.
+        turn_bases: The steps that stand for their turns, each with the version that its turn began from.
         now: When; the time of day unless a test says otherwise.
     """
     moment = now or datetime.now(UTC)
-    parents = parents_of(rows, begins)
-    nodes = [Node(id=row.id, parents=above, mark=_MARKS[row.kind]) for row, above in zip(rows, parents, strict=True)]
+    parents = graph_parents(rows, turn_bases)
+    nodes = [
+        GraphNode(id=row.id, parents=above, mark=_MARKS[row.kind]) for row, above in zip(rows, parents, strict=True)
+    ]
     row_by_id = {row.id: row for row in rows}
     tips = set(_tips(rows))
-    for line in draw(nodes):
+    for line in draw_graph(nodes):
         if line.id is None:
             _print_line(console, Text(line.graph, 'dim'))
             continue
-        row, is_alone = row_by_id[line.id], line.id in begins
-        head = Text.assemble((f'{line.graph} ', 'dim'), (shown_id(row.id, row_by_id), 'yellow'), _refs(row, tips))
-        head.append_text(_about(row, moment, is_alone=is_alone))
+        row, is_alone = row_by_id[line.id], line.id in turn_bases
+        head = Text.assemble((f'{line.graph} ', 'dim'), (short_id(row.id, row_by_id), 'yellow'), _refs(row, tips))
+        head.append_text(_status_text(row, moment, is_alone=is_alone))
         prompt = Text(f'  {summarize(row, is_alone=is_alone)}', '' if row.prompt else 'dim italic')
-        _print_line(console, _fitted(head, prompt, row, console.width if console.is_terminal else None))
+        _print_line(console, _fit_line(head, prompt, row, console.width if console.is_terminal else None))
 
 
 def describe_age(created_at: str, now: datetime) -> str:
@@ -77,7 +79,7 @@ def summarize(row: VersionRow, *, is_alone: bool = False) -> str:
         'turn': 'went on without a prompt',
         'pause': 'went on without a prompt',
         'edit': 'edited without the agent' if row.files_changed else 'other settings',
-        'merge': f'with {shown_id(row.merged_from or "")}',
+        'merge': f'with {short_id(row.merged_from or "")}',
     }
     return kinds.get(row.kind, '')
 
@@ -108,14 +110,14 @@ def _refs(row: VersionRow, tips: set[str]) -> Text:
     return Text.assemble(' (', Text(', ').join(Text(*name) for name in names), ')')
 
 
-def _about(row: VersionRow, now: datetime, *, is_alone: bool) -> Text:
+def _status_text(row: VersionRow, now: datetime, *, is_alone: bool) -> Text:
     text = Text()
     if is_alone or row.kind not in ('turn', 'step'):
         text.append(f' {row.kind}', 'magenta')
     if row.is_waiting:
         text.append(' waits', 'bold yellow')
-    elif row.state in _STATES and row.kind != 'step':
-        word, style = _STATES[row.state]
+    elif row.state in _STATE_STYLES and row.kind != 'step':
+        word, style = _STATE_STYLES[row.state]
         text.append(f' {word}', style)
     return text.append(f' {describe_age(row.created_at, now)}', 'dim')
 
@@ -128,7 +130,7 @@ def _print_line(console: Console, line: Text) -> None:
         console.print(line, soft_wrap=True)
 
 
-def _fitted(head: Text, prompt: Text, row: VersionRow, width: int | None) -> Text:
+def _fit_line(head: Text, prompt: Text, row: VersionRow, width: int | None) -> Text:
     """Return the line with as much of the prompt as leaves room for what stands after it."""
     files = count_files(row.files_changed)
     if width is not None:

@@ -7,7 +7,7 @@ from rich.text import Text
 from pydantic_deep._escapes import EscapedText, visible
 
 
-def printable(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Return the text with all that cannot be seen written out, such as `\x1b`; newlines and tabs stay."""
     return visible(text.replace('\r\n', '\n'))
 
@@ -20,5 +20,5 @@ def rich_text(text: EscapedText, style: str = '') -> Text:
 
 def first_line(text: str, max_chars: int) -> str:
     """Return the first line that is not blank, on one line and at most so long."""
-    line = next((line for line in printable(text).split('\n') if line.strip()), '').replace('\t', ' ').strip()
+    line = next((line for line in escape_invisible(text).split('\n') if line.strip()), '').replace('\t', ' ').strip()
     return line if len(line) <= max_chars else f'{line[: max_chars - 1]}…'

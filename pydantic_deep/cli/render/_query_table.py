@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ._printable import printable
+from ._printable import escape_invisible
 
 
 class Table(Protocol):
@@ -36,15 +36,15 @@ def values_of(table: Table) -> list[dict[str, JsonValue]]:
 
 def render_table(console: Console, table: Table) -> None:
     """Print a table: folded to a terminal, and as wide as it is where another program reads it."""
-    names = [printable(name) for name in table.columns]
+    names = [escape_invisible(name) for name in table.columns]
     if table.rows:
-        _draw(console, table, names)
+        _print_rows(console, table, names)
     else:
         console.print(Text('  '.join(names), 'bold'), soft_wrap=not console.is_terminal)
     console.print(Text('1 row' if len(table.rows) == 1 else f'{len(table.rows)} rows', 'dim'), soft_wrap=True)
 
 
-def _draw(console: Console, table: Table, names: Sequence[str]) -> None:
+def _print_rows(console: Console, table: Table, names: Sequence[str]) -> None:
     """Draw the rows of a table; it has some."""
     drawn = RichTable(*names, box=None, pad_edge=False, header_style='bold')
     for column, values in zip(drawn.columns, zip(*table.rows, strict=True), strict=True):
@@ -68,7 +68,7 @@ def _cell(value: object) -> Text:
     if value is None:
         return Text('null', 'dim')
     text = value.isoformat(sep=' ') if isinstance(value, datetime) else str(value_of(value))
-    return Text(printable(text))
+    return Text(escape_invisible(text))
 
 
 def value_of(value: object) -> JsonValue:

@@ -12,25 +12,25 @@ from rich.text import Text
 _TOKEN = re.compile(r"\S*`[^`\n]+`\S*|pydantic-deep [^`\n]+|pip install '[^'\n]+'\S*|\S+")
 """A word, or a command: in backticks, or to the end of its line."""
 
-_HINT = re.compile('`|pydantic-deep |pip install ')
+_COMMAND_HINT = re.compile('`|pydantic-deep |pip install ')
 """What only lines with a command have."""
 
 
-def print_folded(console: Console, text: Text) -> None:
+def print_wrapped(console: Console, text: Text) -> None:
     """Print text folded on a terminal, and as it is where another program reads it.
 
     A command that does not fit into the rest of a line begins the next; one longer than a line is left to the terminal,
     which puts no line end into what is copied from it.
     """
-    if not console.is_terminal or _HINT.search(text.plain) is None:
+    if not console.is_terminal or _COMMAND_HINT.search(text.plain) is None:
         console.print(text, soft_wrap=not console.is_terminal)
         return
     for line in text.split('\n', allow_blank=True):
-        for part in _folded(line, console.width):
+        for part in _wrapped_parts(line, console.width):
             console.print(part, soft_wrap=True)
 
 
-def _folded(line: Text, width: int) -> Iterator[Text]:
+def _wrapped_parts(line: Text, width: int) -> Iterator[Text]:
     """Yield a line in parts that fit into the width, broken between tokens."""
     start = end = 0
     for token in _TOKEN.finditer(line.plain):

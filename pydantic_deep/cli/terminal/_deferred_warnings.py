@@ -12,7 +12,7 @@ from pydantic_deep.versions import InstructionsWarning, ProtectedFilesWarning, U
 
 
 @contextmanager
-def warned_at_end() -> Generator[None]:
+def deferred_warnings() -> Generator[None]:
     """Print at the end which files are in no version, which protected ones changed, and whose instructions differ, each
     text once.
     """

@@ -23,20 +23,20 @@ class EditingFailedError(DeepAgentError):
     """The editor ended with an error: whatever it wrote is not wanted."""
 
 
-async def edit_text(text: str, *, name: str, terminal: Terminal, environment: Mapping[str, str]) -> str:
+async def edit_text(text: str, *, name: str, terminal: Terminal, variables: Mapping[str, str]) -> str:
     """Return the text as the person leaves it.
 
     Args:
         text: What the editor begins with.
         name: The name of the file: its end tells the editor what it is.
         terminal: Where the editor appears.
-        environment: The environment variables.
+        variables: The environment variables.
 
     Raises:
         NoEditorError: There is none.
         EditingFailedError: It ended with an error, or what it left is no UTF-8.
     """
-    command = shlex.split(environment.get('VISUAL') or environment.get('EDITOR') or '')
+    command = shlex.split(variables.get('VISUAL') or variables.get('EDITOR') or '')
     if not command:
         raise NoEditorError('Neither VISUAL nor EDITOR names an editor.')
     return await anyio.to_thread.run_sync(_edit, command, text, name, terminal)

@@ -24,7 +24,7 @@ class Interrupts:
         self._loop.add_signal_handler(signal.SIGINT, self._stop)
 
     @contextmanager
-    def given_away(self) -> Generator[None]:
+    def suspended(self) -> Generator[None]:
         """Leave Ctrl-C to whoever asks the person something; between two questions it does nothing."""
         self._loop.remove_signal_handler(signal.SIGINT)
         # Not SIG_IGN: what is started here, such as an editor, would inherit that.
@@ -34,7 +34,7 @@ class Interrupts:
         finally:
             self._loop.add_signal_handler(signal.SIGINT, self._stop)
 
-    def give_back(self) -> None:
+    def restore_default(self) -> None:
         """Let Ctrl-C end the program again."""
         self._loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,4 +57,4 @@ def stop_on_interrupt() -> Generator[Interrupts]:
     try:
         yield interrupts
     finally:
-        interrupts.give_back()
+        interrupts.restore_default()

@@ -32,44 +32,44 @@ from pydantic_deep.cli._events import (
 from pydantic_deep.cli.render._event_lines import (
     render_budget,
     render_call,
-    render_changed,
+    render_changed_approval,
     render_error,
-    render_faster,
+    render_prior_answer,
     render_result,
     render_retried,
     render_summarized,
     render_todos,
     render_usage,
 )
-from pydantic_deep.cli.render._printable import printable
-from pydantic_deep.cli.render._wrapping import print_folded
+from pydantic_deep.cli.render._printable import escape_invisible
+from pydantic_deep.cli.render._wrapping import print_wrapped
 from pydantic_deep.todos import Todo
 
 REFRESH_PER_SECOND = 4
 """How often the block is drawn anew: the seconds in it must not jump."""
 
 
-class Progress:
+class ProgressDisplay:
     """Shows the events of one turn. Use it as a context manager; `show` takes the events."""
 
-    def __init__(self, console: Console, *, clock: Callable[[], float], keeps_answer: bool) -> None:
+    def __init__(self, console: Console, *, clock: Callable[[], float], shows_answer: bool) -> None:
         """Prepare to show a turn.
 
         Args:
             console: Where to. The block is drawn if it is a terminal that can move its cursor.
             clock: Seconds that never go back.
-            keeps_answer: Whether the last thing the model says stays on the screen, as in a chat. Else only what it
+            shows_answer: Whether the last thing the model says stays on the screen, as in a chat. Else only what it
                 says between its tool calls does, because the answer is printed elsewhere.
         """
         self._console = console
         self._clock = clock
-        self._keeps_answer = keeps_answer
+        self._keeps_answer = shows_answer
         self._started = clock()
         self._calls: dict[str, ToolCallEvent] = {}
-        self._said = ''
+        self._text = ''
         self._todos: list[Todo] = []
         self._usage = Usage()
-        self._open_tasks: set[str] = set()
+        self._shown_tasks: set[str] = set()
         self._is_live = console.is_terminal and not console.is_dumb_terminal
         self._live: Live | None = None
 
@@ -78,7 +78,7 @@ class Progress:
         if self._is_live:
             self._live = Live(
                 console=self._console,
-                get_renderable=self._block,
+                get_renderable=self._render_block,
                 transient=True,
                 refresh_per_second=REFRESH_PER_SECOND,
                 redirect_stdout=False,
@@ -116,26 +116,26 @@ class Progress:
         match event:
             case StartEvent():
                 if not self._keeps_answer:
-                    self._cut_line(Text(printable(f'{event.model} in {event.directory}'), 'dim'))
+                    self._truncated_line(Text(escape_invisible(f'{event.model} in {event.directory}'), 'dim'))
             case TextEvent():
-                self._say(event.text)
+                self._append_text(event.text)
             case ToolCallEvent():
-                self._finish_saying()
-                self._open_task(event)
+                self._flush_text()
+                self._show_task(event)
                 self._calls[event.id] = event
             case ToolResultEvent():
                 call = self._calls.pop(event.id, None)
                 call = call or ToolCallEvent(id=event.id, tool=event.tool, path=event.path, args={})
                 self._call_line(call, event)
-                self._open_tasks.discard(event.id)
+                self._shown_tasks.discard(event.id)
             case TodosEvent():
                 self._todos = event.todos
                 if not self._is_live:
                     self._line(render_todos(event.todos))
             case ApprovalAnswerEvent():
-                self._answer(event)
+                self._show_prior_answer(event)
             case ApprovalEvent(has_changed=True):
-                self._line(render_changed(event.approval))
+                self._line(render_changed_approval(event.approval))
             case FileEvent() | ApprovalEvent():
                 pass  # in the line of the tool, and at the end; who was asked has seen the question
             case UsageEvent():
@@ -143,44 +143,44 @@ class Progress:
             case SummarizedEvent():
                 self._line(render_summarized(event))
             case RetriedEvent():
-                self._take_back(event)
+                self._discard_void_text(event)
             case BudgetEvent():
                 self._line(render_budget(event))
             case _:
-                self._end(event)
+                self._finish(event)
 
-    def _say(self, text: str) -> None:
+    def _append_text(self, text: str) -> None:
         """Show whole lines as soon as they are whole: what stands above the block cannot be continued."""
-        self._said += text
+        self._text += text
         if self._keeps_answer:
-            *lines, self._said = self._said.split('\n')
+            *lines, self._text = self._text.split('\n')
             for line in lines:
-                self._line(Text(printable(line)))
+                self._line(Text(escape_invisible(line)))
 
-    def _take_back(self, event: RetriedEvent) -> None:
+    def _discard_void_text(self, event: RetriedEvent) -> None:
         """Take back what a failed attempt had said; of whole lines in a chat it can only be said that they are void."""
         is_shown = self._keeps_answer and '\n' in event.void_text
         if event.void_text:
-            self._said = self._said.removesuffix(event.void_text.rsplit('\n', 1)[-1] if is_shown else event.void_text)
+            self._text = self._text.removesuffix(event.void_text.rsplit('\n', 1)[-1] if is_shown else event.void_text)
         self._line(render_retried(event, is_shown=is_shown))
 
-    def _answer(self, event: ApprovalAnswerEvent) -> None:
+    def _show_prior_answer(self, event: ApprovalAnswerEvent) -> None:
         """Show an answer that is not the one that was given here, and take the arguments that will run."""
         call = self._calls.get(event.id)
         if event.faster is not None:
-            self._line(render_faster(event, None if call is None else call.tool))
+            self._line(render_prior_answer(event, None if call is None else call.tool))
         if call is not None and event.args is not None:
             self._calls[event.id] = replace(call, args=event.args)
 
-    def _finish_saying(self) -> None:
-        if self._said.strip():
-            self._line(Text(printable(self._said.strip('\n')), '' if self._keeps_answer else 'italic'))
-        self._said = ''
+    def _flush_text(self) -> None:
+        if self._text.strip():
+            self._line(Text(escape_invisible(self._text.strip('\n')), '' if self._keeps_answer else 'italic'))
+        self._text = ''
 
-    def _end(self, result: ResultEvent) -> None:
+    def _finish(self, result: ResultEvent) -> None:
         self._stop_drawing()
         if self._keeps_answer or result.output is None:
-            self._finish_saying()
+            self._flush_text()
         for call in self._calls.values():
             self._call_line(call)
         if self._is_live and result.todos:
@@ -192,18 +192,18 @@ class Progress:
             has_command = result.status in ('paused', 'interrupted', 'suspended')
             self._console.print(error, soft_wrap=has_command or not self._console.is_terminal)
 
-    def _open_task(self, call: ToolCallEvent) -> None:
+    def _show_task(self, call: ToolCallEvent) -> None:
         """Show a task before the first call of the subagent that does it."""
         task = next((task for id, task in self._calls.items() if call.id.startswith(f'{id}/')), None)
-        if task is not None and task.id not in self._open_tasks:
-            self._open_tasks.add(task.id)
+        if task is not None and task.id not in self._shown_tasks:
+            self._shown_tasks.add(task.id)
             self._call_line(task)
 
     def _call_line(self, call: ToolCallEvent, result: ToolResultEvent | None = None) -> None:
         """Show a call, below the task that it belongs to."""
-        self._cut_line(render_call(call, result, is_named=len(self._open_tasks) > 1))
+        self._truncated_line(render_call(call, result, is_named=len(self._shown_tasks) > 1))
 
-    def _running(self) -> Iterator[Text]:
+    def _running_calls(self) -> Iterator[Text]:
         """Yield the calls that run, those of subagents below their tasks."""
         calls = list(self._calls.values())  # the block is drawn by a thread of its own
         for call in calls:
@@ -213,19 +213,21 @@ class Progress:
 
     def _line(self, text: Text) -> None:
         """Print text that stays: folded on a terminal, and left as it is where another program reads it."""
-        print_folded(self._console, text)
+        print_wrapped(self._console, text)
 
-    def _cut_line(self, text: Text) -> None:
-        print_cut(self._console, text)
+    def _truncated_line(self, text: Text) -> None:
+        print_truncated(self._console, text)
 
-    def _block(self) -> Group:
+    def _render_block(self) -> Group:
         """Return what is going on now: unfinished words, running calls, the plan, what was used."""
-        saying = [Text(printable(self._said.rsplit('\n', 1)[-1]))] if self._said else []
+        unfinished = [Text(escape_invisible(self._text.rsplit('\n', 1)[-1]))] if self._text else []
         plan = [render_todos(self._todos)] if self._todos else []
-        return Group(*saying, *self._running(), *plan, render_usage(self._usage, self._clock() - self._started))
+        return Group(
+            *unfinished, *self._running_calls(), *plan, render_usage(self._usage, self._clock() - self._started)
+        )
 
 
-def print_cut(console: Console, text: Text) -> None:
+def print_truncated(console: Console, text: Text) -> None:
     """Print a line that a terminal shows as one line, however narrow it is, and any other reader whole."""
     if console.is_terminal:
         console.print(text, no_wrap=True, overflow='ellipsis')

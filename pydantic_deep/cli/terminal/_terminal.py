@@ -50,12 +50,12 @@ class Terminal:
             KeyboardInterrupt: The person pressed Ctrl-C.
             EOFError: The person pressed Ctrl-D, or the terminal is gone.
         """
-        self.forget()
+        self.discard_input()
         with create_app_session(input=self._input, output=create_output(self.stdout)):
             # Not handed to the prompt itself, which then would draw on terminals that cannot move their cursor.
             return await PromptSession[str](multiline=multiline).prompt_async(prompt, default=default)
 
-    def forget(self) -> None:
+    def discard_input(self) -> None:
         """Drop what was typed and not read yet: it was typed without the question in sight."""
         termios.tcflush(self.stdin.fileno(), termios.TCIFLUSH)
         clear_typeahead(self._input)

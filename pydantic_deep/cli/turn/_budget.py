@@ -20,14 +20,14 @@ from pydantic_deep.budgets import (
     Measure,
 )
 from pydantic_deep.cli._events import BudgetEvent, BudgetMeasure
-from pydantic_deep.cli.render._budget_amounts import Use
+from pydantic_deep.cli.render._budget_amounts import BudgetUsage
 
 _ZERO = Decimal(0)
 
 
 @dataclass(kw_only=True)
 class TurnBudget(AbstractCapability[object]):
-    """What a turn may use. It is that of one person's process: `begin` says where the turn begins."""
+    """What a turn may use. It is that of one person's process: `start_turn` says where the turn begins."""
 
     id: str | None = 'budgets'
     tokens: int
@@ -36,7 +36,7 @@ class TurnBudget(AbstractCapability[object]):
     """US dollars, as far as prices are known."""
     _before: RunUsage | None = field(default=None, init=False, repr=False, compare=False)
 
-    def begin(self, before: RunUsage) -> None:
+    def start_turn(self, before: RunUsage) -> None:
         """Begin a turn.
 
         Args:
@@ -54,9 +54,9 @@ class TurnBudget(AbstractCapability[object]):
         Raises:
             BudgetExceededError: Nothing is left.
         """
-        return await Budgets(run=self.left(ctx.usage)).for_run(ctx)
+        return await Budgets(run=self.remaining(ctx.usage)).for_run(ctx)
 
-    def left(self, used: RunUsage) -> Budget:
+    def remaining(self, used: RunUsage) -> Budget:
         """Return what is left.
 
         Args:
@@ -65,32 +65,32 @@ class TurnBudget(AbstractCapability[object]):
         Raises:
             BudgetExceededError: Nothing is.
         """
-        tokens, cost = self._used('tokens', used), self._used('cost', used)
+        tokens, cost = self._used_amount('tokens', used), self._used_amount('cost', used)
         if tokens >= self.tokens:
             raise BudgetExceededError(scope='run', measure='tokens', limit=Decimal(self.tokens), used=tokens)
         if self.cost is not None and cost >= self.cost:
             raise BudgetExceededError(scope='run', measure='cost', limit=self.cost, used=cost)
         return Budget(tokens=self.tokens - int(tokens), cost=None if self.cost is None else self.cost - cost)
 
-    def use(self, measure: BudgetMeasure, used: RunUsage) -> Use:
+    def usage(self, measure: BudgetMeasure, used: RunUsage) -> BudgetUsage:
         """Return the use of the budget of the turn.
 
         Args:
             measure: Which limit is meant.
             used: What the conversation has used.
         """
-        return Use(measure=measure, limit=self._limit(measure), used=self._used(measure, used))
+        return BudgetUsage(measure=measure, limit=self._limit(measure), used=self._used_amount(measure, used))
 
-    def whole(self, measure: Measure, limit: Decimal, used: Decimal) -> Use:
+    def to_turn_usage(self, measure: Measure, limit: Decimal, used: Decimal) -> BudgetUsage:
         """Return the use of the budget of the turn, where a run tells that of its own."""
         known: BudgetMeasure = 'cost' if measure == 'cost' else 'tokens'
-        whole = self._limit(known) or limit
-        return Use(measure=known, limit=whole, used=whole - limit + used)
+        limit_of_turn = self._limit(known) or limit
+        return BudgetUsage(measure=known, limit=limit_of_turn, used=limit_of_turn - limit + used)
 
     def _limit(self, measure: BudgetMeasure) -> Decimal:
         return Decimal(self.tokens) if measure == 'tokens' else (self.cost or _ZERO)
 
-    def _used(self, measure: BudgetMeasure, used: RunUsage) -> Decimal:
+    def _used_amount(self, measure: BudgetMeasure, used: RunUsage) -> Decimal:
         """Return what the turn has used when its conversation has used so much."""
         before = used if self._before is None else self._before
         if measure == 'tokens':
@@ -98,7 +98,7 @@ class TurnBudget(AbstractCapability[object]):
         return (used.cost or _ZERO) - (before.cost or _ZERO)
 
 
-def event_of(
+def budget_event(
     event: BudgetWarningEvent | LastAnswerEvent | BudgetUnknownEvent, budget: TurnBudget, path: Sequence[str]
 ) -> BudgetEvent:
     """Return what is told of the budget of a turn when a run tells this of its own."""
@@ -107,13 +107,13 @@ def event_of(
         return BudgetEvent(
             path=[*path], kind='unknown', measure=measure, limit=None, used=None, model=event.model_name or None
         )
-    use = budget.whole(event.measure, event.limit, event.used)
-    number = float if use.measure == 'cost' else int
+    usage = budget.to_turn_usage(event.measure, event.limit, event.used)
+    number = float if usage.measure == 'cost' else int
     return BudgetEvent(
         path=[*path],
         kind='warning' if isinstance(event, BudgetWarningEvent) else 'last_answer',
-        measure=use.measure,
-        limit=number(use.limit),
-        used=number(use.used),
+        measure=usage.measure,
+        limit=number(usage.limit),
+        used=number(usage.used),
         model=None,
     )

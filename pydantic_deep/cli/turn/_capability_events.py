@@ -11,18 +11,18 @@ from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAn
 from pydantic_deep.cli._events import BudgetEvent, RetriedEvent, SummarizedEvent
 from pydantic_deep.retries import ModelRetriedEvent
 
-from ._budget import TurnBudget, event_of
+from ._budget import TurnBudget, budget_event
 
 
-def news_of(
-    event: AgentStreamEvent, budget: TurnBudget, *, said: str = '', path: Sequence[str] = ()
+def capability_event(
+    event: AgentStreamEvent, budget: TurnBudget, *, answer_text: str = '', path: Sequence[str] = ()
 ) -> SummarizedEvent | RetriedEvent | BudgetEvent | None:
     """Return what is told of an event; `None` for no news.
 
     Args:
         event: An event of a run.
         budget: That of the turn.
-        said: What of the answer that is being given was told.
+        answer_text: What of the answer that is being given was told.
         path: The subagents that lead to the run.
     """
     match event:
@@ -43,9 +43,9 @@ def news_of(
                 attempts=event.attempts,
                 reason=event.reason,
                 delay_seconds=event.delay_seconds,
-                void_text=said if event.is_void else '',
+                void_text=answer_text if event.is_void else '',
             )
         case BudgetWarningEvent() | LastAnswerEvent() | BudgetUnknownEvent():
-            return event_of(event, budget, path)
+            return budget_event(event, budget, path)
         case _:
             return None

@@ -15,7 +15,7 @@ from pydantic_deep_backends import BackendUnavailableError, LocalBackend, Sandbo
 from pydantic_deep_backends.protocol import Command, CommandResult
 from pydantic_deep_backends.snapshots import Tree
 
-LOOK_SECONDS = 3.0
+SCAN_SECONDS = 3.0
 """How long the directory is looked through before and after a command: some 100,000 files that did not change."""
 
 MAX_FILES = 1_000
@@ -36,7 +36,7 @@ Contents: TypeAlias = bytes | Unknown | None
 """What a file holds; `None` if it is not there."""
 
 
-class WatchedBackend(LocalBackend):
+class ChangeTrackingBackend(LocalBackend):
     """A directory that remembers what each file held before it was first changed here.
 
     What others change in the directory meanwhile is not seen, and nothing but the files that change is read.
@@ -49,9 +49,9 @@ class WatchedBackend(LocalBackend):
             root: The directory.
         """
         super().__init__(root)
-        self._begin()
+        self._reset()
 
-    has_seen_all: bool = True
+    has_all_changes: bool = True
     """Whether every change was noticed."""
 
     async def write_bytes(self, path: str, data: bytes) -> None:
@@ -66,7 +66,7 @@ class WatchedBackend(LocalBackend):
         await super().compare_and_swap(path, data, expected=expected)
         await self._remember(path, before)
 
-    def begin_turn(self) -> None:
+    def start_turn(self) -> None:
         """Tell from now on how files differ from what they are now, but for `all_changes`."""
         self._before_turn, self._unreported = {}, set()
 
@@ -86,19 +86,19 @@ class WatchedBackend(LocalBackend):
     def leave_unversioned(self) -> None:
         """Let no version have the files."""
         # `isinstance(…, SupportsTracking)` asks the class, and all who work with this object have it already.
-        unversioned = UnversionedSandbox if isinstance(self, WatchedSandbox) else UnversionedBackend
+        unversioned = UnversionedSandbox if isinstance(self, ChangeTrackingSandbox) else UnversionedBackend
         object.__setattr__(self, '__class__', unversioned)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._before: dict[str, Contents] = {}
         self._before_turn: dict[str, Contents] = {}
         self._unreported: set[str] = set()
 
     async def _remember(self, path: str, before: Contents) -> None:
         canonical = await self.realpath(path)
-        self._note(canonical, before)
+        self._record(canonical, before)
 
-    def _note(self, canonical: str, before: Contents) -> None:
+    def _record(self, canonical: str, before: Contents) -> None:
         self._before.setdefault(canonical, before)
         self._before_turn.setdefault(canonical, before)
         self._unreported.add(canonical)
@@ -114,7 +114,7 @@ class WatchedBackend(LocalBackend):
             return None
 
 
-class WatchedSandbox(WatchedBackend, SandboxBackend):
+class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
     """The same with commands: what one of them changed is noticed by looking through the directory before and after.
 
     What a file held that a command changed is not known then, unless it was changed by a tool before.
@@ -128,7 +128,7 @@ class WatchedSandbox(WatchedBackend, SandboxBackend):
             read_only: What commands see besides, as for `SandboxBackend`.
         """
         SandboxBackend.__init__(self, root, read_only=read_only)
-        self._begin()
+        self._reset()
 
     async def check(self) -> None:
         """Raise `SandboxUnavailableError` where commands cannot be isolated."""
@@ -143,36 +143,36 @@ class WatchedSandbox(WatchedBackend, SandboxBackend):
         timeout: float | None = None,
     ) -> CommandResult:
         """Run the command, and remember which files it changed, also if it is stopped."""
-        before = await self._look()
+        before = await self._scan_directory()
         try:
             return await super().run(command, shell=shell, env=env, timeout=timeout)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._compare(before)
+                await self._record_difference(before)
 
-    async def _look(self) -> Tree | None:
+    async def _scan_directory(self) -> Tree | None:
         """Return all files now; `None`, once and for all, if that takes too long or cannot be done."""
-        if not self.has_seen_all:
+        if not self.has_all_changes:
             return None
-        with anyio.move_on_after(LOOK_SECONDS):
+        with anyio.move_on_after(SCAN_SECONDS):
             try:
                 return await self.snapshot()
             except (OSError, BackendUnavailableError, ScanLimitError):
                 pass
-        self.has_seen_all = False
+        self.has_all_changes = False
         return None
 
-    async def _compare(self, before: Tree | None) -> None:
-        after = None if before is None else await self._look()
+    async def _record_difference(self, before: Tree | None) -> None:
+        after = None if before is None else await self._scan_directory()
         if before is None or after is None:
             return
         diff = before.diff(after)
         top = (await self.working_dir()).rstrip('/')  # trees begin at the directory, wherever that appears
         found: list[tuple[str, Contents]] = [(path, None) for path in diff.added]
         found += [(path, Unknown.contents) for path in (*diff.changed, *diff.removed)]
-        self.has_seen_all = len(found) <= MAX_FILES
+        self.has_all_changes = len(found) <= MAX_FILES
         for path, contents in found[:MAX_FILES]:
-            self._note(f'{top}{path}', contents)
+            self._record(f'{top}{path}', contents)
 
     async def _read(self, path: str) -> Contents:
         try:
@@ -184,13 +184,13 @@ class WatchedSandbox(WatchedBackend, SandboxBackend):
         return await super()._read(path)
 
 
-class UnversionedBackend(WatchedBackend):
+class UnversionedBackend(ChangeTrackingBackend):
     """The same where no version has the files."""
 
     track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no
 
 
-class UnversionedSandbox(WatchedSandbox):
+class UnversionedSandbox(ChangeTrackingSandbox):
     """The same where no version has the files."""
 
     track = None  # pyright: ignore[reportAssignmentType] - Python's way to say no

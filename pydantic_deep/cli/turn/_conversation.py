@@ -17,21 +17,21 @@ from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Deny
 from pydantic_deep.cli._events import FileChange
-from pydantic_deep.cli.history._revisions import DIRECTORY, Names, shown_id
-from pydantic_deep.cli.history._turn_lineages import Turns, is_waiting
+from pydantic_deep.cli.history._revisions import DIRECTORY, Revisions, short_id
+from pydantic_deep.cli.history._turn_lineages import TurnLineages, is_pending
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
 from pydantic_deep.versions._files import why_unversioned
 
-from ._runtime import Output, Settings, Worker
-from ._size_check import is_small
+from ._runtime import AgentRuntime, Output, Settings
+from ._size_check import fits_in_versions
 
 Version = AgentVersion[DeepAgentDeps, Output]
 """A version that the command line made."""
 
-WENT_ON = 'The turn was stopped, and the person went on without this call.'
+ABANDONED_REASON = 'The turn was stopped, and the person went on without this call.'
 """What is kept of calls that wait when a person stops the turn and says something else."""
 
 
@@ -39,7 +39,7 @@ SETTINGS = 'settings'
 """The key in the metadata of a version under which what its agent works with is."""
 
 
-class WaitingVersionError(DeepAgentError):
+class PendingVersionError(DeepAgentError):
     """A turn cannot begin from a version that waits for a person."""
 
 
@@ -51,11 +51,11 @@ class ForeignVersionError(DeepAgentError):
 class Conversation:
     """A conversation that goes on."""
 
-    worker: Worker
+    runtime: AgentRuntime
     store: Store
     versions: VersionedAgent[DeepAgentDeps, Output]
     """The agent of the worker, on the store."""
-    names: Names
+    revisions: Revisions
     """What versions are called in the directory."""
     metadata: Mapping[str, object]
     """What is kept with each version: the settings of the worker among them."""
@@ -63,12 +63,12 @@ class Conversation:
     """The version that the next turn goes on from; `None` before the first turn."""
     is_in_directory: bool = True
     """Whether the next turn belongs in the directory, however it was changed since."""
-    is_kept: bool = True
+    is_persistent: bool = True
     """Whether the store outlives this process."""
     instructions: str | None = None
     """What the agent is told in all turns of a conversation that begins here, besides its own instructions."""
 
-    async def go_on_from(self, name: str) -> None:
+    async def continue_from(self, name: str) -> None:
         """Let the next turn go on from a version.
 
         Args:
@@ -79,58 +79,58 @@ class Conversation:
             WaitingVersionError: It waits for a person, or did until another version went on from it; or it is `HEAD`,
                 and a run that lives is at it.
         """
-        record, head = await self.names.find(name), await self.names.find_head()
+        record, head = await self.revisions.find(name), await self.revisions.find_head()
         if record.state == 'awaiting_approval':
-            raise WaitingVersionError(await _describe_waiting(self.store, record))
-        loaded = await self.versions.load(record.id, backend=self.worker.backend)
+            raise PendingVersionError(await _describe_waiting(self.store, record))
+        loaded = await self.versions.load(record.id, backend=self.runtime.backend)
         tip = await self.versions.finish_crashed(loaded)  # the person goes on, and nobody else is to
         is_head = head is not None and head.id == record.id
         run = None if tip.run_id is None or tip.kind != 'step' else await self.store.run(tip.run_id)
         if is_head and run is not None and run.state == 'running':
-            shown = shown_id(tip.id)
-            raise WaitingVersionError(
+            shown = short_id(tip.id)
+            raise PendingVersionError(
                 f'Another run works in this directory: {shown} is its last step. Wait until it has ended, or go on '
                 f'before it with `--from {shown}~`.'
             )
         self.tip, self.is_in_directory = tip, is_head
-        self.worker.deps.todos = self.tip.todos
+        self.runtime.deps.todos = self.tip.todos
 
-    async def go_on_with(self, record: VersionRecord) -> Version:
+    async def resume_from(self, record: VersionRecord) -> Version:
         """Let the turn go on that ends with a version which waits, in the directory if it was there; return it."""
-        self.tip = await self.versions.load(record.id, backend=self.worker.backend)
-        self.worker.deps.todos = self.tip.todos
+        self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
+        self.runtime.deps.todos = self.tip.todos
         kept = await self.store.conversation(record.conversation_id)
         self.is_in_directory = kept is not None and kept.head_id == record.id  # it does not follow turns on copies
         if self.is_in_directory:
-            await self._hold(self.tip)
+            await self._mark_workspace(self.tip)
         return self.tip
 
-    async def begin(self) -> Version:
+    async def prepare_turn(self) -> Version:
         """Return the version that the next turn goes on from."""
         if self.tip is None:
             self.tip = await self._create()
         if self.is_in_directory:
-            await self._hold(self.tip)
+            await self._mark_workspace(self.tip)
         known: dict[str, object] = json.loads(self.tip.record.metadata)
         if known != (wanted := {**known, **self.metadata}):
             self.tip = await self.tip.with_metadata(wanted)
             if self.is_in_directory:
-                await self._hold(self.tip)
+                await self._mark_workspace(self.tip)
         return self.tip
 
-    async def settle(self, version_id: str, *, is_in_directory: bool) -> Version:
+    async def advance_to(self, version_id: str, *, is_in_directory: bool) -> Version:
         """Go on from a version from now on; the head of the conversation follows if the directory has its files."""
-        self.tip = await self.versions.load(version_id, backend=self.worker.backend)
+        self.tip = await self.versions.load(version_id, backend=self.runtime.backend)
         self.is_in_directory = is_in_directory
         if is_in_directory:
             await self.versions.conversation(self.tip.conversation_id).move_to(self.tip)
         return self.tip
 
-    async def abandon(self, version: Version) -> None:
+    async def abandon_pending(self, version: Version) -> None:
         """Go on after a version without the calls that it waits for: a person has stopped the turn, and they never run."""
         inbox = ApprovalInbox(self.store)
         for item in await self.store.approvals(version_id=version.id):
-            await inbox.answer(item.id, Deny(WENT_ON), reason=WENT_ON)
+            await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
         await self.store.claim_approvals(version.id, new_id())  # nobody resumes it any more
         record = version.record._replace(
             id=new_id(),
@@ -143,9 +143,9 @@ class Conversation:
             created_at=time.time_ns() // 1000,
         )
         await self.store.commit(Commit(versions=[record]))
-        self.tip = await self.versions.load(record.id, backend=self.worker.backend)
+        self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
 
-    async def used_before(self, version: Version) -> RunUsage:
+    async def usage_before(self, version: Version) -> RunUsage:
         """Return what the conversation had used before the turn that a version is part of."""
         while version.state == 'awaiting_approval' and version.parent_id is not None:
             try:
@@ -156,7 +156,7 @@ class Conversation:
 
     async def changes(self, before: Version, after: Version) -> list[FileChange]:
         """Return the files that a turn on a copy changed, by path."""
-        top = (await self.worker.backend.working_dir()).rstrip('/')
+        top = (await self.runtime.backend.working_dir()).rstrip('/')
         kinds = {'added': 'created', 'changed': 'changed', 'removed': 'removed'}
         diff = await before.diff(after)
         return [
@@ -169,13 +169,13 @@ class Conversation:
             for file in diff.files
         ]
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin another conversation with the next turn."""
         self.tip, self.is_in_directory = None, True
 
     async def _create(self) -> Version:
-        backend = self.worker.backend
-        if self.is_kept and not await is_small(backend):
+        backend = self.runtime.backend
+        if self.is_persistent and not await fits_in_versions(backend):
             backend.leave_unversioned()
         with warnings.catch_warnings():
             if why_unversioned(backend) is not None:
@@ -183,34 +183,34 @@ class Conversation:
             return await self.versions.create(
                 metadata=self.metadata,
                 backend=backend,
-                deps=self.worker.deps,
+                deps=self.runtime.deps,
                 instructions=() if self.instructions is None else self.instructions,
             )
 
-    async def _hold(self, version: Version) -> None:
+    async def _mark_workspace(self, version: Version) -> None:
         """Let the directory count as that of a version, with what was changed in it since as an edit of that."""
-        workspace = self.names.workspace
-        held = await self.store.workspace(workspace)
-        if held is None or held.version_id == version.id or version.tree is None:
+        workspace = self.revisions.workspace
+        workspace_record = await self.store.workspace(workspace)
+        if workspace_record is None or workspace_record.version_id == version.id or version.tree is None:
             return
-        if await self.store.claim_workspace(workspace, new_id(), held.version_id):
-            await self.store.commit(Commit(workspaces=[held._replace(version_id=version.id, run_id=None)]))
+        if await self.store.claim_workspace(workspace, new_id(), workspace_record.version_id):
+            await self.store.commit(Commit(workspaces=[workspace_record._replace(version_id=version.id, run_id=None)]))
 
 
 async def _describe_waiting(store: Store, record: VersionRecord) -> str:
     """Return why no turn begins from a version that waits or has waited, and what to do instead."""
-    shown = shown_id(record.id)
+    shown = short_id(record.id)
     before = f'go on before it with `--from {shown}~`'
-    if await is_waiting(store, record):
+    if await is_pending(store, record):
         return f'The version {shown} waits for an approval. Answer it with `pydantic-deep resume {shown}`, or {before}.'
-    newest = await Turns(store=store).went_on(record)
-    name = shown_id(newest.id)
+    newest = await TurnLineages(store=store).latest_continuation(record)
+    name = short_id(newest.id)
     if newest.state != 'awaiting_approval':
         return (
             f'The version {shown} was answered, and {name} went on from it. Go on from that with `--from {name}`, or '
             f'{before}.'
         )
-    if await is_waiting(store, newest):
+    if await is_pending(store, newest):
         return (
             f'The version {shown} was answered, and {name} went on from it, which waits for an approval. Answer that '
             f'with `pydantic-deep resume {name}`, or {before}.'
@@ -222,27 +222,32 @@ async def _describe_waiting(store: Store, record: VersionRecord) -> str:
 
 
 def open_conversation(
-    worker: Worker, settings: Settings, store: Store, *, is_kept: bool = True, instructions: str | None = None
+    runtime: AgentRuntime,
+    settings: Settings,
+    store: Store,
+    *,
+    is_persistent: bool = True,
+    instructions: str | None = None,
 ) -> Conversation:
     """Return a conversation that begins with its next turn.
 
     Args:
-        worker: The agent and its directory.
+        runtime: The agent and its directory.
         settings: What it was made of.
         store: Where its versions go.
-        is_kept: Whether they stay there. If not, files are in none of them.
+        is_persistent: Whether they stay there. If not, files are in none of them.
         instructions: What the agent is told in all its turns, besides its own instructions.
     """
-    if not is_kept:
-        worker.backend.leave_unversioned()
+    if not is_persistent:
+        runtime.backend.leave_unversioned()
     kept = settings.absolute()
     return Conversation(
-        worker=worker,
+        runtime=runtime,
         store=store,
-        versions=VersionedAgent(worker.agent, store),
-        names=Names(store=store, directory=kept.directory),
+        versions=VersionedAgent(runtime.agent, store),
+        revisions=Revisions(store=store, directory=kept.directory),
         metadata={DIRECTORY: kept.directory, SETTINGS: kept.model_dump(mode='json')},
-        is_kept=is_kept,
+        is_persistent=is_persistent,
         instructions=instructions,
     )
 
@@ -258,6 +263,6 @@ def settings_of(record: VersionRecord) -> Settings:
         return Settings.model_validate(found)
     except ValidationError:
         raise ForeignVersionError(
-            f'The version {shown_id(record.id)} was made by another program, with the agent {record.agent_name!r}. '
+            f'The version {short_id(record.id)} was made by another program, with the agent {record.agent_name!r}. '
             'Only that can go on with it.'
         ) from None

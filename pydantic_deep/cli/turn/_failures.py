@@ -19,8 +19,8 @@ from pydantic_ai.exceptions import (
 )
 
 from pydantic_deep.cli._events import BudgetMeasure, Status
-from pydantic_deep.cli.history._revisions import shown_id
-from pydantic_deep.cli.render._budget_amounts import Use, render_amount
+from pydantic_deep.cli.history._revisions import short_id
+from pydantic_deep.cli.render._budget_amounts import BudgetUsage, render_amount
 from pydantic_deep.cli.render._printable import first_line
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.retries import CutAnswerError
@@ -38,13 +38,13 @@ EXIT_CODES: dict[Status, int] = {
 }
 """By status. 2, wrong usage, is said before a turn begins; 130 is what shells give for SIGINT (128 + 2)."""
 
-FORESEEN = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError, ScanLimitError)
+EXPECTED_ERRORS = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError, ScanLimitError)
 """What can end a turn without a defect in this program: a sentence tells more than a traceback. All else is raised."""
 
 MAX_CHARS = 500
 """How much is shown of what a provider says."""
 
-OPTIONS: Mapping[BudgetMeasure, str] = {'tokens': '--max-tokens', 'cost': '--max-cost'}
+BUDGET_OPTIONS: Mapping[BudgetMeasure, str] = {'tokens': '--max-tokens', 'cost': '--max-cost'}
 """The option for each limit."""
 
 _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_)[-_A-Za-z0-9*]{6,}')
@@ -53,16 +53,16 @@ _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_)[-_A-Za-z0-9*]{6,}')
 
 def describe_failure(error: Exception) -> tuple[Status, str]:
     """Return how the turn ended, and what happened and what to do."""
-    said = first_line(_SECRET.sub('…', _message_of(error)), MAX_CHARS)
+    message = first_line(_SECRET.sub('…', _message_of(error)), MAX_CHARS)
     match error:
         case RunCancelled():
             return 'interrupted', 'Interrupted. What was done stays done.'
-        case UsageLimitExceeded():  # that of a turn is described better: `describe_used_up`
-            return 'limit', said
+        case UsageLimitExceeded():  # that of a turn is described better: `describe_exceeded_budget`
+            return 'limit', message
         case ModelAuthenticationError():
-            return 'no_model', f'The provider refuses the key for {error.model_name!r}: {said}'
+            return 'no_model', f'The provider refuses the key for {error.model_name!r}: {message}'
         case ModelNotFoundError():
-            return 'no_model', f'The provider has no model {error.model_name!r}: {said}'
+            return 'no_model', f'The provider has no model {error.model_name!r}: {message}'
         case CutAnswerError():
             return (
                 'failed',
@@ -72,20 +72,20 @@ def describe_failure(error: Exception) -> tuple[Status, str]:
         case ModelConnectionError():
             return (
                 'failed',
-                f'{error.model_name!r} cannot be reached: {said} Check the network, and the base URL if you set one.',
+                f'{error.model_name!r} cannot be reached: {message} Check the network, and the base URL if you set one.',
             )
         case ModelAPIError():
-            return 'failed', f'{error.model_name!r} did not answer: {said}'
+            return 'failed', f'{error.model_name!r} did not answer: {message}'
         case WorkspaceReplacedError():
             return 'failed', _describe_replaced(error)
         case _:
-            return 'failed', said
+            return 'failed', message
 
 
 def _describe_replaced(error: WorkspaceReplacedError) -> str:
     advice = (
         'Empty it, or keep them as a version first: pydantic-deep checkout '
-        f'{shown_id(error.version_id)} --force (then check that version out to continue with them)'
+        f'{short_id(error.version_id)} --force (then check that version out to continue with them)'
         if error.can_be_kept
         else 'Move them away: some of them no version can hold.'
     )
@@ -100,7 +100,7 @@ def describe_suspension(error: Exception) -> str:
     )
 
 
-def describe_stopped_question(version: str) -> str:
+def describe_interrupted_prompt(version: str) -> str:
     """Return what a person is told who stopped a turn at a question, and what to do."""
     return (
         f'Interrupted. What was done stays done. The version {version} waits on: answer with `pydantic-deep resume '
@@ -114,38 +114,38 @@ def describe_pause(count: int, version: str) -> str:
     return f'Paused: {calls} for an approval. Answer with: pydantic-deep resume {version}'
 
 
-def describe_used_up(use: Use, *, is_kept: bool, waiting: str | None) -> str:
+def describe_exceeded_budget(use: BudgetUsage, *, is_persistent: bool, waiting: str | None) -> str:
     """Return what a person is told of a turn whose budget is used up, and what to do.
 
     Args:
         use: What was used.
-        is_kept: Whether a version has what was done.
+        is_persistent: Whether a version has what was done.
         waiting: The version that waits for approvals, if the turn ends with one.
     """
     limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
     happened = f'The budget of {limit} for a turn is used up: {used} used.'
     if waiting is None:
-        return f'{happened} {_go_on(use.measure, is_kept=is_kept)}'
-    return f'{happened} Raise it: pydantic-deep resume {waiting} {OPTIONS[use.measure]} …'
+        return f'{happened} {_continue_advice(use.measure, is_persistent=is_persistent)}'
+    return f'{happened} Raise it: pydantic-deep resume {waiting} {BUDGET_OPTIONS[use.measure]} …'
 
 
-def describe_last_answer(use: Use, *, is_kept: bool) -> str:
+def describe_last_answer(use: BudgetUsage, *, is_persistent: bool) -> str:
     """Return what a person is told of a turn whose answer is the last that fitted into the budget, and what to do.
 
     Args:
         use: What was used, that answer included.
-        is_kept: Whether a version has what was done.
+        is_persistent: Whether a version has what was done.
     """
     limit, used = render_amount(use.measure, use.limit), render_amount(use.measure, use.used)
     return (
         f'The budget of {limit} for a turn ended: {used} used with this answer, and the task may not be done. '
-        f'{_go_on(use.measure, is_kept=is_kept)}'
+        f'{_continue_advice(use.measure, is_persistent=is_persistent)}'
     )
 
 
-def _go_on(measure: BudgetMeasure, *, is_kept: bool) -> str:
-    kept = 'Go on with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_kept else ''
-    return f'{kept}{OPTIONS[measure]} raises it.'
+def _continue_advice(measure: BudgetMeasure, *, is_persistent: bool) -> str:
+    kept = 'Go on with `pydantic-deep run --continue`, or in a chat with another prompt; ' if is_persistent else ''
+    return f'{kept}{BUDGET_OPTIONS[measure]} raises it.'
 
 
 def _message_of(error: Exception) -> str:

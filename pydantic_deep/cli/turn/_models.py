@@ -28,23 +28,23 @@ class UnusableModelError(DeepAgentError):
     """No model can be used: none was named and no key is set, or the one that was named cannot be opened."""
 
 
-def choose_model(named: str | None, environment: Mapping[str, str]) -> str:
+def choose_model(named: str | None, variables: Mapping[str, str]) -> str:
     """Return the name of the model: what was named, what the environment names, or a default for the key that is set.
 
     Args:
         named: What `--model` said.
-        environment: The environment variables.
+        variables: The environment variables.
 
     Raises:
         UnusableModelError: None of the three.
     """
     if named is not None and is_blank(named):
         raise UnusableModelError(f'--model is {named!r}. Name a model; `pydantic-deep models` lists them.')
-    chosen = named or environment.get(MODEL_VARIABLE)
+    chosen = named or variables.get(MODEL_VARIABLE)
     if chosen:
         return chosen
     for variable, model in DEFAULT_MODELS.items():
-        if environment.get(variable):
+        if variables.get(variable):
             return model
     raise UnusableModelError(
         'No model to work with. Set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_API_KEY, or name a model with --model '
@@ -67,10 +67,10 @@ def open_model(name: str, own: Mapping[str, Model]) -> Model:
     try:
         return infer_model(name)
     except Exception as error:
-        raise UnusableModelError(_say_what_to_do(name, error)) from error
+        raise UnusableModelError(_describe_unusable(name, error)) from error
 
 
-def _say_what_to_do(name: str, error: Exception) -> str:
+def _describe_unusable(name: str, error: Exception) -> str:
     """Return what keeps a model from being opened and how to change that, in a sentence or two."""
     provider_name, _ = parse_model_id(name)
     provider = PROVIDERS.get(provider_name or '')
@@ -81,5 +81,5 @@ def _say_what_to_do(name: str, error: Exception) -> str:
         return f'{name!r} cannot be opened. {type(error).__name__}: {error}'
     if provider and provider.variables:
         return f'{name!r} needs {" or ".join(provider.variables)} in the environment, and it is not set. Set it.'
-    said = str(error) if str(error).endswith(('.', '?')) else f'{error}.'
-    return f'{name!r} cannot be used. {said} `pydantic-deep models` lists names that can.'
+    reason = str(error) if str(error).endswith(('.', '?')) else f'{error}.'
+    return f'{name!r} cannot be used. {reason} `pydantic-deep models` lists names that can.'

@@ -78,23 +78,23 @@ class ProviderState:
         return self.set_variable is not None and self.is_installed is True
 
 
-def list_providers(environment: Mapping[str, str]) -> list[ProviderState]:
+def list_providers(variables: Mapping[str, str]) -> list[ProviderState]:
     """Return every provider that has known models or is in the table, by name."""
     models: dict[str, list[str]] = {name: [] for name in PROVIDERS}
     for model in known_model_names():
         name, _ = parse_model_id(model)
         if name and not name.startswith(_UNLISTED):
             models.setdefault(name, []).append(model)
-    return [describe_provider(name, environment, models[name]) for name in sorted(models)]
+    return [describe_provider(name, variables, models[name]) for name in sorted(models)]
 
 
-def describe_provider(name: str, environment: Mapping[str, str], models: list[str]) -> ProviderState:
+def describe_provider(name: str, variables: Mapping[str, str], models: list[str]) -> ProviderState:
     """Return whether a provider can be used."""
     provider = PROVIDERS.get(name, _UNKNOWN)
     return ProviderState(
         name=name,
         variables=provider.variables,
-        set_variable=next((v for v in provider.variables if environment.get(v)), None),
+        set_variable=next((v for v in provider.variables if variables.get(v)), None),
         extra=provider.extra,
         is_installed=None if provider.package is None else _is_installed(provider.package),
         models=sorted(models),

@@ -12,7 +12,7 @@ from pydantic_ai.capabilities import AbstractCapability, on_event
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.subagents._state import place_of
 
-Tell: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
+RetryCallback: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
 """Takes a retry, and the subagents that lead to the run."""
 
 
@@ -21,7 +21,7 @@ class RetryListener(AbstractCapability[object]):
     """Hears of retries in the runs of one person's process, those of subagents too."""
 
     id: str | None = 'retry-listener'
-    tell: Tell = field(default=lambda event, path: None, repr=False, compare=False)
+    on_retry: RetryCallback = field(default=lambda event, path: None, repr=False, compare=False)
     """Takes it; each turn sets its own."""
 
     def for_subagent(self) -> RetryListener:
@@ -29,5 +29,5 @@ class RetryListener(AbstractCapability[object]):
         return self
 
     @on_event(ModelRetriedEvent)
-    async def _hear(self, ctx: RunContext[object], event: ModelRetriedEvent) -> None:
-        self.tell(event, place_of(ctx.metadata).path)
+    async def _forward(self, ctx: RunContext[object], event: ModelRetriedEvent) -> None:
+        self.on_retry(event, place_of(ctx.metadata).path)

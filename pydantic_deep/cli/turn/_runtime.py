@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict
 from pydantic_ai import Agent, DeferredToolRequests
 
 from pydantic_deep.agent import create_deep_agent
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode, interrupt_on
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.retries import Retries
 from pydantic_deep.skills import BUNDLED_SKILLS, SkillDirectory, Skills
 
 from ._budget import TurnBudget
-from ._change_tracker import WatchedBackend, WatchedSandbox
+from ._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox
 from ._models import open_model
 from ._retry_listener import RetryListener
 
@@ -72,11 +72,11 @@ class Settings(BaseModel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Worker:
+class AgentRuntime:
     """An agent in a directory: what a turn needs besides its task."""
 
     agent: Agent[DeepAgentDeps, Output]
-    backend: WatchedBackend
+    backend: ChangeTrackingBackend
     deps: DeepAgentDeps
     """Its backend is `backend`. Its todos are those of the last turn."""
     skills: Skills
@@ -95,33 +95,33 @@ class Worker:
     """Seconds that never go back."""
 
 
-def open_worker(surroundings: Surroundings, settings: Settings, *, approvals: ApprovalMode) -> Worker:
+def create_runtime(environment: Environment, settings: Settings, *, approvals: ApprovalMode) -> AgentRuntime:
     """Return the agent in a directory.
 
     Args:
-        surroundings: What it is given from outside.
+        environment: What it is given from outside.
         settings: What it works with.
         approvals: Whether calls wait.
 
     Raises:
         UnusableModelError: There is no model to work with.
     """
-    opened = open_model(settings.model, surroundings.models)
-    sources = skill_sources(surroundings, settings)
+    opened = open_model(settings.model, environment.models)
+    sources = skill_sources(environment, settings)
     if settings.sandbox:
-        backend = WatchedSandbox(settings.directory, read_only=_mounts(sources))
+        backend = ChangeTrackingSandbox(settings.directory, read_only=_mounts(sources))
     else:
-        backend = WatchedBackend(settings.directory)
+        backend = ChangeTrackingBackend(settings.directory)
     skills = Skills(sources)
     budget = TurnBudget(tokens=settings.max_tokens, cost=settings.max_cost)
     retries = RetryListener()
-    return Worker(
+    return AgentRuntime(
         agent=create_deep_agent(
             opened,
             name=AGENT_NAME,
             instructions=INSTRUCTIONS,
             interrupt_on=interrupt_on(approvals, runs_commands=settings.sandbox),
-            capabilities=[skills, budget, retries, Retries(sleep=surroundings.sleep, clock=surroundings.clock)],
+            capabilities=[skills, budget, retries, Retries(sleep=environment.sleep, clock=environment.clock)],
         ),
         backend=backend,
         deps=DeepAgentDeps(backend=backend),
@@ -130,28 +130,28 @@ def open_worker(surroundings: Surroundings, settings: Settings, *, approvals: Ap
         model=settings.model,
         budget=budget,
         retries=retries,
-        person=surroundings.person,
-        clock=surroundings.clock,
+        person=environment.person,
+        clock=environment.clock,
     )
 
 
-async def check_worker(worker: Worker) -> None:
+async def check_runtime(runtime: AgentRuntime) -> None:
     """Refuse to begin where the agent could not do what it is to do.
 
     Raises:
         SandboxUnavailableError: Commands cannot be isolated.
         BackendUnavailableError: There is no directory.
     """
-    await worker.backend.working_dir()
-    if isinstance(worker.backend, WatchedSandbox):
-        await worker.backend.check()
+    await runtime.backend.working_dir()
+    if isinstance(runtime.backend, ChangeTrackingSandbox):
+        await runtime.backend.check()
 
 
-def skill_sources(surroundings: Surroundings, settings: Settings) -> list[SkillDirectory]:
+def skill_sources(environment: Environment, settings: Settings) -> list[SkillDirectory]:
     """Return where skills are, those that count first at the top."""
     return [
         *(SkillDirectory(path) for path in settings.skills),
-        *([SkillDirectory(surroundings.skills_directory, scope='user', is_required=False)] * settings.user_skills),
+        *([SkillDirectory(environment.skills_directory, scope='user', is_required=False)] * settings.user_skills),
         SkillDirectory(BUNDLED_SKILLS, scope='bundled'),
     ]
 

@@ -20,7 +20,7 @@ MAX_BYTES = 500_000_000
 """How much may be in them: the first version has them all in memory at once."""
 
 
-async def is_small(backend: LocalBackend, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES) -> bool:
+async def fits_in_versions(backend: LocalBackend, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES) -> bool:
     """Return whether the files of a directory that no `.gitignore` names are within both bounds; nothing is read."""
     root = Path(backend.ref.id)
     return await anyio.to_thread.run_sync(_is_small, root, max_files, max_bytes)

@@ -12,67 +12,67 @@ from pydantic_ai import CancellationToken
 from rich.console import Console
 
 from pydantic_deep.cli._events import render_json
-from pydantic_deep.cli.approvals._policy import ApprovalMode, Decide, allow_all, deny_all, pause_all
-from pydantic_deep.cli.approvals._prompter import Asker, Stage
+from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all, deny_all, pause_all
+from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
 from pydantic_deep.cli.terminal._answer_output import print_answer
 from pydantic_deep.cli.terminal._interrupts import Interrupts, stop_on_interrupt
-from pydantic_deep.cli.terminal._progress import Progress
+from pydantic_deep.cli.terminal._progress import ProgressDisplay
 
-from ._runner import Show, Turn, Watcher
-from ._runtime import Worker
+from ._runner import EventSink, TurnObserver, TurnReport
+from ._runtime import AgentRuntime
 
 
 class Work(Protocol):
     """A turn that is ready to begin: `run_turn` or `resume_turn` with all but who looks on."""
 
-    async def __call__(self, *, stop: CancellationToken, watcher: Watcher) -> Turn:
+    async def __call__(self, *, stop: CancellationToken, observer: TurnObserver) -> TurnReport:
         """Do it."""
         ...
 
 
-DecideOn: TypeAlias = Callable[[Stage], Decide]
+DeciderFactory: TypeAlias = Callable[[PromptScreen], Decider]
 """Makes who decides, once it is known where questions are asked."""
 
 
-async def present_to_person(worker: Worker, work: Work, *, decide_on: DecideOn) -> Turn:
+async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Do a turn with progress on standard error and the answer on standard output."""
-    progress = Progress(Console(stderr=True), clock=worker.clock, keeps_answer=False)
-    async with worker.agent:
-        turn = await show_progress(progress, work, decide_on=decide_on)
+    progress = ProgressDisplay(Console(stderr=True), clock=runtime.clock, shows_answer=False)
+    async with runtime.agent:
+        turn = await show_progress(progress, work, make_decider=make_decider)
     if turn.result.output is not None:
         print_answer(turn.result.output)
     return turn
 
 
-async def present_to_program(worker: Worker, work: Work, *, decide_on: DecideOn) -> Turn:
+async def present_as_json(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Do a turn with one JSON object a line on standard output, each as soon as it is known."""
-    show: Show = lambda event: print(render_json(event), flush=True)  # noqa: E731, T201
+    show: EventSink = lambda event: print(render_json(event), flush=True)  # noqa: E731, T201
     with stop_on_interrupt() as interrupts:
-        stage = Stage(suspended=interrupts.given_away, notify=partial(typer.echo, err=True))
-        async with worker.agent:
-            return await work(stop=interrupts.stop, watcher=Watcher(show=show, decide=decide_on(stage)))
+        screen = PromptScreen(suspended=interrupts.suspended, notify=partial(typer.echo, err=True))
+        async with runtime.agent:
+            return await work(stop=interrupts.stop, observer=TurnObserver(show=show, decide=make_decider(screen)))
 
 
-async def show_progress(progress: Progress, work: Work, *, decide_on: DecideOn) -> Turn:
+async def show_progress(progress: ProgressDisplay, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
     """Do a turn with progress on the screen; questions take its place as long as they are asked."""
     with stop_on_interrupt() as interrupts, progress:
-        stage = Stage(suspended=partial(_suspended, progress, interrupts), notify=progress.notify)
-        watcher = Watcher(show=progress.show, decide=decide_on(stage))
-        return await work(stop=interrupts.stop, watcher=watcher)
+        screen = PromptScreen(suspended=partial(_suspended, progress, interrupts), notify=progress.notify)
+        observer = TurnObserver(show=progress.show, decide=make_decider(screen))
+        return await work(stop=interrupts.stop, observer=observer)
 
 
-def decide_by(mode: ApprovalMode, asker: Asker) -> DecideOn:
+def decider_for(mode: ApprovalMode, prompter: ApprovalPrompter) -> DeciderFactory:
     """Return who decides under `--approvals`."""
-    decide_on: dict[ApprovalMode, DecideOn] = {
-        ApprovalMode.ask: lambda stage: partial(asker.decide, stage=stage),
-        ApprovalMode.deny: lambda stage: deny_all,
-        ApprovalMode.pause: lambda stage: pause_all,
-        ApprovalMode.allow: lambda stage: allow_all,
+    make_decider: dict[ApprovalMode, DeciderFactory] = {
+        ApprovalMode.ask: lambda screen: partial(prompter.decide, screen=screen),
+        ApprovalMode.deny: lambda screen: deny_all,
+        ApprovalMode.pause: lambda screen: pause_all,
+        ApprovalMode.allow: lambda screen: allow_all,
     }
-    return decide_on[mode]
+    return make_decider[mode]
 
 
 @contextmanager
-def _suspended(progress: Progress, interrupts: Interrupts) -> Generator[None]:
-    with progress.suspended(), interrupts.given_away():
+def _suspended(progress: ProgressDisplay, interrupts: Interrupts) -> Generator[None]:
+    with progress.suspended(), interrupts.suspended():
         yield

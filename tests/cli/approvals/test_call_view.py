@@ -11,7 +11,7 @@ from rich.console import Console
 
 from pydantic_deep.approvals import Preview, view_diff
 from pydantic_deep.approvals._view import view_approval
-from pydantic_deep.cli.approvals._call_view import Question
+from pydantic_deep.cli.approvals._call_view import CallView
 
 
 def diff_of(path: str, old: str | None, new: str) -> Preview:
@@ -32,7 +32,7 @@ def show(
     stream = StringIO()
     console = Console(file=stream, width=width)
     view = view_approval(id='1', path=path, tool='edit_file', arguments=args, preview=preview)
-    question = Question(view=view, number=1, count=count)
+    question = CallView(view=view, number=1, count=count)
     console.print(question.title)
     console.print(question, end='')
     return stream.getvalue()

@@ -15,7 +15,7 @@ from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
 from pydantic_deep.approvals import ApprovalView
-from pydantic_deep.cli.approvals import _prompter as _ask
+from pydantic_deep.cli.approvals import _prompter
 from pydantic_deep.cli.terminal._editor import EditingFailedError
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -181,7 +181,7 @@ def test_an_editor_that_fails_is_said_and_it_is_asked_again(
     async def fail(*args: object, **options: object) -> str:
         raise EditingFailedError('The editor ended with 1, so nothing was changed.')
 
-    monkeypatch.setattr(_ask, 'edit_text', fail)
+    monkeypatch.setattr(_prompter, 'edit_text', fail)
     terminal = make_terminal('e', 'y')
     invoke('run', 'Go', model=ScriptedModel(WRITE, told), terminal=terminal)
     assert 'The editor ended with 1, so nothing was changed.' in terminal.shown

@@ -9,8 +9,8 @@ from inline_snapshot import snapshot
 from pydantic import JsonValue
 
 from pydantic_deep.cli.approvals._yaml_arguments import (
-    UnreadableArgumentsError,
-    find_misfit,
+    InvalidArgumentsError,
+    find_schema_error,
     parse_arguments,
     render_arguments,
 )
@@ -99,7 +99,7 @@ def test_a_person_writes_what_json_has(text: str, args: dict[str, JsonValue]) ->
     ],
 )
 def test_what_is_no_arguments_is_said(text: str, problem: str) -> None:
-    with pytest.raises(UnreadableArgumentsError) as caught:
+    with pytest.raises(InvalidArgumentsError) as caught:
         parse_arguments(text)
     assert str(caught.value).startswith(problem)
 
@@ -135,11 +135,11 @@ SCHEMA = {
     ],
 )
 def test_what_does_not_fit_a_tool_is_found(args: dict[str, JsonValue], misfit: str | None) -> None:
-    assert find_misfit(args, SCHEMA) == misfit
+    assert find_schema_error(args, SCHEMA) == misfit
 
 
 def test_a_schema_that_says_little_takes_anything() -> None:
-    assert find_misfit({'a': 1}, {}) is None
+    assert find_schema_error({'a': 1}, {}) is None
 
 
 def test_arguments_that_cannot_be_read_again_are_rendered_even_so() -> None:
@@ -152,5 +152,5 @@ def test_arguments_that_cannot_be_read_again_are_rendered_even_so() -> None:
 
     assert text.startswith('deep:')
     assert text.count('-') == 300
-    with pytest.raises(UnreadableArgumentsError):
+    with pytest.raises(InvalidArgumentsError):
         parse_arguments(text)

@@ -19,7 +19,7 @@ from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
 from pydantic_deep import LocalBackend, StateBackend, create_deep_agent
-from pydantic_deep.cli.commands._approvals import way_to
+from pydantic_deep.cli.commands._approvals import delegation_path
 from pydantic_deep.store import Store, VersionFilter, open_store
 from pydantic_deep.store._samples import Dialogue, sample_approval
 from pydantic_deep.testing import ScriptedModel, call
@@ -85,7 +85,7 @@ in /work
 def test_answers_are_given_one_by_one_and_resume_asks_nothing_again(
     invoke: Invoke, waiting: list[str], work: Path
 ) -> None:
-    first = invoke('approvals', 'answer', waiting[0][-8:], '--approve', environment={'USER': 'anna'})
+    first = invoke('approvals', 'answer', waiting[0][-8:], '--approve', variables={'USER': 'anna'})
     version = document(invoke('log', '--json'))[0]['id'][-8:]
     assert first.stdout == f'approved write_file by anna\nVersion {version} waits for 1 more.\n'
     second = invoke('approvals', 'answer', waiting[1], '--deny', 'Keep violet.', '--by', 'bob')
@@ -300,5 +300,5 @@ def test_an_approval_that_is_not_there_is_said(invoke: Invoke, waiting: list[str
 
 def test_the_way_to_a_call_ends_where_a_version_knows_no_more() -> None:
     approval = sample_approval(Dialogue(cast('Store', None)).version())._replace(pending_id='one/two/three')
-    assert list(way_to(approval, None)) == []
-    assert list(way_to(approval, DeferredToolRequests())) == []
+    assert list(delegation_path(approval, None)) == []
+    assert list(delegation_path(approval, DeferredToolRequests())) == []

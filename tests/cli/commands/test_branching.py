@@ -24,7 +24,7 @@ Steady = Callable[[str], str]
 EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
 WRITE = call('write_file', path='/new.txt', content='new\n')
 ALLOW = '--approvals=allow'
-NOBODY = 65534
+NO_TERMINAL_REASON = 65534
 
 
 def document(result: Result) -> Any:
@@ -85,8 +85,8 @@ def without_rights(directory: Path) -> Generator[None]:
         yield
         return
     for each in (directory, *directory.rglob('*')):
-        os.chown(each, NOBODY, NOBODY)
-    os.seteuid(NOBODY)
+        os.chown(each, NO_TERMINAL_REASON, NO_TERMINAL_REASON)
+    os.seteuid(NO_TERMINAL_REASON)
     try:
         yield
     finally:

@@ -17,13 +17,13 @@ from pydantic_ai.models.function import AgentInfo
 from rich.console import Console
 from typer.testing import Result
 
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.approvals._prompter import Asker
-from pydantic_deep.cli.commands._chat import HELP, Chat, open_history
-from pydantic_deep.cli.turn._change_tracker import WatchedBackend
+from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
+from pydantic_deep.cli.commands._chat import HELP, ChatSession, open_history
+from pydantic_deep.cli.turn._change_tracker import ChangeTrackingBackend
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._turn_presenter import decide_by
+from pydantic_deep.cli.turn._turn_presenter import decider_for
 from pydantic_deep.skills import Skills
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -89,10 +89,10 @@ def test_a_chat_survives_any_exception_of_a_turn(invoke: Invoke, raised: Excepti
 def test_a_chat_survives_a_command_that_fails(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command of the chat that raises does not end it either."""
 
-    async def fail(self: WatchedBackend) -> None:
+    async def fail(self: ChangeTrackingBackend) -> None:
         raise OSError('the disk is gone')
 
-    monkeypatch.setattr(WatchedBackend, 'all_changes', fail)  # nothing else makes it fail
+    monkeypatch.setattr(ChangeTrackingBackend, 'all_changes', fail)  # nothing else makes it fail
     result = invoke('chat', model=ScriptedModel('First.'), stdin='/files\nOne\n')
     assert (result.exit_code, result.stdout) == (0, 'First.\n')
     assert 'This failed unexpectedly: OSError: the disk is gone The chat goes on.' in result.stderr
@@ -116,25 +116,25 @@ def test_a_turn_that_fails_does_not_end_the_chat_and_the_last_turn_gives_the_exi
 
 
 @pytest.mark.parametrize(
-    ('environment', 'expected'),
+    ('variables', 'expected'),
     [({'XDG_STATE_HOME': '/state'}, '/state/pydantic-deep'), ({}, '~/.local/state/pydantic-deep')],
 )
-def test_lines_are_kept_where_the_xdg_specification_says(environment: dict[str, str], expected: str) -> None:
-    assert Surroundings(environment=environment).state_directory == Path(expected).expanduser()
+def test_lines_are_kept_where_the_xdg_specification_says(variables: dict[str, str], expected: str) -> None:
+    assert Environment(variables=variables).state_directory == Path(expected).expanduser()
 
 
 def test_the_file_of_lines_is_private(tmp_path: Path) -> None:
-    surroundings = Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)})
-    history = open_history(surroundings, Console())
+    environment = Environment(variables={'XDG_STATE_HOME': str(tmp_path)})
+    history = open_history(environment, Console())
     history.store_string('secret plan')
     path = tmp_path / 'pydantic-deep' / 'chat_history'
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert list(open_history(surroundings, Console()).load_history_strings()) == ['secret plan']
+    assert list(open_history(environment, Console()).load_history_strings()) == ['secret plan']
 
 
 def test_where_lines_cannot_be_kept_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / 'state').write_text('a file')
-    history = open_history(Surroundings(environment={'XDG_STATE_HOME': str(tmp_path / 'state')}), Console())
+    history = open_history(Environment(variables={'XDG_STATE_HOME': str(tmp_path / 'state')}), Console())
     assert isinstance(history, InMemoryHistory)
     assert capsys.readouterr().out.startswith('What you type is not kept: ')
 
@@ -199,22 +199,22 @@ def test_a_skill_that_cannot_be_read_any_more_is_said(invoke: Invoke, haiku: Pat
 @pytest.mark.anyio
 async def test_skills_of_a_directory_that_is_gone_are_said(make_conversation: MakeConversation, tmp_path: Path) -> None:
     conversation = make_conversation(ScriptedModel())
-    conversation.worker = replace(conversation.worker, skills=Skills([tmp_path / 'gone']))
+    conversation.runtime = replace(conversation.runtime, skills=Skills([tmp_path / 'gone']))
     console = Console(file=StringIO())
     lines = iter(['/skills', '/haiku', '/quit'])
 
-    async def ask() -> str:
+    async def read_prompt() -> str:
         return next(lines)
 
-    asker = Asker(surroundings=Surroundings(environment={}))
-    chat = Chat(conversation, console, asker, decide_by(ApprovalMode.allow, asker), prints_answers=True)
-    assert await chat.talk(ask) == 0
+    prompter = ApprovalPrompter(environment=Environment(variables={}))
+    chat = ChatSession(conversation, console, prompter, decider_for(ApprovalMode.allow, prompter), prints_answers=True)
+    assert await chat.run(read_prompt) == 0
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count('gone') == 2
 
 
 def test_a_list_of_files_with_holes_says_so(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(WatchedBackend, 'has_seen_all', False)
+    monkeypatch.setattr(ChangeTrackingBackend, 'has_all_changes', False)
     result = invoke('chat', model=ScriptedModel(), stdin='/files\n')
     assert 'Commands may have changed more files' in result.stderr
 

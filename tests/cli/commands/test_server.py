@@ -43,9 +43,9 @@ def running(work: Path, *arguments: str) -> Generator[tuple[str, IO[str], subpro
     """Serve in a process, and yield where."""
     program = 'import sys; from pydantic_deep.cli import main; sys.exit(main())'
     command = [sys.executable, '-c', program, 'serve', '--port', '0', *arguments]
-    environment = {**os.environ, 'HOME': str(work), 'XDG_STATE_HOME': str(work / 'state')}
+    variables = {**os.environ, 'HOME': str(work), 'XDG_STATE_HOME': str(work / 'state')}
     with subprocess.Popen(
-        command, cwd=work, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, cwd=work, env=variables, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stderr is not None

@@ -11,7 +11,7 @@ import pytest
 from inline_snapshot import snapshot
 from typer.testing import CliRunner, Result
 
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.commands._skills import skills_app
 from pydantic_deep.cli.turn._runtime import Settings, skill_sources
 from pydantic_deep.skills import discover_skills, validate_skill
@@ -24,10 +24,10 @@ def run(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command in a directory, with a home that is empty."""
     monkeypatch.chdir(work)
     monkeypatch.setenv('COLUMNS', '200')
-    surroundings = Surroundings(environment={'HOME': str(tmp_path / 'home')})
+    environment = Environment(variables={'HOME': str(tmp_path / 'home')})
 
     def run(*args: str) -> Result:
-        return CliRunner().invoke(skills_app, list(args), obj=surroundings)
+        return CliRunner().invoke(skills_app, list(args), obj=environment)
 
     return run
 
@@ -50,8 +50,8 @@ class TestNew:
         )
         assert validate_skill(folder) == []
         assert run('validate', str(folder)).exit_code == 0
-        surroundings = Surroundings(environment={'HOME': str(tmp_path / 'home')})
-        sources = skill_sources(surroundings, Settings(model='test', directory=str(tmp_path)))
+        environment = Environment(variables={'HOME': str(tmp_path / 'home')})
+        sources = skill_sources(environment, Settings(model='test', directory=str(tmp_path)))
         assert 'my-skill' in discover_skills(sources).skills
         assert 'my-skill  ' in run('list').stdout
 

@@ -16,13 +16,18 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from rich.console import Console
 from typer.testing import Result
 
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
-from pydantic_deep.cli.approvals._prompter import Asker
-from pydantic_deep.cli.commands._chat import Chat
-from pydantic_deep.cli.history._context_report import ContextReport, document_of, render_context, report_of
+from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
+from pydantic_deep.cli.commands._chat import ChatSession
+from pydantic_deep.cli.history._context_report import (
+    ContextReport,
+    context_document,
+    load_context_report,
+    render_context,
+)
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._turn_presenter import decide_by
+from pydantic_deep.cli.turn._turn_presenter import decider_for
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.usage import UsageReport
 
@@ -127,16 +132,16 @@ def test_a_chat_shows_it_in_words_where_no_terminal_is(invoke: Invoke) -> None:
 async def test_a_chat_on_a_terminal_shows_the_bar(make_conversation: MakeConversation) -> None:
     output = StringIO()
     console = Console(file=output, force_terminal=True, width=60, color_system=None)
-    asker = Asker(surroundings=Surroundings())
+    prompter = ApprovalPrompter(environment=Environment())
     model = ScriptedModel('First.')
     conversation = make_conversation(model)
-    chat = Chat(conversation, console, asker, decide_by(ApprovalMode.deny, asker), prints_answers=True)
+    chat = ChatSession(conversation, console, prompter, decider_for(ApprovalMode.deny, prompter), prints_answers=True)
     said = iter(['One', '/context', '/quit'])
 
     async def ask() -> str:
         return next(said)
 
-    await chat.talk(ask)
+    await chat.run(ask)
 
     assert '█' in output.getvalue()
 
@@ -164,20 +169,20 @@ def test_the_context_of_a_version_is_shown(invoke: Invoke) -> None:
 def test_a_document_has_null_where_nothing_is_known() -> None:
     usage = replace(USAGE, last=None, cost=None)
 
-    document = document_of(ContextReport(version='v', usage=usage, is_exact=False))
+    document = context_document(ContextReport(version='v', usage=usage, is_exact=False))
 
     assert (document.last_request, document.cost, document.skills) == (None, None, None)
 
 
 @pytest.mark.parametrize(('model', 'is_exact'), [('gpt-5', True), ('claude-opus-5-5', False), (None, False)])
 async def test_the_tokenizer_of_the_model_counts_where_there_is_one(model: str | None, is_exact: bool) -> None:
-    assert (await report_of(version_of(model))).is_exact is is_exact
+    assert (await load_context_report(version_of(model))).is_exact is is_exact
 
 
 async def test_without_the_extra_everything_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'pydantic_deep.tokenizers', None)
 
-    assert (await report_of(version_of('gpt-5'))).is_exact is False
+    assert (await load_context_report(version_of('gpt-5'))).is_exact is False
 
 
 def version_of(model: str | None) -> Any:

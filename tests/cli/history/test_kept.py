@@ -15,15 +15,15 @@ from pydantic_ai.usage import RunUsage
 from typer.testing import Result
 
 from pydantic_deep import LocalBackend, create_deep_agent
-from pydantic_deep.cli._environment import Surroundings
-from pydantic_deep.cli.approvals._policy import ApprovalMode, Decide, allow_all, pause_all
-from pydantic_deep.cli.history._prompts import text_of_json
-from pydantic_deep.cli.history._revisions import DIRECTORY, Names, UnknownVersionError, shown_id
-from pydantic_deep.cli.history._store import default_store, shown_store
-from pydantic_deep.cli.turn import _size_check as _measure
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all, pause_all
+from pydantic_deep.cli.history._prompts import prompt_text
+from pydantic_deep.cli.history._revisions import DIRECTORY, Revisions, UnknownVersionError, short_id
+from pydantic_deep.cli.history._store import default_store, store_label
+from pydantic_deep.cli.turn import _size_check
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import Turn, Watcher, run_turn
-from pydantic_deep.cli.turn._size_check import is_small
+from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, run_turn
+from pydantic_deep.cli.turn._size_check import fits_in_versions
 from pydantic_deep.store import (
     Commit,
     Committed,
@@ -46,10 +46,10 @@ WRITE = call('write_file', path='/new.txt', content='new\n')
 ALLOW = '--approvals=allow'
 
 
-async def turn(conversation: Conversation, decide: Decide = allow_all) -> Turn:
+async def turn(conversation: Conversation, decide: Decider = allow_all) -> TurnReport:
     """Run a turn that nobody watches."""
-    watcher = Watcher(show=lambda event: None, decide=decide)
-    return await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    observer = TurnObserver(show=lambda event: None, decide=decide)
+    return await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
 
 
 def document(result: Result) -> Any:
@@ -75,9 +75,9 @@ def test_the_own_store_is_for_this_user_alone(invoke: Invoke, tmp_path: Path) ->
 def test_an_option_and_a_variable_name_another(invoke: Invoke, work: Path, tmp_path: Path) -> None:
     outside = f'sqlite:///{tmp_path}/a.db'
     invoke('run', 'Go', '--store', outside, model=ScriptedModel('Done.'))
-    environment = {'PYDANTIC_DEEP_STORE': outside}
-    invoke('run', 'Again', '--continue', model=ScriptedModel('Done.'), environment=environment)
-    rows = document(invoke('log', '--json', environment=environment))
+    variables = {'PYDANTIC_DEEP_STORE': outside}
+    invoke('run', 'Again', '--continue', model=ScriptedModel('Done.'), variables=variables)
+    rows = document(invoke('log', '--json', variables=variables))
     assert [row['prompt'] for row in rows] == ['Again', 'Go', None]
     assert (tmp_path / 'a.db').exists()
 
@@ -111,7 +111,7 @@ def test_a_state_directory_that_cannot_be_made_is_said(invoke: Invoke, tmp_path:
 def test_without_a_store_nothing_is_kept_and_no_file_is_read(
     invoke: Invoke, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_measure, 'MAX_FILES', -1)
+    monkeypatch.setattr(_size_check, 'MAX_FILES', -1)
     result = invoke('run', 'Go', '--no-store', ALLOW, '--json', model=ScriptedModel(EDIT, 'Done.'))
     found = last(result)
     assert (found['version'], found['store'], found['has_files']) == (None, None, True)
@@ -145,11 +145,11 @@ def test_options_that_contradict_each_other_are_refused(
 
 
 def test_a_store_is_shown_by_its_path() -> None:
-    surroundings = Surroundings(environment={'HOME': '/home/anna'})
-    assert shown_store('sqlite:////home/anna/x/agents.db', surroundings) == '~/x/agents.db'
-    assert shown_store('sqlite:////srv/agents.db', surroundings) == '/srv/agents.db'
-    assert shown_store('postgresql://host/db', surroundings) == 'postgresql://host/db'
-    assert default_store(Surroundings(environment={'XDG_STATE_HOME': '/s'})) == 'sqlite:////s/pydantic-deep/agents.db'
+    environment = Environment(variables={'HOME': '/home/anna'})
+    assert store_label('sqlite:////home/anna/x/agents.db', environment) == '~/x/agents.db'
+    assert store_label('sqlite:////srv/agents.db', environment) == '/srv/agents.db'
+    assert store_label('postgresql://host/db', environment) == 'postgresql://host/db'
+    assert default_store(Environment(variables={'XDG_STATE_HOME': '/s'})) == 'sqlite:////s/pydantic-deep/agents.db'
 
 
 # Files
@@ -166,24 +166,24 @@ async def test_a_directory_is_measured_by_what_versions_have(work: Path) -> None
     (work / 'src' / 'a.py').write_bytes(b'x' * 10)
     (work / 'src' / 'link').symlink_to('a.py')
     backend = LocalBackend(work)
-    assert await is_small(backend, max_files=3, max_bytes=33)
-    assert not await is_small(backend, max_files=2, max_bytes=33)
-    assert not await is_small(backend, max_files=3, max_bytes=32)
+    assert await fits_in_versions(backend, max_files=3, max_bytes=33)
+    assert not await fits_in_versions(backend, max_files=2, max_bytes=33)
+    assert not await fits_in_versions(backend, max_files=3, max_bytes=32)
 
 
 async def test_what_cannot_be_looked_into_counts_nothing(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(path)
 
-    monkeypatch.setattr(_measure.os, 'scandir', refuse)
-    assert await is_small(LocalBackend(work), max_files=0, max_bytes=0)
+    monkeypatch.setattr(_size_check.os, 'scandir', refuse)
+    assert await fits_in_versions(LocalBackend(work), max_files=0, max_bytes=0)
 
 
 def test_of_a_directory_that_is_too_large_only_the_conversation_is_kept(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, work: Path
 ) -> None:
-    monkeypatch.setattr(_measure, 'MAX_FILES', 0)
-    monkeypatch.setattr(is_small, '__kwdefaults__', {'max_files': 0, 'max_bytes': 0})
+    monkeypatch.setattr(_size_check, 'MAX_FILES', 0)
+    monkeypatch.setattr(fits_in_versions, '__kwdefaults__', {'max_files': 0, 'max_bytes': 0})
     first = invoke('run', 'One', ALLOW, model=ScriptedModel(EDIT, 'First.'))
     assert 'The directory is too large to keep its files in versions: only the conversation is kept.' in first.stderr
     model = ScriptedModel(WRITE, 'Second.')
@@ -240,8 +240,8 @@ async def test_where_another_works_in_the_directory_a_turn_works_on_a_copy(
     ours = make_conversation(ScriptedModel('First.', WRITE, 'Second.'))
     await turn(ours)
     await turn(make_conversation(ScriptedModel('Another.')))
-    held = await ours.names.find('HEAD')
-    assert await store.claim_workspace(ours.names.workspace, new_id(), held.id)
+    held = await ours.revisions.find('HEAD')
+    assert await store.claim_workspace(ours.revisions.workspace, new_id(), held.id)
     second = await turn(ours)
     assert (second.result.is_in_directory, (work / 'new.txt').exists()) == (False, False)
     assert [(file.path, file.change) for file in second.result.files] == [('/new.txt', 'created')]
@@ -253,11 +253,11 @@ async def test_other_settings_on_a_copy_leave_the_directory_alone(
     first = make_conversation(ScriptedModel(WRITE, 'First.'))
     await turn(first)
     other = make_conversation(ScriptedModel('Second.'), max_tokens=1000)
-    await other.go_on_from('HEAD~')
+    await other.continue_from('HEAD~')
     second = await turn(other)
     assert (second.result.status, second.result.is_in_directory) == ('done', False)
     assert first.tip is not None
-    assert (await first.names.find('HEAD')).id == first.tip.id
+    assert (await first.revisions.find('HEAD')).id == first.tip.id
 
 
 async def test_what_a_turn_has_used_is_known_as_far_as_its_line_is(
@@ -269,7 +269,7 @@ async def test_what_a_turn_has_used_is_known_as_far_as_its_line_is(
     assert waiting is not None
     assert waiting.parent_id is not None
     await store.delete(waiting.parent_id)
-    assert await conversation.used_before(waiting) == RunUsage()
+    assert await conversation.usage_before(waiting) == RunUsage()
 
 
 # Names
@@ -288,12 +288,12 @@ async def make_versions(store: Store, work: Path, answers: int) -> list[str]:
 
 async def test_names_mean_versions(store: Store, work: Path) -> None:
     ids = await make_versions(store, work, 3)
-    names = Names(store=store, directory=str(work))
+    revisions = Revisions(store=store, directory=str(work))
     expected = {
         'HEAD': 3, 'HEAD~': 2, 'HEAD~1': 2, 'HEAD~2': 1, 'HEAD~~': 1, 'HEAD~1~2': 0, 'HEAD~0': 3,
         ids[1]: 1, ids[1].upper(): 1, ids[1][-8:]: 1, ids[1][-4:]: 1, f'{ids[2][-8:]}~2': 0, ids[0][:30]: 0,
     }  # fmt: skip
-    assert {name: ids.index((await names.find(name)).id) for name in expected} == expected
+    assert {name: ids.index((await revisions.find(name)).id) for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ async def test_names_mean_versions(store: Store, work: Path) -> None:
 async def test_a_name_that_means_nothing_is_said(store: Store, work: Path, name: str, sentence: str) -> None:
     await make_versions(store, work, 1)
     with pytest.raises(UnknownVersionError) as caught:
-        await Names(store=store, directory=str(work)).find(name)
+        await Revisions(store=store, directory=str(work)).find(name)
     assert str(caught.value).startswith(sentence)
 
 
@@ -325,7 +325,7 @@ async def test_an_end_that_several_ids_have_is_refused(
     store: Store, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = await make_versions(store, work, 1)
-    names = Names(store=store, directory=str(work))
+    revisions = Revisions(store=store, directory=str(work))
     records = [await store.version(id) for id in ids]
 
     async def versions(*args: object, before: int | None = None, **options: object) -> list[VersionRecord]:
@@ -336,64 +336,64 @@ async def test_an_end_that_several_ids_have_is_refused(
     with pytest.raises(
         UnknownVersionError, match=r"Several versions end with '01234567': .*, .*\. Write more of the id"
     ):
-        await names.find('01234567')
+        await revisions.find('01234567')
 
 
 async def test_head_is_the_newest_conversation_where_the_held_version_was_deleted(store: Store, work: Path) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.')), store)
     root = await agent.create(metadata={DIRECTORY: str(work)}, backend=LocalBackend(work))
-    names = Names(store=store, directory=str(work))
+    revisions = Revisions(store=store, directory=str(work))
     turn = await root.advance('Go')
-    assert (await names.find('HEAD')).id == turn.id
+    assert (await revisions.find('HEAD')).id == turn.id
     await agent.delete(turn)
-    assert (await names.find('HEAD')).id == root.id
+    assert (await revisions.find('HEAD')).id == root.id
     await agent.delete(root)
     with pytest.raises(UnknownVersionError, match='There is no HEAD'):
-        await names.find('HEAD')
+        await revisions.find('HEAD')
 
 
 def test_an_id_is_shown_by_its_end_as_far_as_it_takes() -> None:
-    assert shown_id('0199c8a1-2b3c-7def-8abc-0123456789ab') == '456789ab'
-    assert shown_id('a-1112345678', ['a-1112345678', 'b-1212345678', 'c-99']) == '112345678'
-    assert shown_id('x-12345678', ['y-12345678']) == 'x-12345678'
+    assert short_id('0199c8a1-2b3c-7def-8abc-0123456789ab') == '456789ab'
+    assert short_id('a-1112345678', ['a-1112345678', 'b-1212345678', 'c-99']) == '112345678'
+    assert short_id('x-12345678', ['y-12345678']) == 'x-12345678'
 
 
 async def test_a_branch_is_its_newest_version(store: Store, work: Path) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel(*['Done.'] * 6)), store)
-    names = Names(store=store, directory=str(work))
+    revisions = Revisions(store=store, directory=str(work))
     options: dict[str, Any] = {'metadata': {DIRECTORY: str(work)}, 'backend': LocalBackend(work)}
     old = await (await agent.create(**options)).advance('Go', branch='old')
     root = await agent.create(**options)
     main = await root.advance('Go')
     side = await root.advance('Go', branch='Side')
-    assert [(await names.find(name)).id for name in ('main', 'Side', 'Side~', 'old')] == [
+    assert [(await revisions.find(name)).id for name in ('main', 'Side', 'Side~', 'old')] == [
         main.id,
         side.id,
         root.id,
         old.id,
     ]
     hidden = await main.advance('Go', branch=side.id[-8:])
-    assert (await names.find(hidden.branch)).id == side.id
+    assert (await revisions.find(hidden.branch)).id == side.id
     with pytest.raises(UnknownVersionError, match="no version 'side'"):
-        await names.find('side')
+        await revisions.find('side')
 
 
 async def test_a_name_that_versions_were_given_is_the_newest_of_them(store: Store, work: Path, tmp_path: Path) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.', 'Done.')), store)
-    elsewhere = Names(store=store, directory=str(tmp_path))
-    here = Names(store=store, directory=str(work))
+    elsewhere = Revisions(store=store, directory=str(tmp_path))
+    here = Revisions(store=store, directory=str(work))
     first = await agent.create(name='café', metadata={DIRECTORY: str(work)})
     second = await agent.create(name='café')
-    assert [(await names.find('café')).id for names in (here, elsewhere)] == [first.id, second.id]
+    assert [(await revisions.find('café')).id for revisions in (here, elsewhere)] == [first.id, second.id]
     named = await first.with_metadata(name='good')
-    assert [(await names.find('good')).id for names in (here, elsewhere)] == [named.id] * 2
+    assert [(await revisions.find('good')).id for revisions in (here, elsewhere)] == [named.id] * 2
 
 
 async def test_what_came_from_a_version_that_was_deleted_has_none_before_it(store: Store, work: Path) -> None:
     ids = await make_versions(store, work, 2)
     await store.delete(ids[1])
     with pytest.raises(UnknownVersionError, match='came from a version that was deleted'):
-        await Names(store=store, directory=str(work)).find('HEAD~')
+        await Revisions(store=store, directory=str(work)).find('HEAD~')
 
 
 # Versions of other programs
@@ -435,8 +435,8 @@ async def test_only_a_program_goes_on_with_what_waits_in_it(invoke: Invoke, work
 
 
 def test_prompts_with_media_say_so() -> None:
-    assert text_of_json(['Look at', {'kind': 'binary'}]) == 'Look at\n[media]'
-    assert (text_of_json('Hi'), text_of_json(None)) == ('Hi', '')
+    assert prompt_text(['Look at', {'kind': 'binary'}]) == 'Look at\n[media]'
+    assert (prompt_text('Hi'), prompt_text(None)) == ('Hi', '')
 
 
 def test_a_turn_whose_end_the_store_cannot_take_is_suspended_and_not_failed(

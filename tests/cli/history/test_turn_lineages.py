@@ -17,12 +17,12 @@ from typer.testing import Result
 from pydantic_deep import create_deep_agent
 from pydantic_deep.cli._events import Event, TextEvent
 from pydantic_deep.cli.approvals._policy import allow_all
-from pydantic_deep.cli.history._reader import Reader, open_reader
-from pydantic_deep.cli.history._revisions import Names
-from pydantic_deep.cli.history._turn_lineages import Turns
+from pydantic_deep.cli.history._reader import VersionReader, create_reading_agent
+from pydantic_deep.cli.history._revisions import Revisions
+from pydantic_deep.cli.history._turn_lineages import TurnLineages
 from pydantic_deep.cli.render._detail_view import render_details
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import Watcher, run_turn
+from pydantic_deep.cli.turn._runner import TurnObserver, run_turn
 from pydantic_deep.store import Commit, Store, VersionRecord, new_id, open_store
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import VersionedAgent
@@ -189,7 +189,7 @@ Requests
 async def test_show_names_the_model_of_another_program_as_it_answered(store: Store) -> None:
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), name='other'), store)
     version = await (await agent.create()).advance('Go')
-    reader = Reader(names=Names(store=store, directory='/'), versions=open_reader(store))
+    reader = VersionReader(revisions=Revisions(store=store, directory='/'), versions=create_reading_agent(store))
     assert 'agent        other, scripted:scripted' in map(str, render_details(await reader.details(version.record)))
 
 
@@ -238,9 +238,9 @@ async def test_show_tells_how_far_an_answer_came_that_was_stopped(
             stop.cancel()
 
     conversation = make_conversation(ScriptedModel('Once upon a time there was a rose.'))
-    await run_turn(conversation, 'Tell', stop=stop, watcher=Watcher(show=stop_at_text, decide=allow_all))
+    await run_turn(conversation, 'Tell', stop=stop, observer=TurnObserver(show=stop_at_text, decide=allow_all))
     assert conversation.tip is not None
-    reader = Reader(names=conversation.names, versions=open_reader(store))
+    reader = VersionReader(revisions=conversation.revisions, versions=create_reading_agent(store))
     details = await reader.details(conversation.tip.record)
     assert (details.version.state, details.error) == ('interrupted', None)
     assert details.output is not None
@@ -368,9 +368,9 @@ async def test_attempts_at_a_turn_are_one_turn(store: Store) -> None:
     step = await commit(second)
     again = again._replace(id=new_id(), attempt_of=again.id)
     end = await commit(turn.record)
-    turns = Turns(store=store)
+    turns = TurnLineages(store=store)
     for record in (step, end):
         assert await turns.prompt(record) == 'Go'
-        line = await turns.line(record)
-        assert line.begin == root.record
-    assert [each.id for each in (await turns.line(step)).versions] == [first.id, step.id]
+        lineage = await turns.lineage(record)
+        assert lineage.base == root.record
+    assert [each.id for each in (await turns.lineage(step)).versions] == [first.id, step.id]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from inline_snapshot import snapshot
 
-from pydantic_deep.cli.render._graph import Node, draw
+from pydantic_deep.cli.render._graph import GraphNode, draw_graph
 
 
 def drawn(*nodes: tuple[str, str]) -> str:
     """Draw nodes, newest first: each its name, and those of its parents."""
-    graph = draw(Node(id=name, parents=parents.split(), mark='*') for name, parents in nodes)
+    graph = draw_graph(GraphNode(id=name, parents=parents.split(), mark='*') for name, parents in nodes)
     return '\n'.join(f'{row.graph} {row.id or ""}'.rstrip() for row in graph)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep.cli.render._printable import first_line, printable
+from pydantic_deep.cli.render._printable import escape_invisible, first_line
 
 
 @pytest.mark.parametrize(
@@ -27,15 +27,15 @@ from pydantic_deep.cli.render._printable import first_line, printable
     ],
 )
 def test_what_cannot_be_seen_or_drives_a_terminal_is_written_out(text: str, shown: str) -> None:
-    assert printable(text) == shown
+    assert escape_invisible(text) == shown
 
 
 @given(st.text())
 def test_nothing_is_left_that_drives_a_terminal(text: str) -> None:
-    shown = printable(text)
+    shown = escape_invisible(text)
     assert all(ord(c) >= 32 or c in '\n\t' for c in shown)
     assert '\x7f' not in shown
-    assert printable(shown) == shown
+    assert escape_invisible(shown) == shown
 
 
 @pytest.mark.parametrize(

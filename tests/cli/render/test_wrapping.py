@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from pydantic_deep.cli.render._wrapping import print_folded
+from pydantic_deep.cli.render._wrapping import print_wrapped
 
 
 def printed(text: str, width: int, *, is_terminal: bool = True) -> list[str]:
     file = StringIO()
-    print_folded(Console(file=file, width=width, force_terminal=is_terminal, color_system=None), Text(text))
+    print_wrapped(Console(file=file, width=width, force_terminal=is_terminal, color_system=None), Text(text))
     return file.getvalue().splitlines()
 
 

@@ -40,19 +40,19 @@ def make_editor(tmp_path: Path) -> MakeEditor:
 @pytest.mark.parametrize('variable', ['VISUAL', 'EDITOR'])
 async def test_the_text_is_as_the_editor_leaves_it(terminal: Terminal, make_editor: MakeEditor, variable: str) -> None:
     editor = make_editor("path.write_text(f'{path.name} {oct(path.parent.stat().st_mode)[-3:]} {path.read_text()}!')")
-    text = await edit_text('über', name='a.yaml', terminal=terminal, environment={variable: editor})
+    text = await edit_text('über', name='a.yaml', terminal=terminal, variables={variable: editor})
     assert text == 'a.yaml 700 über!'
 
 
 async def test_visual_counts_before_editor(terminal: Terminal, make_editor: MakeEditor) -> None:
-    environment = {'VISUAL': make_editor("path.write_text('v')"), 'EDITOR': 'nothing-like-it'}
-    assert await edit_text('', name='a', terminal=terminal, environment=environment) == 'v'
+    variables = {'VISUAL': make_editor("path.write_text('v')"), 'EDITOR': 'nothing-like-it'}
+    assert await edit_text('', name='a', terminal=terminal, variables=variables) == 'v'
 
 
-@pytest.mark.parametrize('environment', [{}, {'EDITOR': ''}, {'EDITOR': 'no-such-editor -x'}])
-async def test_an_editor_that_is_not_there_is_said(terminal: Terminal, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize('variables', [{}, {'EDITOR': ''}, {'EDITOR': 'no-such-editor -x'}])
+async def test_an_editor_that_is_not_there_is_said(terminal: Terminal, variables: dict[str, str]) -> None:
     with pytest.raises(NoEditorError, match=r'VISUAL|no-such-editor'):
-        await edit_text('', name='a', terminal=terminal, environment=environment)
+        await edit_text('', name='a', terminal=terminal, variables=variables)
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ async def test_an_editor_that_fails_changes_nothing(
     terminal: Terminal, make_editor: MakeEditor, program: str, sentence: str
 ) -> None:
     with pytest.raises(EditingFailedError, match=sentence):
-        await edit_text('a', name='a', terminal=terminal, environment={'EDITOR': make_editor(program)})
+        await edit_text('a', name='a', terminal=terminal, variables={'EDITOR': make_editor(program)})

@@ -35,7 +35,7 @@ from pydantic_deep.cli.render._event_lines import (
     render_usage,
     summarize_result,
 )
-from pydantic_deep.cli.terminal._progress import Progress
+from pydantic_deep.cli.terminal._progress import ProgressDisplay
 from pydantic_deep.skills import Skill, SkillCatalog, SkillDiagnostic
 from pydantic_deep.testing import FakeClock
 from pydantic_deep.todos import Todo
@@ -47,9 +47,11 @@ END = ResultEvent(
 )
 
 
-def show(*events: Event, keeps_answer: bool = False) -> str:
+def show(*events: Event, shows_answer: bool = False) -> str:
     stream = StringIO()
-    with Progress(Console(file=stream, width=60), clock=FakeClock().monotonic, keeps_answer=keeps_answer) as progress:
+    with ProgressDisplay(
+        Console(file=stream, width=60), clock=FakeClock().monotonic, shows_answer=shows_answer
+    ) as progress:
         for event in events:
             progress.show(event)
     return stream.getvalue()
@@ -100,7 +102,7 @@ def test_an_answer_to_a_call_that_was_never_announced_is_no_news() -> None:
 def test_the_plan_stays_at_the_end_where_a_block_showed_it() -> None:
     stream = StringIO()
     console = Console(file=stream, width=60, force_terminal=True, color_system=None, _environ={'TERM': 'xterm'})
-    with Progress(console, clock=FakeClock().monotonic, keeps_answer=False) as progress:
+    with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=False) as progress:
         progress.show(TodosEvent(todos=(todos := [Todo(content='Write it', status='in_progress')])))
         progress.show(replace(END, todos=todos))
     *_, plan, _, error = re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', stream.getvalue()).splitlines()
@@ -127,7 +129,7 @@ I look.
 ✓ grep a /src  /src/a.py: 3
 0 requests, 0 tool calls, 0 tokens in, 0 out, 0 s
 """)
-    assert show(StartEvent(task='t', directory='d', model='m'), *events, keeps_answer=True) == snapshot("""\
+    assert show(StartEvent(task='t', directory='d', model='m'), *events, shows_answer=True) == snapshot("""\
 I look.
 ✓ grep a /src  /src/a.py: 3
 Done.
@@ -233,7 +235,7 @@ def test_a_file_that_a_command_changed_has_no_counts() -> None:
 
 
 def test_a_list_of_files_with_holes_says_so() -> None:
-    assert 'Commands may have changed more files' in show(replace(END, has_all_files=False), keeps_answer=True)
+    assert 'Commands may have changed more files' in show(replace(END, has_all_files=False), shows_answer=True)
 
 
 def test_skills_are_a_line_each_and_what_is_wrong_with_others() -> None:
@@ -248,7 +250,7 @@ def test_on_a_terminal_running_calls_stand_below_their_task(monkeypatch: pytest.
     monkeypatch.setenv('TERM', 'xterm')
     stream = StringIO()
     console = Console(file=stream, width=60, force_terminal=True, color_system=None)
-    with Progress(console, clock=FakeClock().monotonic, keeps_answer=False) as progress:
+    with ProgressDisplay(console, clock=FakeClock().monotonic, shows_answer=False) as progress:
         progress.show(ToolCallEvent(id='t', tool='task', args={'subagent': 'one'}))
         progress.show(ToolCallEvent(id='u', tool='task', args={'subagent': 'two'}))
         progress.show(ToolCallEvent(id='t/1', tool='ls', path=['one'], args={}))
@@ -297,14 +299,14 @@ Before. Now.
 
 def test_in_a_chat_unfinished_words_are_gone_and_whole_lines_are_said_to_be_void() -> None:
     half = replace(RETRIED, void_text='Half an ')
-    assert show(TextEvent(text='Half an '), half, TextEvent(text='Whole.'), END, keeps_answer=True) == snapshot("""\
+    assert show(TextEvent(text='Half an '), half, TextEvent(text='Whole.'), END, shows_answer=True) == snapshot("""\
 attempt 2 of 3 in 2.0 s: rate limited (429)
 Whole.
 0 requests, 0 tool calls, 0 tokens in, 0 out, 1 s
 Interrupted.
 """)
     lines = replace(RETRIED, void_text='One\nTwo\nThr')
-    shown = show(TextEvent(text='One\nTwo\nThr'), lines, TextEvent(text='One.'), END, keeps_answer=True)
+    shown = show(TextEvent(text='One\nTwo\nThr'), lines, TextEvent(text='One.'), END, shows_answer=True)
     assert shown == snapshot("""\
 One
 Two

@@ -123,9 +123,7 @@ class Terminal:
 
 
 @contextmanager
-def open_terminal(
-    *args: str, columns: int, environment: dict[str, str], stdin: int | None = None
-) -> Generator[Terminal]:
+def open_terminal(*args: str, columns: int, variables: dict[str, str], stdin: int | None = None) -> Generator[Terminal]:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, columns))
     process = subprocess.Popen(
@@ -134,7 +132,7 @@ def open_terminal(
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        env={**os.environ, 'TERM': 'xterm-256color', 'PROMPT_TOOLKIT_NO_CPR': '1', **environment},
+        env={**os.environ, 'TERM': 'xterm-256color', 'PROMPT_TOOLKIT_NO_CPR': '1', **variables},
     )
     os.close(theirs)
     try:
@@ -146,21 +144,21 @@ def open_terminal(
         os.close(ours)
 
 
-Start = Callable[..., Terminal]
+ConversationStart = Callable[..., Terminal]
 
 
 @pytest.fixture
-def start(work: Path, tmp_path: Path) -> Generator[Start]:
+def start(work: Path, tmp_path: Path) -> Generator[ConversationStart]:
     """Start the command in the directory, on a terminal of 80 columns."""
     with ExitStack() as stack:
 
         def start(
-            command: str, model: str, *args: str, columns: int = 80, stdin: int | None = None, **environment: str
+            command: str, model: str, *args: str, columns: int = 80, stdin: int | None = None, **variables: str
         ) -> Terminal:
             argv = (command, *args, '--dir', str(work), '--model', model)
             state = {'XDG_STATE_HOME': str(tmp_path / 'state'), 'HOME': str(tmp_path)}
-            variables = {**state, 'VISUAL': '', 'EDITOR': '', **environment}
-            return stack.enter_context(open_terminal(*argv, columns=columns, environment=variables, stdin=stdin))
+            variables = {**state, 'VISUAL': '', 'EDITOR': '', **variables}
+            return stack.enter_context(open_terminal(*argv, columns=columns, variables=variables, stdin=stdin))
 
         yield start
 
@@ -170,7 +168,7 @@ def plain(shown: str) -> str:
     return re.sub(r'\x1b\[[0-9;?]*[A-Za-z]|\r', '', shown)
 
 
-def test_a_terminal_shows_the_work_while_it_goes_on(start: Start) -> None:
+def test_a_terminal_shows_the_work_while_it_goes_on(start: ConversationStart) -> None:
     terminal = start('run', 'waits', 'Go')
     terminal.wait_for('2 tool calls')
     shown = plain(terminal.shown)
@@ -181,7 +179,7 @@ def test_a_terminal_shows_the_work_while_it_goes_on(start: Start) -> None:
     assert 'Interrupted. What was done stays done.' in terminal.shown
 
 
-def test_the_answer_is_rendered_and_no_block_stays_behind(start: Start) -> None:
+def test_the_answer_is_rendered_and_no_block_stays_behind(start: ConversationStart) -> None:
     terminal = start('run', 'answers', 'Go')
     assert terminal.wait_for_end() == 0
     assert '# Flowers' not in terminal.shown
@@ -190,7 +188,7 @@ def test_the_answer_is_rendered_and_no_block_stays_behind(start: Start) -> None:
 
 
 @pytest.mark.parametrize('columns', [80, 40])
-def test_lines_of_the_work_fit_the_terminal(start: Start, columns: int) -> None:
+def test_lines_of_the_work_fit_the_terminal(start: ConversationStart, columns: int) -> None:
     terminal = start('run', 'answers', 'Go', columns=columns)
     terminal.wait_for_end()
     calls = re.findall('✓.*', plain(terminal.shown))
@@ -198,20 +196,20 @@ def test_lines_of_the_work_fit_the_terminal(start: Start, columns: int) -> None:
     assert max(map(len, calls)) <= columns
 
 
-def test_no_color_leaves_no_colour(start: Start) -> None:
+def test_no_color_leaves_no_colour(start: ConversationStart) -> None:
     terminal = start('run', 'answers', 'Go', NO_COLOR='1')
     terminal.wait_for_end()
     assert not re.search(r'\x1b\[[0-9;]*3[0-7]', terminal.shown)
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(start: Start) -> None:
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(start: ConversationStart) -> None:
     terminal = start('run', 'answers', 'Go', TERM='dumb')
     assert terminal.wait_for_end() == 0
     assert '\x1b[' not in terminal.shown
     assert '▸ Read the poem' in terminal.shown
 
 
-def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(start: Start) -> None:
+def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(start: ConversationStart) -> None:
     terminal = start('chat', 'waits, then answers')
     terminal.wait_for(PROMPT)
     terminal.type('Go\r')
@@ -226,7 +224,7 @@ def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(start: Start) -> None:
     assert terminal.wait_for_end() == 0
 
 
-def test_ctrl_c_at_the_prompt_drops_the_line(start: Start) -> None:
+def test_ctrl_c_at_the_prompt_drops_the_line(start: ConversationStart) -> None:
     terminal = start('chat', 'echoes')
     terminal.wait_for(PROMPT)
     terminal.type('Never mi')
@@ -237,7 +235,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line(start: Start) -> None:
     assert 'answer' not in terminal.shown
 
 
-def test_lines_of_an_earlier_chat_come_back(start: Start) -> None:
+def test_lines_of_an_earlier_chat_come_back(start: ConversationStart) -> None:
     first = start('chat', 'echoes')
     first.wait_for(PROMPT)
     first.type('Say it\r')
@@ -256,7 +254,7 @@ def test_lines_of_an_earlier_chat_come_back(start: Start) -> None:
     assert second.wait_for_end() == 0
 
 
-def test_a_second_ctrl_c_ends_a_turn_that_hangs(start: Start) -> None:
+def test_a_second_ctrl_c_ends_a_turn_that_hangs(start: ConversationStart) -> None:
     terminal = start('run', 'hangs', 'Go')
     terminal.wait_for('hanging')
     terminal.type('\x03')
@@ -285,7 +283,9 @@ QUESTION = 'conversation'
 
 
 @pytest.mark.parametrize(('term', 'prompt'), [('xterm-256color', PROMPT), ('dumb', '> ')])
-def test_a_question_shows_the_diff_and_yes_lets_the_call_run(start: Start, work: Path, term: str, prompt: str) -> None:
+def test_a_question_shows_the_diff_and_yes_lets_the_call_run(
+    start: ConversationStart, work: Path, term: str, prompt: str
+) -> None:
     terminal = start('run', 'edits', 'Go', TERM=term)
     terminal.wait_for(QUESTION)
     terminal.wait_for(prompt)
@@ -299,7 +299,7 @@ def test_a_question_shows_the_diff_and_yes_lets_the_call_run(start: Start, work:
     assert ('\x1b[32m' in terminal.shown) == (term != 'dumb')  # the diff has colours
 
 
-def test_no_and_its_reason_reach_the_model(start: Start, work: Path) -> None:
+def test_no_and_its_reason_reach_the_model(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits', 'Go')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -312,7 +312,7 @@ def test_no_and_its_reason_reach_the_model(start: Start, work: Path) -> None:
 
 
 @pytest.mark.parametrize('columns', [80, 40])
-def test_a_question_fits_the_terminal(start: Start, columns: int) -> None:
+def test_a_question_fits_the_terminal(start: ConversationStart, columns: int) -> None:
     terminal = start('run', 'edits', 'Go', columns=columns)
     terminal.wait_for(QUESTION)
     shown = plain(terminal.shown)
@@ -320,7 +320,7 @@ def test_a_question_fits_the_terminal(start: Start, columns: int) -> None:
     assert max(map(len, lines)) <= columns
 
 
-def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(start: Start, work: Path) -> None:
+def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(start: ConversationStart, work: Path) -> None:
     terminal = start('chat', 'edits twice')
     terminal.wait_for(PROMPT)
     terminal.type('Go\r')
@@ -337,7 +337,7 @@ def test_ctrl_c_at_a_question_stops_the_turn_and_the_chat_goes_on(start: Start, 
     assert terminal.wait_for_end() == 0
 
 
-def test_ctrl_c_after_a_question_stops_the_turn_too(start: Start, work: Path) -> None:
+def test_ctrl_c_after_a_question_stops_the_turn_too(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits, then waits', 'Go')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -348,7 +348,7 @@ def test_ctrl_c_after_a_question_stops_the_turn_too(start: Start, work: Path) ->
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
 
 
-def test_what_is_typed_before_a_question_does_not_answer_it(start: Start, work: Path) -> None:
+def test_what_is_typed_before_a_question_does_not_answer_it(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'waits for keys, then edits', 'Go')
     terminal.wait_for('type now')
     terminal.type('y\r')
@@ -362,7 +362,7 @@ def test_what_is_typed_before_a_question_does_not_answer_it(start: Start, work: 
     assert (work / 'poem.txt').read_text() == 'rose\nviolet\n'
 
 
-def test_the_editor_changes_the_arguments(start: Start, work: Path, tmp_path: Path) -> None:
+def test_the_editor_changes_the_arguments(start: ConversationStart, work: Path, tmp_path: Path) -> None:
     script = tmp_path / 'editor.py'
     script.write_text(
         "import pathlib, sys; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text().replace('lily', 'oak'))"
@@ -375,7 +375,7 @@ def test_the_editor_changes_the_arguments(start: Start, work: Path, tmp_path: Pa
     assert (work / 'poem.txt').read_text() == 'rose\noak\n'
 
 
-def test_an_editor_that_fails_is_said_and_the_question_stays(start: Start, work: Path) -> None:
+def test_an_editor_that_fails_is_said_and_the_question_stays(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits', 'Go', EDITOR='false')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -388,7 +388,7 @@ def test_an_editor_that_fails_is_said_and_the_question_stays(start: Start, work:
     assert (work / 'poem.txt').read_text() == 'rose\nlily\n'
 
 
-def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: Start, work: Path) -> None:
+def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: ConversationStart, work: Path) -> None:
     terminal = start('run', 'edits', 'Go')
     terminal.wait_for(QUESTION)
     terminal.wait_for(PROMPT)
@@ -400,7 +400,7 @@ def test_without_an_editor_the_arguments_are_changed_at_the_prompt(start: Start,
     assert (work / 'poem.txt').read_text() == 'rose\nlioak\n'
 
 
-def test_where_standard_input_is_a_pipe_the_controlling_terminal_is_asked(start: Start, work: Path) -> None:
+def test_where_standard_input_is_a_pipe_the_controlling_terminal_is_asked(start: ConversationStart, work: Path) -> None:
     ours, theirs = os.pipe()
     terminal = start('run', 'edits', '-', stdin=ours)
     os.close(ours)

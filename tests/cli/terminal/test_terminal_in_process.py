@@ -26,7 +26,7 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo
 from typer.testing import Result
 
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.commands._chat import chat
 from pydantic_deep.cli.terminal import _terminal
@@ -78,7 +78,7 @@ def test_what_was_typed_before_is_dropped() -> None:
     with open_pty() as (ours, terminal):
         os.write(ours, b'y\n')
         assert select.select([terminal.stdin], [], [], 30)[0] == [terminal.stdin]
-        terminal.forget()
+        terminal.discard_input()
         assert select.select([terminal.stdin], [], [], 0)[0] == []
 
 
@@ -115,31 +115,31 @@ async def test_a_chat_at_a_terminal_goes_on_after_ctrl_c_at_the_prompt(
 ) -> None:
     monkeypatch.setattr(sys, 'stdin', Screen())
     model = ScriptedModel('There are two.')
-    surroundings = Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)})
+    environment = Environment(variables={'XDG_STATE_HOME': str(tmp_path)})
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text('Never mi\x03How many?\r\x04')
-        assert await chat(make_conversation(model), surroundings, ApprovalMode.allow) == 0
+        assert await chat(make_conversation(model), environment, ApprovalMode.allow) == 0
     assert [message for message in model.requests[0].messages if 'Never' in str(message)] == []
     shown = capsys.readouterr().out
     assert 'Ctrl-C stops the agent, Ctrl-D ends the chat, /help says more.' in shown.splitlines()
     assert 'There are two.' in shown
 
 
-@pytest.mark.parametrize('is_kept', [True, False])
+@pytest.mark.parametrize('is_persistent', [True, False])
 async def test_a_chat_at_a_terminal_says_where_versions_are_if_anywhere(
     make_conversation: MakeConversation,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    is_kept: bool,
+    is_persistent: bool,
 ) -> None:
     monkeypatch.setattr(sys, 'stdin', Screen())
     conversation = make_conversation(ScriptedModel())
-    conversation.is_kept = is_kept
+    conversation.is_persistent = is_persistent
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text('\x04')
-        await chat(conversation, Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
-    assert ('versions in memory:' in capsys.readouterr().out) is is_kept
+        await chat(conversation, Environment(variables={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+    assert ('versions in memory:' in capsys.readouterr().out) is is_persistent
 
 
 async def test_a_chat_at_a_terminal_says_what_it_goes_on_from(
@@ -149,12 +149,12 @@ async def test_a_chat_at_a_terminal_says_what_it_goes_on_from(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, 'stdin', Screen())
-    base = await make_conversation(ScriptedModel()).begin()
+    base = await make_conversation(ScriptedModel()).prepare_turn()
     conversation = make_conversation(ScriptedModel())
-    await conversation.go_on_from('HEAD')
+    await conversation.continue_from('HEAD')
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text('\x04')
-        await chat(conversation, Surroundings(environment={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
+        await chat(conversation, Environment(variables={'XDG_STATE_HOME': str(tmp_path)}), ApprovalMode.allow)
     first = ' '.join(capsys.readouterr().out.split()).partition(' versions in ')[0]
     assert first.endswith(f', from version {base.id[-8:]}')
 

@@ -21,11 +21,11 @@ from pydantic_deep.budgets import BudgetExceededError, BudgetUnknownEvent, Budge
 from pydantic_deep.caching import PrefixBrokenEvent
 from pydantic_deep.cli._events import EVENTS, BudgetEvent, Event, RetriedEvent, SummarizedEvent, TextEvent
 from pydantic_deep.cli.approvals._policy import allow_all
-from pydantic_deep.cli.render._budget_amounts import Use
+from pydantic_deep.cli.render._budget_amounts import BudgetUsage
 from pydantic_deep.cli.turn._budget import TurnBudget
-from pydantic_deep.cli.turn._capability_events import news_of
+from pydantic_deep.cli.turn._capability_events import capability_event
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import Turn, Watcher, run_turn
+from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, run_turn
 from pydantic_deep.summarization import SummarizedEvent as Summarized
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
 
@@ -36,10 +36,10 @@ BUDGET = TurnBudget(tokens=1000, cost=Decimal('0.5'))
 WRITE = call('write_file', path='/new.txt', content='new\n')
 
 
-async def run(conversation: Conversation) -> tuple[list[Event], Turn]:
+async def run(conversation: Conversation) -> tuple[list[Event], TurnReport]:
     events: list[Event] = []
-    watcher = Watcher(show=events.append, decide=allow_all)
-    return events, await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    observer = TurnObserver(show=events.append, decide=allow_all)
+    return events, await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
 
 
 def told(events: list[Event]) -> list[dict[str, Any]]:
@@ -51,10 +51,10 @@ def told(events: list[Event]) -> list[dict[str, Any]]:
 
 def breaking(*answers: list[str | DeltaToolCalls | Exception]) -> FunctionModel:
     """Return a model that streams these pieces, and breaks where there is an error."""
-    left = list(answers)
+    remaining = list(answers)
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-        for piece in left.pop(0):
+        for piece in remaining.pop(0):
             if isinstance(piece, Exception):
                 raise piece
             yield piece
@@ -125,7 +125,7 @@ def test_a_summary_is_told(error: str | None, plain: bool) -> None:
     event = Summarized(
         reason='tokens', replaced_messages=41, tokens_before=20_100, tokens_after=4300, is_plain=plain, error=error
     )
-    assert news_of(event, BUDGET, path=['researcher']) == SummarizedEvent(
+    assert capability_event(event, BUDGET, path=['researcher']) == SummarizedEvent(
         path=['researcher'],
         reason='tokens',
         replaced_messages=41,
@@ -137,7 +137,7 @@ def test_a_summary_is_told(error: str | None, plain: bool) -> None:
 
 
 def test_a_broken_prefix_is_no_news() -> None:
-    assert news_of(PrefixBrokenEvent(reason='tools', detail='ls'), BUDGET) is None
+    assert capability_event(PrefixBrokenEvent(reason='tools', detail='ls'), BUDGET) is None
 
 
 @pytest.mark.anyio
@@ -209,22 +209,26 @@ async def test_what_a_budget_cannot_count_is_told(make_conversation: MakeConvers
 def test_the_news_of_a_run_are_those_of_its_turn() -> None:
     """A run after a pause has what is left; a person knows the whole."""
     cost = BudgetWarningEvent(scope='run', measure='cost', limit=Decimal('0.2'), used=Decimal('0.15'))
-    assert news_of(cost, BUDGET) == BudgetEvent(kind='warning', measure='cost', limit=0.5, used=0.45, model=None)
+    assert capability_event(cost, BUDGET) == BudgetEvent(
+        kind='warning', measure='cost', limit=0.5, used=0.45, model=None
+    )
     tokens = BudgetUnknownEvent(measure='tokens', model_name='')
-    assert news_of(tokens, BUDGET) == BudgetEvent(kind='unknown', measure='tokens', limit=None, used=None, model=None)
+    assert capability_event(tokens, BUDGET) == BudgetEvent(
+        kind='unknown', measure='tokens', limit=None, used=None, model=None
+    )
 
 
 def test_a_budget_has_left_what_the_turn_has_not_used() -> None:
     budget = TurnBudget(tokens=1000, cost=Decimal('0.5'))
     used = RunUsage(input_tokens=5000, output_tokens=100, cost=Decimal(2))
-    assert budget.left(used).limits == {'tokens': 1000, 'cost': Decimal('0.5')}
-    budget.begin(RunUsage(input_tokens=4500, cost=Decimal('1.75')))
-    assert budget.left(used).limits == {'tokens': 400, 'cost': Decimal('0.25')}
-    assert budget.use('tokens', used) == Use(measure='tokens', limit=Decimal(1000), used=Decimal(600))
-    assert budget.use('cost', used) == Use(measure='cost', limit=Decimal('0.5'), used=Decimal('0.25'))
-    budget.begin(RunUsage(input_tokens=4500))
+    assert budget.remaining(used).limits == {'tokens': 1000, 'cost': Decimal('0.5')}
+    budget.start_turn(RunUsage(input_tokens=4500, cost=Decimal('1.75')))
+    assert budget.remaining(used).limits == {'tokens': 400, 'cost': Decimal('0.25')}
+    assert budget.usage('tokens', used) == BudgetUsage(measure='tokens', limit=Decimal(1000), used=Decimal(600))
+    assert budget.usage('cost', used) == BudgetUsage(measure='cost', limit=Decimal('0.5'), used=Decimal('0.25'))
+    budget.start_turn(RunUsage(input_tokens=4500))
     with pytest.raises(BudgetExceededError) as caught:
-        budget.left(used)
+        budget.remaining(used)
     assert (caught.value.measure, caught.value.limit, caught.value.used) == ('cost', Decimal('0.5'), 2)
 
 
@@ -285,7 +289,7 @@ async def test_a_retry_is_told_before_the_wait_for_subagents_too(
             told.append((event.path, clock.monotonic() == sum(waited)))
             waited.append(event.delay_seconds)
 
-    await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=Watcher(show=show, decide=allow_all))
+    await run_turn(conversation, 'Go', stop=CancellationToken(), observer=TurnObserver(show=show, decide=allow_all))
     assert told == [([], True), (['general-purpose'], True)]
 
 

@@ -10,9 +10,9 @@ import anyio
 import pytest
 
 from pydantic_deep.cli._events import FileChange
-from pydantic_deep.cli.turn import _change_tracker as _watched
-from pydantic_deep.cli.turn._change_tracker import WatchedBackend, WatchedSandbox, describe_change
-from pydantic_deep.cli.turn._runtime import Worker, check_worker
+from pydantic_deep.cli.turn import _change_tracker
+from pydantic_deep.cli.turn._change_tracker import ChangeTrackingBackend, ChangeTrackingSandbox, describe_change
+from pydantic_deep.cli.turn._runtime import AgentRuntime, check_runtime
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep_backends import (
     BackendUnavailableError,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_change_is_taken_once_and_counted_from_the_beginning(work: Path) -> None:
-    backend = WatchedBackend(str(work))
+    backend = ChangeTrackingBackend(str(work))
     await backend.write_bytes('/poem.txt', b'rose\nlily\n')
     first = await backend.take_changes()
     await backend.write_bytes('/poem.txt', b'rose\nlily\noak\n')
@@ -40,7 +40,7 @@ async def test_a_change_is_taken_once_and_counted_from_the_beginning(work: Path)
 
 
 async def test_a_swap_is_a_change_and_a_refused_one_is_not(work: Path) -> None:
-    backend = WatchedBackend(str(work))
+    backend = ChangeTrackingBackend(str(work))
     await backend.compare_and_swap('/new.txt', b'a\n', expected=None)
     with pytest.raises(FileChangedError):
         await backend.compare_and_swap('/poem.txt', b'a\n', expected=digest_of(b'other'))
@@ -51,14 +51,14 @@ async def test_a_swap_is_a_change_and_a_refused_one_is_not(work: Path) -> None:
 
 async def test_two_spellings_of_a_path_are_one_file(work: Path) -> None:
     (work / 'link.txt').symlink_to('poem.txt')
-    backend = WatchedBackend(str(work))
+    backend = ChangeTrackingBackend(str(work))
     await backend.write_bytes('/link.txt', b'oak\n')
     await backend.write_bytes('/poem.txt', b'oak\nelm\n')
     assert [(c.path, c.added_lines, c.removed_lines) for c in await backend.all_changes()] == [('/poem.txt', 2, 2)]
 
 
 async def test_a_file_that_is_as_it_was_has_not_changed(work: Path) -> None:
-    backend = WatchedBackend(str(work))
+    backend = ChangeTrackingBackend(str(work))
     await backend.write_bytes('/poem.txt', b'')
     await backend.write_bytes('/poem.txt', b'rose\nviolet\n')
     assert await backend.take_changes() == []
@@ -98,7 +98,7 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ]
 )
-def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.MonkeyPatch) -> WatchedSandbox:
+def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.MonkeyPatch) -> ChangeTrackingSandbox:
     """A sandbox, and one that runs commands where bubblewrap is missing too: what is watched is the directory."""
 
     async def run(self: SandboxBackend, command: str, **options: object) -> CommandResult:
@@ -110,11 +110,11 @@ def sandbox(request: pytest.FixtureRequest, work: Path, monkeypatch: pytest.Monk
     if request.param == 'pretended':
         request.getfixturevalue('untried')
         monkeypatch.setattr(SandboxBackend, 'run', run)
-    monkeypatch.setattr(_watched, 'LOOK_SECONDS', 600.0)  # what can be seen in three is a matter of the machine
-    return WatchedSandbox(str(work), read_only={})
+    monkeypatch.setattr(_change_tracker, 'SCAN_SECONDS', 600.0)  # what can be seen in three is a matter of the machine
+    return ChangeTrackingSandbox(str(work), read_only={})
 
 
-async def test_what_a_command_changes_is_noticed(sandbox: WatchedSandbox, work: Path) -> None:
+async def test_what_a_command_changes_is_noticed(sandbox: ChangeTrackingSandbox, work: Path) -> None:
     (work / 'old.txt').write_text('old\n')
     await sandbox.run('echo a > new.txt; echo lily >> poem.txt; rm old.txt', shell=True)
     expected = [
@@ -123,10 +123,12 @@ async def test_what_a_command_changes_is_noticed(sandbox: WatchedSandbox, work: 
         FileChange(path='/workspace/poem.txt', change='changed', added_lines=None, removed_lines=None),
     ]
     assert await sandbox.take_changes() == expected
-    assert (await sandbox.all_changes(), sandbox.has_seen_all) == (expected, True)
+    assert (await sandbox.all_changes(), sandbox.has_all_changes) == (expected, True)
 
 
-async def test_what_a_tool_had_changed_before_a_command_did_is_counted(sandbox: WatchedSandbox, work: Path) -> None:
+async def test_what_a_tool_had_changed_before_a_command_did_is_counted(
+    sandbox: ChangeTrackingSandbox, work: Path
+) -> None:
     await sandbox.write_bytes('/workspace/poem.txt', b'rose\n')
     await sandbox.run('echo oak > poem.txt', shell=True)
     assert [(c.path, c.added_lines, c.removed_lines) for c in await sandbox.all_changes()] == [
@@ -135,7 +137,7 @@ async def test_what_a_tool_had_changed_before_a_command_did_is_counted(sandbox: 
 
 
 async def test_before_it_begins_one_command_is_tried(
-    make_worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch
+    make_runtime: Callable[..., AgentRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[Command] = []
 
@@ -145,7 +147,7 @@ async def test_before_it_begins_one_command_is_tried(
 
     monkeypatch.setattr(SandboxBackend, 'working_dir', LocalBackend.working_dir)
     monkeypatch.setattr(SandboxBackend, 'run', run)
-    await check_worker(make_worker(ScriptedModel(), sandbox=True))
+    await check_runtime(make_runtime(ScriptedModel(), sandbox=True))
     assert tried == [['true']]
 
 
@@ -158,35 +160,35 @@ async def test_what_a_command_changed_before_its_time_was_over_is_noticed(
         raise CommandTimeoutError('It took too long.', stdout='', stderr='')
 
     monkeypatch.setattr(SandboxBackend, 'run', run_too_long)  # a real one would take as long as it may
-    backend = WatchedSandbox(str(work), read_only={})
+    backend = ChangeTrackingSandbox(str(work), read_only={})
     with pytest.raises(CommandTimeoutError):
         await backend.run(['anything'])
     assert [change.path for change in await backend.all_changes()] == ['/workspace/new.txt']
 
 
 async def test_lines_of_a_file_that_is_too_large_are_not_counted(
-    sandbox: WatchedSandbox, work: Path, monkeypatch: pytest.MonkeyPatch
+    sandbox: ChangeTrackingSandbox, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_watched, 'MAX_COUNTED_BYTES', 3)
+    monkeypatch.setattr(_change_tracker, 'MAX_COUNTED_BYTES', 3)
     await sandbox.run('echo long > new.txt', shell=True)
     assert [change.added_lines for change in await sandbox.all_changes()] == [None]
 
 
-@pytest.mark.parametrize('limit', [('MAX_FILES', 1), ('LOOK_SECONDS', 0)])
+@pytest.mark.parametrize('limit', [('MAX_FILES', 1), ('SCAN_SECONDS', 0)])
 async def test_more_than_can_be_looked_through_is_said(
-    sandbox: WatchedSandbox, work: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
+    sandbox: ChangeTrackingSandbox, work: Path, monkeypatch: pytest.MonkeyPatch, limit: tuple[str, int]
 ) -> None:
-    monkeypatch.setattr(_watched, *limit)
+    monkeypatch.setattr(_change_tracker, *limit)
     await sandbox.run('echo a > a; echo b > b', shell=True)
     await sandbox.run('echo c > c', shell=True)
-    assert not sandbox.has_seen_all
+    assert not sandbox.has_all_changes
     assert len(await sandbox.all_changes()) == (1 if limit[0] == 'MAX_FILES' else 0)
 
 
-async def test_a_directory_that_is_gone_is_not_all_seen(sandbox: WatchedSandbox, work: Path) -> None:
+async def test_a_directory_that_is_gone_is_not_all_seen(sandbox: ChangeTrackingSandbox, work: Path) -> None:
     await sandbox.run('echo a > a', shell=True)
     shutil.rmtree(work)
     with pytest.raises(BackendUnavailableError):
         await sandbox.run('echo b > b', shell=True)
     assert [change.path for change in await sandbox.all_changes()] == []
-    assert not sandbox.has_seen_all
+    assert not sandbox.has_all_changes

@@ -18,7 +18,7 @@ Invoke = Callable[..., Result]
 
 
 @pytest.mark.parametrize(
-    ('named', 'environment', 'chosen'),
+    ('named', 'variables', 'chosen'),
     [
         ('a:b', {'PYDANTIC_DEEP_MODEL': 'c:d', 'ANTHROPIC_API_KEY': 'k'}, 'a:b'),
         (None, {'PYDANTIC_DEEP_MODEL': 'c:d', 'ANTHROPIC_API_KEY': 'k'}, 'c:d'),
@@ -28,9 +28,9 @@ Invoke = Callable[..., Result]
     ],
 )
 def test_the_option_goes_before_the_variable_before_the_key(
-    named: str | None, environment: dict[str, str], chosen: str
+    named: str | None, variables: dict[str, str], chosen: str
 ) -> None:
-    assert choose_model(named, environment) == chosen
+    assert choose_model(named, variables) == chosen
 
 
 def test_without_any_it_says_what_to_set() -> None:
@@ -127,7 +127,7 @@ def test_a_key_makes_a_provider_ready_and_its_value_is_nowhere() -> None:
 
 
 def test_the_table_shows_the_ready_ones_first(invoke: Invoke) -> None:
-    result = invoke('models', environment={'OPENAI_API_KEY': 'sk-secret'})
+    result = invoke('models', variables={'OPENAI_API_KEY': 'sk-secret'})
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert [line.split()[0] for line in lines[:4]] == ['provider', 'openai', 'openai-chat', 'anthropic']
@@ -150,5 +150,5 @@ def test_an_unknown_provider_is_wrong_usage(invoke: Invoke) -> None:
 
 
 def test_the_list_as_json(invoke: Invoke) -> None:
-    (state,) = json.loads(invoke('models', 'anthropic', '--json', environment={'ANTHROPIC_API_KEY': 'k'}).stdout)
+    (state,) = json.loads(invoke('models', 'anthropic', '--json', variables={'ANTHROPIC_API_KEY': 'k'}).stdout)
     assert (state['name'], state['is_ready'], state['set_variable']) == ('anthropic', True, 'ANTHROPIC_API_KEY')

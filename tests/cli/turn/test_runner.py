@@ -25,10 +25,10 @@ from pydantic_deep.cli._events import (
     ToolResultEvent,
     render_json,
 )
-from pydantic_deep.cli.approvals._policy import Answer, ApprovalMode, Decide, allow_all, pause_all
-from pydantic_deep.cli.history._revisions import shown_id
+from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, allow_all, pause_all
+from pydantic_deep.cli.history._revisions import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
-from pydantic_deep.cli.turn._runner import Show, Turn, Watcher, run_turn
+from pydantic_deep.cli.turn._runner import EventSink, TurnObserver, TurnReport, run_turn
 from pydantic_deep.store import ApprovalAnsweredError, Store
 from pydantic_deep.store import Decision as StoreDecision
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
@@ -41,14 +41,14 @@ pytestmark = pytest.mark.anyio
 PLAN = [{'content': 'Add a line', 'status': 'completed'}]
 
 
-def watch(show: Show, decide: Decide = allow_all) -> Watcher:
-    return Watcher(show=show, decide=decide)
+def watch(show: EventSink, decide: Decider = allow_all) -> TurnObserver:
+    return TurnObserver(show=show, decide=decide)
 
 
-async def run(conversation: Conversation, task: str = 'Go') -> tuple[list[Event], Turn]:
+async def run(conversation: Conversation, task: str = 'Go') -> tuple[list[Event], TurnReport]:
     events: list[Event] = []
-    watcher = watch(events.append)
-    turn = await run_turn(conversation, task, stop=CancellationToken(), watcher=watcher)
+    observer = watch(events.append)
+    turn = await run_turn(conversation, task, stop=CancellationToken(), observer=observer)
     return events, turn
 
 
@@ -176,7 +176,7 @@ async def test_a_stopped_turn_leaves_a_conversation_that_goes_on(make_conversati
         raise AssertionError('unreachable')
 
     conversation = make_conversation(ScriptedModel(['Looking.', call('ls')], wait_until_stopped, 'Here I am.'))
-    turn = await run_turn(conversation, 'Look', stop=stop, watcher=watch(lambda event: None))
+    turn = await run_turn(conversation, 'Look', stop=stop, observer=watch(lambda event: None))
     assert (turn.result.status, turn.result.error) == ('interrupted', 'Interrupted. What was done stays done.')
     assert conversation.tip is not None
     assert conversation.tip.state == 'interrupted'
@@ -198,7 +198,7 @@ async def test_a_call_that_was_stopped_is_closed_so_that_the_next_turn_works(
 
     model = ScriptedModel(call('ls'), 'Here I am.')
     conversation = make_conversation(model)
-    await run_turn(conversation, 'Look', stop=stop, watcher=watch(stop_at_the_call))
+    await run_turn(conversation, 'Look', stop=stop, observer=watch(stop_at_the_call))
     _, second = await run(conversation, 'And?')
     assert second.result.output == 'Here I am.'
     assert [(part.tool_name, part.outcome) for part in model.requests[1].tool_returns] == [('ls', 'interrupted')]
@@ -211,7 +211,7 @@ async def test_a_turn_that_is_stopped_before_it_begins_keeps_the_history(make_co
     history = await conversation.tip.messages()
     stop = CancellationToken()
     stop.cancel()
-    turn = await run_turn(conversation, 'Two', stop=stop, watcher=watch(lambda event: None))
+    turn = await run_turn(conversation, 'Two', stop=stop, observer=watch(lambda event: None))
     assert turn.result.status == 'interrupted'
     assert (await conversation.tip.messages())[: len(history)] == history
 
@@ -222,8 +222,8 @@ async def test_a_turn_that_cannot_be_kept_fails_and_the_conversation_goes_on(
     conversation = make_conversation(ScriptedModel('First.', 'Third.'))
     await run(conversation)
     before = conversation.tip
-    watcher = watch(lambda event: None)
-    turn = await run_turn(conversation, 'Two', branch='main', stop=CancellationToken(), watcher=watcher)
+    observer = watch(lambda event: None)
+    turn = await run_turn(conversation, 'Two', branch='main', stop=CancellationToken(), observer=observer)
     assert turn.result.status == 'failed'
     assert turn.result.error == "The conversation has a branch 'main' already. Choose another name."
     assert conversation.tip == before
@@ -244,7 +244,7 @@ async def test_a_defect_ends_the_events_and_is_raised(make_conversation: MakeCon
     events: list[Event] = []
     conversation = make_conversation(ScriptedModel(ZeroDivisionError('a defect')))
     with pytest.raises(ZeroDivisionError):
-        await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watch(events.append))
+        await run_turn(conversation, 'Go', stop=CancellationToken(), observer=watch(events.append))
     assert isinstance(events[-1], ResultEvent)
     assert (events[-1].status, events[-1].error) == ('failed', 'a defect')
 
@@ -278,7 +278,7 @@ async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
 ) -> None:
     stop = CancellationToken()
 
-    async def stop_and_allow(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+    async def stop_and_allow(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
         stop.cancel()
         return await allow_all(pending)
 
@@ -286,7 +286,7 @@ async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
         ScriptedModel(call('write_file', path='/a.txt', content='a\n')), approvals=ApprovalMode.ask
     )
     events: list[Event] = []
-    turn = await run_turn(conversation, 'Go', stop=stop, watcher=watch(events.append, stop_and_allow))
+    turn = await run_turn(conversation, 'Go', stop=stop, observer=watch(events.append, stop_and_allow))
     assert (turn.result.status, turn.result.pending) == ('interrupted', [])
     assert not (work / 'a.txt').exists()
     assert [event.type for event in events if event.type.startswith('approval')] == ['approval']
@@ -295,8 +295,8 @@ async def test_a_turn_that_is_stopped_while_it_is_answered_runs_nothing(
 async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: MakeConversation) -> None:
     write = call('write_file', path='/a.txt', content='a\n')
     conversation = make_conversation(ScriptedModel(write), approvals=ApprovalMode.ask)
-    watcher = Watcher(show=lambda event: None, decide=pause_all)
-    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    observer = TurnObserver(show=lambda event: None, decide=pause_all)
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
     assert conversation.tip is not None
     assert (turn.result.status, turn.result.version) == ('paused', conversation.tip.id)
     assert [pending.tool for pending in conversation.tip.pending] == ['write_file']
@@ -305,15 +305,15 @@ async def test_a_turn_that_waits_is_a_version_that_waits(make_conversation: Make
 A, B = (call('write_file', path=f'/{name}.txt', content='1\n') for name in 'ab')
 
 
-def faster(store: Store, *decisions: Decision, by: str | None = 'ada') -> Decide:
+def faster(store: Store, *decisions: Decision, by: str | None = 'ada') -> Decider:
     """Allow all calls, the first of which somebody else has answered by then."""
     left = list(decisions)
 
-    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
         waiting = await store.approvals()
         for each in waiting[: len(decisions)]:
             await ApprovalInbox(store).answer(each.id, left.pop(0), by=by)
-        return {pending_call.id: Answer(decision=Approve(), by='person') for pending_call in pending}
+        return {pending_call.id: CallAnswer(decision=Approve(), by='person') for pending_call in pending}
 
     return decide
 
@@ -323,8 +323,8 @@ async def test_where_somebody_was_faster_that_answer_counts_and_the_others_as_we
 ) -> None:
     conversation = make_conversation(ScriptedModel([A, B], 'Done.'), approvals=ApprovalMode.ask)
     events: list[Event] = []
-    watcher = watch(events.append, faster(store, Deny('No a.')))
-    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watcher)
+    observer = watch(events.append, faster(store, Deny('No a.')))
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=observer)
     assert (turn.result.status, turn.result.output) == ('done', 'Done.')
     assert [(work / name).exists() for name in ('a.txt', 'b.txt')] == [False, True]
     answers = [event for event in events if isinstance(event, ApprovalAnswerEvent)]
@@ -345,7 +345,7 @@ async def test_where_somebody_has_answered_all_the_turn_goes_on_with_that(
     events: list[Event] = []
     edit = Edit({'path': '/c.txt', 'content': 'c'})
     turn = await run_turn(
-        conversation, 'Go', stop=CancellationToken(), watcher=watch(events.append, faster(store, edit, by=by))
+        conversation, 'Go', stop=CancellationToken(), observer=watch(events.append, faster(store, edit, by=by))
     )
     assert turn.result.status == 'done'
     assert ((work / 'a.txt').exists(), (work / 'c.txt').read_text()) == (False, 'c')
@@ -360,7 +360,7 @@ async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
     conversation = make_conversation(ScriptedModel(A, 'Done by another.'), approvals=ApprovalMode.ask)
     tips: list[str] = []
 
-    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, Answer]:
+    async def decide(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
         assert conversation.tip is not None
         tips.append(conversation.tip.id)
         decisions: dict[str, Decision] = {each.id: Approve() for each in pending}
@@ -371,13 +371,13 @@ async def test_where_a_run_has_gone_on_meanwhile_it_says_where_to_look(
             for each in await store.approvals():
                 await ApprovalInbox(store).answer(each.id, Approve(), by='ada')
             await store.claim_approvals(conversation.tip.id, 'a-run')
-        return {id: Answer(decision=decision, by='person') for id, decision in decisions.items()}
+        return {id: CallAnswer(decision=decision, by='person') for id, decision in decisions.items()}
 
-    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), watcher=watch(lambda event: None, decide))
-    assert (turn.result.status, turn.says_how) == ('failed', True)
-    look = f'show {shown_id(tips[1])}' if goes_on else 'log --steps'
+    turn = await run_turn(conversation, 'Go', stop=CancellationToken(), observer=watch(lambda event: None, decide))
+    assert (turn.result.status, turn.has_next_command) == ('failed', True)
+    look = f'show {short_id(tips[1])}' if goes_on else 'log --steps'
     assert turn.result.error == (
-        f'The version {shown_id(tips[0])} was answered by ada, and a run has gone on with it. See how far: '
+        f'The version {short_id(tips[0])} was answered by ada, and a run has gone on with it. See how far: '
         f'pydantic-deep {look}'
     )
 
