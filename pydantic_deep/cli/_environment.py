@@ -1,4 +1,4 @@
-"""What the command line takes from outside, in one value: tests and programs that embed it bring their own."""
+"""Everything external that commands use, in one value. Tests and programs that embed the command line pass their own."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What commands work with."""
+    """Models, environment variables, clock and terminal of one call of the command line."""
 
     models: Mapping[str, Model] = field(default_factory=dict[str, Model])
-    """What `--model` may name besides the models of pydantic-ai."""
+    """Models that `--model` accepts in addition to those of pydantic-ai, by name."""
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
     """The environment variables."""
     clock: Callable[[], float] = time.monotonic
     """Seconds that never go back."""
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-    """Waits so many seconds."""
+    """Sleeps for a number of seconds."""
 
     open_terminal: OpenTerminal = open_terminal
-    """Yields the terminal that a person can be asked at, if there is one."""
+    """Yields the terminal for prompts, or `None` where there is none."""
 
     @property
     def person(self) -> str:
@@ -47,6 +47,6 @@ class Environment:
 
     @property
     def state_directory(self) -> Path:
-        """Where what a person typed is kept (XDG Base Directory Specification, `XDG_STATE_HOME`)."""
+        """Where the chat history and the default store are (XDG Base Directory Specification, `XDG_STATE_HOME`)."""
         home = self.variables.get('XDG_STATE_HOME') or '~/.local/state'
         return Path(home).expanduser() / 'pydantic-deep'

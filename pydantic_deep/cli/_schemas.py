@@ -1,4 +1,4 @@
-"""What commands about versions print with `--json`: one document each.
+"""The documents that commands about versions print with `--json`, one for each command.
 
 Readers should skip fields that they do not know: new ones may come.
 """
@@ -372,5 +372,5 @@ class DamageRow:
 
 
 def dump_json(value: object) -> JsonValue:
-    """Return a value of these as JSON."""
+    """Return a document, or a list of them, as JSON values."""
     return TypeAdapter[object](type(value)).dump_python(value, mode='json')

@@ -22,7 +22,7 @@ DYING = """
 import os, sys
 from typer.testing import CliRunner
 from pydantic_deep.cli._app import app
-from pydantic_deep.cli._environment import Surroundings
+from pydantic_deep.cli._environment import Environment
 from pydantic_deep.testing import ScriptedModel, call
 
 def then(messages, info):
@@ -30,9 +30,9 @@ def then(messages, info):
         os._exit(9)
     return call('write_file', path='/new.txt', content='new')
 
-environment = {'XDG_STATE_HOME': sys.argv[1], 'HOME': sys.argv[2], 'PYDANTIC_DEEP_MODEL': 'given'}
-surroundings = Surroundings(models={'given': ScriptedModel(then=then)}, environment=environment)
-CliRunner().invoke(app, ['run', 'Go', '--approvals=allow'], obj=surroundings)
+variables = {'XDG_STATE_HOME': sys.argv[1], 'HOME': sys.argv[2], 'PYDANTIC_DEEP_MODEL': 'given'}
+environment = Environment(models={'given': ScriptedModel(then=then)}, variables=variables)
+CliRunner().invoke(app, ['run', 'Go', '--approvals=allow'], obj=environment)
 """
 
 

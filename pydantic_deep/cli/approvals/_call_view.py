@@ -1,4 +1,4 @@
-"""How a call that waits looks to the person who is to decide: its `ApprovalView`, for a Rich console. Pure.
+"""A pending call as the person who decides sees it: its `ApprovalView`, as a Rich renderable. Pure.
 
 Each line of what a model wrote stands behind a bar or an indent, however often it is folded, so that no text in it
 passes for a line of ours.
@@ -33,7 +33,7 @@ DIFF_STYLES: Mapping[str, str] = {'file': 'bold', 'hunk': 'cyan', 'added': 'gree
 
 @dataclass(frozen=True, kw_only=True)
 class CallView:
-    """What is shown of one call, for a Rich console."""
+    """One pending call as a Rich renderable."""
 
     view: ApprovalView
     number: int

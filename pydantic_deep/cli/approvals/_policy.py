@@ -1,4 +1,4 @@
-"""What becomes of calls that wait for a person: `--approvals`. Asking a person is in `_prompter.py`."""
+"""The modes of `--approvals` and the decisions they make about pending calls. The prompt is in `_prompter.py`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _JSON: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
 class NotPendingError(DeepAgentError):
-    """A version waits for nothing, or somebody was faster, or nobody can be asked."""
+    """A version has no pending approvals, was answered elsewhere, or there is no terminal to ask at."""
 
 
 class ApprovalMode(StrEnum):
@@ -67,7 +67,7 @@ class ChatApprovalMode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CallAnswer:
-    """What was decided of one call."""
+    """The decision about one call, and who made it."""
 
     decision: Decision
     by: Literal['person', 'option']
@@ -75,7 +75,7 @@ class CallAnswer:
 
 
 Decider: TypeAlias = Callable[[Sequence[PendingApproval]], Awaitable[Mapping[str, CallAnswer] | None]]
-"""Answers all calls that wait, by their ids; `None` to let all of them wait. Raises `RunCancelled` to stop the turn."""
+"""Decides all pending calls, by id; returns `None` to leave them pending. Raises `RunCancelled` to stop the turn."""
 
 
 async def allow_all(pending: Sequence[PendingApproval]) -> Mapping[str, CallAnswer]:
@@ -99,7 +99,7 @@ def interrupt_on(mode: ApprovalMode, *, runs_commands: bool) -> dict[str, bool]:
 
 
 def approval_from_pending(pending: PendingApproval) -> Approval:
-    """Return a call that waits as events carry it."""
+    """Return a pending call as the `approval` event has it."""
     return Approval(
         id=pending.id,
         path=list(pending.path),
@@ -110,12 +110,12 @@ def approval_from_pending(pending: PendingApproval) -> Approval:
 
 
 def answer_event(id: str, answer: CallAnswer, *, faster: str | None = None) -> ApprovalAnswerEvent:
-    """Return the event of an answer.
+    """Return the event that reports an answer.
 
     Args:
         id: The id of the call.
         answer: The answer.
-        faster: Who had given it elsewhere.
+        faster: Who answered the call elsewhere first, if somebody did.
     """
     decision = answer.decision
     reason = decision.reason if isinstance(decision, Deny) else None
@@ -126,7 +126,7 @@ def answer_event(id: str, answer: CallAnswer, *, faster: str | None = None) -> A
 
 
 async def check_unanswered(store: Store, version_id: str, approvals: Sequence[ApprovalRecord]) -> None:
-    """Refuse to answer a version once more with whose answers a run has gone on.
+    """Check that no run has resumed with the answers of a version yet.
 
     Args:
         store: Where it is.
@@ -134,7 +134,7 @@ async def check_unanswered(store: Store, version_id: str, approvals: Sequence[Ap
         approvals: Its approvals, all of them.
 
     Raises:
-        NotWaitingError: One has; says which version it has come to.
+        NotPendingError: A run has. The message names its newest version.
     """
     done = next((each for each in approvals if each.resumed_by is not None), None)
     if done is None:

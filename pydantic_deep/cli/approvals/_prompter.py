@@ -1,4 +1,4 @@
-"""Asking a person, one question for each call that waits: `--approvals=ask`."""
+"""The approval prompt of `--approvals=ask`: one question for each pending call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ._policy import NO_TERMINAL_NOTICE, NO_TERMINAL_REASON, CallAnswer, approva
 from ._yaml_arguments import InvalidArgumentsError, parse_arguments, render_arguments
 
 Choice: TypeAlias = Literal['yes', 'no', 'edit', 'always', '?']
-"""What a person may type, or its first letter."""
+"""The choices; a person types one of them or its first letter."""
 
 HELP: Mapping[Choice, str] = {
     'yes': 'the call runs as it is shown',
@@ -35,25 +35,25 @@ HELP: Mapping[Choice, str] = {
     'always': 'yes, and do not ask again until the conversation ends or pauses, subagents included',
     '?': 'these lines',
 }
-"""What each of them does. Ctrl-C stops the turn; then nothing that waits has run."""
+"""The help text of each choice. Ctrl-C stops the turn, and no pending call runs."""
 
 DENIAL_PREFIX = 'A person denied this call'
-"""How what the model is told begins."""
+"""Beginning of the message that the model receives for a denied call."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptScreen:
-    """Where questions are asked while a turn goes on."""
+    """The screen of a running turn, as far as prompts use it."""
 
     suspended: Callable[[], AbstractContextManager[object]]
-    """Clears the screen of what moves, and leaves Ctrl-C to the questions."""
+    """Pauses the live display and the handling of Ctrl-C while a prompt is open."""
     notify: Callable[[str], None]
-    """Tells the person something that is no question."""
+    """Prints a sentence that is not a question."""
 
 
 @dataclass(kw_only=True)
 class ApprovalPrompter:
-    """Asks at the terminal, and remembers for one conversation what need not be asked again."""
+    """Prompts at the terminal, and remembers the calls that a person always allows in one conversation."""
 
     environment: Environment
     _always_allowed: set[tuple[str, str | None]] = field(default_factory=set[tuple[str, str | None]])
@@ -72,7 +72,7 @@ class ApprovalPrompter:
                 return await self._ask_all([approval_from_pending(call) for call in pending], pending, terminal)
 
     def reset(self) -> None:
-        """Begin a new conversation, in which everything is asked."""
+        """Forget the calls that are always allowed. A new conversation starts with none."""
         self._always_allowed.clear()
 
     async def _deny(self, pending: Sequence[PendingApproval], screen: PromptScreen) -> Mapping[str, CallAnswer]:
@@ -101,7 +101,7 @@ class ApprovalPrompter:
 
 
 class _CallPrompt:
-    """One question, asked until it is answered."""
+    """The prompt for one call, repeated until there is a decision."""
 
     def __init__(
         self,
@@ -190,12 +190,12 @@ class _CallPrompt:
 
 
 def denial_decision(reason: str) -> Deny:
-    """Return that a person denied a call; the reason may be empty."""
+    """Return the decision that denies a call. The reason may be empty."""
     return Deny(f'{DENIAL_PREFIX}: {reason}' if reason else f'{DENIAL_PREFIX}.')
 
 
 def denial_reason(denied: Deny) -> str | None:
-    """Return the reason that a person gave, or else what the model is told; `None` for a person who gave none."""
+    """Return the reason that a person gave, or the message for the model; `None` if the person gave no reason."""
     return None if denied == denial_decision('') else denied.reason.removeprefix(f'{DENIAL_PREFIX}: ')
 
 
@@ -207,8 +207,10 @@ async def _cancel_on_interrupt(decision: Awaitable[Decision]) -> Decision:
 
 
 def _always_key(approval: Approval) -> tuple[str, str | None]:
-    """Return what `always` stands for: the tool; of a command its arguments but for the timeout; and of a call whose
-    preview is more than its arguments, such as a grant of commands, this very call as it was shown.
+    """Return the scope of `always` for a call.
+
+    It is the tool; for a command, also its arguments without the timeout; for a call whose preview shows more than its
+    arguments, such as a grant of commands, also the arguments and the preview.
     """
     if _runs_command(approval):
         return approval.tool, json.dumps({**approval.args, TIMEOUT: None}, sort_keys=True)
@@ -223,7 +225,7 @@ def _runs_command(approval: Approval) -> bool:
 
 
 def _choice_line(keys: Sequence[Choice], approval: Approval) -> Text:
-    """Return what may be typed, and what `always` means here."""
+    """Return the line of choices, with the scope of `always` for this call."""
     always = rich_text(approval.view.tool)
     if _always_key(approval)[1] is not None:
         always = Text('this very command' if _runs_command(approval) else 'this very call')

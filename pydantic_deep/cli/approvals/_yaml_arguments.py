@@ -1,4 +1,4 @@
-"""The arguments of a call as a text that a person edits: YAML, long texts as block scalars. Pure.
+"""Tool call arguments as YAML that a person can edit, with long texts as block scalars. Pure.
 
 Only what JSON has is read: `yes`, `0o17` and `2026-01-01` are texts, as they are to the tool.
 """
@@ -31,7 +31,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 class InvalidArgumentsError(DeepAgentError, ValueError):
-    """What a person wrote are no arguments."""
+    """The edited text is not valid arguments."""
 
 
 def render_arguments(args: Mapping[str, JsonValue]) -> str:
@@ -48,7 +48,7 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
     """Return the arguments that a person wrote.
 
     Raises:
-        UnreadableArgumentsError: It is no YAML, or no mapping of names to what JSON has.
+        InvalidArgumentsError: The text is not YAML, or not a mapping of names to JSON values.
     """
     try:
         value: object = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader that makes even less
@@ -61,7 +61,7 @@ def parse_arguments(text: str) -> dict[str, JsonValue]:
 
 
 def find_schema_error(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> str | None:
-    """Return what of arguments does not fit the JSON schema of a tool, in a sentence; `None` if nothing is seen.
+    """Return the first way in which arguments do not match the JSON schema of a tool, as a sentence; `None` if none is found.
 
     Only names, what is required and plain types are looked at: the tool checks the rest when it runs.
     """
@@ -80,7 +80,7 @@ def find_schema_error(args: Mapping[str, JsonValue], schema: Mapping[str, Any]) 
 
 
 def _has_type(value: JsonValue, type_name: str) -> bool:
-    """Return whether a value is of a type of JSON schema."""
+    """Return whether a value has a type of JSON schema."""
     if isinstance(value, bool):
         return type_name == 'boolean'
     if isinstance(value, float) and type_name == 'integer':

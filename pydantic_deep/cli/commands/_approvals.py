@@ -1,4 +1,4 @@
-"""The commands about what waits for a person, of all agents of a store: `approvals list` and `approvals answer`."""
+"""The commands `approvals list` and `approvals answer`, for pending approvals of every agent in a store."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ async def _check_edit(reader: VersionReader, approval: ApprovalRecord, decision:
 
 
 def delegation_path(approval: ApprovalRecord, requests: DeferredToolRequests | None) -> Iterator[str]:
-    """Yield the conversations of the subagents that lead to a call, its own last, as far as the version has them."""
+    """Yield the subagent conversations on the path to a call, outermost first, as far as the version has them."""
     for part in approval.pending_id.split('/')[:-1]:
         request = None if requests is None else parse_request(requests.metadata.get(unquote(part)))
         if not isinstance(request, DelegationRequest):

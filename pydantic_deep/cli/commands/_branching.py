@@ -1,4 +1,4 @@
-"""The commands that go somewhere from a version: `rewind`, `checkout`, `merge`, `branch`."""
+"""The commands `rewind`, `checkout`, `merge` and `branch`, which change the directory or create versions."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _branch(
 
 
 async def _check_branch_name(conversation: Conversation, name: str, base: str) -> None:
-    """Refuse the name of a branch that the conversation of a version has already."""
+    """Refuse a branch name that the conversation of a version already uses."""
     conversation_id = (await conversation.revisions.find(base)).conversation_id
     if name in {branch.name for branch in await conversation.store.branches(conversation_id)}:
         raise error_exit(str(BranchExistsError(name)), USAGE_ERROR_CODE)

@@ -1,4 +1,4 @@
-"""A dialogue: turn by turn, with one history, until the person leaves."""
+"""The loop of `chat`: one turn for each prompt, in one conversation, until the person exits."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ HELP = """\
 /quit     leave, as Ctrl-D does
 Ctrl-C stops the agent. Another line that begins with / is refused, and all else
 that you type is for the agent."""
-"""What is told of the commands: lines of 80 characters at most, so that no terminal folds them."""
+"""The text of `/help`, in lines of at most 80 characters so that no terminal wraps them."""
 
 ReadPrompt: TypeAlias = Callable[[], Awaitable[str]]
-"""Returns what the person says next; raises `EOFError` when there is nothing more."""
+"""Returns the next prompt; raises `EOFError` at the end of the input."""
 
 
 async def chat(conversation: Conversation, environment: Environment, approvals: ApprovalMode) -> int:
@@ -78,7 +78,7 @@ async def chat(conversation: Conversation, environment: Environment, approvals: 
 
 
 class ChatSession:
-    """The state of a dialogue."""
+    """One chat: its conversation, its loaded skills and its commands."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ChatSession:
         self._exit_code = 0
 
     async def run(self, read_prompt: ReadPrompt) -> int:
-        """Take turns until there is nothing more; where no person watches, the last turn gives the exit code."""
+        """Run turns until the input ends, and return the exit code: that of the last turn where no person watches, else 0."""
         async with self._runtime.agent:
             while True:
                 try:
@@ -131,7 +131,7 @@ class ChatSession:
             print_answer(turn.result.output)
 
     def _report_failure(self, error: Exception) -> None:
-        """Tell of a failure that nobody has foreseen."""
+        """Print an unexpected failure. The chat continues."""
         self._exit_code = EXIT_CODES['failed']
         said = first_line(f'{type(error).__name__}: {error}', MAX_CHARS)
         self._print(Text(f'This failed unexpectedly: {said} The chat goes on.', 'bold red'))

@@ -1,4 +1,4 @@
-"""The commands that only read a store: `log`, `show`, `context`, `diff`, `replay`, `sql`; and `gc`, which tidies it up."""
+"""The commands `log`, `show`, `context`, `diff`, `replay` and `sql`, which read a store, and `gc`, which cleans it up."""
 
 from __future__ import annotations
 

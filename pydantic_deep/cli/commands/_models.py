@@ -1,4 +1,4 @@
-"""How the list of providers looks: pure."""
+"""The list of providers that `models` prints, as a table and as JSON. Pure."""
 
 from __future__ import annotations
 

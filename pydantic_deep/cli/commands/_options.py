@@ -1,4 +1,4 @@
-"""What several commands share: options, where a conversation begins, and how an error ends a command."""
+"""Options, the start of a conversation and error handling that several commands share."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ MODEL_HELP = (
 )
 
 USAGE_ERROR_CODE = 2
-"""The exit code of what cannot be done as it was asked for, whatever the agent would do."""
+"""The exit code for wrong usage."""
 
 USAGE_ERRORS = (
     BackendUnavailableError,
@@ -75,7 +75,7 @@ USAGE_ERRORS = (
     UnusableStoreError,
     PendingVersionError,
 )
-"""What says so."""
+"""Errors that exit with `USAGE_ERROR_CODE`."""
 
 DirectoryOption = Annotated[
     Path,
@@ -92,7 +92,7 @@ BudgetOption = Annotated[
 
 
 def choice_parser(kind: type[ChoiceT]) -> Callable[[str], ChoiceT]:
-    """Return what reads one of a few words; typer's own way says `Value error` before what is wrong."""
+    """Return a parser for a choice of words. Typer's own parser puts `Value error` before the message."""
 
     def parse(text: str) -> ChoiceT:
         try:
@@ -184,7 +184,7 @@ DocumentOption = Annotated[bool, typer.Option('--json', help='Print one JSON doc
 
 @dataclass(frozen=True)
 class ConversationStart:
-    """Where a conversation is kept, and what it begins with."""
+    """The options that decide which store a conversation is in and which version it continues."""
 
     environment: Environment
     store: str | None
@@ -234,7 +234,7 @@ def choose_presenter(*, json: bool) -> Presenter:
 
 @contextmanager
 def exit_on_error(*, json: bool) -> Generator[None]:
-    """Say why a command could not begin, in a sentence, and leave with the exit code for it."""
+    """Print an error that prevents a command as one sentence, and exit with the code for it."""
     try:
         yield
     except UnusableModelError as error:

@@ -1,4 +1,4 @@
-"""Going on with a version that waits for a person, in whatever process."""
+"""Resuming a version with pending approvals, in this process or another than the one that paused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Presenter: TypeAlias = Callable[..., Awaitable[TurnReport]]
 
 @dataclass(frozen=True, kw_only=True)
 class Resumption:
-    """What a person wants of a turn that waits."""
+    """The options of `resume`."""
 
     approvals: ApprovalMode
     """What happens to calls that wait. Under `pause` those of the version are asked, and later ones wait again."""
@@ -47,10 +47,10 @@ class Resumption:
         *,
         notify: Callable[[str], None],
     ) -> int:
-        """Ask what waits, go on, and return the exit code.
+        """Prompt for pending approvals, resume the turn, and return the exit code.
 
         Raises:
-            NotWaitingError: There is nothing to answer, or nobody to ask.
+            NotPendingError: Nothing is pending, or there is no terminal to ask at.
             ForeignVersionError: Another program made the version.
             UnusableModelError: There is no model to work with.
             BackendError: Commands cannot be isolated, or the directory is gone.
@@ -110,15 +110,15 @@ class Resumption:
 
 
 def _has_pending(approvals: Sequence[ApprovalRecord]) -> bool:
-    """Return whether something has no answer yet."""
+    """Return whether an approval has no answer yet."""
     return any(each.status == 'pending' for each in approvals)
 
 
 async def find_pending(revisions: Revisions) -> VersionRecord:
-    """Return the newest version of a directory that waits for a person.
+    """Return the newest version of a directory that has pending approvals.
 
     Raises:
-        NotWaitingError: There is none.
+        NotPendingError: There is none.
     """
     waiting = revisions.walk(VersionFilter(metadata={DIRECTORY: revisions.directory}, states=['awaiting_approval']))
     async for record in waiting:

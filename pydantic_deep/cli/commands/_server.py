@@ -213,7 +213,7 @@ def _revoke(
 def _use_keys(
     context: typer.Context, store: str | None, config: Path | None, work: Callable[[KeyRing], Awaitable[T]]
 ) -> T:
-    """Open the keys of a store, and do something with them."""
+    """Open the keys of a store and call a function with them."""
     environment = context.find_object(Environment) or Environment()
 
     async def run(settings: ServerSettings) -> T:

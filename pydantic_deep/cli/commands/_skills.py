@@ -80,7 +80,7 @@ TrustOption = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class SkillRow:
-    """A skill in a list."""
+    """A skill as `skills list` shows it."""
 
     skill: Skill
     is_trusted: bool

@@ -39,14 +39,14 @@ class ContextReport:
 
 
 async def load_context_report(version: AgentVersion[Any, Any], *, context_window: int | None = None) -> ContextReport:
-    """Return where the tokens of a version go, counted by the tokenizer of its model if that is installed."""
+    """Return the token report of a version, counted by the tokenizer of its model if that is installed."""
     counter = _exact_counter(version.model or '')
     usage = await usage_report(version, counter=counter or count_tokens_approximately, context_window=context_window)
     return ContextReport(version=version.id, usage=usage, is_exact=counter is not None)
 
 
 def context_document(report: ContextReport) -> ContextUsage:
-    """Return a report as `--json` prints it."""
+    """Return a report as the document that `--json` prints."""
     usage, last = report.usage, report.usage.last
     return ContextUsage(
         version=report.version,

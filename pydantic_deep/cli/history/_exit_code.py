@@ -1,4 +1,4 @@
-"""With which code a command ended, as the result of its call says it."""
+"""The exit code of a command, from the result of its tool call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person said, as it is stored."""
+"""Text of stored prompts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import cast
 
 
 def prompt_text(content: object) -> str:
-    """Return the text of a prompt as it is stored; of media, `[media]`."""
+    """Return the text of a stored prompt, with `[media]` for each media part."""
     if isinstance(content, str):
         return content
     pieces = cast('list[object]', content) if isinstance(content, list) else []

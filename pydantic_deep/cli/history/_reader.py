@@ -1,4 +1,4 @@
-"""What the store says of versions, as values to be printed. No model is needed for any of it."""
+"""Versions of a store as the documents that commands print. Nothing here needs a model."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ LISTED_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge
 
 
 def create_reading_agent(store: Store) -> VersionedAgent[DeepAgentDeps, Any]:
-    """Return an agent that only reads versions, and makes some without running."""
+    """Return an agent without a model, to load versions and to create them without a run."""
     agent = Agent(None, name='reader', deps_type=DeepAgentDeps, output_type=[str, DeferredToolRequests])
     return VersionedAgent(agent, store)
 
 
 @dataclass(kw_only=True)
 class VersionReader:
-    """Reads the versions of a store."""
+    """Loads versions of a store as documents."""
 
     revisions: Revisions
     versions: VersionedAgent[DeepAgentDeps, Any]
@@ -99,7 +99,7 @@ class VersionReader:
         return found if steps else await self._with_abandoned_steps(found, head, limit)
 
     async def turn_bases(self, records: Sequence[VersionRecord]) -> dict[str, str]:
-        """Return, for steps without those before them, the version that the turn of each began from."""
+        """Return the version that the turn of each step began from, for steps whose parent is not among the records."""
         shown = {record.id for record in records}
         alone = [record for record in records if record.kind == 'step' and record.parent_id not in shown]
         turn_bases = {record.id: (await self._turns.lineage(record)).base for record in alone}
@@ -158,7 +158,7 @@ class VersionReader:
         )
 
     async def ran_without_approvals(self, record: VersionRecord) -> bool:
-        """Return whether the run of a version could do without asking what asks otherwise: it has done so."""
+        """Return whether the run of a version called a gated tool without an approval."""
         run_ids = await runs_of(self.store, record)
         runs = [run for run_id in run_ids if (run := await self.store.run(run_id)) is not None]
         asked = {
@@ -172,7 +172,7 @@ class VersionReader:
         )
 
     async def print_suspended_runs(self, *, agent_name: str | None = None, everything: bool = True) -> None:
-        """Name on standard error the runs that have no end in the store and that no process works on.
+        """Print suspended runs on standard error: those without an end that no process works on.
 
         Args:
             agent_name: Only those of this agent.
@@ -192,7 +192,7 @@ class VersionReader:
                 typer.echo(escape_invisible(text), err=True)
 
     async def contains(self, record: VersionRecord, other: VersionRecord) -> bool:
-        """Return whether a version has all of another: it came from it, by merges too, or is it."""
+        """Return whether a version is another or descends from it, through merges too."""
         seen: dict[str, VersionRecord] = {}
         waiting = [record.id]
         while waiting:
@@ -207,7 +207,7 @@ class VersionReader:
     async def _with_abandoned_steps(
         self, found: Sequence[VersionRecord], head: VersionRecord | None, limit: int
     ) -> list[VersionRecord]:
-        """Return versions, and the steps where their turns were left, newest first."""
+        """Return versions and the last steps of abandoned turns among them, newest first."""
         self._turns.cache(found)
         conversations = {each.conversation_id for each in found}
         others = [head, *[await self._turns.parent(each) for each in found]]
@@ -291,11 +291,11 @@ class VersionReader:
 
 
 def graph_parents(rows: Sequence[VersionRow], turn_bases: Mapping[str, str]) -> list[list[str]]:
-    """Return the parents of versions as far as they are among these; a turn comes after its last step here.
+    """Return the parents of each row that are among the rows. The parent of a turn is its last step, if that is shown.
 
     Args:
         rows: Newest first.
-        turn_bases: What comes before steps whose parents are not among these.
+        turn_bases: The parents of steps whose own parents are not among the rows.
     """
     shown = {row.id for row in rows}
     last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
@@ -308,7 +308,7 @@ def graph_parents(rows: Sequence[VersionRow], turn_bases: Mapping[str, str]) -> 
 
 
 def call_rows(messages: Sequence[ModelMessage]) -> list[CallRow]:
-    """Return the tool calls of messages, in their order."""
+    """Return the tool calls of messages, in order."""
     parts = [part for message in messages for part in message.parts]
     results = {part.tool_call_id: part for part in parts if isinstance(part, ToolReturnPart)}
     return [_call_row(part, results.get(part.tool_call_id)) for part in parts if isinstance(part, ToolCallPart)]
@@ -330,7 +330,7 @@ def file_rows(diff: VersionDiff) -> list[FileRow]:
 
 
 def usage_from_run(usage: RunUsage) -> Usage:
-    """Return what was used, as events have it."""
+    """Return the usage of a run as events have it."""
     return Usage(
         requests=usage.requests,
         tool_calls=usage.tool_calls,
@@ -340,7 +340,7 @@ def usage_from_run(usage: RunUsage) -> Usage:
 
 
 def iso_timestamp(microseconds: int) -> str:
-    """Return a moment as ISO 8601."""
+    """Return microseconds since the epoch as an ISO 8601 timestamp."""
     return datetime.fromtimestamp(microseconds / 1e6, UTC).isoformat(timespec='milliseconds')
 
 
@@ -371,13 +371,13 @@ def _dump_messages(messages: Sequence[ModelMessage]) -> list[JsonValue]:
 
 
 def _output_text(output: str) -> str:
-    """Return an answer: text as it is, all else as JSON."""
+    """Return an output as text: a string unchanged, anything else as JSON."""
     value: object = json.loads(output)
     return value if isinstance(value, str) else output
 
 
 def _partial_answer(record: VersionRecord, messages: Sequence[ModelMessage]) -> str | None:
-    """Return what had come of an answer when a turn was stopped or failed; `None` if nothing."""
+    """Return the partial answer of a turn that was interrupted or failed; `None` if it has none."""
     last = messages[-1] if messages else None
     if record.state not in ('interrupted', 'failed') or not isinstance(last, ModelResponse) or last.tool_calls:
         return None

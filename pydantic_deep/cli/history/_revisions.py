@@ -1,4 +1,4 @@
-"""What names of versions mean: `HEAD`, any unambiguous beginning or end of an id, a branch, each with `~2` or not.
+"""Revisions as in git: `HEAD`, an unambiguous beginning or end of an id, or a branch, each optionally with `~2`.
 
 Ids begin with the moment at which they were made, so those of one hour are alike at their beginning. What is shown of
 an id is its end, which is random.
@@ -18,7 +18,7 @@ from pydantic_deep.versions._file_backends import workspace_key
 from ._turn_lineages import TurnLineages
 
 HEAD = 'HEAD'
-"""The version whose files the directory has; without one, the head of the newest conversation of the directory."""
+"""The version whose files the directory has; if there is none, the head of the newest conversation of the directory."""
 
 SHORT_ID_CHARS = 8
 """How much of an id is shown: 32 random bits."""
@@ -33,11 +33,11 @@ _ID_PART = re.compile(r'[0-9a-f-]+')
 
 
 class UnknownVersionError(DeepAgentError, LookupError):
-    """A name means no version, or several."""
+    """A revision matches no version, or several."""
 
 
 def short_id(id: str, among: Collection[str] = ()) -> str:
-    """Return as much of the end of an id as tells it from the others."""
+    """Return the end of an id, long enough to be unique among the others."""
     length = SHORT_ID_CHARS
     while length < len(id) and any(other != id and other.endswith(id[-length:]) for other in among):
         length += 1
@@ -46,7 +46,7 @@ def short_id(id: str, among: Collection[str] = ()) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Revisions:
-    """The versions of a store as a person names them in a directory."""
+    """Finds versions of a store by revision, relative to a directory."""
 
     store: Store
     directory: str
@@ -62,7 +62,7 @@ class Revisions:
         return VersionFilter(metadata={DIRECTORY: self.directory})
 
     async def find_head(self) -> VersionRecord | None:
-        """Return the version that `HEAD` names; `None` if nothing was ever kept of this directory."""
+        """Return the version that `HEAD` names; `None` if the store has no version of this directory."""
         held = await self.store.workspace(self.workspace)
         if held is not None and held.version_id is not None:
             try:
@@ -77,7 +77,7 @@ class Revisions:
         return newest[0] if head_id is None else await self.store.version(head_id)
 
     async def find(self, name: str) -> VersionRecord:
-        """Return the version of a name.
+        """Return the version that a revision names.
 
         Raises:
             UnknownVersionError: There is none, or there are several.
@@ -118,7 +118,7 @@ class Revisions:
             raise UnknownVersionError(_describe_unknown(name, error)) from None
 
     async def _with_id_suffix(self, text: str) -> list[VersionRecord]:
-        """Return the versions whose ids end so: those of this directory if there is one, else of the whole store."""
+        """Return the versions whose ids have this suffix: those of the directory, or of the whole store if it has none."""
         if not _MIN_CHARS <= len(text) < 36 or _ID_PART.fullmatch(text) is None:
             return []
         for scope in (self._here, VersionFilter()):
@@ -138,7 +138,7 @@ class Revisions:
         return None
 
     async def _with_name(self, name: str) -> VersionRecord | None:
-        """Return the newest version that was given a name: of this directory if there is one, else of the whole store."""
+        """Return the newest version with a name: of the directory, or of the whole store if it has none."""
         for scope in (self._here, VersionFilter()):
             found = await self.store.versions(replace(scope, exact_name=name), limit=1)
             if found:

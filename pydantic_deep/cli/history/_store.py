@@ -1,4 +1,4 @@
-"""Which store the versions of the command line are in, and how it is opened."""
+"""Choosing the store of the command line, and opening it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORE_VARIABLE = 'PYDANTIC_DEEP_STORE'
 """Names the store where `--store` does not."""
 
 NO_STORE = 'memory:'
-"""Where versions are kept that nobody wants to keep."""
+"""The store of `--no-store`: it lives as long as the process."""
 
 _SQLITE = 'sqlite:///'
 
@@ -34,7 +34,7 @@ def default_store(environment: Environment) -> str:
 
 
 def store_label(url: str, environment: Environment) -> str:
-    """Return how a store is named to a person: a file by its path, with `~` for the home directory."""
+    """Return a store's label for people: the path of a file, with `~` for the home directory, or else the URL."""
     if not url.startswith(_SQLITE):
         return url
     path = url.removeprefix(_SQLITE)
@@ -74,12 +74,12 @@ async def _open_current(stack: AsyncExitStack, url: str, *, read_only: bool) -> 
 async def open_chosen_store(
     url: str, environment: Environment, *, must_exist: bool = False, read_only: bool = False
 ) -> AsyncGenerator[Store]:
-    """Open a store; the directory of the person's own is made if need be, for this user alone.
+    """Open a store. The directory of the default store is created if it is missing, accessible to this user only.
 
     Args:
         url: Where it is.
-        environment: Where the person's own would be.
-        must_exist: Whether a file that is not there is an error, instead of a new store.
+        environment: Locates the default store.
+        must_exist: Whether a missing file is an error. Otherwise a new store is created.
         read_only: Whether it is only read.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Which versions make one turn: a turn that a person was asked about has one for each pause, and for each step.
+"""The versions of one turn: a version for each step and each pause for approvals, then the end of the turn.
 
 For a person it is one step all the same: `~` goes before all of it, and `show` and `diff` tell of all of it.
 """
@@ -19,24 +19,24 @@ from ._prompts import prompt_text
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLineage:
-    """A turn, as far as one of its versions."""
+    """The versions of a turn, up to one of them."""
 
     base: VersionRecord | None
-    """The version that the turn began from; `None` for the beginning of a conversation, and where it was deleted."""
+    """The version that the turn began from; `None` at the start of a conversation, and where it was deleted."""
     versions: Sequence[VersionRecord]
-    """The versions on the way from there, oldest first."""
+    """The versions after it, oldest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnLineages:
-    """Reads which versions of a store make one turn."""
+    """Finds the versions of a turn in a store. Loaded versions are cached."""
 
     store: Store
     _record_by_id: dict[str, VersionRecord | None] = field(default_factory=dict[str, 'VersionRecord | None'])
     _prompt_by_version: dict[str, str | None] = field(default_factory=dict[str, 'str | None'])
 
     def cache(self, records: Iterable[VersionRecord]) -> None:
-        """Keep versions at hand that were read already."""
+        """Cache versions that are already loaded."""
         self._record_by_id.update({record.id: record for record in records})
 
     async def parent(self, record: VersionRecord) -> VersionRecord | None:
@@ -52,7 +52,7 @@ class TurnLineages:
         return self._record_by_id[id]
 
     async def lineage(self, record: VersionRecord) -> TurnLineage:
-        """Return the turn that a version is part of, up to it."""
+        """Return the versions of the turn that a version is part of, up to that version."""
         versions, parent = [record], await self.parent(record)
         while parent is not None and await self._is_same_turn(parent, versions[-1]):
             versions.append(parent)
@@ -60,7 +60,7 @@ class TurnLineages:
         return TurnLineage(base=parent, versions=versions[::-1])
 
     async def first_message_index(self, lineage: TurnLineage) -> int:
-        """Return how many messages of the last version of a turn came before it."""
+        """Return the index of the first message of a turn in the history of its last version."""
         base, last = lineage.base, lineage.versions[-1]
         if base is not None and base.branch_id == last.branch_id:
             return min(base.message_count, last.message_count)
@@ -81,7 +81,7 @@ class TurnLineages:
         return self._prompt_by_version[first.id]
 
     async def latest_continuation(self, record: VersionRecord) -> VersionRecord:
-        """Return the newest version that has gone on with the answers to another; that one if none has."""
+        """Return the newest version of the run that resumed a version; the version itself if no run did."""
         while record.state == 'awaiting_approval' and (children := await self.store.children(record.id)):
             child = children[-1]
             if child.kind == 'edit' and (below := await self.store.children(child.id)):
@@ -96,7 +96,7 @@ class TurnLineages:
         return [json.loads(each.body) for each in found]
 
     async def _is_same_turn(self, version: VersionRecord, later: VersionRecord) -> bool:
-        """Return whether the turn of a version goes on with a child of it."""
+        """Return whether a version and its child belong to the same turn."""
         if version.state == 'awaiting_approval':
             return True
         if version.kind == 'edit' and version.parent_id is not None:  # made in the directory while the turn waited
@@ -119,7 +119,7 @@ class TurnLineages:
         return runs
 
     async def _asking_run(self, runs: Sequence[str], messages: Sequence[Mapping[str, Any]]) -> str | None:
-        """Return the run that asked what the first of runs has the answers to; `None` if that began a turn."""
+        """Return the run that paused before the first of these runs resumed it; `None` if that run began the turn."""
         first = await self.store.run(runs[0])
         asked = first is not None and json.loads(first.options).get('resumes') is not None
         before = [message['run_id'] for message in messages[: _first_index(runs, messages)] if message.get('run_id')]
@@ -146,7 +146,7 @@ class TurnLineages:
 
 
 async def is_pending(store: Store, record: VersionRecord) -> bool:
-    """Return whether a version waits for a person, and nothing has gone on with the answers."""
+    """Return whether a version has approvals that no run has resumed with."""
     if record.state != 'awaiting_approval':
         return False
     approvals = await store.approvals(status=None, version_id=record.id, limit=10_000)
@@ -154,13 +154,13 @@ async def is_pending(store: Store, record: VersionRecord) -> bool:
 
 
 def _first_index(run_ids: Collection[str], messages: Sequence[Mapping[str, Any]]) -> int:
-    """Return the place of the first message of runs; the end if there is none."""
+    """Return the index of the first message of runs; the number of messages if there is none."""
     places = (place for place, message in enumerate(messages) if message.get('run_id') in run_ids)
     return next(places, len(messages))
 
 
 def _find_prompt(messages: Sequence[Mapping[str, Any]], run_ids: Collection[str]) -> str | None:
-    """Return the first prompt of runs in messages as they are stored; `None` if it is not among them."""
+    """Return the first prompt of runs in stored messages; `None` if there is none."""
     for message in messages:
         if message.get('kind') == 'request' and message.get('run_id') in run_ids:
             for part in cast('list[dict[str, Any]]', message.get('parts', [])):

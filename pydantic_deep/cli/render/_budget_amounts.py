@@ -1,4 +1,4 @@
-"""What is used of a budget, and how a person reads it: pure."""
+"""Amounts of a budget, as values and as text. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_deep.cli._events import BudgetMeasure
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetUsage:
-    """What is used of a limit."""
+    """How much of a limit is used."""
 
     measure: BudgetMeasure
     """What is limited."""

@@ -101,14 +101,14 @@ def render_call(call: ToolCallEvent, result: ToolResultEvent | None = None, *, i
 
 
 def render_changed_approval(approval: Approval) -> Text:
-    """Return in a line why a call is asked about again."""
+    """Return the line that explains why a call needs another answer."""
     tool = rich_text(approval.view.tool)
     asked = ('Asked again: a file has changed since this call of ', tool, ' was answered.')
     return Text.assemble(*asked, style='yellow')
 
 
 def render_prior_answer(event: ApprovalAnswerEvent, tool: str | None) -> Text:
-    """Return in a line that somebody else has answered a call before.
+    """Return the line for a call that somebody else answered first.
 
     Args:
         event: The answer.
@@ -156,13 +156,13 @@ def render_budget(event: BudgetEvent) -> Text:
 
 
 def _notice_line(path: Sequence[str], sentence: str) -> Text:
-    """Return a sentence about the run of the agent, or about that of a subagent."""
+    """Return a notice about the run of the agent or of a subagent."""
     whose = ''.join(f'{first_line(name, NAME_CHARS)}: ' for name in path)
     return Text(f'{whose}{first_line(sentence, MAX_PREVIEW_CHARS)}', 'dim')
 
 
 def _failure_reason(result: ToolResultEvent) -> str:
-    """Return in a line why a call failed: of a command its exit code, and what it printed last."""
+    """Return why a call failed, in a line: for a command, its exit code and the last line of its output."""
     if not result.exit_code:
         return first_line(result.text, MAX_PREVIEW_CHARS)
     printed = result.text.rpartition('\n')[0].rstrip()  # the last line is the code again

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class GraphNode:
-    """A version in the graph."""
+    """A version of the graph."""
 
     id: str
     parents: Sequence[str]

@@ -1,4 +1,4 @@
-"""Lines folded to the width of a terminal, in which no command is broken: what a person copies must run."""
+"""Text wrapped to the width of a terminal without breaking commands, so that they can be copied and run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMAND_HINT = re.compile('`|pydantic-deep |pip install ')
 
 
 def print_wrapped(console: Console, text: Text) -> None:
-    """Print text folded on a terminal, and as it is where another program reads it.
+    """Print text, wrapped on a terminal and unchanged elsewhere.
 
     A command that does not fit into the rest of a line begins the next; one longer than a line is left to the terminal,
     which puts no line end into what is copied from it.

@@ -1,4 +1,4 @@
-"""The answer on standard output: rendered for a person, as it is for a program."""
+"""The answer on standard output: rendered on a terminal, unchanged elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic_deep.cli.render._event_lines import render_answer
 
 
 def print_answer(output: str) -> None:
-    """Print what the model answered; it can drive no terminal, and ends with a newline."""
+    """Print the answer of the model, ending with a newline. On a terminal, control characters are escaped."""
     console = Console()
     if console.is_terminal:
         console.print()

@@ -1,4 +1,4 @@
-"""What Python warns of in a turn is said when that has ended: in between it would be drawn across the progress."""
+"""Warnings of a turn, printed after it has ended so that they do not interrupt the progress display."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from pydantic_deep.versions import InstructionsWarning, ProtectedFilesWarning, U
 
 @contextmanager
 def deferred_warnings() -> Generator[None]:
-    """Print at the end which files are in no version, which protected ones changed, and whose instructions differ, each
-    text once.
-    """
+    """Collect warnings about unversioned files, protected files and instructions, and print each text once at the end."""
     with warnings.catch_warnings():
         show = warnings.showwarning
         found: dict[str, None] = {}

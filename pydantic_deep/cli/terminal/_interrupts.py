@@ -15,7 +15,7 @@ SHOW_CURSOR = '\x1b[?25h'
 
 
 class Interrupts:
-    """What becomes of Ctrl-C."""
+    """The handling of Ctrl-C during a turn."""
 
     def __init__(self) -> None:
         """Take it, in the main thread, inside the event loop."""
@@ -25,7 +25,7 @@ class Interrupts:
 
     @contextmanager
     def suspended(self) -> Generator[None]:
-        """Leave Ctrl-C to whoever asks the person something; between two questions it does nothing."""
+        """Leave Ctrl-C to prompts. Between two prompts it does nothing."""
         self._loop.remove_signal_handler(signal.SIGINT)
         # Not SIG_IGN: what is started here, such as an editor, would inherit that.
         signal.signal(signal.SIGINT, lambda number, frame: None)
@@ -35,7 +35,7 @@ class Interrupts:
             self._loop.add_signal_handler(signal.SIGINT, self._stop)
 
     def restore_default(self) -> None:
-        """Let Ctrl-C end the program again."""
+        """Restore the default: Ctrl-C ends the program."""
         self._loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""What a person sees while a turn runs: lines that stay, and on a terminal a block below them that follows the work."""
+"""The live progress of a turn: lines that stay, and on a terminal a block below them with the current state."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class ProgressDisplay:
                 self._finish(event)
 
     def _append_text(self, text: str) -> None:
-        """Show whole lines as soon as they are whole: what stands above the block cannot be continued."""
+        """Append a piece of the answer, and print each complete line: text above the block cannot be extended."""
         self._text += text
         if self._keeps_answer:
             *lines, self._text = self._text.split('\n')
@@ -158,14 +158,14 @@ class ProgressDisplay:
                 self._line(Text(escape_invisible(line)))
 
     def _discard_void_text(self, event: RetriedEvent) -> None:
-        """Take back what a failed attempt had said; of whole lines in a chat it can only be said that they are void."""
+        """Discard the text of a failed attempt. Complete lines in a chat stay on the screen and are declared void."""
         is_shown = self._keeps_answer and '\n' in event.void_text
         if event.void_text:
             self._text = self._text.removesuffix(event.void_text.rsplit('\n', 1)[-1] if is_shown else event.void_text)
         self._line(render_retried(event, is_shown=is_shown))
 
     def _show_prior_answer(self, event: ApprovalAnswerEvent) -> None:
-        """Show an answer that is not the one that was given here, and take the arguments that will run."""
+        """Show an answer that was given elsewhere first, and update the arguments that will run."""
         call = self._calls.get(event.id)
         if event.faster is not None:
             self._line(render_prior_answer(event, None if call is None else call.tool))

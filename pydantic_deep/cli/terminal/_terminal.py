@@ -56,7 +56,7 @@ class Terminal:
             return await PromptSession[str](multiline=multiline).prompt_async(prompt, default=default)
 
     def discard_input(self) -> None:
-        """Drop what was typed and not read yet: it was typed without the question in sight."""
+        """Discard typed input that was not read yet: it was typed before the question was shown."""
         termios.tcflush(self.stdin.fileno(), termios.TCIFLUSH)
         clear_typeahead(self._input)
 

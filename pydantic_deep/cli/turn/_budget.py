@@ -27,7 +27,7 @@ _ZERO = Decimal(0)
 
 @dataclass(kw_only=True)
 class TurnBudget(AbstractCapability[object]):
-    """What a turn may use. It is that of one person's process: `start_turn` says where the turn begins."""
+    """The budget of a turn, in a process that serves one person. Call `start_turn` at the beginning of each."""
 
     id: str | None = 'budgets'
     tokens: int
@@ -37,10 +37,10 @@ class TurnBudget(AbstractCapability[object]):
     _before: RunUsage | None = field(default=None, init=False, repr=False, compare=False)
 
     def start_turn(self, before: RunUsage) -> None:
-        """Begin a turn.
+        """Start a turn.
 
         Args:
-            before: What the conversation has used before it.
+            before: The usage of the conversation before the turn.
         """
         self._before = before
 
@@ -57,7 +57,7 @@ class TurnBudget(AbstractCapability[object]):
         return await Budgets(run=self.remaining(ctx.usage)).for_run(ctx)
 
     def remaining(self, used: RunUsage) -> Budget:
-        """Return what is left.
+        """Return the rest of the budget.
 
         Args:
             used: What the conversation has used.
@@ -73,16 +73,16 @@ class TurnBudget(AbstractCapability[object]):
         return Budget(tokens=self.tokens - int(tokens), cost=None if self.cost is None else self.cost - cost)
 
     def usage(self, measure: BudgetMeasure, used: RunUsage) -> BudgetUsage:
-        """Return the use of the budget of the turn.
+        """Return the usage of a limit of the turn.
 
         Args:
-            measure: Which limit is meant.
+            measure: The limit.
             used: What the conversation has used.
         """
         return BudgetUsage(measure=measure, limit=self._limit(measure), used=self._used_amount(measure, used))
 
     def to_turn_usage(self, measure: Measure, limit: Decimal, used: Decimal) -> BudgetUsage:
-        """Return the use of the budget of the turn, where a run tells that of its own."""
+        """Convert the usage of a run's own budget to that of the turn."""
         known: BudgetMeasure = 'cost' if measure == 'cost' else 'tokens'
         limit_of_turn = self._limit(known) or limit
         return BudgetUsage(measure=known, limit=limit_of_turn, used=limit_of_turn - limit + used)
@@ -101,7 +101,7 @@ class TurnBudget(AbstractCapability[object]):
 def budget_event(
     event: BudgetWarningEvent | LastAnswerEvent | BudgetUnknownEvent, budget: TurnBudget, path: Sequence[str]
 ) -> BudgetEvent:
-    """Return what is told of the budget of a turn when a run tells this of its own."""
+    """Return the event of the turn for a budget event of one of its runs."""
     if isinstance(event, BudgetUnknownEvent):
         measure: BudgetMeasure = 'cost' if event.measure == 'cost' else 'tokens'
         return BudgetEvent(

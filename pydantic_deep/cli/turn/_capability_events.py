@@ -1,4 +1,4 @@
-"""What the rooms of an agent tell, as events of its turn. What is no business of whoever watches has none."""
+"""Events of capabilities (summarization, retries, budgets) as events of the turn."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ._budget import TurnBudget, budget_event
 def capability_event(
     event: AgentStreamEvent, budget: TurnBudget, *, answer_text: str = '', path: Sequence[str] = ()
 ) -> SummarizedEvent | RetriedEvent | BudgetEvent | None:
-    """Return what is told of an event; `None` for no news.
+    """Return the event of the turn for a capability's event; `None` for events that are not reported.
 
     Args:
         event: An event of a run.
         budget: That of the turn.
-        answer_text: What of the answer that is being given was told.
+        answer_text: The text of the current answer that was emitted so far.
         path: The subagents that lead to the run.
     """
     match event:

@@ -1,4 +1,4 @@
-"""Which files a turn changed, and all turns together, and by how many lines."""
+"""Backends that track which files changed, in a turn and since the start, and by how many lines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pydantic_deep_backends.protocol import Command, CommandResult
 from pydantic_deep_backends.snapshots import Tree
 
 SCAN_SECONDS = 3.0
-"""How long the directory is looked through before and after a command: some 100,000 files that did not change."""
+"""Time limit of the scan before and after a command: enough for about 100,000 unchanged files."""
 
 MAX_FILES = 1_000
-"""How many files that one command changed are told of."""
+"""Maximum number of changed files that are reported for one command."""
 
 MAX_COUNTED_BYTES = 10_000_000
-"""The largest file that a command made whose lines are counted."""
+"""Size limit for counting the lines of a file that a command created."""
 
 
 class Unknown(Enum):
@@ -37,7 +37,7 @@ Contents: TypeAlias = bytes | Unknown | None
 
 
 class ChangeTrackingBackend(LocalBackend):
-    """A directory that remembers what each file held before it was first changed here.
+    """A directory that remembers the contents of each file before its first change.
 
     What others change in the directory meanwhile is not seen, and nothing but the files that change is read.
     """
@@ -52,7 +52,7 @@ class ChangeTrackingBackend(LocalBackend):
         self._reset()
 
     has_all_changes: bool = True
-    """Whether every change was noticed."""
+    """Whether every change was seen; `False` once a scan failed or a command changed too many files."""
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Write the file, and remember what it was."""
@@ -67,7 +67,7 @@ class ChangeTrackingBackend(LocalBackend):
         await self._remember(path, before)
 
     def start_turn(self) -> None:
-        """Tell from now on how files differ from what they are now, but for `all_changes`."""
+        """Start a turn: `turn_changes` compares with the files as they are now."""
         self._before_turn, self._unreported = {}, set()
 
     async def take_changes(self) -> list[FileChange]:
@@ -84,7 +84,7 @@ class ChangeTrackingBackend(LocalBackend):
         return await self._describe(self._before)
 
     def leave_unversioned(self) -> None:
-        """Let no version have the files."""
+        """Leave the files out of versions."""
         # `isinstance(…, SupportsTracking)` asks the class, and all who work with this object have it already.
         unversioned = UnversionedSandbox if isinstance(self, ChangeTrackingSandbox) else UnversionedBackend
         object.__setattr__(self, '__class__', unversioned)
@@ -115,7 +115,7 @@ class ChangeTrackingBackend(LocalBackend):
 
 
 class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
-    """The same with commands: what one of them changed is noticed by looking through the directory before and after.
+    """The same with commands, whose changes are found by a scan of the directory before and after each of them.
 
     What a file held that a command changed is not known then, unless it was changed by a tool before.
     """
@@ -151,7 +151,7 @@ class ChangeTrackingSandbox(ChangeTrackingBackend, SandboxBackend):
                 await self._record_difference(before)
 
     async def _scan_directory(self) -> Tree | None:
-        """Return all files now; `None`, once and for all, if that takes too long or cannot be done."""
+        """Return the tree of the directory; `None` from the first scan on that fails or takes too long."""
         if not self.has_all_changes:
             return None
         with anyio.move_on_after(SCAN_SECONDS):

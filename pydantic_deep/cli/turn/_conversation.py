@@ -1,4 +1,4 @@
-"""One conversation in a directory: the version that its next turn begins from, and where its head goes.
+"""One conversation in a directory: the version that its next turn begins from, and its head.
 
 A turn works in the directory itself if that has the files of the version, and the head of the conversation follows. A
 turn from another version works on a copy of its files; the directory and the head stay as they are.
@@ -32,35 +32,35 @@ Version = AgentVersion[DeepAgentDeps, Output]
 """A version that the command line made."""
 
 ABANDONED_REASON = 'The turn was stopped, and the person went on without this call.'
-"""What is kept of calls that wait when a person stops the turn and says something else."""
+"""The recorded reason of pending calls that a person abandons by continuing with another prompt."""
 
 
 SETTINGS = 'settings'
-"""The key in the metadata of a version under which what its agent works with is."""
+"""The metadata key of a version for the settings of its agent."""
 
 
 class PendingVersionError(DeepAgentError):
-    """A turn cannot begin from a version that waits for a person."""
+    """A turn cannot begin from a version with pending approvals."""
 
 
 class ForeignVersionError(DeepAgentError):
-    """A version of another program: its agent is not known here."""
+    """The version belongs to another program, whose agent is not known here."""
 
 
 @dataclass(kw_only=True)
 class Conversation:
-    """A conversation that goes on."""
+    """A conversation that the command line continues."""
 
     runtime: AgentRuntime
     store: Store
     versions: VersionedAgent[DeepAgentDeps, Output]
     """The agent of the worker, on the store."""
     revisions: Revisions
-    """What versions are called in the directory."""
+    """Finds versions relative to the directory."""
     metadata: Mapping[str, object]
     """What is kept with each version: the settings of the worker among them."""
     tip: Version | None = None
-    """The version that the next turn goes on from; `None` before the first turn."""
+    """The version that the next turn continues; `None` before the first turn."""
     is_in_directory: bool = True
     """Whether the next turn belongs in the directory, however it was changed since."""
     is_persistent: bool = True
@@ -69,14 +69,14 @@ class Conversation:
     """What the agent is told in all turns of a conversation that begins here, besides its own instructions."""
 
     async def continue_from(self, name: str) -> None:
-        """Let the next turn go on from a version.
+        """Continue from a version with the next turn.
 
         Args:
             name: Its name. Unless the directory has its files, the turn works on a copy of them.
 
         Raises:
             UnknownVersionError: The name means none.
-            WaitingVersionError: It waits for a person, or did until another version went on from it; or it is `HEAD`,
+            PendingVersionError: It has pending approvals, or had until another version continued it; or it is `HEAD`,
                 and a run that lives is at it.
         """
         record, head = await self.revisions.find(name), await self.revisions.find_head()
@@ -96,7 +96,7 @@ class Conversation:
         self.runtime.deps.todos = self.tip.todos
 
     async def resume_from(self, record: VersionRecord) -> Version:
-        """Let the turn go on that ends with a version which waits, in the directory if it was there; return it."""
+        """Resume the turn of a version with pending approvals, in the directory if the turn ran there; return the version."""
         self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
         self.runtime.deps.todos = self.tip.todos
         kept = await self.store.conversation(record.conversation_id)
@@ -106,7 +106,7 @@ class Conversation:
         return self.tip
 
     async def prepare_turn(self) -> Version:
-        """Return the version that the next turn goes on from."""
+        """Return the version that the next turn begins from, with the current settings in its metadata."""
         if self.tip is None:
             self.tip = await self._create()
         if self.is_in_directory:
@@ -119,7 +119,7 @@ class Conversation:
         return self.tip
 
     async def advance_to(self, version_id: str, *, is_in_directory: bool) -> Version:
-        """Go on from a version from now on; the head of the conversation follows if the directory has its files."""
+        """Make a version the tip. The head of the conversation moves there too if the directory has its files."""
         self.tip = await self.versions.load(version_id, backend=self.runtime.backend)
         self.is_in_directory = is_in_directory
         if is_in_directory:
@@ -127,7 +127,7 @@ class Conversation:
         return self.tip
 
     async def abandon_pending(self, version: Version) -> None:
-        """Go on after a version without the calls that it waits for: a person has stopped the turn, and they never run."""
+        """Abandon the pending calls of a version, so that the conversation can continue without them."""
         inbox = ApprovalInbox(self.store)
         for item in await self.store.approvals(version_id=version.id):
             await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
@@ -146,7 +146,7 @@ class Conversation:
         self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
 
     async def usage_before(self, version: Version) -> RunUsage:
-        """Return what the conversation had used before the turn that a version is part of."""
+        """Return the usage of the conversation before the turn that a version is part of."""
         while version.state == 'awaiting_approval' and version.parent_id is not None:
             try:
                 version = await self.versions.load(version.parent_id)
@@ -170,7 +170,7 @@ class Conversation:
         ]
 
     def reset(self) -> None:
-        """Begin another conversation with the next turn."""
+        """Start a new conversation with the next turn."""
         self.tip, self.is_in_directory = None, True
 
     async def _create(self) -> Version:
@@ -188,7 +188,7 @@ class Conversation:
             )
 
     async def _mark_workspace(self, version: Version) -> None:
-        """Let the directory count as that of a version, with what was changed in it since as an edit of that."""
+        """Record the directory as that of a version, so that later changes become an edit of this version."""
         workspace = self.revisions.workspace
         workspace_record = await self.store.workspace(workspace)
         if workspace_record is None or workspace_record.version_id == version.id or version.tree is None:

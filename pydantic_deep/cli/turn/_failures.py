@@ -1,4 +1,4 @@
-"""What to tell a person about a turn that ended without an answer: pure."""
+"""Exit codes, and messages about turns that ended without an answer. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EXIT_CODES: dict[Status, int] = {
 """By status. 2, wrong usage, is said before a turn begins; 130 is what shells give for SIGINT (128 + 2)."""
 
 EXPECTED_ERRORS = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError, ScanLimitError)
-"""What can end a turn without a defect in this program: a sentence tells more than a traceback. All else is raised."""
+"""Errors that end a turn without a defect in this program. They become a message; any other error is raised."""
 
 MAX_CHARS = 500
 """How much is shown of what a provider says."""

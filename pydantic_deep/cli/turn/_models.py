@@ -1,4 +1,4 @@
-"""Which model answers: the one that was named, else one whose key is set, else a sentence that says what to set."""
+"""Choosing the model by option, environment variable or API key, and opening it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def open_model(name: str, own: Mapping[str, Model]) -> Model:
 
 
 def _describe_unusable(name: str, error: Exception) -> str:
-    """Return what keeps a model from being opened and how to change that, in a sentence or two."""
+    """Return why a model cannot be opened and how to fix that."""
     provider_name, _ = parse_model_id(name)
     provider = PROVIDERS.get(provider_name or '')
     if isinstance(error, ImportError):

@@ -1,4 +1,4 @@
-"""Tells of a retry when it is decided on: the stream of a run says nothing while nothing is answered."""
+"""Reports retries as soon as they are decided; the stream of a run emits nothing while a request is retried."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.subagents._state import place_of
 
 RetryCallback: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
-"""Takes a retry, and the subagents that lead to the run."""
+"""Receives a retry and the path of subagents to the run."""
 
 
 @dataclass(kw_only=True)
 class RetryListener(AbstractCapability[object]):
-    """Hears of retries in the runs of one person's process, those of subagents too."""
+    """Forwards retries of all runs in a process that serves one person, including those of subagents."""
 
     id: str | None = 'retry-listener'
     on_retry: RetryCallback = field(default=lambda event, path: None, repr=False, compare=False)
-    """Takes it; each turn sets its own."""
+    """Receives each retry. Every turn sets its own callback."""
 
     def for_subagent(self) -> RetryListener:
-        """Return what listens to the run of a subagent: the same."""
+        """Return the listener for the run of a subagent, which is this one."""
         return self
 
     @on_event(ModelRetriedEvent)

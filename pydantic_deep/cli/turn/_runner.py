@@ -73,29 +73,29 @@ from ._failures import (
 from ._runtime import Output
 
 EventSink: TypeAlias = Callable[[Event], None]
-"""Takes each event as it happens."""
+"""Receives each event as it happens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnObserver:
-    """Who looks on while a turn runs, and decides."""
+    """Receives the events of a turn, and decides its pending calls."""
 
     show: EventSink
-    """Is handed every event, the first `start`, the last `result`."""
+    """Receives every event, from `start` to `result`."""
     decide: Decider
-    """Answers the calls that wait."""
+    """Decides the pending calls."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnReport:
-    """A turn that ended."""
+    """The outcome of a turn."""
 
     result: ResultEvent
     """The last event."""
     has_answered: bool
-    """Whether calls that waited were answered, so that they may have run."""
+    """Whether pending calls were answered, so that they may have run."""
     has_next_command: bool
-    """Whether the last event says how to go on with a version that waits, or waited until somebody else answered it."""
+    """Whether the last event names the command that continues, after a pause or an answer from elsewhere."""
 
 
 async def run_turn(
@@ -217,7 +217,7 @@ class _TurnRunner:
         """Report what somebody else has answered of calls that are decided here, and return their ids.
 
         Raises:
-            NotWaitingError: A run has gone on with it.
+            NotPendingError: A run has gone on with it.
         """
         store = self._conversation.store
         approvals = await store.approvals(status=None, version_id=version.id, limit=10_000)

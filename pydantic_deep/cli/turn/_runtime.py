@@ -1,4 +1,4 @@
-"""The agent of the command line: `create_deep_agent` in a directory, with a budget."""
+"""The agent of the command line with everything that its turns share: directory, skills, budget, settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Output: TypeAlias = str | DeferredToolRequests
 
 
 class Settings(BaseModel):
-    """What the agent works with: what a person chose, and what each version keeps to go on with."""
+    """The options that a person chose for an agent. Each version stores them, so that it can be continued."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -73,7 +73,7 @@ class Settings(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class AgentRuntime:
-    """An agent in a directory: what a turn needs besides its task."""
+    """An agent and its directory: everything that a turn needs besides the task."""
 
     agent: Agent[DeepAgentDeps, Output]
     backend: ChangeTrackingBackend
@@ -96,11 +96,11 @@ class AgentRuntime:
 
 
 def create_runtime(environment: Environment, settings: Settings, *, approvals: ApprovalMode) -> AgentRuntime:
-    """Return the agent in a directory.
+    """Create the agent for a directory.
 
     Args:
-        environment: What it is given from outside.
-        settings: What it works with.
+        environment: Models, variables and clock.
+        settings: The options of the agent.
         approvals: Whether calls wait.
 
     Raises:
@@ -136,7 +136,7 @@ def create_runtime(environment: Environment, settings: Settings, *, approvals: A
 
 
 async def check_runtime(runtime: AgentRuntime) -> None:
-    """Refuse to begin where the agent could not do what it is to do.
+    """Check that the directory exists and that commands can be isolated.
 
     Raises:
         SandboxUnavailableError: Commands cannot be isolated.

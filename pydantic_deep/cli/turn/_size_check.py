@@ -1,4 +1,4 @@
-"""Whether a directory is small enough to keep its files in versions: all that no `.gitignore` names are read for one."""
+"""The check that a directory is small enough for versions of its files, which read all that `.gitignore` does not exclude."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MAX_BYTES = 500_000_000
 async def fits_in_versions(backend: LocalBackend, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES) -> bool:
     """Return whether the files of a directory that no `.gitignore` names are within both bounds; nothing is read."""
     root = Path(backend.ref.id)
-    return await anyio.to_thread.run_sync(_is_small, root, max_files, max_bytes)
+    return await anyio.to_thread.run_sync(_is_within_limits, root, max_files, max_bytes)
 
 
-def _is_small(root: Path, max_files: int, max_bytes: int) -> bool:
+def _is_within_limits(root: Path, max_files: int, max_bytes: int) -> bool:
     size_bytes = 0
     for count, size in enumerate(_sizes(root, GitRules()), start=1):
         size_bytes += size

@@ -1,4 +1,4 @@
-"""One turn before somebody: as lines for a person, or as events for a program."""
+"""Presenting a turn: as progress and an answer for a person, or as JSON events for a program."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ._runtime import AgentRuntime
 
 
 class Work(Protocol):
-    """A turn that is ready to begin: `run_turn` or `resume_turn` with all but who looks on."""
+    """A turn that is ready to begin: `run_turn` or `resume_turn` with everything but its observer."""
 
     async def __call__(self, *, stop: CancellationToken, observer: TurnObserver) -> TurnReport:
         """Do it."""
@@ -31,7 +31,7 @@ class Work(Protocol):
 
 
 DeciderFactory: TypeAlias = Callable[[PromptScreen], Decider]
-"""Makes who decides, once it is known where questions are asked."""
+"""Creates the decider, given the screen for its prompts."""
 
 
 async def present_as_text(runtime: AgentRuntime, work: Work, *, make_decider: DeciderFactory) -> TurnReport:
@@ -62,7 +62,7 @@ async def show_progress(progress: ProgressDisplay, work: Work, *, make_decider: 
 
 
 def decider_for(mode: ApprovalMode, prompter: ApprovalPrompter) -> DeciderFactory:
-    """Return who decides under `--approvals`."""
+    """Return the decider factory for a mode of `--approvals`."""
     make_decider: dict[ApprovalMode, DeciderFactory] = {
         ApprovalMode.ask: lambda screen: partial(prompter.decide, screen=screen),
         ApprovalMode.deny: lambda screen: deny_all,
