@@ -6,7 +6,6 @@ from ._files import OmittedFile, UnversionedFilesWarning
 from ._inbox import ApprovalInbox, InboxItem
 from ._persona import InstructionsWarning
 from ._protected import ProtectedFilesWarning
-from ._recorder import Recorder
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
 from ._suspended import SuspendedRun
@@ -25,6 +24,7 @@ from .errors import (
     WorkspaceBusyError,
     WorkspaceReplacedError,
 )
+from .recording._recorder import Recorder
 
 __all__ = (
     'AgentVersion',

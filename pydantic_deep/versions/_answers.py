@@ -14,8 +14,8 @@ from pydantic_deep.approvals import Decision as Answer
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, Decision, Store, VersionRecord, new_id
 
 from ._pause_histories import load_pause
-from ._recording import now
 from .errors import NothingAnsweredError
+from .recording._recorded_run import now
 
 EXPIRED = 'Nobody answered in time.'
 """What the model is told of a call whose approval expired."""

@@ -17,10 +17,10 @@ from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
 
 from ._edited import with_messages
-from ._prompts import Prompt
 from ._uploaded import with_name
 from ._version import AgentVersion, DepsT, OutputT
 from .errors import ConversationNotFoundError
+from .recording._prompts import Prompt
 
 if TYPE_CHECKING:
     from ._workbench import Workbench

@@ -9,8 +9,8 @@ from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.store import Append, Commit, NewAsset, NewMessage, VersionRecord, new_id
 
-from ._messages import encode_message
-from ._recording import now
+from .recording._messages import encode_message
+from .recording._recorded_run import now
 
 if TYPE_CHECKING:
     from ._workbench import Workbench

@@ -10,8 +10,8 @@ from pydantic_deep.store import Commit, NewAsset, VersionRecord, new_id
 from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
 from ._answers import fresh_approvals
-from ._recording import now
 from .errors import MergeConflictError, NoCommonVersionError
+from .recording._recorded_run import now
 
 if TYPE_CHECKING:
     from ._workbench import Workbench

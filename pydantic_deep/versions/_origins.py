@@ -28,7 +28,7 @@ from pydantic_ai.toolsets import DynamicToolset
 
 from pydantic_deep._canonical_request import canonical_message
 
-from ._requests import RequestLog
+from .recording._request_log import RequestLog
 
 Capability: TypeAlias = AbstractCapability[Any]
 

@@ -17,8 +17,8 @@ from pydantic_deep._deferred_metadata import KEY
 from pydantic_deep._message_json import dump_history
 from pydantic_deep.store import Store, VersionFilter, VersionRecord
 
-from ._messages import load_history
 from ._pause import decode_pause, encode_pause
+from .recording._messages import load_history
 
 _VERSION = 'version'
 """The key of the version that stands for a history."""

@@ -43,12 +43,12 @@ from ._attempts import (
 )
 from ._claim import Claim
 from ._file_backends import workspace_key
-from ._ledger import told_parts
 from ._pause_histories import load_pause
-from ._prompts import decode_prompt
-from ._recording import Beginning, Recording, load_usage, response_id_of
 from ._suspended import has_moved_on, last_version
 from ._turn import ALL_RUNS, TurnRequest, load_limits
+from .recording._ledger import told_parts
+from .recording._prompts import decode_prompt
+from .recording._recorded_run import Beginning, Recording, load_usage, response_id_of
 
 if TYPE_CHECKING:
     from ._version import AgentVersion

@@ -41,18 +41,18 @@ from pydantic_deep_backends import BackendUnavailableError, Command, CommandResu
 from ._answers import answers_of
 from ._attempts import attempts_of, load_replayed
 from ._changes import Replay, RequestDifference
-from ._deps_state import load_deps
 from ._file_backends import runs_commands
-from ._ledger import replay_result
 from ._origins import Origins, Probe, said, said_by
 from ._pause_histories import load_pause
-from ._prompts import Prompt, prompt_from
-from ._recording import load_usage
 from ._replayed import Replayed
-from ._requests import RequestLog, named_messages
-from ._rewritten import all_messages
 from ._settings import load_instructions, load_settings
 from ._turn import missing_failures
+from .recording._deps_state import load_deps
+from .recording._ledger import replay_result
+from .recording._presummary_history import all_messages
+from .recording._prompts import Prompt, prompt_from
+from .recording._recorded_run import load_usage
+from .recording._request_log import RequestLog, named_messages
 
 if TYPE_CHECKING:
     from ._workbench import Workbench

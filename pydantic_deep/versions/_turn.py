@@ -49,19 +49,19 @@ from pydantic_deep_backends.errors import BackendError
 from ._attempts import LeftFiles, end_of_attempt
 from ._checkout import checkout, is_vacant
 from ._claim import Claim, find_noted, make_missing
-from ._deps_state import load_deps
 from ._edited import edit_of
 from ._file_backends import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
 from ._files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
-from ._prompts import Prompt, encode_prompt
 from ._protected import protected_changes, protected_states, states_before, states_key, warn_of_protected
-from ._recorder import Recorder, suspension_note
-from ._recording import FAILED, Beginning, CallKey, Recording, load_usage, now
-from ._requests import RequestLog
 from ._run_files import TurnFiles
 from ._settings import load_instructions, load_settings
 from ._to_end import to_end
 from .errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
+from .recording._deps_state import load_deps
+from .recording._prompts import Prompt, encode_prompt
+from .recording._recorded_run import FAILED, Beginning, CallKey, Recording, load_usage, now
+from .recording._recorder import Recorder, suspension_note
+from .recording._request_log import RequestLog
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

@@ -11,12 +11,12 @@ from pydantic_deep.deps import UPLOADS, DeepAgentDeps, Upload
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord, new_id
 from pydantic_deep_backends import BackendProtocol
 
-from ._deps_state import DepsState, load_deps
 from ._file_backends import with_omitted
 from ._files import name_omitted
-from ._recording import now
 from ._turn import OpenFiles, TurnRequest, open_files
 from .errors import ApprovalsPendingError, UnversionedBackendError
+from .recording._deps_state import DepsState, load_deps
+from .recording._recorded_run import now
 
 if TYPE_CHECKING:
     from ._workbench import Workbench

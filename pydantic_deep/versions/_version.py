@@ -27,10 +27,10 @@ from pydantic_deep_backends.tracking import OmittedFile
 from ._file_backends import omitted_in
 from ._frozen import FrozenJson, freeze
 from ._pause import decode_pause
-from ._prompts import Prompt
 from ._protected import load_changes
-from ._recording import load_usage
 from ._settings import load_agent_instructions, load_instructions, load_settings
+from .recording._prompts import Prompt
+from .recording._recorded_run import load_usage
 
 if TYPE_CHECKING:
     from ._changes import Replay, VersionDiff

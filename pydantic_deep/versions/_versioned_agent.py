@@ -34,13 +34,10 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, Tree
 
 from . import _recover
-from ._children import MAIN, root_version
 from ._claim import Claim
 from ._conversation import VersionedConversation
-from ._deps_state import DepsState
 from ._file_backends import describe_backend, with_omitted, workspace_key
 from ._files import warn_of_omitted
-from ._recording import now
 from ._run_files import TurnFiles
 from ._settings import dump_settings, listed
 from ._subagents import ThreadEvent, load_events
@@ -49,6 +46,9 @@ from ._turn import open_files_of
 from ._version import AgentVersion, DepsT, OutputT
 from ._workbench import Workbench, dump_metadata
 from .errors import ConversationNotFoundError, ValidationError
+from .recording._deps_state import DepsState
+from .recording._recorded_run import now
+from .recording._run_start import MAIN, root_version
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""

@@ -35,12 +35,8 @@ from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBacken
 from . import _answers, _merge, _replay
 from ._at_hand import AtHand
 from ._changes import Replay, VersionDiff, diff_files
-from ._messages import decode_messages, load_history
 from ._outputs import output_adapter
 from ._persona import warn_of_other_instructions
-from ._prompts import Prompt
-from ._recording import Recording, now
-from ._requests import RequestLog
 from ._restore import checkout_version
 from ._settings import (
     check_settings,
@@ -57,6 +53,10 @@ from ._turn import OpenTurn, TurnOutcome, TurnRequest, open_turn
 from ._uploaded import with_upload, without_upload
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .errors import ApprovalsPendingError, ValidationError
+from .recording._messages import decode_messages, load_history
+from .recording._prompts import Prompt
+from .recording._recorded_run import Recording, now
+from .recording._request_log import RequestLog
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""

@@ -36,8 +36,8 @@ from pydantic_deep.store._store import SqlStore
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
-from pydantic_deep.versions._recorder import Recorder
-from pydantic_deep.versions._rewritten import earlier_messages, summaries_since
+from pydantic_deep.versions.recording._presummary_history import earlier_messages, summaries_since
+from pydantic_deep.versions.recording._recorder import Recorder
 
 pytestmark = pytest.mark.anyio
 

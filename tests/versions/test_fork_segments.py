@@ -15,7 +15,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import StateBackend
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, call
-from pydantic_deep.versions._fork_segments import Segment, joined, segments_with
+from pydantic_deep.versions.recording._overlay_deltas import Segment, joined, segments_with
 
 from .conftest import MakeAgent, SpyStore
 

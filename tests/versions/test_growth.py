@@ -19,7 +19,8 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_deep import StateBackend, create_deep_agent
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel
-from pydantic_deep.versions import AgentVersion, VersionedAgent, _requests
+from pydantic_deep.versions import AgentVersion, VersionedAgent
+from pydantic_deep.versions.recording import _request_log as _requests
 
 from .conftest import MakeAgent, SpyStore
 

@@ -21,7 +21,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import Budget, Budgets, DeepAgentDeps, StateBackend, VersionedAgent, create_deep_agent, open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions._merged import common, merged, rest_of
+from pydantic_deep.versions.recording._coalesced_requests import common, merged, rest_of
 
 pytestmark = pytest.mark.anyio
 

@@ -20,7 +20,7 @@ from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store, VersionNo
 from pydantic_deep.streaming._parts import output_text
 from pydantic_deep.versions import VersionDiff
 from pydantic_deep.versions._inbox import inbox_item
-from pydantic_deep.versions._recording import load_usage
+from pydantic_deep.versions.recording._recorded_run import load_usage
 from pydantic_deep_backends import Tree
 
 from ._schemas import (

@@ -86,11 +86,16 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionState,
 )
+from pydantic_deep.versions._attempts import calls_before_pause, usage_of_call
+from pydantic_deep.versions._files import OmittedFile, name_omitted
+from pydantic_deep.versions._origins import is_framework, overrides
+from pydantic_deep.versions._pause import approvals_of
+from pydantic_deep.versions._pause_histories import store_pause
+from pydantic_deep.versions._persona import literal_instructions_in
+from pydantic_deep.versions._replayed import Replayed
+from pydantic_deep.versions._to_end import to_end
 from pydantic_deep_backends.paths import display_path
 
-from ._attempts import calls_before_pause, usage_of_call
-from ._children import Caller, begin_run, begun_before
-from ._files import OmittedFile, name_omitted
 from ._ledger import (
     effect_of,
     encode_failure,
@@ -102,15 +107,10 @@ from ._ledger import (
     replay_result,
 )
 from ._messages import encode_message
-from ._origins import is_framework, overrides
-from ._pause import approvals_of
-from ._pause_histories import store_pause
-from ._persona import literal_instructions_in
-from ._recording import FAILED, Recording, now
-from ._replayed import Replayed
-from ._requests import Noted, RequestLog, clock_us
-from ._rewritten import earlier_messages
-from ._to_end import to_end
+from ._presummary_history import earlier_messages
+from ._recorded_run import FAILED, Recording, now
+from ._request_log import Noted, RequestLog, clock_us
+from ._run_start import Caller, begin_run, begun_before
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

@@ -35,9 +35,7 @@ from pydantic_deep.store import (
     VersionRecord,
     new_id,
 )
-from pydantic_deep_backends.overlay import OverlayBackend
-
-from ._attempts import (
+from pydantic_deep.versions._attempts import (
     asked_by,
     attempts_of,
     last_deps,
@@ -47,10 +45,12 @@ from ._attempts import (
     settled_calls,
     usage_of_requests,
 )
+from pydantic_deep.versions._replayed import Replayed
+from pydantic_deep_backends.overlay import OverlayBackend
+
 from ._deps_state import restore_deps, restore_fork
 from ._messages import encode_message, load_history
-from ._recording import Beginning, CallKey, Recording, now
-from ._replayed import Replayed
+from ._recorded_run import Beginning, CallKey, Recording, now
 
 MAIN = 'main'
 """The first branch of a conversation."""

@@ -19,7 +19,7 @@ from pydantic_deep._canonical_request import canonical_message, canonical_reques
 from pydantic_deep.store import NewAsset, RequestKind, RequestRecord, new_id
 from pydantic_deep_backends import digest_of
 
-from ._merged import identical
+from ._coalesced_requests import identical
 from ._prompts import Prompt, note_of
 
 

@@ -47,21 +47,21 @@ from pydantic_deep.store import (
     WorkspaceRecord,
     new_id,
 )
+from pydantic_deep.versions._claim import Claim
+from pydantic_deep.versions._file_backends import with_omitted
+from pydantic_deep.versions._files import OmittedFile
+from pydantic_deep.versions._persona import warn_of_other_instructions
+from pydantic_deep.versions._protected import protected_changes
+from pydantic_deep.versions._run_files import NewFiles, TurnFiles, key_of
+from pydantic_deep.versions._settings import with_agent_instructions
+from pydantic_deep.versions._to_end import to_end
 from pydantic_deep_backends import ProtectedChange, digest_of
 
-from ._claim import Claim
+from ._coalesced_requests import common, merged, rest_of
 from ._deps_state import DepsState
-from ._file_backends import with_omitted
-from ._files import OmittedFile
 from ._ledger import with_deps
-from ._merged import common, merged, rest_of
 from ._messages import encode_message
-from ._persona import warn_of_other_instructions
-from ._protected import protected_changes
-from ._requests import Noted, RequestLog
-from ._run_files import NewFiles, TurnFiles, key_of
-from ._settings import with_agent_instructions
-from ._to_end import to_end
+from ._request_log import Noted, RequestLog
 
 FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
 """What a store says that takes nothing more of a run, for now or for good."""

@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from pydantic_deep.deps import DeepAgentDeps, offload_of
 from pydantic_deep.store import NewAsset, Store
+from pydantic_deep.versions._protected import PROTECTED, dump_changes
 from pydantic_deep_backends import BackendProtocol, FileVersion, ProtectedChange, StateBackend, Tree, digest_of
 from pydantic_deep_backends.overlay import OverlayBackend, relocate
 
-from ._fork_segments import Segment, joined, segments_with
-from ._protected import PROTECTED, dump_changes
+from ._overlay_deltas import Segment, joined, segments_with
 
 _OFFLOAD = 'offload'
 """The key of the large results beside the fields of deps: digest and size by path."""
