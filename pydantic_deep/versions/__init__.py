@@ -2,10 +2,8 @@
 
 from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
-from ._files import OmittedFile, UnversionedFilesWarning
 from ._inbox import ApprovalInbox, InboxItem
 from ._persona import InstructionsWarning
-from ._protected import ProtectedFilesWarning
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
 from ._suspended import SuspendedRun
@@ -24,6 +22,8 @@ from .errors import (
     WorkspaceBusyError,
     WorkspaceReplacedError,
 )
+from .files._protected_files import ProtectedFilesWarning
+from .files._run_files import OmittedFile, UnversionedFilesWarning
 from .recording._recorder import Recorder
 
 __all__ = (

@@ -41,11 +41,11 @@ from ._attempts import (
     usage_of_requests,
     usage_of_runs,
 )
-from ._claim import Claim
-from ._file_backends import workspace_key
 from ._pause_histories import load_pause
 from ._suspended import has_moved_on, last_version
 from ._turn import ALL_RUNS, TurnRequest, load_limits
+from .files._backend_descriptions import workspace_key
+from .files._directory_claim import Claim
 from .recording._ledger import told_parts
 from .recording._prompts import decode_prompt
 from .recording._recorded_run import Beginning, Recording, load_usage, response_id_of

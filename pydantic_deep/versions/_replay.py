@@ -41,12 +41,12 @@ from pydantic_deep_backends import BackendUnavailableError, Command, CommandResu
 from ._answers import answers_of
 from ._attempts import attempts_of, load_replayed
 from ._changes import Replay, RequestDifference
-from ._file_backends import runs_commands
 from ._origins import Origins, Probe, said, said_by
 from ._pause_histories import load_pause
 from ._replayed import Replayed
 from ._settings import load_instructions, load_settings
 from ._turn import missing_failures
+from .files._backend_descriptions import runs_commands
 from .recording._deps_state import load_deps
 from .recording._ledger import replay_result
 from .recording._presummary_history import all_messages

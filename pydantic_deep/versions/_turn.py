@@ -47,16 +47,23 @@ from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadBlob, R
 from pydantic_deep_backends.errors import BackendError
 
 from ._attempts import LeftFiles, end_of_attempt
-from ._checkout import checkout, is_vacant
-from ._claim import Claim, find_noted, make_missing
 from ._edited import edit_of
-from ._file_backends import attach_backend, describe_backend, view_of, with_omitted, with_view, workspace_key
-from ._files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
-from ._protected import protected_changes, protected_states, states_before, states_key, warn_of_protected
-from ._run_files import TurnFiles
 from ._settings import load_instructions, load_settings
 from ._to_end import to_end
 from .errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
+from .files._backend_descriptions import (
+    attach_backend,
+    describe_backend,
+    view_of,
+    with_omitted,
+    with_view,
+    workspace_key,
+)
+from .files._checkout import checkout, is_vacant
+from .files._directory_claim import Claim, find_noted, make_missing
+from .files._protected_files import protected_changes, protected_states, states_before, states_key, warn_of_protected
+from .files._run_files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
+from .files._turn_files import TurnFiles
 from .recording._deps_state import load_deps
 from .recording._prompts import Prompt, encode_prompt
 from .recording._recorded_run import FAILED, Beginning, CallKey, Recording, load_usage, now

@@ -11,10 +11,10 @@ from pydantic_deep.deps import UPLOADS, DeepAgentDeps, Upload
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord, new_id
 from pydantic_deep_backends import BackendProtocol
 
-from ._file_backends import with_omitted
-from ._files import name_omitted
 from ._turn import OpenFiles, TurnRequest, open_files
 from .errors import ApprovalsPendingError, UnversionedBackendError
+from .files._backend_descriptions import with_omitted
+from .files._run_files import name_omitted
 from .recording._deps_state import DepsState, load_deps
 from .recording._recorded_run import now
 

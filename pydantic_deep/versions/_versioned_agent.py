@@ -34,11 +34,7 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, Tree
 
 from . import _recover
-from ._claim import Claim
 from ._conversation import VersionedConversation
-from ._file_backends import describe_backend, with_omitted, workspace_key
-from ._files import warn_of_omitted
-from ._run_files import TurnFiles
 from ._settings import dump_settings, listed
 from ._subagents import ThreadEvent, load_events
 from ._suspended import SuspendedRun, suspended
@@ -46,6 +42,10 @@ from ._turn import open_files_of
 from ._version import AgentVersion, DepsT, OutputT
 from ._workbench import Workbench, dump_metadata
 from .errors import ConversationNotFoundError, ValidationError
+from .files._backend_descriptions import describe_backend, with_omitted, workspace_key
+from .files._directory_claim import Claim
+from .files._run_files import warn_of_omitted
+from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
 from .recording._recorded_run import now
 from .recording._run_start import MAIN, root_version

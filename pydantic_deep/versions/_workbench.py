@@ -37,7 +37,6 @@ from ._at_hand import AtHand
 from ._changes import Replay, VersionDiff, diff_files
 from ._outputs import output_adapter
 from ._persona import warn_of_other_instructions
-from ._restore import checkout_version
 from ._settings import (
     check_settings,
     dump_settings,
@@ -53,6 +52,7 @@ from ._turn import OpenTurn, TurnOutcome, TurnRequest, open_turn
 from ._uploaded import with_upload, without_upload
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .errors import ApprovalsPendingError, ValidationError
+from .files._version_checkout import checkout_version
 from .recording._messages import decode_messages, load_history
 from .recording._prompts import Prompt
 from .recording._recorded_run import Recording, now

@@ -14,7 +14,7 @@ from pydantic_deep._summary_metadata import without_summaries
 from pydantic_deep.store import RunRecord, VersionFilter, VersionRecord
 from pydantic_deep_backends import LocalBackend, Tree, digest_of
 
-from pydantic_deep.versions._file_backends import describe_backend, workspace_key  # isort: skip
+from pydantic_deep.versions.files._backend_descriptions import describe_backend, workspace_key  # isort: skip
 from pydantic_deep.versions.recording._presummary_history import earlier_messages  # isort: skip
 
 

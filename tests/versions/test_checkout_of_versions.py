@@ -28,7 +28,7 @@ from pydantic_deep.versions import (
     VersionedAgent,
     WorkspaceBusyError,
 )
-from pydantic_deep.versions._file_backends import describe_backend, workspace_key
+from pydantic_deep.versions.files._backend_descriptions import describe_backend, workspace_key
 
 pytestmark = pytest.mark.anyio
 

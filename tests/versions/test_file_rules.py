@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pydantic_deep.versions._file_rules import GitRules, left_out_by
+from pydantic_deep.versions.files._gitignore import GitRules, left_out_by
 from pydantic_deep_backends import StateBackend
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 from pydantic_ai.workspaces import WorkspaceRef
 
-from pydantic_deep.versions._file_backends import attach_backend, describe_backend, workspace_key
-from pydantic_deep.versions._files import OmittedFile, open_run_files, why_unversioned
+from pydantic_deep.versions.files._backend_descriptions import attach_backend, describe_backend, workspace_key
+from pydantic_deep.versions.files._run_files import OmittedFile, open_run_files, why_unversioned
 from pydantic_deep_backends import (
     BackendProtocol,
     CompositeBackend,
@@ -170,7 +170,7 @@ async def test_a_view_that_cannot_be_made_leaves_nothing_behind(tmp_path: Path, 
 async def test_large_contents_of_a_view_are_written_part_by_part(
     tmp_path: Path, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('pydantic_deep.versions._file_views.MAX_BATCH_BYTES', 5)
+    monkeypatch.setattr('pydantic_deep.versions.files._tree_views.MAX_BATCH_BYTES', 5)
     sizes: list[int] = []
     patch = LocalBackend.patch
 

@@ -33,8 +33,8 @@ from pydantic_deep.versions import (
     VersionedAgent,
     WorkspaceReplacedError,
 )
-from pydantic_deep.versions._claim import make_missing
-from pydantic_deep.versions._file_backends import describe_backend, workspace_key
+from pydantic_deep.versions.files._backend_descriptions import describe_backend, workspace_key
+from pydantic_deep.versions.files._directory_claim import make_missing
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, ProtectedChange, SandboxBackend
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from subprocess import run
 
 import pytest
 
-from pydantic_deep.versions import _scratch
-from pydantic_deep.versions._file_backends import view_of, with_view
-from pydantic_deep.versions._scratch import Scratch
+from pydantic_deep.versions.files import _scratch_directories as _scratch
+from pydantic_deep.versions.files._backend_descriptions import view_of, with_view
+from pydantic_deep.versions.files._scratch_directories import Scratch
 
 NAME = 'pydantic-deep-view-abcdefgh'
 
@@ -59,7 +59,7 @@ def test_a_name_that_is_none_of_ours_is_not_taken(tmp_path: Path, name: str) -> 
 def test_what_a_dead_process_left_is_removed_and_what_a_living_one_has_stays(tmp_path: Path) -> None:
     killed = (
         'import os, sys\n'
-        'from pydantic_deep.versions._scratch import Scratch\n'
+        'from pydantic_deep.versions.files._scratch_directories import Scratch\n'
         f'(Scratch(sys.argv[1], {NAME!r}).make_directory() / "file").write_text("left")\n'
         'os.kill(os.getpid(), 9)\n'
     )

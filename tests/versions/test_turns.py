@@ -27,7 +27,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, Recorder, VersionedAgent
-from pydantic_deep.versions._file_backends import workspace_key
+from pydantic_deep.versions.files._backend_descriptions import workspace_key
 
 from .conftest import MakeAgent, SpyStore
 

@@ -26,7 +26,7 @@ from pydantic_deep.cli.turn._runtime import MAX_TOKENS, Settings, create_runtime
 from pydantic_deep.cli.turn._turn_presenter import decider_for
 from pydantic_deep.store import BranchExistsError, VersionFilter, VersionRecord
 from pydantic_deep.versions import MergeConflictError, UnversionedChangesError
-from pydantic_deep.versions._file_backends import workspace_key
+from pydantic_deep.versions.files._backend_descriptions import workspace_key
 from pydantic_deep_backends import LocalBackend
 
 from ._history import EXIT_CODE_HELP, VERSION_HELP

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
-from pydantic_deep.versions._file_backends import workspace_key
+from pydantic_deep.versions.files._backend_descriptions import workspace_key
 
 from ._turn_lineages import TurnLineages
 

@@ -23,7 +23,7 @@ from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
 from pydantic_deep.versions import AgentVersion, ApprovalInbox, UnversionedFilesWarning, VersionedAgent
-from pydantic_deep.versions._files import why_unversioned
+from pydantic_deep.versions.files._run_files import why_unversioned
 
 from ._runtime import AgentRuntime, Output, Settings
 from ._size_check import fits_in_versions

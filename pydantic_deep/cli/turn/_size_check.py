@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from pydantic_deep.versions._file_rules import GitRules
+from pydantic_deep.versions.files._gitignore import GitRules
 from pydantic_deep_backends import LocalBackend
 from pydantic_deep_backends.tracking import IGNORE_FILE, DirectoryRules
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from pydantic_deep.deps import DeepAgentDeps, offload_of
 from pydantic_deep.store import NewAsset, Store
-from pydantic_deep.versions._protected import PROTECTED, dump_changes
+from pydantic_deep.versions.files._protected_files import PROTECTED, dump_changes
 from pydantic_deep_backends import BackendProtocol, FileVersion, ProtectedChange, StateBackend, Tree, digest_of
 from pydantic_deep_backends.overlay import OverlayBackend, relocate
 

@@ -47,14 +47,14 @@ from pydantic_deep.store import (
     WorkspaceRecord,
     new_id,
 )
-from pydantic_deep.versions._claim import Claim
-from pydantic_deep.versions._file_backends import with_omitted
-from pydantic_deep.versions._files import OmittedFile
 from pydantic_deep.versions._persona import warn_of_other_instructions
-from pydantic_deep.versions._protected import protected_changes
-from pydantic_deep.versions._run_files import NewFiles, TurnFiles, key_of
 from pydantic_deep.versions._settings import with_agent_instructions
 from pydantic_deep.versions._to_end import to_end
+from pydantic_deep.versions.files._backend_descriptions import with_omitted
+from pydantic_deep.versions.files._directory_claim import Claim
+from pydantic_deep.versions.files._protected_files import protected_changes
+from pydantic_deep.versions.files._run_files import OmittedFile
+from pydantic_deep.versions.files._turn_files import NewFiles, TurnFiles, key_of
 from pydantic_deep_backends import ProtectedChange, digest_of
 
 from ._coalesced_requests import common, merged, rest_of

@@ -21,9 +21,9 @@ from pydantic_deep_backends import BackendProtocol, ReadBlob, Tree
 from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.tracking import Captured, FileTracker, OmittedFile, SupportsTracking
 
-from ._file_rules import GitRules
-from ._file_views import View, open_view
-from ._scratch import Scratch
+from ._gitignore import GitRules
+from ._scratch_directories import Scratch
+from ._tree_views import View, open_view
 
 __all__ = (
     'MAX_FILE_BYTES',

@@ -12,6 +12,13 @@ from pydantic_deep.store import (
     VersionRecord,
     checkout_claim,
 )
+from pydantic_deep.versions._edited import edit_of
+from pydantic_deep.versions.errors import (
+    NoFilesError,
+    UnversionedBackendError,
+    UnversionedChangesError,
+    WorkspaceBusyError,
+)
 from pydantic_deep_backends import (
     BackendProtocol,
     MissingBlobError,
@@ -22,15 +29,13 @@ from pydantic_deep_backends import (
 )
 from pydantic_deep_backends.tracking import Captured
 
+from ._backend_descriptions import attach_backend, describe_backend, workspace_key
 from ._checkout import CheckedOut, checkout
-from ._claim import Claim, find_noted, make_missing
-from ._edited import edit_of
-from ._file_backends import attach_backend, describe_backend, workspace_key
-from ._protected import protected_changes, protected_states, warn_of_protected
-from .errors import NoFilesError, UnversionedBackendError, UnversionedChangesError, WorkspaceBusyError
+from ._directory_claim import Claim, find_noted, make_missing
+from ._protected_files import protected_changes, protected_states, warn_of_protected
 
 if TYPE_CHECKING:
-    from ._workbench import Workbench
+    from pydantic_deep.versions._workbench import Workbench
 
 _CHANGED_NOTHING = (UnversionedChangesError, UnversionedBackendError, MissingBlobError, ReadOnlyError, ScanLimitError)
 """Why a checkout may have left all files as they were."""

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from pydantic_deep.versions.errors import UnversionedBackendError, UnversionedChangesError
 from pydantic_deep_backends import BackendProtocol, CompositeBackend, FileVersion, ReadBlob, ReadOnlyError, Tree
 from pydantic_deep_backends.tracking import (
     IGNORE_FILE,
@@ -25,10 +26,9 @@ from pydantic_deep_backends.tracking import (
     SupportsTracking,
 )
 
-from ._file_rules import GitRules, left_out_by
-from ._file_views import fetch
-from ._files import MAX_FILE_BYTES, why_unversioned
-from .errors import UnversionedBackendError, UnversionedChangesError
+from ._gitignore import GitRules, left_out_by
+from ._run_files import MAX_FILE_BYTES, why_unversioned
+from ._tree_views import fetch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, WorkspaceRecord
+from pydantic_deep.versions._to_end import to_end
 from pydantic_deep_backends import BackendProtocol, SupportsIdentity
-
-from ._to_end import to_end
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,7 @@ from pydantic_deep_backends import (
 )
 from pydantic_deep_backends.errors import MissingBlobError
 
-from ._scratch import Scratch
+from ._scratch_directories import Scratch
 
 
 @dataclass(frozen=True, kw_only=True)

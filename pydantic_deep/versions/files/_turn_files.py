@@ -10,7 +10,7 @@ import anyio
 from pydantic_deep.store import CallRecord, NewAsset
 from pydantic_deep_backends import Tree
 
-from ._files import OmittedFile, RunFiles
+from ._run_files import OmittedFile, RunFiles
 
 
 @dataclass(frozen=True, kw_only=True)
