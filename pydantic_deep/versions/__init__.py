@@ -6,7 +6,6 @@ from ._inbox import ApprovalInbox, InboxItem
 from ._persona import InstructionsWarning
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
-from ._suspended import SuspendedRun
 from ._version import AgentVersion, Lineage
 from ._versioned_agent import VersionedAgent
 from .errors import (
@@ -25,6 +24,7 @@ from .errors import (
 from .files._protected_files import ProtectedFilesWarning
 from .files._run_files import OmittedFile, UnversionedFilesWarning
 from .recording._recorder import Recorder
+from .recovery._suspended_runs import SuspendedRun
 
 __all__ = (
     'AgentVersion',

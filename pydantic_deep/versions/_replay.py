@@ -39,11 +39,9 @@ from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, Versi
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
 from ._answers import answers_of
-from ._attempts import attempts_of, load_replayed
 from ._changes import Replay, RequestDifference
 from ._origins import Origins, Probe, said, said_by
 from ._pause_histories import load_pause
-from ._replayed import Replayed
 from ._settings import load_instructions, load_settings
 from ._turn import missing_failures
 from .files._backend_descriptions import runs_commands
@@ -53,6 +51,8 @@ from .recording._presummary_history import all_messages
 from .recording._prompts import Prompt, prompt_from
 from .recording._recorded_run import load_usage
 from .recording._request_log import RequestLog, named_messages
+from .recovery._attempts import attempts_of, load_replayed
+from .recovery._recovery_script import Replayed
 
 if TYPE_CHECKING:
     from ._workbench import Workbench

@@ -46,7 +46,6 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadBlob, ReadOnlyError, StateBackend, Tree
 from pydantic_deep_backends.errors import BackendError
 
-from ._attempts import LeftFiles, end_of_attempt
 from ._edited import edit_of
 from ._settings import load_instructions, load_settings
 from ._to_end import to_end
@@ -69,6 +68,7 @@ from .recording._prompts import Prompt, encode_prompt
 from .recording._recorded_run import FAILED, Beginning, CallKey, Recording, load_usage, now
 from .recording._recorder import Recorder, suspension_note
 from .recording._request_log import RequestLog
+from .recovery._attempts import LeftFiles, end_of_attempt
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

@@ -33,11 +33,9 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol, Tree
 
-from . import _recover
 from ._conversation import VersionedConversation
 from ._settings import dump_settings, listed
 from ._subagents import ThreadEvent, load_events
-from ._suspended import SuspendedRun, suspended
 from ._turn import open_files_of
 from ._version import AgentVersion, DepsT, OutputT
 from ._workbench import Workbench, dump_metadata
@@ -49,6 +47,8 @@ from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
 from .recording._recorded_run import now
 from .recording._run_start import MAIN, root_version
+from .recovery import _recovery as _recover
+from .recovery._suspended_runs import SuspendedRun, suspended
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""

@@ -14,8 +14,8 @@ from pydantic_deep.store import BranchRecord, RunRecord, VersionFilter, VersionR
 from pydantic_deep.streaming import ErrorEvent, StartEvent, StreamEvent
 from pydantic_deep.streaming._failures import suspended_event
 from pydantic_deep.streaming._project import project_messages
-from pydantic_deep.versions._suspended import has_moved_on
 from pydantic_deep.versions._turn import ALL_RUNS
+from pydantic_deep.versions.recovery._suspended_runs import has_moved_on
 
 from ._server_run import ServedRunState
 

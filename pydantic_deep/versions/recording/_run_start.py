@@ -35,7 +35,7 @@ from pydantic_deep.store import (
     VersionRecord,
     new_id,
 )
-from pydantic_deep.versions._attempts import (
+from pydantic_deep.versions.recovery._attempts import (
     asked_by,
     attempts_of,
     last_deps,
@@ -45,7 +45,7 @@ from pydantic_deep.versions._attempts import (
     settled_calls,
     usage_of_requests,
 )
-from pydantic_deep.versions._replayed import Replayed
+from pydantic_deep.versions.recovery._recovery_script import Replayed
 from pydantic_deep_backends.overlay import OverlayBackend
 
 from ._deps_state import restore_deps, restore_fork

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionNotFoundError, VersionRecord
+from pydantic_deep.versions._turn import ALL_RUNS
 
 from ._attempts import attempts_of
-from ._turn import ALL_RUNS
 
 if TYPE_CHECKING:
-    from ._workbench import Workbench
+    from pydantic_deep.versions._workbench import Workbench
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,8 +28,15 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionRecord,
 )
+from pydantic_deep.versions._answers import answers_of
+from pydantic_deep.versions._pause_histories import load_pause
+from pydantic_deep.versions._turn import ALL_RUNS, TurnRequest, load_limits
+from pydantic_deep.versions.files._backend_descriptions import workspace_key
+from pydantic_deep.versions.files._directory_claim import Claim
+from pydantic_deep.versions.recording._ledger import told_parts
+from pydantic_deep.versions.recording._prompts import decode_prompt
+from pydantic_deep.versions.recording._recorded_run import Beginning, Recording, load_usage, response_id_of
 
-from ._answers import answers_of
 from ._attempts import (
     asked_by,
     attempts_of,
@@ -41,18 +48,11 @@ from ._attempts import (
     usage_of_requests,
     usage_of_runs,
 )
-from ._pause_histories import load_pause
-from ._suspended import has_moved_on, last_version
-from ._turn import ALL_RUNS, TurnRequest, load_limits
-from .files._backend_descriptions import workspace_key
-from .files._directory_claim import Claim
-from .recording._ledger import told_parts
-from .recording._prompts import decode_prompt
-from .recording._recorded_run import Beginning, Recording, load_usage, response_id_of
+from ._suspended_runs import has_moved_on, last_version
 
 if TYPE_CHECKING:
-    from ._version import AgentVersion
-    from ._workbench import Workbench
+    from pydantic_deep.versions._version import AgentVersion
+    from pydantic_deep.versions._workbench import Workbench
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
