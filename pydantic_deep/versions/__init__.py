@@ -2,7 +2,6 @@
 
 from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
-from ._inbox import ApprovalInbox, InboxItem
 from ._persona import InstructionsWarning
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
@@ -23,6 +22,7 @@ from .errors import (
 )
 from .files._protected_files import ProtectedFilesWarning
 from .files._run_files import OmittedFile, UnversionedFilesWarning
+from .pauses._inbox import ApprovalInbox, InboxItem
 from .recording._recorder import Recorder
 from .recovery._suspended_runs import SuspendedRun
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic_deep.store import Commit, NewAsset, VersionRecord, new_id
 from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
-from ._answers import fresh_approvals
 from .errors import MergeConflictError, NoCommonVersionError
+from .pauses._answers import fresh_approvals
 from .recording._recorded_run import now
 
 if TYPE_CHECKING:

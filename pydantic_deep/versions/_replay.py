@@ -38,13 +38,13 @@ from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
-from ._answers import answers_of
 from ._changes import Replay, RequestDifference
 from ._origins import Origins, Probe, said, said_by
-from ._pause_histories import load_pause
 from ._settings import load_instructions, load_settings
 from ._turn import missing_failures
 from .files._backend_descriptions import runs_commands
+from .pauses._answers import answers_of
+from .pauses._pause_histories import load_pause
 from .recording._deps_state import load_deps
 from .recording._ledger import replay_result
 from .recording._presummary_history import all_messages

@@ -25,10 +25,10 @@ from pydantic_deep_backends import BackendProtocol, ProtectedChange, Tree
 from pydantic_deep_backends.tracking import OmittedFile
 
 from ._frozen import FrozenJson, freeze
-from ._pause import decode_pause
 from ._settings import load_agent_instructions, load_instructions, load_settings
 from .files._backend_descriptions import omitted_in
 from .files._protected_files import load_changes
+from .pauses._pause import decode_pause
 from .recording._prompts import Prompt
 from .recording._recorded_run import load_usage
 

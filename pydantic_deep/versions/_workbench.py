@@ -32,7 +32,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree
 
-from . import _answers, _merge, _replay
+from . import _merge, _replay
 from ._at_hand import AtHand
 from ._changes import Replay, VersionDiff, diff_files
 from ._outputs import output_adapter
@@ -53,6 +53,7 @@ from ._uploaded import with_upload, without_upload
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .errors import ApprovalsPendingError, ValidationError
 from .files._version_checkout import checkout_version
+from .pauses import _answers
 from .recording._messages import decode_messages, load_history
 from .recording._prompts import Prompt
 from .recording._recorded_run import Recording, now

@@ -28,7 +28,7 @@ from pydantic_deep.approvals import ApprovalRule, InvalidDecisionError, NothingP
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalNotFoundError, StoreUnavailableError
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, NothingAnsweredError, VersionedAgent
-from pydantic_deep.versions._pause_histories import load_pause, store_pause
+from pydantic_deep.versions.pauses._pause_histories import load_pause, store_pause
 
 from .conftest import MakeAgent, SpyStore
 

@@ -37,7 +37,7 @@ from pydantic_deep.streaming import (
 )
 from pydantic_deep.streaming._answer import AnswerEncoder, read_answer
 from pydantic_deep.versions import AgentVersion
-from pydantic_deep.versions._answers import decode_decision
+from pydantic_deep.versions.pauses._answers import decode_decision
 
 from ._dialogue import Content, Dialogue, as_messages, text_of
 from ._dialogue_threads import find_thread, has_other_system, note_thread

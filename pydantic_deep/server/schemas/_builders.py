@@ -19,7 +19,7 @@ from pydantic_deep.server.runs._stored_run_events import StoredRun, suspended_in
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store, VersionNotFoundError
 from pydantic_deep.streaming._parts import output_text
 from pydantic_deep.versions import VersionDiff
-from pydantic_deep.versions._inbox import inbox_item
+from pydantic_deep.versions.pauses._inbox import inbox_item
 from pydantic_deep.versions.recording._recorded_run import load_usage
 from pydantic_deep_backends import Tree
 

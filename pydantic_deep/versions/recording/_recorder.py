@@ -87,11 +87,11 @@ from pydantic_deep.store import (
     VersionState,
 )
 from pydantic_deep.versions._origins import is_framework, overrides
-from pydantic_deep.versions._pause import approvals_of
-from pydantic_deep.versions._pause_histories import store_pause
 from pydantic_deep.versions._persona import literal_instructions_in
 from pydantic_deep.versions._to_end import to_end
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
+from pydantic_deep.versions.pauses._pause import approvals_of
+from pydantic_deep.versions.pauses._pause_histories import store_pause
 from pydantic_deep.versions.recovery._attempts import calls_before_pause, usage_of_call
 from pydantic_deep.versions.recovery._recovery_script import Replayed
 from pydantic_deep_backends.paths import display_path

@@ -28,11 +28,11 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionRecord,
 )
-from pydantic_deep.versions._answers import answers_of
-from pydantic_deep.versions._pause_histories import load_pause
 from pydantic_deep.versions._turn import ALL_RUNS, TurnRequest, load_limits
 from pydantic_deep.versions.files._backend_descriptions import workspace_key
 from pydantic_deep.versions.files._directory_claim import Claim
+from pydantic_deep.versions.pauses._answers import answers_of
+from pydantic_deep.versions.pauses._pause_histories import load_pause
 from pydantic_deep.versions.recording._ledger import told_parts
 from pydantic_deep.versions.recording._prompts import decode_prompt
 from pydantic_deep.versions.recording._recorded_run import Beginning, Recording, load_usage, response_id_of

@@ -16,9 +16,9 @@ from pydantic_ai import DeferredToolRequests
 from pydantic_deep._deferred_metadata import KEY
 from pydantic_deep._message_json import dump_history
 from pydantic_deep.store import Store, VersionFilter, VersionRecord
+from pydantic_deep.versions.recording._messages import load_history
 
 from ._pause import decode_pause, encode_pause
-from .recording._messages import load_history
 
 _VERSION = 'version'
 """The key of the version that stands for a history."""
