@@ -1,12 +1,12 @@
 """Version control for agents: every step of every run is a version, to go back to, branch from, compare and resume."""
 
-from ._changes import FileDiff, Replay, RequestDifference, VersionDiff
 from ._conversation import VersionedConversation
 from ._persona import InstructionsWarning
 from ._stream import TurnStream
 from ._subagents import SubagentThread, ThreadEvent
 from ._version import AgentVersion, Lineage
 from ._versioned_agent import VersionedAgent
+from .comparison._version_diff import FileDiff, Replay, RequestDifference, VersionDiff
 from .errors import (
     ApprovalsPendingError,
     ConversationNotFoundError,

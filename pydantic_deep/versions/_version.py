@@ -33,10 +33,10 @@ from .recording._prompts import Prompt
 from .recording._recorded_run import load_usage
 
 if TYPE_CHECKING:
-    from ._changes import Replay, VersionDiff
     from ._stream import TurnStream
     from ._subagents import SubagentThread
     from ._workbench import Workbench
+    from .comparison._version_diff import Replay, VersionDiff
 
 DepsT = TypeVar('DepsT', default=object)
 OutputT = TypeVar('OutputT', default=str)

@@ -32,9 +32,7 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree
 
-from . import _merge, _replay
 from ._at_hand import AtHand
-from ._changes import Replay, VersionDiff, diff_files
 from ._outputs import output_adapter
 from ._persona import warn_of_other_instructions
 from ._settings import (
@@ -51,6 +49,8 @@ from ._subagents import SubagentThread, load_subagents, runs_of
 from ._turn import OpenTurn, TurnOutcome, TurnRequest, open_turn
 from ._uploaded import with_upload, without_upload
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
+from .comparison import _merge, _replay
+from .comparison._version_diff import Replay, VersionDiff, diff_files
 from .errors import ApprovalsPendingError, ValidationError
 from .files._version_checkout import checkout_version
 from .pauses import _answers

@@ -7,7 +7,7 @@ from pydantic_ai import Agent
 
 from pydantic_deep import VersionedAgent, open_store
 from pydantic_deep.testing import ScriptedModel
-from pydantic_deep.versions._changes import diff_files
+from pydantic_deep.versions.comparison._version_diff import diff_files
 from pydantic_deep_backends import FileVersion, Tree, digest_of
 
 pytestmark = pytest.mark.anyio

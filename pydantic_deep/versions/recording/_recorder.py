@@ -86,9 +86,9 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionState,
 )
-from pydantic_deep.versions._origins import is_framework, overrides
 from pydantic_deep.versions._persona import literal_instructions_in
 from pydantic_deep.versions._to_end import to_end
+from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
 from pydantic_deep.versions.pauses._pause import approvals_of
 from pydantic_deep.versions.pauses._pause_histories import store_pause

@@ -36,26 +36,26 @@ from pydantic_deep._canonical_request import canonical_message
 from pydantic_deep._notice import noticed
 from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
+from pydantic_deep.versions._settings import load_instructions, load_settings
+from pydantic_deep.versions._turn import missing_failures
+from pydantic_deep.versions.files._backend_descriptions import runs_commands
+from pydantic_deep.versions.pauses._answers import answers_of
+from pydantic_deep.versions.pauses._pause_histories import load_pause
+from pydantic_deep.versions.recording._deps_state import load_deps
+from pydantic_deep.versions.recording._ledger import replay_result
+from pydantic_deep.versions.recording._presummary_history import all_messages
+from pydantic_deep.versions.recording._prompts import Prompt, prompt_from
+from pydantic_deep.versions.recording._recorded_run import load_usage
+from pydantic_deep.versions.recording._request_log import RequestLog, named_messages
+from pydantic_deep.versions.recovery._attempts import attempts_of, load_replayed
+from pydantic_deep.versions.recovery._recovery_script import Replayed
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
-from ._changes import Replay, RequestDifference
-from ._origins import Origins, Probe, said, said_by
-from ._settings import load_instructions, load_settings
-from ._turn import missing_failures
-from .files._backend_descriptions import runs_commands
-from .pauses._answers import answers_of
-from .pauses._pause_histories import load_pause
-from .recording._deps_state import load_deps
-from .recording._ledger import replay_result
-from .recording._presummary_history import all_messages
-from .recording._prompts import Prompt, prompt_from
-from .recording._recorded_run import load_usage
-from .recording._request_log import RequestLog, named_messages
-from .recovery._attempts import attempts_of, load_replayed
-from .recovery._recovery_script import Replayed
+from ._difference_origins import Origins, Probe, said, said_by
+from ._version_diff import Replay, RequestDifference
 
 if TYPE_CHECKING:
-    from ._workbench import Workbench
+    from pydantic_deep.versions._workbench import Workbench
 
 
 class _ReplayEndedError(Exception):

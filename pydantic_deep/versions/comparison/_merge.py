@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic_deep.store import Commit, NewAsset, VersionRecord, new_id
+from pydantic_deep.versions.errors import MergeConflictError, NoCommonVersionError
+from pydantic_deep.versions.pauses._answers import fresh_approvals
+from pydantic_deep.versions.recording._recorded_run import now
 from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
-from .errors import MergeConflictError, NoCommonVersionError
-from .pauses._answers import fresh_approvals
-from .recording._recorded_run import now
-
 if TYPE_CHECKING:
-    from ._workbench import Workbench
+    from pydantic_deep.versions._workbench import Workbench
 
 
 async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
