@@ -30,7 +30,7 @@ from pydantic_deep.approvals import Decision, NothingPendingError, PendingApprov
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionConflictError
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent, VersionedConversation
-from pydantic_deep.versions._to_end import to_end
+from pydantic_deep.versions._run_to_completion import to_end
 from pydantic_deep.versions.recording._coalesced_requests import identical
 
 from ._builder import PromptBuilder

@@ -23,7 +23,7 @@ from pydantic_deep.approvals import Decision, PendingApproval, answer_approvals,
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Commit, HeadMove, new_id
 from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent, VersionedConversation
-from pydantic_deep.versions._edited import with_messages
+from pydantic_deep.versions._history_edit import with_messages
 from pydantic_deep.versions.recording._coalesced_requests import identical
 from pydantic_deep.versions.recording._presummary_history import earlier_messages
 from pydantic_deep_backends import BackendProtocol

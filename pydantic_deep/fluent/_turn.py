@@ -13,7 +13,7 @@ from typing import Generic
 
 from typing_extensions import TypeVar
 
-from pydantic_deep.versions._to_end import to_end
+from pydantic_deep.versions._run_to_completion import to_end
 
 from .errors import TurnStoppedError
 

@@ -1,9 +1,9 @@
 """Version control for agents: every step of every run is a version, to go back to, branch from, compare and resume."""
 
 from ._conversation import VersionedConversation
-from ._persona import InstructionsWarning
-from ._stream import TurnStream
-from ._subagents import SubagentThread, ThreadEvent
+from ._instructions_check import InstructionsWarning
+from ._subagent_threads import SubagentThread, ThreadEvent
+from ._turn_stream import TurnStream
 from ._version import AgentVersion, Lineage
 from ._versioned_agent import VersionedAgent
 from .comparison._version_diff import FileDiff, Replay, RequestDifference, VersionDiff

@@ -16,14 +16,14 @@ from pydantic_deep.approvals import Decision
 from pydantic_deep.store import BranchRecord, Commit, HeadMove
 from pydantic_deep_backends import BackendProtocol
 
-from ._edited import with_messages
-from ._uploaded import with_name
+from ._history_edit import with_messages
+from ._state_edit import with_name
 from ._version import AgentVersion, DepsT, OutputT
 from .errors import ConversationNotFoundError
 from .recording._prompts import Prompt
 
 if TYPE_CHECKING:
-    from ._workbench import Workbench
+    from ._session import Workbench
 
 
 class VersionedConversation(Generic[DepsT, OutputT]):

@@ -46,9 +46,9 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadBlob, ReadOnlyError, StateBackend, Tree
 from pydantic_deep_backends.errors import BackendError
 
-from ._edited import edit_of
+from ._history_edit import edit_of
+from ._run_to_completion import to_end
 from ._settings import load_instructions, load_settings
-from ._to_end import to_end
 from .errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
 from .files._backend_descriptions import (
     attach_backend,

@@ -24,7 +24,7 @@ from pydantic_deep.todos import Todo
 from pydantic_deep_backends import BackendProtocol, ProtectedChange, Tree
 from pydantic_deep_backends.tracking import OmittedFile
 
-from ._frozen import FrozenJson, freeze
+from ._frozen_json import FrozenJson, freeze
 from ._settings import load_agent_instructions, load_instructions, load_settings
 from .files._backend_descriptions import omitted_in
 from .files._protected_files import load_changes
@@ -33,9 +33,9 @@ from .recording._prompts import Prompt
 from .recording._recorded_run import load_usage
 
 if TYPE_CHECKING:
-    from ._stream import TurnStream
-    from ._subagents import SubagentThread
-    from ._workbench import Workbench
+    from ._session import Workbench
+    from ._subagent_threads import SubagentThread
+    from ._turn_stream import TurnStream
     from .comparison._version_diff import Replay, VersionDiff
 
 DepsT = TypeVar('DepsT', default=object)

@@ -34,11 +34,11 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, Tree
 
 from ._conversation import VersionedConversation
+from ._session import Workbench, dump_metadata
 from ._settings import dump_settings, listed
-from ._subagents import ThreadEvent, load_events
+from ._subagent_threads import ThreadEvent, load_events
 from ._turn import open_files_of
 from ._version import AgentVersion, DepsT, OutputT
-from ._workbench import Workbench, dump_metadata
 from .errors import ConversationNotFoundError, ValidationError
 from .files._backend_descriptions import describe_backend, with_omitted, workspace_key
 from .files._directory_claim import Claim
@@ -47,7 +47,7 @@ from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
 from .recording._recorded_run import now
 from .recording._run_start import MAIN, root_version
-from .recovery import _recovery as _recover
+from .recovery import _recovery
 from .recovery._suspended_runs import SuspendedRun, suspended
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
@@ -337,7 +337,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 resumed whose conversation has not.
         """
         check_names(run_id=run_id)
-        return await _recover.recover(self._bench, run_id)
+        return await _recovery.recover(self._bench, run_id)
 
     async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
         """Return the suspended runs of this agent, oldest first: those without an end whose process does not work on them.
@@ -358,7 +358,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             StoreUnavailableError: The store does not take it now. The run is still suspended.
         """
         check_name('run_id', run_id)
-        return await _recover.cancel(self._bench, run_id)
+        return await _recovery.cancel(self._bench, run_id)
 
     async def finish_crashed(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """End the crashed run whose newest version is this one, and return the version that it ends with.
@@ -367,7 +367,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         files and todos of all finished calls. No model is called, no tool runs, and `recover` no longer resumes the
         run. If no crashed run ends at this version, the version is returned unchanged.
         """
-        record = await _recover.finish_crashed(self._bench, version.record)
+        record = await _recovery.finish_crashed(self._bench, version.record)
         return version if record is version.record else await self._bench.handle(record, version.backend)
 
     def _filter(

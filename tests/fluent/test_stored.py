@@ -28,9 +28,8 @@ from pydantic_deep.fluent import Conversation, MessageList, TurnStoppedError, pr
 from pydantic_deep.store import Commit, Committed, Store, StoreUnavailableError, VersionConflictError, open_store
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
-from pydantic_deep.versions import VersionedAgent, _edited
-from pydantic_deep.versions.recording import _messages
-from pydantic_deep.versions.recording import _recorded_run as _recording
+from pydantic_deep.versions import VersionedAgent, _history_edit
+from pydantic_deep.versions.recording import _messages, _recorded_run
 from pydantic_deep_backends import digest_of
 
 from .conftest import Begin, Told
@@ -375,7 +374,7 @@ async def test_a_turn_of_a_long_conversation_copies_nothing_and_writes_what_is_n
 
         return counted
 
-    for module in (_edited, _recording):
+    for module in (_history_edit, _recorded_run):
         monkeypatch.setattr(module, 'encode_message', counting('encoded', _messages.encode_message))
     monkeypatch.setattr(_messages, 'decode_messages', counting('decoded', _messages.decode_messages))
 

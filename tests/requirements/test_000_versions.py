@@ -31,8 +31,8 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.store._engine import Statement
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions import AgentVersion, _at_hand
-from pydantic_deep.versions._at_hand import AtHand
+from pydantic_deep.versions import AgentVersion, _lru
+from pydantic_deep.versions._lru import AtHand
 from pydantic_deep_backends import digest_of
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ def test_the_lock_of_the_cache_guards_single_operations() -> None:
     """
     cache = AtHand[int](kept=2)
     locks = [value for value in vars(cache).values() if isinstance(value, type(threading.RLock()))]
-    tree = ast.parse(inspect.getsource(_at_hand))
+    tree = ast.parse(inspect.getsource(_lru))
     guarded = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
 
     assert len(locks) == 1
@@ -93,7 +93,7 @@ def test_the_lock_of_the_cache_guards_single_operations() -> None:
         'self._values.move_to_end', 'self._values.get', 'self._values.popitem', 'len',
     }  # fmt: skip
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.Await | ast.AsyncWith | ast.AsyncFunctionDef)]
-    assert 'asyncio' not in inspect.getsource(_at_hand)
+    assert 'asyncio' not in inspect.getsource(_lru)
     assert (cache.set('a', 1), cache.get('a')) == (1, 1)
 
 

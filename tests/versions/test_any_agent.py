@@ -39,7 +39,7 @@ from pydantic_deep import Approve, DeepAgentDeps, Filesystem, StateBackend, as_w
 from pydantic_deep.store import VersionFilter
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import Recorder, VersionedAgent
-from pydantic_deep.versions._outputs import output_adapter
+from pydantic_deep.versions._output_types import output_adapter
 
 from .conftest import MakeAgent, SpyStore
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic_deep.versions._at_hand import AtHand
+from pydantic_deep.versions._lru import AtHand
 
 
 def test_the_value_that_was_used_longest_ago_goes() -> None:

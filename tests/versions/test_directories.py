@@ -20,7 +20,7 @@ from pydantic_deep.versions import (
     UnversionedFilesWarning,
     VersionedAgent,
 )
-from pydantic_deep.versions._subagents import parse_arguments
+from pydantic_deep.versions._subagent_threads import parse_arguments
 
 from .conftest import MakeAgent, SpyStore
 

@@ -13,7 +13,7 @@ from pydantic_deep import Approve
 from pydantic_deep.store import VersionRecord
 from pydantic_deep.testing import call
 from pydantic_deep.versions import AgentVersion
-from pydantic_deep.versions._frozen import freeze, thaw
+from pydantic_deep.versions._frozen_json import freeze, thaw
 
 from .conftest import MakeAgent
 

@@ -20,7 +20,7 @@ from pydantic_deep import StateBackend, create_deep_agent
 from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, VersionedAgent
-from pydantic_deep.versions.recording import _request_log as _requests
+from pydantic_deep.versions.recording import _request_log
 
 from .conftest import MakeAgent, SpyStore
 
@@ -113,13 +113,13 @@ async def test_a_request_digests_only_the_messages_that_no_request_before_had(
     make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digested: list[ModelMessage] = []
-    inner = _requests.canonical_message
+    inner = _request_log.canonical_message
 
     def counted(message: ModelMessage) -> object:
         digested.append(message)
         return inner(message)
 
-    monkeypatch.setattr(_requests, 'canonical_message', counted)
+    monkeypatch.setattr(_request_log, 'canonical_message', counted)
     version: AgentVersion[Any, Any] = await make(then=write_then_answer).create()
     counts: list[int] = []
     for _ in range(5):

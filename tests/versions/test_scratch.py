@@ -9,7 +9,7 @@ from subprocess import run
 
 import pytest
 
-from pydantic_deep.versions.files import _scratch_directories as _scratch
+from pydantic_deep.versions.files import _scratch_directories
 from pydantic_deep.versions.files._backend_descriptions import view_of, with_view
 from pydantic_deep.versions.files._scratch_directories import Scratch
 
@@ -90,13 +90,13 @@ def test_a_place_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pyte
     (tmp_path / NAME).mkdir()
     me = os.geteuid()
     with monkeypatch.context() as patched:  # a test has one user
-        patched.setattr(_scratch.os, 'geteuid', lambda: me + 1)
-        _scratch.sweep(tmp_path)
+        patched.setattr(_scratch_directories.os, 'geteuid', lambda: me + 1)
+        _scratch_directories.sweep(tmp_path)
     assert (tmp_path / NAME).exists()
 
 
 def test_a_place_that_is_swept_as_it_is_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, calls = _scratch.lock_directory, list[Path]()
+    lock, calls = _scratch_directories.lock_directory, list[Path]()
 
     def swept(path: Path) -> int | None:
         calls.append(path)
@@ -104,7 +104,7 @@ def test_a_place_that_is_swept_as_it_is_made_is_made_again(tmp_path: Path, monke
             path.rmdir()
         return lock(path)
 
-    monkeypatch.setattr(_scratch, 'lock_directory', swept)  # the moment is too short to be met
+    monkeypatch.setattr(_scratch_directories, 'lock_directory', swept)  # the moment is too short to be met
     scratch = Scratch(tmp_path, NAME)
     assert scratch.make_directory().parent == calls[2]
     assert (calls[0].name, len(calls)) == (NAME, 3)
@@ -117,7 +117,7 @@ def test_where_nothing_can_be_locked_it_says_so_and_leaves_nothing(
     def refuse(path: Path) -> None:
         return None
 
-    monkeypatch.setattr(_scratch, 'lock_directory', refuse)  # as on a disk of the network
+    monkeypatch.setattr(_scratch_directories, 'lock_directory', refuse)  # as on a disk of the network
     with pytest.raises(OSError, match=r'Directories cannot be locked here\. Set TMPDIR to one on a local disk'):
         Scratch(tmp_path, NAME).make_directory()
     assert [path.name for path in tmp_path.iterdir()] in ([], [NAME])

@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from pydantic_deep.versions._to_end import to_end
+from pydantic_deep.versions._run_to_completion import to_end
 
 pytestmark = pytest.mark.anyio
 

@@ -40,7 +40,7 @@ from pydantic_deep.store import (
     VersionRecord,
 )
 from pydantic_deep.versions import ApprovalInbox, InboxItem
-from pydantic_deep.versions._frozen import thaw
+from pydantic_deep.versions._frozen_json import thaw
 
 from ._history import EXIT_CODE_HELP
 from ._options import (

@@ -37,7 +37,7 @@ from pydantic_deep.cli.render._printable import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
-from pydantic_deep.versions._subagents import runs_of
+from pydantic_deep.versions._subagent_threads import runs_of
 from pydantic_deep.versions._turn import ALL_RUNS
 from pydantic_deep.versions.files._backend_descriptions import workspace_key
 from pydantic_deep.versions.recovery._suspended_runs import last_version

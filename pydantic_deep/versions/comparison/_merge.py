@@ -13,7 +13,7 @@ from pydantic_deep.versions.recording._recorded_run import now
 from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._workbench import Workbench
+    from pydantic_deep.versions._session import Workbench
 
 
 async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:

@@ -55,7 +55,7 @@ from ._difference_origins import Origins, Probe, said, said_by
 from ._version_diff import Replay, RequestDifference
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._workbench import Workbench
+    from pydantic_deep.versions._session import Workbench
 
 
 class _ReplayEndedError(Exception):

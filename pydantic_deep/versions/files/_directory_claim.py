@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, WorkspaceRecord
-from pydantic_deep.versions._to_end import to_end
+from pydantic_deep.versions._run_to_completion import to_end
 from pydantic_deep_backends import BackendProtocol, SupportsIdentity
 
 

@@ -12,7 +12,7 @@ from pydantic_deep.store import (
     VersionRecord,
     checkout_claim,
 )
-from pydantic_deep.versions._edited import edit_of
+from pydantic_deep.versions._history_edit import edit_of
 from pydantic_deep.versions.errors import (
     NoFilesError,
     UnversionedBackendError,
@@ -35,7 +35,7 @@ from ._directory_claim import Claim, find_noted, make_missing
 from ._protected_files import protected_changes, protected_states, warn_of_protected
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._workbench import Workbench
+    from pydantic_deep.versions._session import Workbench
 
 _CHANGED_NOTHING = (UnversionedChangesError, UnversionedBackendError, MissingBlobError, ReadOnlyError, ScanLimitError)
 """Why a checkout may have left all files as they were."""

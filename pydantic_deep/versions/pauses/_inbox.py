@@ -16,7 +16,7 @@ from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import ApprovalView, Decision, answer_approvals
 from pydantic_deep.approvals._view import view_approval
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store
-from pydantic_deep.versions._frozen import FrozenJson, freeze
+from pydantic_deep.versions._frozen_json import FrozenJson, freeze
 
 from ._answers import decode_decision, encode_decision
 from ._pause import decode_pause

@@ -47,9 +47,9 @@ from pydantic_deep.store import (
     WorkspaceRecord,
     new_id,
 )
-from pydantic_deep.versions._persona import warn_of_other_instructions
+from pydantic_deep.versions._instructions_check import warn_of_other_instructions
+from pydantic_deep.versions._run_to_completion import to_end
 from pydantic_deep.versions._settings import with_agent_instructions
-from pydantic_deep.versions._to_end import to_end
 from pydantic_deep.versions.files._backend_descriptions import with_omitted
 from pydantic_deep.versions.files._directory_claim import Claim
 from pydantic_deep.versions.files._protected_files import protected_changes

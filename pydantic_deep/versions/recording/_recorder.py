@@ -86,8 +86,8 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionState,
 )
-from pydantic_deep.versions._persona import literal_instructions_in
-from pydantic_deep.versions._to_end import to_end
+from pydantic_deep.versions._instructions_check import literal_instructions_in
+from pydantic_deep.versions._run_to_completion import to_end
 from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
 from pydantic_deep.versions.pauses._pause import approvals_of

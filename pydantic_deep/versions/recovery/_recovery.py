@@ -51,8 +51,8 @@ from ._attempts import (
 from ._suspended_runs import has_moved_on, last_version
 
 if TYPE_CHECKING:
+    from pydantic_deep.versions._session import Workbench
     from pydantic_deep.versions._version import AgentVersion
-    from pydantic_deep.versions._workbench import Workbench
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

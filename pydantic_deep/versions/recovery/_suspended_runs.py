@@ -1,4 +1,4 @@
-"""Suspended runs: those that have no end in the store and that no process works on. What resumes them is `_recover`."""
+"""Suspended runs: those that have no end in the store and that no process works on. `_recovery` resumes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_deep.versions._turn import ALL_RUNS
 from ._attempts import attempts_of
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._workbench import Workbench
+    from pydantic_deep.versions._session import Workbench
 
 
 @dataclass(frozen=True, kw_only=True)

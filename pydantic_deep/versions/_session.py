@@ -32,9 +32,9 @@ from pydantic_deep.store import (
 )
 from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree
 
-from ._at_hand import AtHand
-from ._outputs import output_adapter
-from ._persona import warn_of_other_instructions
+from ._instructions_check import warn_of_other_instructions
+from ._lru import AtHand
+from ._output_types import output_adapter
 from ._settings import (
     check_settings,
     dump_settings,
@@ -44,10 +44,10 @@ from ._settings import (
     load_settings,
     with_agent_instructions,
 )
-from ._stream import TurnStream
-from ._subagents import SubagentThread, load_subagents, runs_of
+from ._state_edit import with_upload, without_upload
+from ._subagent_threads import SubagentThread, load_subagents, runs_of
 from ._turn import OpenTurn, TurnOutcome, TurnRequest, open_turn
-from ._uploaded import with_upload, without_upload
+from ._turn_stream import TurnStream
 from ._version import AgentVersion, DepsT, Lineage, Loaded, OutputT
 from .comparison import _merge, _replay
 from .comparison._version_diff import Replay, VersionDiff, diff_files

@@ -19,7 +19,7 @@ from .recording._deps_state import DepsState, load_deps
 from .recording._recorded_run import now
 
 if TYPE_CHECKING:
-    from ._workbench import Workbench
+    from ._session import Workbench
 
 
 async def with_upload(

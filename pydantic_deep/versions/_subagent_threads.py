@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic_deep.store import DelegationRecord, RunState, Store, VersionFilter, VersionRecord
 
-from ._frozen import FrozenJson, freeze
+from ._frozen_json import FrozenJson, freeze
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from .recording._messages import encode_message
 from .recording._recorded_run import now
 
 if TYPE_CHECKING:
-    from ._workbench import Workbench
+    from ._session import Workbench
 
 
 async def with_messages(
