@@ -7,16 +7,16 @@ passes for a line of ours.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from pydantic_deep._escapes import EscapedText
-from pydantic_deep._line_diff import diff_lines
 from pydantic_deep.approvals import ApprovalView, ArgumentView, PreviewView
-from pydantic_deep.cli.render._printable import rich_text
+from pydantic_deep.cli.render._diff import render_diff
+from pydantic_deep.cli.render._terminal_text import rich_text
 
 BAR = '│ '
 """Begins each line of a text of the model's."""
@@ -26,9 +26,6 @@ WRAPPED = '┆ '
 
 INDENT = '  '
 """Begins each line of a question but the first."""
-
-DIFF_STYLES: Mapping[str, str] = {'file': 'bold', 'hunk': 'cyan', 'added': 'green', 'removed': 'red', 'note': 'dim'}
-"""How the lines of a diff look, by what they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +106,8 @@ def _preview_lines(preview: PreviewView) -> Iterator[tuple[str, Text]]:
             begin = '$ ' if preview.kind == 'command' and number == 0 else '  '
             yield BAR, Text.assemble((begin, 'dim'), Text.assemble(line, style='bold'))
     if preview.diff is not None:
-        for kind, text in diff_lines(preview.diff):
-            yield BAR, rich_text(text, DIFF_STYLES.get(kind, ''))
+        for line in render_diff(preview.diff):
+            yield BAR, line
 
 
 def _text_lines(text: EscapedText) -> list[Text]:

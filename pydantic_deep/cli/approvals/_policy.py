@@ -11,7 +11,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval, Respond
 from pydantic_deep.cli._events import Approval, ApprovalAnswerEvent, DecisionKind
-from pydantic_deep.cli.history._revisions import short_id
+from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import ApprovalRecord, Store, VersionFilter
 

@@ -17,7 +17,7 @@ from pydantic_deep._simple_command import TIMEOUT
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import Approval
-from pydantic_deep.cli.render._printable import rich_text
+from pydantic_deep.cli.render._terminal_text import rich_text
 from pydantic_deep.cli.terminal._editor import EditingFailedError, NoEditorError, edit_text
 from pydantic_deep.cli.terminal._terminal import Terminal
 

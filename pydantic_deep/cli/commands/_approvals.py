@@ -22,15 +22,17 @@ from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Approve
 from pydantic_deep.approvals._view import view_approval
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import Approval
+from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli._schemas import ApprovalRow
 from pydantic_deep.cli.approvals._call_view import CallView
 from pydantic_deep.cli.approvals._policy import approval_from_pending
 from pydantic_deep.cli.approvals._prompter import denial_decision, denial_reason
 from pydantic_deep.cli.approvals._yaml_arguments import find_schema_error
 from pydantic_deep.cli.history._reader import VersionReader
-from pydantic_deep.cli.history._revisions import DIRECTORY, short_id
+from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._log import describe_age
-from pydantic_deep.cli.render._printable import escape_invisible
+from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.store import (
     ApprovalNotFoundError,
     ApprovalRecord,
@@ -43,16 +45,7 @@ from pydantic_deep.versions import ApprovalInbox, InboxItem
 from pydantic_deep.versions._frozen_json import thaw
 
 from ._history import EXIT_CODE_HELP
-from ._options import (
-    USAGE_ERROR_CODE,
-    DocumentOption,
-    StoreOption,
-    choice_parser,
-    error_exit,
-    print_document,
-    print_lines,
-    read,
-)
+from ._options import USAGE_ERROR_CODE, DocumentOption, StoreOption, choice_parser, error_exit, print_document, read
 
 MAX_ITEMS = 10_000
 """How many approvals are looked through for the end of an id."""

@@ -14,9 +14,10 @@ from pydantic_deep.cli._schemas import CheckoutReport, MergeConflict, MergeRepor
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.history._reader import LISTED_KINDS, VersionReader
-from pydantic_deep.cli.history._revisions import HEAD, UnknownVersionError, short_id
+from pydantic_deep.cli.history._revisions import UnknownVersionError
+from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import count_files, summarize
-from pydantic_deep.cli.render._printable import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._failures import EXIT_CODES

@@ -19,20 +19,19 @@ from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.approvals._policy import ApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.history._context_report import load_context_report, render_context
-from pydantic_deep.cli.history._revisions import short_id
 from pydantic_deep.cli.history._store import store_label
 from pydantic_deep.cli.render._event_lines import INCOMPLETE_FILES, render_file, render_skills, render_todos
-from pydantic_deep.cli.render._printable import escape_invisible, first_line
+from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
+from pydantic_deep.cli.render._wrapping import print_lines, print_truncated
 from pydantic_deep.cli.terminal._answer_output import print_answer
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
-from pydantic_deep.cli.terminal._progress import ProgressDisplay, print_truncated
+from pydantic_deep.cli.terminal._progress import ProgressDisplay
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._failures import EXIT_CODES, MAX_CHARS
 from pydantic_deep.cli.turn._runner import run_turn
 from pydantic_deep.cli.turn._turn_presenter import DeciderFactory, decider_for, show_progress
 from pydantic_deep.skills import SkillNotFoundError
-
-from ._options import print_lines
 
 HELP = """\
 /help     these lines

@@ -21,11 +21,12 @@ from pydantic_deep.cli.history._context_report import (
     render_context,
 )
 from pydantic_deep.cli.history._reader import VersionReader
-from pydantic_deep.cli.history._revisions import HEAD, short_id
 from pydantic_deep.cli.render._detail_view import render_details, render_difference
+from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.cli.render._log import print_log
-from pydantic_deep.cli.render._printable import escape_invisible
 from pydantic_deep.cli.render._query_table import Table, render_table, value_of, values_of
+from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._conversation import settings_of
 from pydantic_deep.cli.turn._runtime import create_runtime
 from pydantic_deep.store import QueryError, SqlLimits, VersionRecord
@@ -39,7 +40,6 @@ from ._options import (
     VersionsDirectoryOption,
     error_exit,
     print_document,
-    print_lines,
     read,
 )
 

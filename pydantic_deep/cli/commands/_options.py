@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -14,8 +14,6 @@ from typing import Annotated, TypeVar, cast
 
 import anyio
 import typer
-from rich.console import Console, RenderableType
-from rich.text import Text
 
 from pydantic_deep._escapes import is_blank
 from pydantic_deep.budgets import Budget
@@ -24,10 +22,10 @@ from pydantic_deep.cli._events import ResultEvent, Usage, render_json
 from pydantic_deep.cli._schemas import dump_json
 from pydantic_deep.cli.approvals._policy import ApprovalMode, NotPendingError
 from pydantic_deep.cli.history._reader import VersionReader, create_reading_agent
-from pydantic_deep.cli.history._revisions import HEAD, Revisions, UnknownVersionError
+from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import NO_STORE, UnusableStoreError, choose_store, open_chosen_store
-from pydantic_deep.cli.render._printable import escape_invisible
-from pydantic_deep.cli.render._wrapping import print_wrapped
+from pydantic_deep.cli.render._ids import HEAD
+from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.terminal._deferred_warnings import deferred_warnings
 from pydantic_deep.cli.turn._conversation import (
     Conversation,
@@ -292,15 +290,6 @@ def read_task(task: str) -> str:
 def print_document(value: object) -> None:
     """Print a value as one JSON document, in ASCII: no text in it can drive a terminal or break a pipe."""
     typer.echo(json_format.dumps(dump_json(value), indent=2))
-
-
-def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
-    """Print lines: folded on a terminal, and left as they are where another program reads them."""
-    for line in lines:
-        if isinstance(line, Text):
-            print_wrapped(console, line)
-        else:
-            console.print(line, soft_wrap=not console.is_terminal)
 
 
 def _no_model_result(sentence: str) -> ResultEvent:

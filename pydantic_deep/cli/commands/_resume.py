@@ -10,10 +10,12 @@ from typing import TypeAlias
 
 from pydantic_deep.approvals import PendingApproval
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, NotPendingError, check_unanswered
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter, PromptScreen
-from pydantic_deep.cli.history._revisions import DIRECTORY, Revisions, short_id
+from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._turn_lineages import TurnLineages, is_pending
+from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import open_conversation, settings_of
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.cli.turn._runner import TurnReport, resume_turn

@@ -23,7 +23,7 @@ from rich.text import Text
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli.history._store import choose_store, open_chosen_store, store_label
-from pydantic_deep.cli.render._printable import escape_invisible
+from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._models import choose_model, open_model
 
 from ._options import USAGE_ERROR_CODE, DocumentOption, ModelOption, error_exit, exit_on_error

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pydantic_deep.cli._environment import Environment
-from pydantic_deep.cli.render._printable import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
 from pydantic_deep.skills import (
     BUNDLED_SKILLS,
     Skill,

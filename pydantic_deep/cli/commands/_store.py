@@ -11,7 +11,6 @@ import typer
 
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._schemas import DamageRow
-from pydantic_deep.cli.history._revisions import short_id
 from pydantic_deep.cli.history._store import (
     UnusableStoreError,
     choose_store,
@@ -19,7 +18,8 @@ from pydantic_deep.cli.history._store import (
     prepare_directory,
     store_label,
 )
-from pydantic_deep.cli.render._printable import escape_invisible
+from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.turn._failures import EXIT_CODES
 from pydantic_deep.store import Damage, StoreCorruptedError, SupportsBackup, restore_store
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -21,6 +21,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.cli._events import Usage
+from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli._schemas import (
     CallRow,
     Difference,
@@ -33,7 +34,8 @@ from pydantic_deep.cli._schemas import (
     VersionRow,
 )
 from pydantic_deep.cli.approvals._policy import GATED_TOOLS, approval_from_pending
-from pydantic_deep.cli.render._printable import escape_invisible
+from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
@@ -44,7 +46,7 @@ from pydantic_deep.versions.recovery._suspended_runs import last_version
 from pydantic_deep_backends import Tree
 
 from ._exit_code import exit_code_of
-from ._revisions import DIRECTORY, Revisions, short_id
+from ._revisions import Revisions
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending
 
 LISTED_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
@@ -288,23 +290,6 @@ class VersionReader:
             return None
         error: dict[str, str] = json.loads(run.error)
         return f'{error["type"]}: {error["message"]}'
-
-
-def graph_parents(rows: Sequence[VersionRow], turn_bases: Mapping[str, str]) -> list[list[str]]:
-    """Return the parents of each row that are among the rows. The parent of a turn is its last step, if that is shown.
-
-    Args:
-        rows: Newest first.
-        turn_bases: The parents of steps whose own parents are not among the rows.
-    """
-    shown = {row.id for row in rows}
-    last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
-    found: list[list[str]] = []
-    for row in rows:
-        above = turn_bases.get(row.id, row.parent_id)
-        first = last_steps.get(row.run_id, above) if row.kind in ('turn', 'pause') else above
-        found.append([id for id in (first, row.merged_from) if id is not None and id in shown])
-    return found
 
 
 def call_rows(messages: Sequence[ModelMessage]) -> list[CallRow]:

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
+from pydantic_deep.cli._metadata import DIRECTORY
+from pydantic_deep.cli.render._ids import HEAD, short_id
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions.files._backend_descriptions import workspace_key
 
 from ._turn_lineages import TurnLineages
-
-HEAD = 'HEAD'
-"""The version whose files the directory has; if there is none, the head of the newest conversation of the directory."""
-
-SHORT_ID_CHARS = 8
-"""How much of an id is shown: 32 random bits."""
-
-DIRECTORY = 'directory'
-"""The key in the metadata of a version that says in which directory the command line made it."""
 
 _MIN_CHARS = 4
 _PAGE = 1000
@@ -34,14 +27,6 @@ _ID_PART = re.compile(r'[0-9a-f-]+')
 
 class UnknownVersionError(DeepAgentError, LookupError):
     """A revision matches no version, or several."""
-
-
-def short_id(id: str, among: Collection[str] = ()) -> str:
-    """Return the end of an id, long enough to be unique among the others."""
-    length = SHORT_ID_CHARS
-    while length < len(id) and any(other != id and other.endswith(id[-length:]) for other in among):
-        length += 1
-    return id[-length:].lstrip('-')
 
 
 @dataclass(frozen=True, kw_only=True)

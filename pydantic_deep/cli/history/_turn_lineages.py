@@ -10,11 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from pydantic_deep.cli.render._prompts import prompt_text
 from pydantic_deep.store import Store, VersionFilter, VersionNotFoundError, VersionRecord
 from pydantic_deep.versions._subagent_threads import runs_of
 from pydantic_deep.versions.recording._presummary_history import earlier_records
-
-from ._prompts import prompt_text
 
 
 @dataclass(frozen=True, kw_only=True)

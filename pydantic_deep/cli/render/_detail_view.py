@@ -11,8 +11,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from pydantic_deep._escapes import escape
-from pydantic_deep._line_diff import diff_lines
 from pydantic_deep.cli._events import ToolCallEvent, ToolResultEvent, Usage
+from pydantic_deep.cli._metadata import SETTINGS
 from pydantic_deep.cli._schemas import (
     CallRow,
     Difference,
@@ -23,14 +23,13 @@ from pydantic_deep.cli._schemas import (
     VersionDetails,
     VersionRow,
 )
-from pydantic_deep.cli.approvals._call_view import DIFF_STYLES
-from pydantic_deep.cli.history._prompts import prompt_text
-from pydantic_deep.cli.history._revisions import HEAD, short_id
-from pydantic_deep.cli.turn._conversation import SETTINGS
 from pydantic_deep.todos import Todo
 
+from ._diff import render_diff
 from ._event_lines import render_call, render_todos
-from ._printable import escape_invisible, first_line, rich_text
+from ._ids import HEAD, short_id
+from ._prompts import prompt_text
+from ._terminal_text import escape_invisible, first_line, rich_text
 
 LINE_CHARS = 200
 """How much of what somebody wrote stands where it has one line."""
@@ -121,7 +120,7 @@ def render_file_diff(file: FileRow) -> Iterator[Text]:
     """Yield a file as a diff, or as a line if there is none."""
     yield render_file_line(file)
     if file.view is not None:
-        yield from (rich_text(line, DIFF_STYLES.get(kind, '')) for kind, line in diff_lines(file.view))
+        yield from render_diff(file.view)
 
 
 def render_file_line(file: FileRow) -> Text:

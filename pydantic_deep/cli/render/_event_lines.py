@@ -25,12 +25,12 @@ from pydantic_deep.cli._events import (
     ToolResultEvent,
     Usage,
 )
-from pydantic_deep.cli.history._revisions import short_id
 from pydantic_deep.skills import SkillCatalog
 from pydantic_deep.todos import Todo, TodoStatus
 
 from ._budget_amounts import render_amount
-from ._printable import escape_invisible, first_line, rich_text
+from ._ids import short_id
+from ._terminal_text import escape_invisible, first_line, rich_text
 
 MAX_PREVIEW_CHARS = 200
 """How much of an argument or a result is shown at most; the terminal cuts it to its own width."""

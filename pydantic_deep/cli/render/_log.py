@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep.cli._schemas import VersionRow
-from pydantic_deep.cli.history._reader import graph_parents
-from pydantic_deep.cli.history._revisions import HEAD, short_id
 
 from ._graph import GraphNode, draw_graph
-from ._printable import first_line
+from ._ids import HEAD, short_id
+from ._terminal_text import first_line
+from ._wrapping import print_truncated
 
 PROMPT_CHARS = 200
 """How much of a prompt is shown at most; the terminal cuts it to its own width."""
@@ -51,13 +51,30 @@ def print_log(
     tips = set(_tips(rows))
     for line in draw_graph(nodes):
         if line.id is None:
-            _print_line(console, Text(line.graph, 'dim'))
+            print_truncated(console, Text(line.graph, 'dim'))
             continue
         row, is_alone = row_by_id[line.id], line.id in turn_bases
         head = Text.assemble((f'{line.graph} ', 'dim'), (short_id(row.id, row_by_id), 'yellow'), _refs(row, tips))
         head.append_text(_status_text(row, moment, is_alone=is_alone))
         prompt = Text(f'  {summarize(row, is_alone=is_alone)}', '' if row.prompt else 'dim italic')
-        _print_line(console, _fit_line(head, prompt, row, console.width if console.is_terminal else None))
+        print_truncated(console, _fit_line(head, prompt, row, console.width if console.is_terminal else None))
+
+
+def graph_parents(rows: Sequence[VersionRow], turn_bases: Mapping[str, str]) -> list[list[str]]:
+    """Return the parents of each row that are among the rows. The parent of a turn is its last step, if that is shown.
+
+    Args:
+        rows: Newest first.
+        turn_bases: The parents of steps whose own parents are not among the rows.
+    """
+    shown = {row.id for row in rows}
+    last_steps = {row.run_id: row.id for row in reversed(rows) if row.kind == 'step'}
+    found: list[list[str]] = []
+    for row in rows:
+        above = turn_bases.get(row.id, row.parent_id)
+        first = last_steps.get(row.run_id, above) if row.kind in ('turn', 'pause') else above
+        found.append([id for id in (first, row.merged_from) if id is not None and id in shown])
+    return found
 
 
 def describe_age(created_at: str, now: datetime) -> str:
@@ -120,14 +137,6 @@ def _status_text(row: VersionRow, now: datetime, *, is_alone: bool) -> Text:
         word, style = _STATE_STYLES[row.state]
         text.append(f' {word}', style)
     return text.append(f' {describe_age(row.created_at, now)}', 'dim')
-
-
-def _print_line(console: Console, line: Text) -> None:
-    """Print a line as one: cut to a terminal, and as long as it is where another program reads it."""
-    if console.is_terminal:
-        console.print(line, no_wrap=True, overflow='ellipsis')
-    else:
-        console.print(line, soft_wrap=True)
 
 
 def _fit_line(head: Text, prompt: Text, row: VersionRow, width: int | None) -> Text:

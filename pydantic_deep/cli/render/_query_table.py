@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from ._printable import escape_invisible
+from ._terminal_text import escape_invisible
 
 
 class Table(Protocol):

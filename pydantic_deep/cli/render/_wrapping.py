@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 _TOKEN = re.compile(r"\S*`[^`\n]+`\S*|pydantic-deep [^`\n]+|pip install '[^'\n]+'\S*|\S+")
@@ -28,6 +28,23 @@ def print_wrapped(console: Console, text: Text) -> None:
     for line in text.split('\n', allow_blank=True):
         for part in _wrapped_parts(line, console.width):
             console.print(part, soft_wrap=True)
+
+
+def print_truncated(console: Console, text: Text) -> None:
+    """Print a line that a terminal shows as one line, however narrow it is, and any other reader whole."""
+    if console.is_terminal:
+        console.print(text, no_wrap=True, overflow='ellipsis')
+    else:
+        console.print(text, soft_wrap=True)  # alone: what is said of wrapping beside it counts before it
+
+
+def print_lines(console: Console, lines: Iterable[RenderableType]) -> None:
+    """Print lines, wrapped on a terminal and unchanged elsewhere."""
+    for line in lines:
+        if isinstance(line, Text):
+            print_wrapped(console, line)
+        else:
+            console.print(line, soft_wrap=not console.is_terminal)
 
 
 def _wrapped_parts(line: Text, width: int) -> Iterator[Text]:

@@ -41,8 +41,8 @@ from pydantic_deep.cli.render._event_lines import (
     render_todos,
     render_usage,
 )
-from pydantic_deep.cli.render._printable import escape_invisible
-from pydantic_deep.cli.render._wrapping import print_wrapped
+from pydantic_deep.cli.render._terminal_text import escape_invisible
+from pydantic_deep.cli.render._wrapping import print_truncated, print_wrapped
 from pydantic_deep.todos import Todo
 
 REFRESH_PER_SECOND = 4
@@ -225,11 +225,3 @@ class ProgressDisplay:
         return Group(
             *unfinished, *self._running_calls(), *plan, render_usage(self._usage, self._clock() - self._started)
         )
-
-
-def print_truncated(console: Console, text: Text) -> None:
-    """Print a line that a terminal shows as one line, however narrow it is, and any other reader whole."""
-    if console.is_terminal:
-        console.print(text, no_wrap=True, overflow='ellipsis')
-    else:
-        console.print(text, soft_wrap=True)  # alone: what is said of wrapping beside it counts before it

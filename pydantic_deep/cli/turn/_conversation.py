@@ -17,8 +17,10 @@ from pydantic_ai.usage import RunUsage
 
 from pydantic_deep.approvals import Deny
 from pydantic_deep.cli._events import FileChange
-from pydantic_deep.cli.history._revisions import DIRECTORY, Revisions, short_id
+from pydantic_deep.cli._metadata import DIRECTORY, SETTINGS
+from pydantic_deep.cli.history._revisions import Revisions
 from pydantic_deep.cli.history._turn_lineages import TurnLineages, is_pending
+from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, new_id
@@ -33,10 +35,6 @@ Version = AgentVersion[DeepAgentDeps, Output]
 
 ABANDONED_REASON = 'The turn was stopped, and the person went on without this call.'
 """The recorded reason of pending calls that a person abandons by continuing with another prompt."""
-
-
-SETTINGS = 'settings'
-"""The metadata key of a version for the settings of its agent."""
 
 
 class PendingVersionError(DeepAgentError):

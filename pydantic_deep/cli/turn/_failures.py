@@ -19,9 +19,9 @@ from pydantic_ai.exceptions import (
 )
 
 from pydantic_deep.cli._events import BudgetMeasure, Status
-from pydantic_deep.cli.history._revisions import short_id
 from pydantic_deep.cli.render._budget_amounts import BudgetUsage, render_amount
-from pydantic_deep.cli.render._printable import first_line
+from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._terminal_text import first_line
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.retries import CutAnswerError
 from pydantic_deep.versions import WorkspaceReplacedError

@@ -52,7 +52,7 @@ from pydantic_deep.cli.approvals._policy import (
     check_unanswered,
 )
 from pydantic_deep.cli.history._exit_code import exit_code_of
-from pydantic_deep.cli.history._revisions import short_id
+from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.store import ApprovalAnsweredError

@@ -16,10 +16,12 @@ from typer.testing import Result
 
 from pydantic_deep import LocalBackend, create_deep_agent
 from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli._metadata import DIRECTORY
 from pydantic_deep.cli.approvals._policy import ApprovalMode, Decider, allow_all, pause_all
-from pydantic_deep.cli.history._prompts import prompt_text
-from pydantic_deep.cli.history._revisions import DIRECTORY, Revisions, UnknownVersionError, short_id
+from pydantic_deep.cli.history._revisions import Revisions, UnknownVersionError
 from pydantic_deep.cli.history._store import default_store, store_label
+from pydantic_deep.cli.render._ids import short_id
+from pydantic_deep.cli.render._prompts import prompt_text
 from pydantic_deep.cli.turn import _size_check
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, run_turn

@@ -26,7 +26,7 @@ from pydantic_deep.cli._events import (
     render_json,
 )
 from pydantic_deep.cli.approvals._policy import ApprovalMode, CallAnswer, Decider, allow_all, pause_all
-from pydantic_deep.cli.history._revisions import short_id
+from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import EventSink, TurnObserver, TurnReport, run_turn
 from pydantic_deep.store import ApprovalAnsweredError, Store

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pydantic_deep.cli.render._printable import escape_invisible, first_line
+from pydantic_deep.cli.render._terminal_text import escape_invisible, first_line
 
 
 @pytest.mark.parametrize(
