@@ -43,6 +43,7 @@ format: $(READY)  ## Format the code, and fix what ruff can fix
 lint: $(READY)  ## Check style and format
 	$(V)/ruff check .
 	$(V)/ruff format --check .
+	for program in backends/pydantic_deep_backends/sandbox/*.pl; do perl -Mstrict -wc $$program || exit; done
 
 types: $(READY)  ## Check types: pyright everywhere, mypy on what users write
 	$(V)/pyright

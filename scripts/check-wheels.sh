@@ -11,6 +11,9 @@ install dist/pydantic_deep_backends-*.whl
 (cd / && "$env/bin/python" -c '
 import sys, pydantic_deep_backends
 sys.exit("the backends drag in agents" if {"pydantic", "pydantic_ai", "pydantic_deep"} & set(sys.modules) else 0)')
+(cd / && "$env/bin/python" -c '
+from pydantic_deep_backends.sandbox._perl import read_program
+read_program("init.pl"), read_program("isolation_probe.pl")')
 echo "the backends work alone"
 
 install dist/pydantic_deep_backends-*.whl "$(ls "$PWD"/dist/pydantic_deep-*.whl)"

@@ -3,7 +3,7 @@
 ```
 this process ── bwrap (watches, outside) ── perl (pid 1 of the sandbox) ── the command ── …
 ```
-- **Its first process is ours**, a dozen lines of Perl, which every Debian has. bwrap's own reports a signal as an exit
+- **Its first process is ours** (`init.pl`), a dozen lines of Perl, which every Debian has. bwrap's own reports a signal as an exit
   code; ours reports what was. When it ends, for whatever reason, the kernel ends every other process of the sandbox, and
   bwrap ends after that. So when bwrap is gone, all is gone, however it was detached.
 - **Limits come from outside**, while the first process waits: `prlimit` and, where there is one, a control group.
@@ -39,6 +39,7 @@ from pydantic_deep_backends.errors import SandboxUnavailableError
 
 from ._cgroups import Controllers, make_group
 from ._limits import SandboxLimits
+from ._perl import PERL, read_program
 from ._seccomp import render_filter
 from ._stale_resources import prefix_of
 
@@ -48,35 +49,8 @@ WORKSPACE: Final = '/workspace'
 INSTALL: Final = 'Install it: `apt-get install bubblewrap perl-base`'
 """What to do where the sandbox cannot start."""
 
-_PERL: Final = '/usr/bin/perl'
-
 _USER: Final = 1000
 """The user and the group inside; outside it is the user of this process, so that both own the same files."""
-
-_INIT: Final = r"""
-open(my $variables, '<&=', shift @ARGV) && open(my $report, '>&=', shift @ARGV) && open(my $gate, '<&=', shift @ARGV)
-    or die "init: $!\n";
-syswrite $report, '!';
-sysread($gate, my $go, 1) or exit 1;
-close $gate;
-open(STDIN, '<', '/dev/null') or exit 1;
-%ENV = map { split(/=/, $_, 2) } split(/\0/, do { local $/; <$variables> } // '');
-close $variables;
-syswrite $report, '.';
-my $child = fork;
-if (!$child) {
-    exec { $ARGV[0] } @ARGV if defined $child;
-    my $missing = defined $child && $! == 2;
-    print STDERR "$ARGV[0]: $!\n";
-    exit($missing ? 127 : 126);
-}
-while ((my $gone = wait) > 0) {
-    if ($gone == $child) { syswrite $report, $?; last }
-}
-"""
-"""The first process: says that it is there, waits for a byte, and ends if none can come any more; takes its input from a device of the sandbox
-(its owner could change that of the host by the descriptor alone), sets the variables, runs the command, buries orphans,
-reports the wait status, and ends."""
 
 _SEPARATION: Final = (
     '--unshare-all', '--unshare-user', '--disable-userns', '--assert-userns-disabled', '--cap-drop', 'ALL',
@@ -294,7 +268,7 @@ def _spawn(
         *('--seccomp', passing.file(program), '--info-fd', info),
     ]
     block = b'\0'.join(os.fsencode(f'{name}={value}') for name, value in variables.items())
-    init = [_PERL, '-e', _INIT, '--', passing.file(block), report, gate]
+    init = [PERL, '-e', read_program('init.pl'), '--', passing.file(block), report, gate]
     options_file = passing.file(b''.join(os.fsencode(option) + b'\0' for option in options))
     try:
         return subprocess.Popen(  # noqa: S603 - running what it is given is its purpose

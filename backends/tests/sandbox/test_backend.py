@@ -494,7 +494,7 @@ async def test_files_that_belong_to_somebody_else_break_a_promise(fake: Path, mo
 async def test_a_missing_perl_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = SandboxBackend(tmp_path)
     await backend.run(['true'])
-    monkeypatch.setattr(bwrap, '_PERL', '/usr/bin/no-perl')
+    monkeypatch.setattr(bwrap, 'PERL', '/usr/bin/no-perl')
     with pytest.raises(SandboxUnavailableError, match=r'no-perl: No such file.*perl-base'):
         await backend.run(['true'])
 
@@ -590,6 +590,8 @@ UNPRIVILEGED = """
 import os, sys
 import anyio, anyio._backends._asyncio, asyncio
 from pydantic_deep_backends import SandboxBackend, SandboxLimits
+from pydantic_deep_backends.sandbox._perl import read_program
+read_program('init.pl'), read_program('isolation_probe.pl')  # this interpreter may be in a directory of root
 
 async def main():
     backend = SandboxBackend(sys.argv[1], limits=SandboxLimits(processes=20))
