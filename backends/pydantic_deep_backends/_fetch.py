@@ -14,7 +14,7 @@ from .trees._nodes import FileVersion, digest_of
 from .trees._tree import Tree, TreeDiff, versions_at
 
 
-def wanted_files(tree: Tree, diff: TreeDiff) -> dict[str, FileVersion]:
+def files_to_write(tree: Tree, diff: TreeDiff) -> dict[str, FileVersion]:
     """Return the files of `tree` that have to be written, by path.
 
     Args:

@@ -17,7 +17,7 @@ import anyio.to_thread
 T = TypeVar('T')
 
 
-async def run_to_end(function: Callable[[], T]) -> T:
+async def run_to_completion(function: Callable[[], T]) -> T:
     """Run `function` in a worker thread; once begun it ends before this does, whatever cancels the caller.
 
     A function that has not begun when the caller is cancelled does not begin any more.
@@ -34,13 +34,13 @@ async def run_to_end(function: Callable[[], T]) -> T:
 
 
 def check_cancelled() -> None:
-    """End a function that `run_to_end` runs, if its caller was cancelled. For long reads: what writes must end whole."""
+    """End a function that `run_to_completion` runs, if its caller was cancelled. For long reads: what writes must end whole."""
     anyio.from_thread.check_cancelled()
     if _current.work.is_given_up:
-        raise _GivenUpError
+        raise _AbandonedError
 
 
-class _GivenUpError(Exception):
+class _AbandonedError(Exception):
     """The caller was cancelled by asyncio itself. It reaches nobody."""
 
 

@@ -249,7 +249,7 @@ class SupportsSnapshots(Protocol):
             read_blob: Fetches contents that the backend does not have itself.
 
         Raises:
-            MissingBlobError: Contents are not to be had; nothing was changed.
+            MissingBlobError: BlobStore are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
         """
         ...

@@ -7,7 +7,7 @@ from functools import partial
 
 from ._dotdot import resolve_dotdot_strict
 from .errors import ReadOnlyError
-from .local._backend import place_of
+from .local._backend import mount_point_of
 from .protocol import BackendProtocol, FileEntryLike, SupportsIdentity, SupportsSearch, SupportsSnapshots
 from .tracking import SupportsTracking
 from .trees._tree import Tree, TreeDiff
@@ -39,7 +39,7 @@ class ReadOnlyBackend:
         if isinstance(backend, SupportsSnapshots):
             self.snapshot = backend.snapshot
             self.changes = backend.changes
-        if isinstance(backend, SupportsTracking) and place_of(backend) == '/':
+        if isinstance(backend, SupportsTracking) and mount_point_of(backend) == '/':
             vars(self).update(track=backend.track)
         if isinstance(backend, SupportsIdentity):
             vars(self).update(

@@ -128,7 +128,7 @@ class SupportsPatch(Protocol):
 
         Raises:
             InvalidPathError: A path is one that no backend accepts; nothing was changed.
-            KeyError: Contents are missing; nothing was changed.
+            KeyError: BlobStore are missing; nothing was changed.
         """
         ...
 

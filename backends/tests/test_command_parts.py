@@ -313,17 +313,17 @@ def test_what_the_dead_left_behind_is_removed(tmp_path: Path, monkeypatch: pytes
     left = {kind for kind, name in names.items() if (tmp_path / name).exists()}
     assert left == {'ours', 'foreign', 'busy', 'other kind', 'other'}
     (tmp_path / f'pydantic-deep-probe-{here}-999999999-link').symlink_to('other')
-    leftovers.remove_left_over_files('group', 'probe')
+    leftovers.remove_stale_directories('group', 'probe')
     left = {kind for kind, name in names.items() if (tmp_path / name).exists()}
     assert left == {'ours', 'foreign', 'other'}
     monkeypatch.setattr(os, 'geteuid', lambda: 4242)  # who does not own it leaves it
     (tmp_path / names['dead']).mkdir()
-    leftovers.remove_left_over_files('group')
+    leftovers.remove_stale_directories('group')
     assert (tmp_path / names['dead']).exists()
 
 
 def test_what_somebody_else_removes_meanwhile_is_not_left_over(tmp_path: Path) -> None:
-    assert not leftovers._is_left_over(tmp_path / 'pydantic-deep-group-1-1-gone')  # pyright: ignore[reportPrivateUsage]
+    assert not leftovers._is_stale(tmp_path / 'pydantic-deep-group-1-1-gone')  # pyright: ignore[reportPrivateUsage]
 
 
 # Devices, proc, and the disk
@@ -423,12 +423,12 @@ class Watched:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(20):
             (directory / f'f{number}').write_bytes(b'x' * 4096)
-        self.room: disk.Room = (1_000_000, 1000)
-        self.ledger = disk.DiskLedger()
+        self.room: disk.FreeSpace = (1_000_000, 1000)
+        self.ledger = disk.DiskUsageRecord()
         self._root = ConfinedRoot(path=str(directory))
         monkeypatch.setattr(disk.DiskWatch, '_look', self._look)
 
-    def _look(self, *watch: object) -> disk.Room:
+    def _look(self, *watch: object) -> disk.FreeSpace:
         return self.room
 
     def begin(self, limits: SandboxLimits) -> disk.DiskWatch:

@@ -14,7 +14,7 @@ from pydantic_deep_backends import LocalBackend
 from pydantic_deep_backends._threads import (
     _Work,  # pyright: ignore[reportPrivateUsage]
     check_cancelled,
-    run_to_end,
+    run_to_completion,
 )
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def test_asyncios_own_cancellation_waits_for_the_thread() -> None:
         go_on.wait()
         done.append('written')
 
-    task = asyncio.create_task(run_to_end(work))
+    task = asyncio.create_task(run_to_completion(work))
     await anyio.to_thread.run_sync(begun.wait)
     task.cancel()
     for _ in range(100):
@@ -51,9 +51,9 @@ async def test_what_has_not_begun_never_begins() -> None:
 
     limiter = anyio.to_thread.current_default_thread_limiter()
     before, limiter.total_tokens = limiter.total_tokens, 1
-    first = asyncio.create_task(run_to_end(busy))
+    first = asyncio.create_task(run_to_completion(busy))
     await asyncio.sleep(0)
-    second = asyncio.create_task(run_to_end(lambda: done.append('late')))
+    second = asyncio.create_task(run_to_completion(lambda: done.append('late')))
     await anyio.to_thread.run_sync(begun.wait, limiter=anyio.CapacityLimiter(1))
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -82,7 +82,7 @@ async def test_a_long_read_ends_at_its_next_checkpoint() -> None:
             rounds.append(1)
             begun.set()
 
-    task = asyncio.create_task(run_to_end(search))
+    task = asyncio.create_task(run_to_completion(search))
     await anyio.to_thread.run_sync(begun.wait)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -94,7 +94,7 @@ async def test_a_long_read_ends_at_its_next_checkpoint() -> None:
 
 async def test_an_error_of_the_function_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        await run_to_end(lambda: 1 / 0)
+        await run_to_completion(lambda: 1 / 0)
 
 
 async def test_a_cancelled_write_has_ended_when_the_caller_goes_on(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from pydantic_deep import SandboxBackend
 from pydantic_deep.testing import call
-from pydantic_deep_backends.local._capture import Look
+from pydantic_deep_backends.local._capture import DirectoryCapture
 from pydantic_deep_backends.local._protected_scan import ProtectedIndex
 from pydantic_deep_backends.sandbox import _disk_usage as _disk
 
@@ -34,7 +34,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return counted
 
-    monkeypatch.setattr(Look, 'at_everything', count('files', Look.at_everything))
+    monkeypatch.setattr(DirectoryCapture, 'capture_all', count('files', DirectoryCapture.capture_all))
     monkeypatch.setattr(ProtectedIndex, 'scan', count('protected', ProtectedIndex.scan))
     monkeypatch.setattr(_disk.DiskWatch, '__call__', lambda self: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType] - how often it looks is a matter of time
     return made

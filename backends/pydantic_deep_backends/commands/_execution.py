@@ -38,7 +38,7 @@ _SHELL = '/bin/sh'
 """Who reads a command that is a string."""
 
 
-class StartedCommand(Protocol):
+class RunningCommand(Protocol):
     """A command that runs. Its output and its report end when the last process of its tree does."""
 
     @property
@@ -80,7 +80,7 @@ class Execution:
         CommandTimeoutError: By `run`, if it took too long.
     """
 
-    start: Callable[[], StartedCommand]
+    start: Callable[[], RunningCommand]
     """Starts it."""
     output_bytes: int
     """How much of each stream is kept."""
@@ -124,7 +124,7 @@ class Execution:
     def _run(self, wake: int) -> CommandResult:
         begin = time.monotonic()
         started = self.start()
-        reading = _Reading(started, wake, self.output_bytes)
+        reading = _OutputReader(started, wake, self.output_bytes)
         deadline = math.inf if self.timeout_seconds is None else begin + self.timeout_seconds
         try:
             self._read_to_end(reading, started, deadline)
@@ -147,7 +147,7 @@ class Execution:
         exit_code = started.exit_code(bytes(reading.report), stderr)
         return CommandResult(exit_code=exit_code, stdout=stdout, stderr=stderr)
 
-    def _read_to_end(self, reading: _Reading, started: StartedCommand, deadline: float) -> None:
+    def _read_to_end(self, reading: _OutputReader, started: RunningCommand, deadline: float) -> None:
         watch_at = time.monotonic() + self.watch_seconds
         while reading.goes_on():
             now = time.monotonic()
@@ -163,10 +163,10 @@ class Execution:
             reading.read(started, None if until == math.inf else max(0.0, until - now))
 
 
-class _Reading:
+class _OutputReader:
     """What has come from a command so far."""
 
-    def __init__(self, started: StartedCommand, wake: int, output_bytes: int) -> None:
+    def __init__(self, started: RunningCommand, wake: int, output_bytes: int) -> None:
         assert started.process.stdout is not None  # noqa: S101 - it was started with pipes
         assert started.process.stderr is not None  # noqa: S101
         self.stdout = CappedOutput(output_bytes)
@@ -191,13 +191,13 @@ class _Reading:
         """Return whether there is something to wait for."""
         return bool(self._open) and time.monotonic() < self.until
 
-    def kill(self, started: StartedCommand) -> None:
+    def kill(self, started: RunningCommand) -> None:
         """End the command and all that it started."""
         self.is_killed = True
         self.until = min(self.until, time.monotonic() + _DRAIN_SECONDS)
         started.kill()
 
-    def read(self, started: StartedCommand, seconds: float | None) -> None:
+    def read(self, started: RunningCommand, seconds: float | None) -> None:
         """Read what is there, or wait for it."""
         for key, _ in self._selector.select(seconds):
             if key.fd == self._wake:

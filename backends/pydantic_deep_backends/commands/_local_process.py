@@ -18,7 +18,7 @@ from pydantic_deep_backends.errors import BackendUnavailableError
 from pydantic_deep_backends.files._confined_root import ConfinedRoot
 from pydantic_deep_backends.protocol import Command, CommandResult
 
-from ._execution import Execution, StartedCommand, arguments_of, check_env, check_timeout, exit_code_of, run_execution
+from ._execution import Execution, RunningCommand, arguments_of, check_env, check_timeout, exit_code_of, run_execution
 
 OUTPUT_BYTES = 1_048_576
 """How much is kept of each stream of a command: more than a model can read, and little for a machine."""
@@ -61,7 +61,7 @@ async def run_locally(
     arguments = arguments_of(command, shell=shell)
     variables = {name: os.environ[name] for name in _INHERITED if name in os.environ} | check_env(env or {})
 
-    def start() -> StartedCommand:
+    def start() -> RunningCommand:
         with find_root().open() as root:
             return start_locally(arguments, f'/proc/self/fd/{root.descriptor}', variables)
 

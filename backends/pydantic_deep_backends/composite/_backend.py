@@ -14,7 +14,7 @@ from functools import partial
 
 from pydantic_deep_backends._dotdot import resolve_dotdot_async
 from pydantic_deep_backends._scan_budget import scan_budget
-from pydantic_deep_backends.local._backend import has_fixed_place, place_of
+from pydantic_deep_backends.local._backend import has_fixed_mount_point, mount_point_of
 from pydantic_deep_backends.protection import SupportsProtection, protected_patterns_of
 from pydantic_deep_backends.protocol import (
     BackendProtocol,
@@ -30,11 +30,11 @@ from pydantic_deep_backends.search import GlobResult, GrepResult
 from pydantic_deep_backends.tracking import SupportsPatch
 from pydantic_deep_backends.trees._tree import Tree
 
-from ._identity import MountedPlaces
-from ._mounts import MountTable, Part
+from ._identity import CompositeIdentity
+from ._mounts import Mount, MountTable
 from ._search import glob_mounts, grep_mounts
-from ._snapshots import MountedSnapshots
-from ._tracking import MountedFiles, Share, TrackedPart
+from ._snapshots import CompositeSnapshots
+from ._tracking import CompositeTracking, MountedTree, TrackedMount
 
 
 class CompositeBackend:
@@ -65,7 +65,7 @@ class CompositeBackend:
 
     def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
         self._table = MountTable(default, mounts)
-        place = place_of(default)
+        place = mount_point_of(default)
         if place != '/' and self._table.locate(place)[0].prefix:
             raise ValueError(
                 f'The files of {default!r} appear at {place!r}, and what is mounted there or above would hide all of '
@@ -80,13 +80,17 @@ class CompositeBackend:
         if all(isinstance(part.backend, SupportsCompareAndSwap) for part in self._table.parts):
             vars(self).update(compare_and_swap=self._compare_and_swap)
         captured = [(p, p.backend) for p in self._table.parts if isinstance(p.backend, SupportsSnapshots)]
-        if len(captured) == len(self._table.parts) and all(place_of(part.backend) == '/' for part in self._table.parts):
-            snapshots = MountedSnapshots(self._table, captured, self.read_bytes)
+        if len(captured) == len(self._table.parts) and all(
+            mount_point_of(part.backend) == '/' for part in self._table.parts
+        ):
+            snapshots = CompositeSnapshots(self._table, captured, self.read_bytes)
             vars(self).update(snapshot=snapshots.snapshot, restore=snapshots.restore, changes=snapshots.changes)
         tracked = [
-            part for part in map(TrackedPart.of, self._table.parts) if part and has_fixed_place(part.part.backend)
+            part
+            for part in map(TrackedMount.of, self._table.parts)
+            if part and has_fixed_mount_point(part.part.backend)
         ]
-        self._files = MountedFiles(self._table, tracked)
+        self._files = CompositeTracking(self._table, tracked)
         if len(tracked) == len(self._table.parts):
             vars(self).update(track=self._files.track)
             if any(isinstance(part.backend, SupportsPatch) for part in tracked):
@@ -96,7 +100,7 @@ class CompositeBackend:
             part.prefix or '/': part.backend for part in self._table.parts if isinstance(part.backend, SupportsIdentity)
         }
         if places:
-            found = MountedPlaces(places)
+            found = CompositeIdentity(places)
             vars(self).update(identity=found.identity, has_identity=found.has_identity, make_root=found.make_root)
 
     @property
@@ -114,16 +118,16 @@ class CompositeBackend:
         """The patterns of protected files: those of all parts together."""
         return tuple(dict.fromkeys(each for part in self._table.parts for each in protected_patterns_of(part.backend)))
 
-    async def _protected_files(self, guarded: Sequence[tuple[Part, SupportsProtection]]) -> Mapping[str, str]:
+    async def _protected_files(self, guarded: Sequence[tuple[Mount, SupportsProtection]]) -> Mapping[str, str]:
         """Return the state of each protected file of the parts that know theirs, by its path in trees."""
         states: dict[str, str] = {}
         with scan_budget():
             for part, backend in guarded:
-                root = f'{part.prefix}{place_of(backend).rstrip("/")}'
+                root = f'{part.prefix}{mount_point_of(backend).rstrip("/")}'
                 states |= {f'{root}{path}': state for path, state in (await backend.protected_files()).items()}
         return states
 
-    def split(self, tree: Tree) -> Sequence[Share]:
+    def split(self, tree: Tree) -> Sequence[MountedTree]:
         """Return what a tree has of each part, the default first.
 
         Args:
@@ -263,13 +267,13 @@ class CompositeBackend:
             raise FileNotFoundError(errno.ENOENT, 'It is a link to what a mount hides. Leave out `..`', path)
         return real
 
-    async def _resolved(self, path: str) -> tuple[Part, str]:
+    async def _resolved(self, path: str) -> tuple[Mount, str]:
         """Return the part of a path, and the path with the links of the part resolved."""
         part, inner = self._table.locate(path)
         with part.errors(inner):
             return part, part.outer(await part.backend.realpath(inner))
 
-    async def _locate_file(self, path: str) -> tuple[Part, str]:
+    async def _locate_file(self, path: str) -> tuple[Mount, str]:
         path = await self._resolve_dotdot(path)
         if self._table.is_fixed(path):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -9,7 +9,7 @@ from typing import cast
 from pydantic_deep_backends.protocol import SupportsIdentity
 
 
-class MountedPlaces:
+class CompositeIdentity:
     """See `SupportsIdentity`; it is the place of a composite if each part is in its place.
 
     Args:

@@ -29,7 +29,7 @@ Key: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class Mount:
     """A backend and where its root is."""
 
     prefix: str
@@ -87,9 +87,9 @@ class MountTable:
     """
 
     def __init__(self, default: BackendProtocol, mounts: Mapping[str, BackendProtocol]) -> None:
-        self.default = Part(prefix='', key=(), backend=default)
+        self.default = Mount(prefix='', key=(), backend=default)
         """The part of everything that is not mounted."""
-        self._part_by_key: dict[Key, Part] = {}
+        self._part_by_key: dict[Key, Mount] = {}
         for given, backend in mounts.items():
             path = parse_path(given)
             key = key_of(path)
@@ -97,17 +97,17 @@ class MountTable:
                 raise ValueError("'/' cannot be a mount point. Pass that backend as `default`.")
             if key in self._part_by_key:
                 raise ValueError(f'{path!r} is mounted twice. Mount one backend there.')
-            self._part_by_key[key] = Part(prefix=path, key=key, backend=backend)
+            self._part_by_key[key] = Mount(prefix=path, key=key, backend=backend)
         self.mounted = tuple(sorted(self._part_by_key.values(), key=_depth))
         """The mounted parts, those of fewer components first."""
         self._max_depth = max((len(part.key) for part in self.mounted), default=0)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Mount, ...]:
         """Every part, the default first."""
         return (self.default, *self.mounted)
 
-    def locate(self, path: str) -> tuple[Part, str]:
+    def locate(self, path: str) -> tuple[Mount, str]:
         """Return the part that a canonical path belongs to, and the path in it."""
         key = key_of(path)
         for depth in range(min(len(key), self._max_depth), 0, -1):
@@ -116,7 +116,7 @@ class MountTable:
                 return part, '/' + '/'.join(path_parts(path)[depth:])
         return self.default, path
 
-    def below(self, path: str) -> tuple[Part, ...]:
+    def below(self, path: str) -> tuple[Mount, ...]:
         """Return the parts that are mounted below a path, not at it."""
         key = key_of(path)
         return tuple(part for part in self.mounted if len(part.key) > len(key) and part.key[: len(key)] == key)
@@ -136,5 +136,5 @@ def key_of(path: str) -> Key:
     return path_parts(path if path.isascii() else unicodedata.normalize('NFC', path))
 
 
-def _depth(part: Part) -> tuple[int, Key]:
+def _depth(part: Mount) -> tuple[int, Key]:
     return len(part.key), part.key

@@ -19,16 +19,16 @@ from pydantic_deep_backends.protocol import BackendProtocol, FileEntry, FileEntr
 from pydantic_deep_backends.search import GlobResult, GrepResult, SearchProblem, glob_backend, grep_backend
 from pydantic_deep_backends.search._glob import compile_glob
 from pydantic_deep_backends.search._grep import GrepBuilder, compile_grep
-from pydantic_deep_backends.search._subtree_glob import glob_below
-from pydantic_deep_backends.search._walk import one_search, reason_of
+from pydantic_deep_backends.search._subtree_glob import subtree_glob
+from pydantic_deep_backends.search._walk import error_reason, shared_search_budget
 
-from ._mounts import MountTable, Part
+from ._mounts import Mount, MountTable
 
 
 async def glob_mounts(composite: BackendProtocol, table: MountTable, pattern: str, path: str) -> GlobResult:
     """Return what `SupportsSearch.glob` returns."""
     compile_glob(pattern)  # raises, also where no part is asked
-    with one_search():
+    with shared_search_budget():
         return await _glob(composite, table, pattern, path)
 
 
@@ -37,7 +37,7 @@ async def _glob(composite: BackendProtocol, table: MountTable, pattern: str, pat
     results: list[GlobResult] = []
     problems: list[SearchProblem] = []
     if is_walked:
-        results.append(await glob_backend(_Walked(composite, table, shares), pattern, path))
+        results.append(await glob_backend(_CompositeFiles(composite, table, shares), pattern, path))
     for share in shares:
         if share.glob:
             with _asked(share, problems):
@@ -52,7 +52,7 @@ async def grep_mounts(
     """Return what `SupportsSearch.grep` returns."""
     GrepBuilder(compile_grep(pattern), limit)  # raises, also where no part is asked
     compile_glob('**' if glob is None else glob)
-    with one_search():
+    with shared_search_budget():
         return await _grep(composite, table, pattern, path, glob, limit)
 
 
@@ -63,7 +63,7 @@ async def _grep(
     results: list[GrepResult] = []
     problems: list[SearchProblem] = []
     if is_walked:
-        view = _Walked(composite, table, shares)
+        view = _CompositeFiles(composite, table, shares)
         results.append(await grep_backend(view, pattern, path, glob=glob, limit=limit))
     for share in shares:
         if share.glob:
@@ -76,10 +76,10 @@ async def _grep(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Share:
+class _MountQuery:
     """What a part is asked for that searches by itself."""
 
-    part: Part
+    part: Mount
     backend: SupportsSearch
     path: str
     """Where its search begins, as a path of the part."""
@@ -89,27 +89,27 @@ class _Share:
     """Whether it is mounted below where the search begins, and so a failure leaves the rest as it is."""
 
 
-async def _shares(table: MountTable, pattern: str, path: str) -> tuple[list[_Share], bool]:
+async def _shares(table: MountTable, pattern: str, path: str) -> tuple[list[_MountQuery], bool]:
     """Return the shares of the parts that search by themselves, and whether others are to be walked."""
     part, inner = table.locate(path)
     below = table.below(path)
-    shares: list[_Share] = []
+    shares: list[_MountQuery] = []
     if isinstance(part.backend, SupportsSearch) and not await _hides_files(part, below):
         is_there = not below or await part.backend.exists(inner)
         glob = pattern if is_there else ''
-        shares.append(_Share(part=part, backend=part.backend, path=inner, glob=glob, is_below=False))
+        shares.append(_MountQuery(part=part, backend=part.backend, path=inner, glob=glob, is_below=False))
     depth = len(path_parts(path))
     for mount in below:
-        glob = glob_below(pattern, path_parts(mount.prefix)[depth:])
+        glob = subtree_glob(pattern, path_parts(mount.prefix)[depth:])
         if glob is None or not isinstance(mount.backend, SupportsSearch):
             continue
         if not await _hides_files(mount, table.below(mount.prefix)):
-            shares.append(_Share(part=mount, backend=mount.backend, path='/', glob=glob, is_below=True))
+            shares.append(_MountQuery(part=mount, backend=mount.backend, path='/', glob=glob, is_below=True))
     return shares, len(shares) <= len(below)
 
 
 @contextmanager
-def _asked(share: _Share, problems: list[SearchProblem]) -> Generator[None]:
+def _asked(share: _MountQuery, problems: list[SearchProblem]) -> Generator[None]:
     """Show virtual paths in the errors of a part; one that is mounted below and cannot be searched is a problem."""
     try:
         with share.part.errors(share.path):
@@ -117,17 +117,17 @@ def _asked(share: _Share, problems: list[SearchProblem]) -> Generator[None]:
     except OSError as error:
         if not share.is_below:
             raise
-        problems.append(SearchProblem(path=share.part.prefix, reason=reason_of(error)))
+        problems.append(SearchProblem(path=share.part.prefix, reason=error_reason(error)))
 
 
-class _Walked:
+class _CompositeFiles:
     """The composite as a walk sees it: of parts that search by themselves it sees what is mounted in them, and no file.
 
     A name that its part refuses is unreadable, and does not end the search: a file `/~a` at the root of a part is
     `/mount/~a` here, which looks like a path and cannot be read.
     """
 
-    def __init__(self, composite: BackendProtocol, table: MountTable, shares: Collection[_Share]) -> None:
+    def __init__(self, composite: BackendProtocol, table: MountTable, shares: Collection[_MountQuery]) -> None:
         self._composite = composite
         self._table = table
         self._searched = {share.part for share in shares}
@@ -162,7 +162,7 @@ def _refused_as_unreadable(path: str) -> Generator[None]:
         raise OSError(errno.EINVAL, f'its name is not a valid path where it is mounted: {error.reason}', path) from None
 
 
-async def _hides_files(part: Part, below: Iterable[Part]) -> bool:
+async def _hides_files(part: Mount, below: Iterable[Mount]) -> bool:
     """Return whether the part has something at a mount point, or a file on the way to one."""
     for mount in below:
         if await _is_occupied(part, path_parts(mount.prefix)[len(part.key) :]):
@@ -170,7 +170,7 @@ async def _hides_files(part: Part, below: Iterable[Part]) -> bool:
     return False
 
 
-async def _is_occupied(part: Part, names: Sequence[str]) -> bool:
+async def _is_occupied(part: Mount, names: Sequence[str]) -> bool:
     try:
         for depth in range(1, len(names)):
             if not (await part.backend.stat('/' + '/'.join(names[:depth]))).is_dir:
@@ -182,7 +182,7 @@ async def _is_occupied(part: Part, names: Sequence[str]) -> bool:
         return True
 
 
-def _outer_glob(table: MountTable, part: Part, found: GlobResult) -> GlobResult:
+def _outer_glob(table: MountTable, part: Mount, found: GlobResult) -> GlobResult:
     paths = [part.outer(path) for path in found.paths]
     return GlobResult(
         paths=tuple(path for path in paths if _is_own(table, part, path)),
@@ -190,7 +190,7 @@ def _outer_glob(table: MountTable, part: Part, found: GlobResult) -> GlobResult:
     )
 
 
-def _outer_grep(table: MountTable, part: Part, found: GrepResult) -> GrepResult:
+def _outer_grep(table: MountTable, part: Mount, found: GrepResult) -> GrepResult:
     matches = (replace(match, path=part.outer(match.path)) for match in found.matches)
     counts = {part.outer(path): count for path, count in found.counts.items()}
     return replace(
@@ -201,7 +201,7 @@ def _outer_grep(table: MountTable, part: Part, found: GrepResult) -> GrepResult:
     )
 
 
-def _is_own(table: MountTable, part: Part, path: str) -> bool:
+def _is_own(table: MountTable, part: Mount, path: str) -> bool:
     """Return whether a file that a part found is one here: not hidden by a mount whose name it spells in another way,
     and not at a path that is too long with the mount point before it.
     """
@@ -216,11 +216,11 @@ def _too_long(paths: Iterable[str]) -> list[SearchProblem]:
     ]
 
 
-def _outer_problems(part: Part, found: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
+def _outer_problems(part: Mount, found: GlobResult | GrepResult) -> tuple[SearchProblem, ...]:
     return tuple(_outer_problem(part, problem) for problem in found.problems)
 
 
-def _outer_problem(part: Part, problem: SearchProblem) -> SearchProblem:
+def _outer_problem(part: Mount, problem: SearchProblem) -> SearchProblem:
     path, refused = part.outer(problem.path), path_problem(problem.path)
     reason = problem.reason
     if refused is not None and path_problem(path) is None:

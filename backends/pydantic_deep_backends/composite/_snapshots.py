@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from pydantic_deep_backends._fetch import contents_of, fetch_contents, wanted_files
+from pydantic_deep_backends._fetch import contents_of, fetch_contents, files_to_write
 from pydantic_deep_backends._scan_budget import check_size, scan_budget
 from pydantic_deep_backends.paths import path_parts
 from pydantic_deep_backends.protocol import ReadBlob, SupportsSnapshots
 from pydantic_deep_backends.tracking import SupportsPatch
 from pydantic_deep_backends.trees._tree import Tree, TreeDiff
 
-from ._mounts import MountTable, Part
+from ._mounts import Mount, MountTable
 
 
-class MountedSnapshots:
+class CompositeSnapshots:
     """`SupportsSnapshots` over parts that all have it.
 
     Args:
@@ -26,7 +26,7 @@ class MountedSnapshots:
     def __init__(
         self,
         table: MountTable,
-        backends: Sequence[tuple[Part, SupportsSnapshots]],
+        backends: Sequence[tuple[Mount, SupportsSnapshots]],
         read_bytes: Callable[[str], Awaitable[bytes]],
     ) -> None:
         self._table = table
@@ -53,7 +53,7 @@ class MountedSnapshots:
             read_blob: Fetches contents that neither the tree nor the files of any part have.
 
         Raises:
-            MissingBlobError: Contents are not to be had; nothing was changed.
+            MissingBlobError: BlobStore are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
             ValueError: The tree has a file where a backend is mounted, or above; nothing was changed.
             ScanLimitError: All parts together or the tree have too many files, or it takes too long; nothing was changed.
@@ -66,7 +66,7 @@ class MountedSnapshots:
         with scan_budget():
             trees = await self._trees()
             before = _joined(trees)
-            wanted = wanted_files(tree, before.diff(tree))
+            wanted = files_to_write(tree, before.diff(tree))
             contents = await fetch_contents(wanted, contents_of(before, self._read_bytes), read_blob)
 
         async def read(digest: str) -> bytes:
@@ -81,16 +81,16 @@ class MountedSnapshots:
                 else:
                     await backend.restore(share, read)
 
-    async def _trees(self) -> list[tuple[Part, Tree]]:
+    async def _trees(self) -> list[tuple[Mount, Tree]]:
         """Return the tree of each part: one budget for all."""
-        trees: list[tuple[Part, Tree]] = []
+        trees: list[tuple[Mount, Tree]] = []
         with scan_budget():
             for part, backend in self._backends:
                 with part.errors('/'):
                     trees.append((part, await backend.snapshot()))
         return trees
 
-    def _share_of(self, part: Part, tree: Tree, current: Tree) -> Tree:
+    def _share_of(self, part: Mount, tree: Tree, current: Tree) -> Tree:
         """Return what a part is to hold: its share of the tree, and what it has now where a mount hides it."""
         share = tree.subtree(part.prefix or '/')
         for mount in self._table.below(part.prefix or '/'):
@@ -103,7 +103,7 @@ class MountedSnapshots:
         return share
 
 
-def _joined(trees: Iterable[tuple[Part, Tree]]) -> Tree:
+def _joined(trees: Iterable[tuple[Mount, Tree]]) -> Tree:
     """Put trees at their mount points; those with fewer components come first."""
     joined = Tree()
     for part, tree in trees:

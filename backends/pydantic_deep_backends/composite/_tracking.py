@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pydantic_deep_backends._scan_budget import CAPTURE_ADVICE, scan_budget
 from pydantic_deep_backends.errors import ReadOnlyError
-from pydantic_deep_backends.local._backend import place_of
+from pydantic_deep_backends.local._backend import mount_point_of
 from pydantic_deep_backends.paths import is_within
 from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.tracking import (
@@ -25,11 +25,11 @@ from pydantic_deep_backends.tracking import (
 )
 from pydantic_deep_backends.trees._tree import Tree
 
-from ._mounts import MountTable, Part
+from ._mounts import Mount, MountTable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class MountedTree:
     """What a tree of a composite has of one part."""
 
     mount: str
@@ -41,24 +41,24 @@ class Share:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrackedPart:
+class TrackedMount:
     """A part that can be tracked."""
 
-    part: Part
+    part: Mount
     backend: SupportsTracking
     root: str
     """Where its files are in the tree; `''` for the root."""
 
     @classmethod
-    def of(cls, part: Part) -> TrackedPart | None:
+    def of(cls, part: Mount) -> TrackedMount | None:
         """Return the part, if it can be tracked."""
         backend: BackendProtocol = part.backend
         if not isinstance(backend, SupportsTracking):
             return None
-        return cls(part=part, backend=backend, root=f'{part.prefix}{place_of(part.backend)}'.rstrip('/'))
+        return cls(part=part, backend=backend, root=f'{part.prefix}{mount_point_of(part.backend)}'.rstrip('/'))
 
 
-class MountedFiles:
+class CompositeTracking:
     """`SupportsTracking` and `SupportsPatch` over parts.
 
     Args:
@@ -66,7 +66,7 @@ class MountedFiles:
         parts: The same, the default first.
     """
 
-    def __init__(self, table: MountTable, parts: Sequence[TrackedPart]) -> None:
+    def __init__(self, table: MountTable, parts: Sequence[TrackedMount]) -> None:
         self._table = table
         self._parts = parts
 
@@ -86,7 +86,7 @@ class MountedFiles:
             )
             for part in self._parts
         ]
-        return _MountedTracker(self, list(zip(self._parts, trackers, strict=True)))
+        return _CompositeTracker(self, list(zip(self._parts, trackers, strict=True)))
 
     async def patch(
         self, tree: Tree, paths: Iterable[str], contents: Mapping[str, bytes], *, is_durable: bool = True
@@ -103,9 +103,9 @@ class MountedFiles:
             ReadOnlyError: A path is in a part that cannot be patched; nothing was changed.
             ValueError: A path is where no part has files; nothing was changed.
             InvalidPathError: A path is one that no backend accepts; nothing was changed in its part.
-            KeyError: Contents are missing; nothing was changed in its part.
+            KeyError: BlobStore are missing; nothing was changed in its part.
         """
-        patched: list[tuple[TrackedPart, SupportsPatch, list[str]]] = []
+        patched: list[tuple[TrackedMount, SupportsPatch, list[str]]] = []
         for part, inner in self.by_part(paths):
             backend: object = part.backend
             if not isinstance(backend, SupportsPatch):
@@ -123,13 +123,14 @@ class MountedFiles:
                 found += (replace(occupant, path=f'{part.root}{occupant.path}') for occupant in occupants)
         return sorted(found, key=lambda occupant: occupant.path)
 
-    def split(self, tree: Tree) -> list[Share]:
+    def split(self, tree: Tree) -> list[MountedTree]:
         """Return what `CompositeBackend.split` returns."""
         return [
-            Share(mount=part.part.prefix or '/', root=part.root, tree=self.share_of(part, tree)) for part in self._parts
+            MountedTree(mount=part.part.prefix or '/', root=part.root, tree=self.share_of(part, tree))
+            for part in self._parts
         ]
 
-    def share_of(self, part: TrackedPart, tree: Tree) -> Tree:
+    def share_of(self, part: TrackedMount, tree: Tree) -> Tree:
         """Return what a tree has of a part."""
         share = tree.subtree(part.root or '/')
         for other in self._parts:
@@ -137,7 +138,7 @@ class MountedFiles:
                 share = share.graft(other.root.removeprefix(part.root), Tree())
         return share
 
-    def by_part(self, paths: Iterable[str]) -> list[tuple[TrackedPart, list[str]]]:
+    def by_part(self, paths: Iterable[str]) -> list[tuple[TrackedMount, list[str]]]:
         """Return the paths that each part has, as it calls them. Raises `ValueError` for one that no part can have."""
         part_by_prefix = {part.part.prefix: part for part in self._parts}
         inner_by_prefix: dict[str, list[str]] = {}
@@ -148,7 +149,7 @@ class MountedFiles:
             inner_by_prefix.setdefault(part.part.prefix, []).append(path.removeprefix(part.root))
         return [(part_by_prefix[prefix], inner) for prefix, inner in inner_by_prefix.items()]
 
-    def joined(self, trees: Iterable[tuple[TrackedPart, Tree]]) -> Tree:
+    def joined(self, trees: Iterable[tuple[TrackedMount, Tree]]) -> Tree:
         """Return the tree of all parts; those of fewer components come first."""
         joined = Tree()
         for part, tree in trees:
@@ -156,16 +157,16 @@ class MountedFiles:
         return joined
 
 
-class _MountedTracker:
+class _CompositeTracker:
     """`FileTracker` over parts."""
 
-    def __init__(self, files: MountedFiles, trackers: Sequence[tuple[TrackedPart, FileTracker]]) -> None:
+    def __init__(self, files: CompositeTracking, trackers: Sequence[tuple[TrackedMount, FileTracker]]) -> None:
         self._files = files
         self._trackers = trackers
 
     async def capture(self, before: Tree, *, is_full: bool = False, also: Collection[str] = ()) -> Captured:
         """Return the files now."""
-        trees: list[tuple[TrackedPart, Tree]] = []
+        trees: list[tuple[TrackedMount, Tree]] = []
         blobs: dict[str, bytes] = {}
         omitted: list[OmittedFile] = []
         also_by_root = {part.root: inner for part, inner in self._files.by_part(also)}
@@ -192,7 +193,7 @@ class _MountRules:
 
     rules: DirectoryRules
     table: MountTable
-    part: Part
+    part: Mount
     path: str
 
     def with_ignore_file(self, data: bytes) -> DirectoryRules:

@@ -40,7 +40,7 @@ class HardLinkError(PermissionError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class Location:
     """Where a walk ended: a name in an open directory. Nothing is known about the name itself."""
 
     directory: int
@@ -102,7 +102,7 @@ class OpenRoot:
         self._prefixes = [name.rstrip('/') + '/' for name in names]
 
     def visit(
-        self, path: Components, action: Callable[[Place], T], *, follow: Follow = 'all', make_dirs: bool = False
+        self, path: Components, action: Callable[[Location], T], *, follow: Follow = 'all', make_dirs: bool = False
     ) -> T:
         """Walk to the directory that holds `path`, and act there.
 
@@ -163,7 +163,7 @@ def link_found() -> OSError:
     return OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def _canonical(place: Place) -> Components:
+def _canonical(place: Location) -> Components:
     try:
         os.readlink(place.name, dir_fd=place.directory)
     except OSError:  # not a link, or nothing at all: this is the end
@@ -186,13 +186,13 @@ class _Walk:
         self._links_left = _MAX_LINKS
         self._dotdots_left = _MAX_DOTDOTS
 
-    def run(self, action: Callable[[Place], T], *, follow: Follow) -> T:
+    def run(self, action: Callable[[Location], T], *, follow: Follow) -> T:
         """Walk until one name is left, or none, and act; go on while that name is a link."""
         while True:
             while len(self._ahead) > 1 or self._ahead == ['..']:
                 self._step(follow=follow != 'none')
             name = self._ahead[0] if self._ahead else '.'
-            place = Place(directory=self._directory, name=name, canonical=(*self._names, *self._ahead))
+            place = Location(directory=self._directory, name=name, canonical=(*self._names, *self._ahead))
             try:
                 return action(place)
             except OSError as error:

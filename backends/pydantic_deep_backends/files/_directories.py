@@ -15,8 +15,8 @@ from pydantic_deep_backends._search_results import MAX_FILE_BYTES
 from pydantic_deep_backends.paths import path_parts
 from pydantic_deep_backends.search._grep import too_large
 
-from ._confined_root import Components, OpenRoot, Place, make_directory, open_directory
-from ._operations import is_temporary, list_entries, locked, look_at, read_file, read_start
+from ._confined_root import Components, Location, OpenRoot, make_directory, open_directory
+from ._operations import is_temporary, list_entries, locked, read_file, read_start, stat_entry
 
 _MAX_OPEN = 32
 """How many of the directories above the last one are kept open; a process has 1,024 descriptors or fewer by default."""
@@ -102,7 +102,7 @@ class Directories:
             os.close(descriptor)
 
 
-class SearchedTree:
+class DirectoryFileTree:
     """A directory and all below it, as a search looks at it (`search.FileTree`).
 
     Args:
@@ -145,8 +145,8 @@ class SearchedTree:
         """Close all that is open."""
         self._directories.close()
 
-    def _read_to_search(self, place: Place) -> bytes:
-        size_bytes = look_at_place(place).st_size
+    def _read_to_search(self, place: Location) -> bytes:
+        size_bytes = stat_location(place).st_size
         if size_bytes > MAX_FILE_BYTES:
             raise _too_large(size_bytes)
         return read_file(place.directory, place.name, self._root.check_links)
@@ -157,16 +157,16 @@ class SearchedTree:
         if not entry.is_symlink():
             return False
         try:
-            status = self._root.visit((*self._path, entry.name), look_at_place)
+            status = self._root.visit((*self._path, entry.name), stat_location)
         except OSError:  # dangling, leads outside, or may not be followed: not a file here
             return False
         self._links.add(entry.name)
         return stat.S_ISREG(status.st_mode)
 
 
-def look_at_place(place: Place) -> os.stat_result:
+def stat_location(place: Location) -> os.stat_result:
     """Return the status of what a walk ended at."""
-    return look_at(place.directory, place.name)
+    return stat_entry(place.directory, place.name)
 
 
 def _too_large(size_bytes: int) -> OSError:

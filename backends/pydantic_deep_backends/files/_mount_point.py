@@ -44,7 +44,7 @@ def below(names: Components, shown: Components, *, is_change: bool) -> Component
     raise FileNotFoundError(errno.ENOENT, reason, path_from(names))
 
 
-def no_file(root: OpenRoot, names: Components) -> NoReturn:
+def raise_is_directory(root: OpenRoot, names: Components) -> NoReturn:
     """Raise what an operation on files says of a directory."""
     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path_from(names))
 
@@ -54,7 +54,7 @@ def directory_entry(names: Components) -> FileEntry:
     return FileEntry(name=names[-1] if names else '', path=path_from(names), is_dir=True, size=None)
 
 
-class TreeAbove:
+class MountPointTree:
     """The tree of a directory as a search sees it that begins above the place where the directory is shown.
 
     Args:

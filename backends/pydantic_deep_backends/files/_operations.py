@@ -59,7 +59,7 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
-def remove_leftovers(directory: int, now: int) -> None:
+def remove_stale_temporaries(directory: int, now: int) -> None:
     """Remove from an open directory what killed processes were writing there: our unfinished writes of over a day.
 
     A process that was only stopped for that long gets an error from its write then, and the old file is whole.
@@ -74,7 +74,7 @@ def remove_leftovers(directory: int, now: int) -> None:
                 os.unlink(entry.name, dir_fd=directory)
 
 
-def look_at(directory: int, name: str) -> os.stat_result:
+def stat_entry(directory: int, name: str) -> os.stat_result:
     """Return the status of what is not a link.
 
     Raises:
@@ -99,7 +99,7 @@ def open_file(directory: int, name: str) -> tuple[int, os.stat_result]:
         descriptor = os.open(name, _READ_FLAGS, dir_fd=directory)
     except OSError as error:
         if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):  # a socket cannot be opened: Linux, macOS
-            check_regular(look_at(directory, name))
+            check_regular(stat_entry(directory, name))
         raise
     try:
         status = os.fstat(descriptor)
@@ -228,7 +228,7 @@ def writable_mode(directory: int, name: str) -> int | None:
         OSError: With `ELOOP`, a link is there; with `EINVAL`, what is there is not a file.
     """
     try:
-        status = look_at(directory, name)
+        status = stat_entry(directory, name)
     except FileNotFoundError:
         return None
     check_regular(status)

@@ -28,22 +28,29 @@ from typing import TypeVar
 import anyio
 
 from pydantic_deep_backends._dotdot import resolve_dotdot
-from pydantic_deep_backends._fetch import contents_of, fetch_contents, wanted_files
+from pydantic_deep_backends._fetch import contents_of, fetch_contents, files_to_write
 from pydantic_deep_backends._scan_budget import check_size, scan_budget
-from pydantic_deep_backends._threads import check_cancelled, run_to_end
+from pydantic_deep_backends._threads import check_cancelled, run_to_completion
 from pydantic_deep_backends.commands._local_process import check_commands_possible, run_locally
 from pydantic_deep_backends.errors import BackendError, BackendUnavailableError, FileChangedError
 from pydantic_deep_backends.files._confined_root import (
     Components,
     ConfinedRoot,
+    Location,
     OpenRoot,
-    Place,
     make_directory,
     open_directory,
 )
-from pydantic_deep_backends.files._directories import SearchedTree, look_at_place
+from pydantic_deep_backends.files._directories import DirectoryFileTree, stat_location
 from pydantic_deep_backends.files._hard_links import HardLinks
-from pydantic_deep_backends.files._mount_point import TreeAbove, below, directory_entry, is_above, no_file, path_from
+from pydantic_deep_backends.files._mount_point import (
+    MountPointTree,
+    below,
+    directory_entry,
+    is_above,
+    path_from,
+    raise_is_directory,
+)
 from pydantic_deep_backends.files._operations import (
     DirectoryLockedError,
     is_temporary,
@@ -56,19 +63,19 @@ from pydantic_deep_backends.files._operations import (
 )
 from pydantic_deep_backends.paths import parse_path, path_parts
 from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
-from pydantic_deep_backends.protection._patterns import compiled
+from pydantic_deep_backends.protection._patterns import compile_patterns
 from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
 from pydantic_deep_backends.search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from pydantic_deep_backends.snapshots import Tree, TreeDiff, digest_of
 from pydantic_deep_backends.tracking import DirectoryRules, Occupant
 from pydantic_deep_backends.trees._tree import versions_at
 
-from ._capture import Memory
+from ._capture import CaptureCache
 from ._identity import identify, recognize
 from ._index import Reading, SnapshotIndex
-from ._patch import Chunk, by_directory, chunks_of, discard, find_occupants, prune, settle, stage, take_away
+from ._patch import Chunk, batches_of, by_directory, discard, find_occupants, prune, remove_files, settle, stage
 from ._protected_scan import ProtectedIndex, ProtectedScan
-from ._touched_paths import Notebook
+from ._touched_paths import TouchLog
 from ._tracker import LocalTracker
 
 T = TypeVar('T')
@@ -78,8 +85,8 @@ _LOCK_WAITS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016) + (0.03,) * 1000
 
 
 def _real_directory(root: OpenRoot, parts: Components) -> Components:
-    def look(place: Place) -> Components:
-        if not stat.S_ISDIR(look_at_place(place).st_mode):
+    def look(place: Location) -> Components:
+        if not stat.S_ISDIR(stat_location(place).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return place.canonical
 
@@ -136,7 +143,7 @@ class LocalBackend:
         self._protected_lock = threading.Lock()
         self._confined: ConfinedRoot | None = None
         self._index = SnapshotIndex()
-        self._notebook = Notebook()
+        self._notebook = TouchLog()
         self._readings: dict[str, Reading] = {}
         self._allow_commands = allow_commands
         if allow_commands:
@@ -187,7 +194,7 @@ class LocalBackend:
             OSError: The write failed; the old file is whole.
         """
 
-        def write(place: Place) -> None:
+        def write(place: Location) -> None:
             with locked(place.directory), self._noting(place):
                 _replace(place, data)
 
@@ -206,7 +213,7 @@ class LocalBackend:
             OSError: As for `write_bytes`.
         """
 
-        def swap(root: OpenRoot, place: Place) -> None:
+        def swap(root: OpenRoot, place: Location) -> None:
             with locked(place.directory):
                 actual = _digest_or_none(root, place)
                 if actual != expected:
@@ -226,7 +233,7 @@ class LocalBackend:
         """Return the metadata of a file or directory, of a link that of what it leads to."""
 
         def look(root: OpenRoot, parts: Components) -> FileEntry:
-            return _entry(self._virtual(parts), root.visit(parts, look_at_place))
+            return _entry(self._virtual(parts), root.visit(parts, stat_location))
 
         return await self._run(path, look, above=lambda root, names: directory_entry(names))
 
@@ -258,7 +265,7 @@ class LocalBackend:
             ValueError: It is the directory itself, or above it.
         """
 
-        def remove_place(place: Place) -> None:
+        def remove_place(place: Location) -> None:
             with locked(place.directory), self._noting(place):
                 remove_entry(place.directory, place.name)
 
@@ -334,7 +341,7 @@ class LocalBackend:
         """
 
         def search(root: OpenRoot, parts: Components) -> GrepResult:
-            if stat.S_ISDIR(root.visit(parts, look_at_place).st_mode):
+            if stat.S_ISDIR(root.visit(parts, stat_location).st_mode):
                 with self._searched(root, parts) as tree:
                     return grep_tree(tree, pattern, self._virtual(parts), glob=glob, limit=limit)
             return grep_file(self._virtual(parts), root.visit(parts, partial(_read, root)), pattern, limit=limit)
@@ -374,7 +381,7 @@ class LocalBackend:
             read_blob: Fetches contents that neither the tree nor any file has now.
 
         Raises:
-            MissingBlobError: Contents are not to be had; nothing was changed.
+            MissingBlobError: BlobStore are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
             ScanLimitError: As for `snapshot`, or the tree has too many files; nothing was changed.
         """
@@ -382,7 +389,7 @@ class LocalBackend:
             check_size(tree)
             before = (await self._scan()).tree
             diff = before.diff(tree)
-            wanted = wanted_files(tree, diff)
+            wanted = files_to_write(tree, diff)
             contents = await fetch_contents(wanted, contents_of(before, self._read_from_root), read_blob)
         await self.patch(tree, (*diff.removed, *wanted), contents)
 
@@ -394,7 +401,7 @@ class LocalBackend:
             max_file_bytes: Larger files are left out too.
             tree: The files as they are now, if the caller knows.
         """
-        memory = Memory(readings=self._readings)
+        memory = CaptureCache(readings=self._readings)
         return LocalTracker(self._run_at_root, self._notebook, memory, rules, max_file_bytes=max_file_bytes, tree=tree)
 
     async def patch(
@@ -414,10 +421,10 @@ class LocalBackend:
 
         Raises:
             InvalidPathError: A path is one that no backend accepts; nothing was changed.
-            KeyError: Contents are missing; nothing was changed.
+            KeyError: BlobStore are missing; nothing was changed.
         """
         found = versions_at(tree, map(parse_path, paths))
-        chunks = chunks_of(found, contents, is_durable=is_durable)
+        chunks = batches_of(found, contents, is_durable=is_durable)
         await self._take_away([path for path, version in found.items() if version is None], tree)
         for chunk in chunks:
             await self._put_chunk(chunk)
@@ -461,7 +468,7 @@ class LocalBackend:
 
     async def make_root(self) -> None:
         """Make the directory and its parents if they are missing. Raises `FileExistsError` where there is a file."""
-        await run_to_end(lambda: Path(self._root().path).mkdir(parents=True, exist_ok=True))
+        await run_to_completion(lambda: Path(self._root().path).mkdir(parents=True, exist_ok=True))
 
     async def protected_files(self) -> Mapping[str, str]:
         """Return the state of each protected file that there is, by its path in trees.
@@ -475,7 +482,7 @@ class LocalBackend:
     def _scan_protected(self, root: OpenRoot, checkpoint: Callable[[], None]) -> ProtectedScan:
         names = tuple(name.rstrip('/') for name in (self._root().path, self._given, *self._aliases))
         with self._protected_lock:
-            return self._protected_index.scan(root, compiled(self._protected), names, checkpoint)
+            return self._protected_index.scan(root, compile_patterns(self._protected), names, checkpoint)
 
     async def _take_away(self, paths: Sequence[str], tree: Tree) -> None:
         waiting = by_directory(paths)
@@ -484,7 +491,7 @@ class LocalBackend:
             return
         try:
             await self._retry(
-                lambda root: take_away(root, waiting, self._naming),
+                lambda root: remove_files(root, waiting, self._naming),
                 at=lambda: (*waiting[0][0], waiting[0][1][0]),
             )
             await self._retry(lambda root: prune(root, parents, tree))
@@ -504,7 +511,7 @@ class LocalBackend:
                 with anyio.CancelScope(shield=True):
                     await self._run_at_root(lambda root: discard(root, staged))
             if chunk.is_synced_whole:
-                await run_to_end(os.sync)
+                await run_to_completion(os.sync)
         finally:
             self._notebook.add(*chunk.paths)
 
@@ -547,7 +554,7 @@ class LocalBackend:
             return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)
 
     @contextmanager
-    def _noting(self, place: Place) -> Generator[None]:
+    def _noting(self, place: Location) -> Generator[None]:
         """Note what an operation touches, whether or not it fails on the way."""
         try:
             yield
@@ -564,8 +571,8 @@ class LocalBackend:
             self._notebook.add_all()
 
     def _list(self, root: OpenRoot, parts: Components) -> list[FileEntry]:
-        def list_place(place: Place) -> list[FileEntry]:
-            look_at_place(place)
+        def list_place(place: Location) -> list[FileEntry]:
+            stat_location(place)
             descriptor = open_directory(place.directory, place.name)
             try:
                 return list(self._entries(root, parts, place.canonical, descriptor))
@@ -586,29 +593,29 @@ class LocalBackend:
                     yield _entry(path, entry.stat(follow_symlinks=False))
                 continue
             try:
-                yield _entry(path, root.visit((*canonical, entry.name), look_at_place))
+                yield _entry(path, root.visit((*canonical, entry.name), stat_location))
             except OSError:  # it leads nowhere, outside, or where nobody may look: it is listed, and that is all
                 yield FileEntry(name=entry.name, path=path, is_dir=False, size=None)
 
     @contextmanager
-    def _searched(self, root: OpenRoot, parts: Components) -> Generator[SearchedTree]:
+    def _searched(self, root: OpenRoot, parts: Components) -> Generator[DirectoryFileTree]:
         start = root.resolve(parts)
-        if not stat.S_ISDIR(root.visit(start, look_at_place, follow='none').st_mode):
+        if not stat.S_ISDIR(root.visit(start, stat_location, follow='none').st_mode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        with closing(SearchedTree(root, start, check_cancelled)) as tree:
+        with closing(DirectoryFileTree(root, start, check_cancelled)) as tree:
             yield tree
 
     @contextmanager
     def _searched_above(self, root: OpenRoot, names: Components) -> Generator[FileTree]:
         with self._searched(root, ()) as tree:
-            yield TreeAbove(tree, self._shown()[len(names) :])
+            yield MountPointTree(tree, self._shown()[len(names) :])
 
     async def _run_locked(
         self,
         path: str,
         operation: Callable[[OpenRoot, Components], T],
         *,
-        above: Callable[[OpenRoot, Components], T] = no_file,
+        above: Callable[[OpenRoot, Components], T] = raise_is_directory,
     ) -> T:
         """Run an operation that locks a directory, again and again while somebody else holds the lock.
 
@@ -630,7 +637,7 @@ class LocalBackend:
         path: str,
         operation: Callable[[OpenRoot, Components], T],
         *,
-        above: Callable[[OpenRoot, Components], T] = no_file,
+        above: Callable[[OpenRoot, Components], T] = raise_is_directory,
         is_change: bool = False,
         resolve_parent: Callable[[OpenRoot, Components], Components] = _real_directory,
     ) -> T:
@@ -655,7 +662,7 @@ class LocalBackend:
                     return above(root, names)
                 return operation(root, below(names, shown, is_change=is_change))
 
-        return await run_to_end(run)
+        return await run_to_completion(run)
 
     def _canonical(self, path: str, resolve: Callable[[Components], Components]) -> str:
         """Return the canonical path of a directory, of which `resolve` finds what is below the root."""
@@ -669,7 +676,7 @@ class LocalBackend:
             with _naming('/'), self._open() as root:
                 return operation(root)
 
-        return await run_to_end(run)
+        return await run_to_completion(run)
 
     @contextmanager
     def _open(self) -> Generator[OpenRoot]:
@@ -705,14 +712,14 @@ class LocalBackend:
         return self._virtual(path_parts(path))
 
 
-def place_of(backend: object) -> str:
+def mount_point_of(backend: object) -> str:
     """Return where the directory of a backend appears, at which its trees begin; `/` for all that is no directory."""
     if not isinstance(backend, LocalBackend):
         return '/'
     return path_from(backend._shown())  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 
-def has_fixed_place(backend: object) -> bool:
+def has_fixed_mount_point(backend: object) -> bool:
     """Return whether a backend of another directory with the same settings appears at the same place."""
     return not isinstance(backend, LocalBackend) or not backend._allow_commands  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
@@ -743,22 +750,22 @@ def _entry(path: str, status: os.stat_result) -> FileEntry:
     return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=stat.S_ISDIR(status.st_mode), size=size)
 
 
-def _read(root: OpenRoot, place: Place) -> bytes:
+def _read(root: OpenRoot, place: Location) -> bytes:
     return read_file(place.directory, place.name, root.check_links)
 
 
-def _digest_or_none(root: OpenRoot, place: Place) -> str | None:
+def _digest_or_none(root: OpenRoot, place: Location) -> str | None:
     try:
         return digest_of(_read(root, place))
     except FileNotFoundError:
         return None
 
 
-def _replace(place: Place, data: bytes) -> None:
+def _replace(place: Location, data: bytes) -> None:
     replace_file(place.directory, place.name, data, mode=writable_mode(place.directory, place.name))
 
 
-def _make(place: Place) -> None:
+def _make(place: Location) -> None:
     make_directory(place.directory, place.name)
-    if not stat.S_ISDIR(look_at_place(place).st_mode):
+    if not stat.S_ISDIR(stat_location(place).st_mode):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))

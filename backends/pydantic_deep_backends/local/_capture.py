@@ -31,7 +31,7 @@ and the next look at everything reads the file again."""
 
 
 @dataclass(kw_only=True)
-class Memory:
+class CaptureCache:
     """What a capture remembers for the next one."""
 
     readings: dict[str, Reading] = field(default_factory=dict[str, Reading])
@@ -44,7 +44,7 @@ class Memory:
     """Nanoseconds since 1970, on the clock of the file system."""
 
 
-class Look:
+class DirectoryCapture:
     """One look at the files of a directory.
 
     Args:
@@ -64,7 +64,7 @@ class Look:
         rules: DirectoryRules,
         *,
         max_file_bytes: int,
-        memory: Memory,
+        memory: CaptureCache,
         checkpoint: Callable[[], None],
         budget: ScanBudget,
     ) -> None:
@@ -78,7 +78,7 @@ class Look:
         self._checkpoint = checkpoint
         self._budget = budget
 
-    def at_everything(self) -> Tree:
+    def capture_all(self) -> Tree:
         """Return the tree of all files."""
         self._memory.omitted.clear()
         self._memory.rules.clear()
@@ -98,7 +98,7 @@ class Look:
         with closing(Directories(self._root)) as directories:
             for path in touched:
                 if path == '/':
-                    return self.at_everything()
+                    return self.capture_all()
                 found = self._look_at(directories, path_parts(path))
                 tree = _without(tree, path)
                 for at, version in found.items():
@@ -106,7 +106,7 @@ class Look:
                     tree = (tree if above is None else tree.remove(above)).set(at, version)
         return tree
 
-    def with_files(self, paths: Iterable[str]) -> Tree:
+    def capture_files(self, paths: Iterable[str]) -> Tree:
         """Return the tree of before with single files that the rules may leave out."""
         found: dict[str, FileVersion] = {}
         with closing(Directories(self._root)) as directories:

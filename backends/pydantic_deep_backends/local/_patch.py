@@ -25,7 +25,7 @@ from pydantic_deep_backends.files._operations import (
     list_entries,
     locked,
     remove_entry,
-    remove_leftovers,
+    remove_stale_temporaries,
     start_file,
 )
 from pydantic_deep_backends.paths import path_parts
@@ -81,7 +81,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Staged:
+class StagedFiles:
     """Files of one directory that are written under other names."""
 
     directory: Components
@@ -89,7 +89,7 @@ class Staged:
     """The names that they are to take; those that have taken them are gone from here."""
 
 
-def chunks_of(
+def batches_of(
     versions: Mapping[str, FileVersion | None], contents: Mapping[str, bytes], *, is_durable: bool
 ) -> list[Chunk]:
     """Return the files at these paths, where there is one. Raises `KeyError` if contents are missing."""
@@ -110,18 +110,18 @@ def chunks_of(
     return chunks
 
 
-def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[Staged]:
+def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[StagedFiles]:
     """Write files under other names, and remove what stands in their way; if this fails none is left.
 
     Raises:
         DirectoryLockedError: Something is to be removed, and somebody else holds the lock there.
     """
-    staged: list[Staged] = []
+    staged: list[StagedFiles] = []
     is_done = False
     try:
         with closing(Directories(root)) as directories:
             for directory, files in chunk.files_by_directory.items():
-                staged.append(Staged(directory=directory))
+                staged.append(StagedFiles(directory=directory))
                 with naming(directory):
                     _stage_here(directories.make(directory), staged[-1], files, chunk)
         if chunk.is_synced_whole:
@@ -133,7 +133,7 @@ def stage(root: OpenRoot, chunk: Chunk, naming: Naming) -> list[Staged]:
     return staged
 
 
-def settle(root: OpenRoot, waiting: list[Staged], naming: Naming, *, is_durable: bool) -> None:
+def settle(root: OpenRoot, waiting: list[StagedFiles], naming: Naming, *, is_durable: bool) -> None:
     """Let files take their names.
 
     Args:
@@ -153,7 +153,7 @@ def settle(root: OpenRoot, waiting: list[Staged], naming: Naming, *, is_durable:
             del waiting[0]
 
 
-def _settle_here(directory: int, staged: Staged, *, is_durable: bool) -> None:
+def _settle_here(directory: int, staged: StagedFiles, *, is_durable: bool) -> None:
     with locked(directory):
         for temporary, name in list(staged.name_by_temporary.items()):
             os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -162,7 +162,7 @@ def _settle_here(directory: int, staged: Staged, *, is_durable: bool) -> None:
             os.fsync(directory)
 
 
-def discard(root: OpenRoot, staged: Iterable[Staged]) -> None:
+def discard(root: OpenRoot, staged: Iterable[StagedFiles]) -> None:
     """Remove the files that have not taken their names."""
     with closing(Directories(root)) as directories:
         for each in staged:
@@ -171,7 +171,7 @@ def discard(root: OpenRoot, staged: Iterable[Staged]) -> None:
                     os.unlink(temporary, dir_fd=directories.open(each.directory))
 
 
-def take_away(root: OpenRoot, waiting: list[tuple[Components, list[str]]], naming: Naming) -> None:
+def remove_files(root: OpenRoot, waiting: list[tuple[Components, list[str]]], naming: Naming) -> None:
     """Remove files.
 
     Args:
@@ -277,9 +277,9 @@ def _find_below(directories: Directories, top: Components, found: dict[str, bool
                 found[path_from(below)] = entry.is_file(follow_symlinks=False)
 
 
-def _stage_here(directory: int, staged: Staged, files: Sequence[NewFile], chunk: Chunk) -> None:
+def _stage_here(directory: int, staged: StagedFiles, files: Sequence[NewFile], chunk: Chunk) -> None:
     is_synced = chunk.is_durable and not chunk.is_synced_whole
-    remove_leftovers(directory, time.time_ns())
+    remove_stale_temporaries(directory, time.time_ns())
     for file in files:
         temporary = f'.pydantic-deep-{secrets.token_hex(16)}.tmp'
         staged.name_by_temporary[temporary] = file.name

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from pydantic_deep_backends._scan_budget import ScanBudget, scan_budget
 from pydantic_deep_backends.errors import OutsideRootError
 from pydantic_deep_backends.files._confined_root import Components, OpenRoot
-from pydantic_deep_backends.files._directories import MAX_DEPTH, Directories, look_at_place
+from pydantic_deep_backends.files._directories import MAX_DEPTH, Directories, stat_location
 from pydantic_deep_backends.files._mount_point import path_from
 from pydantic_deep_backends.files._operations import is_temporary, list_entries, open_file, read_chunks
 from pydantic_deep_backends.protection._git_config import referenced_paths
@@ -284,7 +284,7 @@ class _Scan:
         with suppress(OSError, OutsideRootError):
             target = self._root.resolve(link)
             if target != link and target:
-                mode = self._root.visit(target, look_at_place).st_mode
+                mode = self._root.visit(target, stat_location).st_mode
                 self._protect(target, is_dir=stat.S_ISDIR(mode), is_git=False, git_dir=None)
 
     def _follow_configs(self) -> None:
@@ -306,7 +306,7 @@ class _Scan:
             return
         with suppress(OSError, OutsideRootError):
             target = self._root.resolve(parts)
-            mode = self._root.visit(target, look_at_place).st_mode
+            mode = self._root.visit(target, stat_location).st_mode
             if target and target != git_dir[: len(target)]:
                 self._protect(target, is_dir=stat.S_ISDIR(mode), is_git=True, git_dir=git_dir)
                 if stat.S_ISREG(mode) and (target, git_dir) not in self._configs:

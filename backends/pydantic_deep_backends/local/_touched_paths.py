@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterable
 
 
-class Notes:
+class TouchedPaths:
     """Paths that were touched since they were last taken. Safe to use from any thread."""
 
     def __init__(self) -> None:
@@ -32,19 +32,19 @@ class Notes:
         return None if is_all else paths
 
 
-class Notebook:
+class TouchLog:
     """The notes of all who want to know. What is told must have happened: a note that comes first may be taken too early."""
 
     def __init__(self) -> None:
-        self._open: tuple[Notes, ...] = ()
+        self._open: tuple[TouchedPaths, ...] = ()
 
-    def begin(self) -> Notes:
+    def begin(self) -> TouchedPaths:
         """Return new notes."""
-        notes = Notes()
+        notes = TouchedPaths()
         self._open = (*self._open, notes)
         return notes
 
-    def end(self, notes: Notes) -> None:
+    def end(self, notes: TouchedPaths) -> None:
         """Tell these notes nothing any more."""
         self._open = tuple(other for other in self._open if other is not notes)
 

@@ -13,8 +13,8 @@ from pydantic_deep_backends.files._confined_root import OpenRoot
 from pydantic_deep_backends.tracking import Captured, DirectoryRules, OmittedFile
 from pydantic_deep_backends.trees._tree import Tree
 
-from ._capture import Look, Memory
-from ._touched_paths import Notebook
+from ._capture import CaptureCache, DirectoryCapture
+from ._touched_paths import TouchLog
 
 T = TypeVar('T')
 
@@ -42,8 +42,8 @@ class LocalTracker:
     def __init__(
         self,
         run_at_root: RunAtRoot,
-        notebook: Notebook,
-        memory: Memory,
+        notebook: TouchLog,
+        memory: CaptureCache,
         rules: DirectoryRules,
         *,
         max_file_bytes: int,
@@ -65,7 +65,7 @@ class LocalTracker:
             is_known = not is_full and self._last is not None and before == self._last
             self._last = None  # if this fails, what was touched is not known any more
             if not is_known or touched is None:
-                captured = await self._look(before, Look.at_everything)
+                captured = await self._look(before, DirectoryCapture.capture_all)
             elif touched:
                 captured = await self._look(before, lambda look: look.at(touched))
             else:
@@ -81,16 +81,18 @@ class LocalTracker:
 
     async def _add(self, captured: Captured, also: Collection[str]) -> Captured:
         """Return what was captured with other files. What is touched then is seen by a look at everything."""
-        more = await self._look(captured.tree, lambda look: look.with_files(also))
+        more = await self._look(captured.tree, lambda look: look.capture_files(also))
         return Captured(tree=more.tree, blobs={**captured.blobs, **more.blobs}, omitted=more.omitted)
 
-    async def _look(self, before: Tree, find: Callable[[Look], Tree]) -> Captured:
+    async def _look(self, before: Tree, find: Callable[[DirectoryCapture], Tree]) -> Captured:
         with scan_budget(CAPTURE_ADVICE) as budget:
             return await self._look_within(budget, before, find)
 
-    async def _look_within(self, budget: ScanBudget, before: Tree, find: Callable[[Look], Tree]) -> Captured:
-        def look_at(root: OpenRoot) -> Captured:
-            look = Look(
+    async def _look_within(
+        self, budget: ScanBudget, before: Tree, find: Callable[[DirectoryCapture], Tree]
+    ) -> Captured:
+        def stat_entry(root: OpenRoot) -> Captured:
+            look = DirectoryCapture(
                 root,
                 before,
                 self._rules,
@@ -101,7 +103,7 @@ class LocalTracker:
             )
             return Captured(tree=find(look), blobs=look.blobs, omitted=self._omitted())
 
-        return await self._run_at_root(look_at)
+        return await self._run_at_root(stat_entry)
 
     def _omitted(self) -> tuple[OmittedFile, ...]:
         return tuple(sorted(self._memory.omitted.values(), key=lambda file: file.path))

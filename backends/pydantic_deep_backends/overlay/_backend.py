@@ -20,8 +20,8 @@ from pydantic_deep_backends.protocol import BackendProtocol, BackendRef, FileEnt
 from pydantic_deep_backends.search import GlobResult, GrepResult
 
 from ._dump import JsonValue, dump_apart, dump_layer, load_apart, load_into
-from ._layer import Content, Directory, Entry, Layer, Place, State
-from ._merge import MergeIntoBase, OverlayMerge, state_of
+from ._layer import BaseVisibility, Content, Directory, Entry, Layer, State
+from ._merge import BaseMerge, OverlayMerge, state_of
 from ._search import glob_overlay, grep_overlay
 
 
@@ -48,7 +48,7 @@ class OverlayBackend:
     def __init__(self, base: BackendProtocol) -> None:
         self._base = base
         self._layer = Layer()
-        self._merge = MergeIntoBase(base, self._layer)
+        self._merge = BaseMerge(base, self._layer)
         self._ref = BackendRef(provider='overlay', id=uuid.uuid4().hex)
 
     @classmethod
@@ -296,9 +296,9 @@ class OverlayBackend:
             gone[key] = await state_of(self._base, key)
         else:
             self._check_there(path, found)
-        if isinstance(found, Place):
+        if isinstance(found, BaseVisibility):
             gone.setdefault(key, Directory())
-        is_dir = isinstance(gone[key] if isinstance(found, Place) else found.now, Directory)
+        is_dir = isinstance(gone[key] if isinstance(found, BaseVisibility) else found.now, Directory)
         if is_dir and not (isinstance(found, Entry) and found.hides):
             await self._collect(key, gone)
         if self._layer.changes != changes:
@@ -336,9 +336,9 @@ class OverlayBackend:
                 return Content.of(await self._base.read_bytes(key))
             except FileNotFoundError:
                 return None
-        if found is Place.BELOW_FILE:
+        if found is BaseVisibility.BELOW_FILE:
             raise _error(NotADirectoryError, errno.ENOTDIR, key)
-        now = found.now if isinstance(found, Entry) else Directory() if found is Place.BASE else None
+        now = found.now if isinstance(found, Entry) else Directory() if found is BaseVisibility.BASE else None
         if isinstance(now, Directory):
             raise _error(IsADirectoryError, errno.EISDIR, key)
         return now
@@ -362,11 +362,11 @@ class OverlayBackend:
                 return (await self._base.stat(key)).is_dir
             except FileNotFoundError:
                 return None
-        if found is Place.BELOW_FILE:
+        if found is BaseVisibility.BELOW_FILE:
             raise _error(NotADirectoryError, errno.ENOTDIR, key)
         if isinstance(found, Entry):
             return None if found.now is None else isinstance(found.now, Directory)
-        return True if found is Place.BASE else None
+        return True if found is BaseVisibility.BASE else None
 
     async def _missing_directories(self, key: str) -> list[str]:
         """Return the directories above a path that are to be made, the topmost first."""
@@ -400,10 +400,10 @@ class OverlayBackend:
                 raise
             return ()
 
-    def _check_there(self, path: str, found: Entry | Place) -> None:
-        if found is Place.BELOW_FILE:
+    def _check_there(self, path: str, found: Entry | BaseVisibility) -> None:
+        if found is BaseVisibility.BELOW_FILE:
             raise _error(NotADirectoryError, errno.ENOTDIR, path)
-        if found is Place.NOWHERE or (isinstance(found, Entry) and found.now is None):
+        if found is BaseVisibility.NOWHERE or (isinstance(found, Entry) and found.now is None):
             raise _error(FileNotFoundError, errno.ENOENT, path)
 
 

@@ -20,7 +20,7 @@ from pydantic_deep_backends.errors import InvalidOverlayError
 from pydantic_deep_backends.paths import is_within, parse_path
 from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
 
-from ._layer import Content, Directory, Entry, Layer, Other, Place, State
+from ._layer import BaseVisibility, Content, Directory, Entry, Layer, Other, State
 
 JsonValue: TypeAlias = 'list[JsonValue] | dict[str, JsonValue] | str | bool | int | float | None'
 """What JSON can hold; the same as pydantic's."""
@@ -204,7 +204,7 @@ def _check_parent(layer: Layer, path: str, entry: Entry) -> None:
     if entry.now is None or not parent:
         return
     above = layer.look(parent)
-    if not (isinstance(above.now, Directory) if isinstance(above, Entry) else above is Place.BASE):
+    if not (isinstance(above.now, Directory) if isinstance(above, Entry) else above is BaseVisibility.BASE):
         raise InvalidOverlayError(f'{path!r} is in the overlay, and the directory above it is not there.')
 
 

@@ -83,7 +83,7 @@ class Entry:
         return version_of(self.now) != version_of(self.was) or isinstance(self.was, Other)
 
 
-class Place(Enum):
+class BaseVisibility(Enum):
     """Where an untouched path is."""
 
     BASE = 'base'
@@ -120,13 +120,13 @@ class Layer:
         node = self._node(path)
         return None if node is None else node.entry
 
-    def look(self, path: str) -> Entry | Place:
+    def look(self, path: str) -> Entry | BaseVisibility:
         """Return the entry of a path, or where an untouched one is."""
         node = self._root
-        place = Place.BASE
+        place = BaseVisibility.BASE
         for name in path_parts(path):
             if node.entry is not None and node.entry.hides:
-                place = Place.BELOW_FILE if isinstance(node.entry.now, Content) else Place.NOWHERE
+                place = BaseVisibility.BELOW_FILE if isinstance(node.entry.now, Content) else BaseVisibility.NOWHERE
             below = node.children.get(name)
             if below is None:
                 return place
@@ -152,12 +152,12 @@ class Layer:
 
     def shows_base(self, path: str) -> bool:
         """Return whether what the base has at a path is what is seen there."""
-        return self.look(path) is Place.BASE and not self.is_live(path)
+        return self.look(path) is BaseVisibility.BASE and not self.is_live(path)
 
     def may_show_base_below(self, path: str) -> bool:
         """Return whether anything that the base has at a path or below it may be seen."""
         found = self.look(path)
-        return not found.hides if isinstance(found, Entry) else found is Place.BASE
+        return not found.hides if isinstance(found, Entry) else found is BaseVisibility.BASE
 
     def children(self, path: str) -> Iterator[tuple[str, Entry | None, bool]]:
         """Yield name, entry and whether anything of the overlay is there, of what was touched in or below a directory."""
@@ -207,7 +207,7 @@ class Layer:
             is_opaque = isinstance(now, Directory) and before.hides
             self.set(path, Entry(now=now, was=before.was, is_opaque=is_opaque))
         else:
-            self.set(path, Entry(now=now, was=was if before is Place.BASE else None))
+            self.set(path, Entry(now=now, was=was if before is BaseVisibility.BASE else None))
 
     def _node(self, path: str) -> _Node | None:
         node = self._root

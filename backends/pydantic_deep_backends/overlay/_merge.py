@@ -39,7 +39,7 @@ class OverlayMerge:
     own file there, and the overlay keeps its change."""
 
 
-class MergeIntoBase:
+class BaseMerge:
     """Merges a layer into its base, as often as it takes."""
 
     def __init__(self, base: BackendProtocol, layer: Layer) -> None:

@@ -10,7 +10,7 @@ from pydantic_deep_backends.paths import is_within, path_parts, relative_to
 from pydantic_deep_backends.protocol import BackendProtocol
 
 from ._git_config import referenced_paths
-from ._patterns import ProtectedPatterns, compiled
+from ._patterns import ProtectedPatterns, compile_patterns
 from ._types import SupportsProtection
 
 
@@ -25,22 +25,22 @@ async def is_protected(backend: BackendProtocol, path: str, patterns: Sequence[s
     Raises:
         OSError: It cannot be told.
     """
-    rules = compiled(tuple(patterns))
+    rules = compile_patterns(tuple(patterns))
     if rules.is_empty:
         return False
     working_dir = await backend.working_dir()
     top = working_dir if is_within(path, working_dir) else '/'
     parts = path_parts(path if top == '/' else relative_to(path, top))
-    look = _Look(backend, rules, top.rstrip('/'))
+    look = _ProtectionLookup(backend, rules, top.rstrip('/'))
     return (
         rules.protects(parts)
         or await look.is_in_bare_repository(parts)
-        or await look.is_meant_by_another(path, parts)
+        or await look.is_referenced(path, parts)
         or await look.holds_protected(path)
     )
 
 
-class _Look:
+class _ProtectionLookup:
     """Finds out what the name of a file does not tell.
 
     Args:
@@ -65,7 +65,7 @@ class _Look:
                     return True
         return False
 
-    async def is_meant_by_another(self, path: str, parts: tuple[str, ...]) -> bool:
+    async def is_referenced(self, path: str, parts: tuple[str, ...]) -> bool:
         """Return whether a protected link leads to the file, or a protected configuration of git names it."""
         for name in self._rules.literals:
             link = f'{self._top}/{name}'

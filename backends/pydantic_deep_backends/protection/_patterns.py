@@ -107,7 +107,7 @@ class ProtectedPatterns:
 
 
 @lru_cache(maxsize=64)
-def compiled(patterns: tuple[str, ...]) -> ProtectedPatterns:
+def compile_patterns(patterns: tuple[str, ...]) -> ProtectedPatterns:
     """Return patterns in the form in which they are used. Raises `ValueError` as `ProtectedPatterns`."""
     return ProtectedPatterns(patterns)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, cast, runtime_checkable
 
-from ._patterns import compiled
+from ._patterns import compile_patterns
 
 PROTECTED_FILES: Final[tuple[str, ...]] = (
     '.git',
@@ -78,7 +78,7 @@ def check_patterns(patterns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(patterns, str):
         raise TypeError(f'`protected` is the string {patterns!r}. Pass a list: `[{patterns!r}]`.')
     checked = tuple(patterns)
-    compiled(checked)
+    compile_patterns(checked)
     return checked
 
 

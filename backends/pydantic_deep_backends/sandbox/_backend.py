@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from pydantic_deep_backends._threads import run_to_end
+from pydantic_deep_backends._threads import run_to_completion
 from pydantic_deep_backends.commands._execution import (
     Execution,
-    StartedCommand,
+    RunningCommand,
     arguments_of,
     check_env,
     check_timeout,
@@ -34,14 +34,14 @@ from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult
 
 from ._bwrap import INSTALL, WORKSPACE, Mounts, SandboxPlan, start_in_sandbox
 from ._cgroups import find_controllers
-from ._disk_usage import DiskLedger, DiskWatch
-from ._isolation_check import check_promises
+from ._disk_usage import DiskUsageRecord, DiskWatch
+from ._isolation_check import check_isolation
 from ._limits import SandboxLimits
 
 _BASE_ENV = {'PATH': '/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin', 'HOME': '/tmp', 'LANG': 'C.UTF-8'}  # noqa: S108 - of the sandbox
 """What every command has."""
 
-_TAKEN = frozenset(path_parts(WORKSPACE)) | {
+_RESERVED_NAMES = frozenset(path_parts(WORKSPACE)) | {
     'bin',
     'dev',
     'lib',
@@ -125,7 +125,7 @@ class SandboxBackend(LocalBackend):
         self._read_only = tuple(sorted(_mount(path, host) for path, host in (read_only or {}).items()))
         self._limits = limits or SandboxLimits()
         self._tried: SandboxPlan | None = None
-        self._ledger = DiskLedger()
+        self._ledger = DiskUsageRecord()
 
     def __repr__(self) -> str:
         return f'SandboxBackend({self._given!r})'
@@ -193,7 +193,7 @@ class SandboxBackend(LocalBackend):
         root = self._root()
         watch = DiskWatch(root, self._limits, self._ledger)
 
-        def start() -> StartedCommand:
+        def start() -> RunningCommand:
             self._check_root()
             watch.begin()
             for _ in range(_ATTEMPTS - 1):  # what is mounted may have been moved or removed since it was found
@@ -230,7 +230,7 @@ class SandboxBackend(LocalBackend):
 
     async def _plan(self) -> SandboxPlan:
         """Return what sandboxes are like; the first time, its promises are tried."""
-        return self._tried or await run_to_end(self._try)
+        return self._tried or await run_to_completion(self._try)
 
     def _try(self) -> SandboxPlan:
         self._check_root()
@@ -247,7 +247,7 @@ class SandboxBackend(LocalBackend):
             limits=self._limits,
             controllers=find_controllers(),
         )
-        check_promises(plan)
+        check_isolation(plan)
         self._tried = plan
         return plan
 
@@ -286,8 +286,10 @@ def _mount(path: str, host: str | os.PathLike[str]) -> tuple[str, str]:
     """Return a mount as it is kept. Raises `ValueError` if it cannot be made."""
     path, host = parse_path(path), Path(host)
     top = next(iter(path_parts(path)), '')
-    if not top or top in _TAKEN:
-        raise ValueError(f'Nothing can be mounted at {path!r}. Choose a path outside of {", ".join(sorted(_TAKEN))}.')
+    if not top or top in _RESERVED_NAMES:
+        raise ValueError(
+            f'Nothing can be mounted at {path!r}. Choose a path outside of {", ".join(sorted(_RESERVED_NAMES))}.'
+        )
     if not host.is_absolute():
         raise ValueError(f'The host path {str(host)!r} is relative. Pass an absolute one.')
     if '\0' in str(host):

@@ -72,7 +72,7 @@ _HOST_FILES: Final = (
     '/etc/fonts', )  # fmt: skip
 """What programs of `/usr` look for in `/etc`, and holds no secret. Each costs a third of a millisecond."""
 
-_MADE_UP: Final = {
+_SYNTHETIC_FILES: Final = {
     '/etc/passwd': f'sandbox:x:{_USER}:{_USER}:sandbox:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n',
     '/etc/group': f'sandbox:x:{_USER}:\nnogroup:x:65534:\n',
     '/etc/hosts': '127.0.0.1 localhost sandbox\n::1 localhost sandbox\n',
@@ -163,7 +163,7 @@ def start_in_sandbox(
         MovedMountError: Somebody else moved one of `mounts` meanwhile.
         SandboxUnavailableError: There is no bwrap, or it cannot make the sandbox.
     """
-    with ExitStack() as cleanup, ExitStack() as reading, _Passing() as passing:
+    with ExitStack() as cleanup, ExitStack() as reading, _PassedDescriptors() as passing:
         report = passing.pipe_from(reading)
         devices = make_devices()
         cleanup.callback(remove_devices, devices)
@@ -201,7 +201,7 @@ def remove_devices(directory: str | None) -> None:
         shutil.rmtree(directory)
 
 
-class _Passing(ExitStack):
+class _PassedDescriptors(ExitStack):
     """The descriptors that bwrap gets; closed here as soon as it has them."""
 
     def __init__(self) -> None:
@@ -241,7 +241,7 @@ def _spawn(
     plan: SandboxPlan,
     root: str,
     devices: str | None,
-    passing: _Passing,
+    passing: _PassedDescriptors,
     arguments: Iterable[str],
     variables: Mapping[str, str],
     mounts: Mounts,
@@ -296,7 +296,7 @@ def _system(file: Callable[[bytes], str], *, network: bool) -> Iterator[str]:
             yield from ('--ro-bind', str(path), f'/{name}')
     for path in (*_HOST_FILES, *(('/etc/resolv.conf',) if network else ())):
         yield from ('--ro-bind-try', path, path)
-    for path, text in _MADE_UP.items():
+    for path, text in _SYNTHETIC_FILES.items():
         yield from ('--perms', '0444', '--file', file(text.encode()), path)
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._stale_resources import left_over, prefix_of
+from ._stale_resources import prefix_of, stale_directories
 
 _KIND = 'group'
 """What groups are called, should they be left behind."""
@@ -97,7 +97,7 @@ def remove_stale_groups(controllers: Controllers) -> None:
     """Remove groups of processes that were killed before they could."""
     for parent in {controllers.processes, controllers.memory} - {None}:
         assert parent is not None  # noqa: S101 - subtracted above
-        for directory in left_over(parent, _KIND):
+        for directory in stale_directories(parent, _KIND):
             with suppress(OSError):
                 directory.rmdir()
 

@@ -27,15 +27,15 @@ short ones one after the other, get beyond it."""
 _COUNT_SECONDS = 3.0
 """How long to count at a time: a command that is to be ended waits for it, and can make trees that take hours."""
 
-Room: TypeAlias = tuple[int, int]
+FreeSpace: TypeAlias = tuple[int, int]
 """How many bytes and how many files there is room for."""
 
 
-class DiskLedger:
+class DiskUsageRecord:
     """When the files of a workspace were counted last, from one command to the next."""
 
     def __init__(self) -> None:
-        self.counted_at: Room | None = None
+        self.counted_at: FreeSpace | None = None
         """The room that there was then; `None` if they never were."""
 
 
@@ -48,11 +48,11 @@ class DiskWatch:
         ledger: What is known from the commands before.
     """
 
-    def __init__(self, root: ConfinedRoot, limits: SandboxLimits, ledger: DiskLedger) -> None:
+    def __init__(self, root: ConfinedRoot, limits: SandboxLimits, ledger: DiskUsageRecord) -> None:
         self._root = root
         self._limits = limits
         self._ledger = ledger
-        self._first: Room = (0, 0)
+        self._first: FreeSpace = (0, 0)
 
     def begin(self) -> None:
         """Remember how much room there is now. Raises `FileNotFoundError` if the directory does not exist."""
@@ -82,14 +82,14 @@ class DiskWatch:
             return f'ended: the disk lost {lost_files:,} files while the command ran'
         return None
 
-    def _is_to_be_counted(self, now: Room) -> bool:
+    def _is_to_be_counted(self, now: FreeSpace) -> bool:
         last = self._ledger.counted_at
         if last is None:
             return True
         lost_bytes, lost_files = (before - after for before, after in zip(last, now, strict=True))
         return lost_bytes * _PARTS > self._limits.disk_bytes or lost_files * _PARTS > self._limits.disk_files
 
-    def _look(self) -> Room:
+    def _look(self) -> FreeSpace:
         disk = os.statvfs(self._root.path)
         return disk.f_bfree * disk.f_frsize, disk.f_ffree
 

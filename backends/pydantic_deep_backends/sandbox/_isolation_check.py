@@ -26,7 +26,7 @@ from ._cgroups import remove_stale_groups
 from ._limits import SandboxLimits
 from ._perl import PERL, read_program
 from ._seccomp import ARCHITECTURES, denied_number
-from ._stale_resources import prefix_of, remove_left_over_files
+from ._stale_resources import prefix_of, remove_stale_directories
 
 _LIMITS: Final = SandboxLimits(
     timeout_seconds=60, processes=16, memory_bytes=256 * 2**20, file_size_bytes=65_536, tmp_bytes=2**20
@@ -56,7 +56,7 @@ _DEVICE: Final = Path('/dev/full')
 _lock = threading.Lock()
 
 
-def check_promises(plan: SandboxPlan) -> None:
+def check_isolation(plan: SandboxPlan) -> None:
     """Try all promises of a plan, unless that was done before.
 
     Raises:
@@ -73,7 +73,7 @@ def _check(plan: SandboxPlan) -> None:
     if machine not in ARCHITECTURES:
         raise SandboxUnavailableError(f'There is no filter of system calls for {machine!r}. Use {ARCHITECTURES}.')
     remove_stale_groups(plan.controllers)
-    remove_left_over_files('devices', 'probe')
+    remove_stale_directories('devices', 'probe')
     kept, said = _probe(replace(plan, limits=_LIMITS, read_only=()), machine)
     promises = {*_TRIED, _DEVICES, _OWN_FILES}
     if not plan.network:

@@ -26,21 +26,21 @@ def prefix_of(kind: str) -> str:
     return f'{_NAME}-{kind}-{_namespace()}-{os.getpid()}-'
 
 
-def left_over(parent: Path, kind: str) -> list[Path]:
+def stale_directories(parent: Path, kind: str) -> list[Path]:
     """Return the directories of a kind whose owner has ended, or must have."""
-    return [path for path in parent.glob(f'{_NAME}-{kind}-*-*-*') if _is_left_over(path)]
+    return [path for path in parent.glob(f'{_NAME}-{kind}-*-*-*') if _is_stale(path)]
 
 
-def remove_left_over_files(*kinds: str) -> None:
+def remove_stale_directories(*kinds: str) -> None:
     """Remove the temporary directories that killed processes of this user left behind."""
     for kind in kinds:
-        for directory in left_over(Path(tempfile.gettempdir()), kind):
+        for directory in stale_directories(Path(tempfile.gettempdir()), kind):
             with suppress(OSError):
                 if directory.lstat().st_uid == os.geteuid():
                     shutil.rmtree(directory)
 
 
-def _is_left_over(path: Path) -> bool:
+def _is_stale(path: Path) -> bool:
     namespace, owner = path.name.split('-')[-3:-1]
     if namespace == _namespace():
         return not Path('/proc', owner).exists()

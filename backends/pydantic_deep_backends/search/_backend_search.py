@@ -12,13 +12,13 @@ from typing import Protocol
 
 from pydantic_deep_backends._dotdot import DirectoryResolver, resolve_dotdot_strict
 from pydantic_deep_backends._search_results import MAX_ENTRIES, MAX_FILE_BYTES, GlobResult, GrepResult
-from pydantic_deep_backends._threads import check_cancelled, run_to_end
+from pydantic_deep_backends._threads import check_cancelled, run_to_completion
 from pydantic_deep_backends.paths import parse_path
 from pydantic_deep_backends.protocol import FileEntryLike
 
 from ._glob import compile_glob
 from ._grep import GrepBuilder, compile_grep, too_large
-from ._walk import Walk, reason_of
+from ._walk import Walk, error_reason
 
 _BATCH_BYTES = 1_048_576
 """How many bytes are searched at once: going to a thread takes as long as searching some 100 KB for a plain word."""
@@ -164,7 +164,7 @@ class _Reader:
         try:
             data = await self._backend.read_bytes(path)
         except OSError as error:
-            self._builder.problem(path, reason_of(error))
+            self._builder.problem(path, error_reason(error))
             return
         self._files.append((path, data))
         self._size_bytes += len(data)
@@ -174,7 +174,7 @@ class _Reader:
     async def search(self) -> None:
         """Search what was read since the last time."""
         files, self._files, self._size_bytes = self._files, [], 0
-        await run_to_end(partial(self._search_all, files))
+        await run_to_completion(partial(self._search_all, files))
 
     def _search_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         for path, data in files:

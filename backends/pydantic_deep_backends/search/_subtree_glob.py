@@ -25,7 +25,7 @@ class _TooManyError(Exception):
     """A glob stands for too many."""
 
 
-def glob_below(pattern: str, names: Sequence[str]) -> str | None:
+def subtree_glob(pattern: str, names: Sequence[str]) -> str | None:
     """Return the glob that matches `b` where a glob matches `names/b`.
 
     Args:

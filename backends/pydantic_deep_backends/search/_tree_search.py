@@ -9,7 +9,7 @@ from pydantic_deep_backends._search_results import MAX_ENTRIES, GlobResult, Grep
 
 from ._glob import compile_glob
 from ._grep import GrepBuilder, compile_grep
-from ._walk import Walk, reason_of
+from ._walk import Walk, error_reason
 
 
 class FileTree(Protocol):
@@ -99,7 +99,7 @@ def grep_tree(
             try:
                 data = tree.read(name)
             except OSError as error:
-                builder.problem(file_path, reason_of(error))
+                builder.problem(file_path, error_reason(error))
                 continue
             builder.add(file_path, data)
     return builder.result(walk.problems)

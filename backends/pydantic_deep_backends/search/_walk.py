@@ -40,7 +40,7 @@ _SHARED: ContextVar[SearchBudget | None] = ContextVar('search_budget', default=N
 
 
 @contextmanager
-def one_search() -> Generator[None]:
+def shared_search_budget() -> Generator[None]:
     """Let all walks within be parts of one search, with one budget."""
     token = _SHARED.set(_SHARED.get() or SearchBudget())
     try:
@@ -133,7 +133,7 @@ class Walk:
         """
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
         if not (missing and self._current and self._current == self._glob.literal_prefix):
-            self.problem(self._current, reason_of(error))
+            self.problem(self._current, error_reason(error))
 
     def problem(self, relative: str, reason: str) -> None:
         """Report something that could not be looked at."""
@@ -171,6 +171,6 @@ class Walk:
         return reason is None
 
 
-def reason_of(error: OSError) -> str:
+def error_reason(error: OSError) -> str:
     """Return what an operating system's error says, without the path."""
     return error.strerror or str(error) or type(error).__name__

@@ -16,16 +16,16 @@ from typing import Final
 import anyio.from_thread
 
 from pydantic_deep_backends._dotdot import resolve_dotdot_async, resolve_dotdot_strict
-from pydantic_deep_backends._fetch import fetch_contents, wanted_files
+from pydantic_deep_backends._fetch import fetch_contents, files_to_write
 from pydantic_deep_backends._scan_budget import check_size, scan_budget
-from pydantic_deep_backends._threads import check_cancelled, run_to_end
+from pydantic_deep_backends._threads import check_cancelled, run_to_completion
 from pydantic_deep_backends.errors import FileChangedError
 from pydantic_deep_backends.paths import parse_path
 from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
 from pydantic_deep_backends.protocol import BackendRef, FileEntry, ReadBlob
 from pydantic_deep_backends.search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from pydantic_deep_backends.tracking import DirectoryRules, Occupant
-from pydantic_deep_backends.trees._blobs import Blob, Contents, StoredVersion, stored
+from pydantic_deep_backends.trees._blobs import Blob, BlobStore, StoredVersion, stored
 from pydantic_deep_backends.trees._nodes import FileVersion, digest_of
 from pydantic_deep_backends.trees._tree import Tree, TreeDiff
 
@@ -38,7 +38,7 @@ _MARK: Final = FileVersion(digest=digest_of(b''), size=0)
 class StateBackend:
     """Files in memory, gone with the process; persistent as a map is: every snapshot stays what it was.
 
-    Contents are kept once however many files and snapshots have them, and as long as a file or a `Tree` that the
+    BlobStore are kept once however many files and snapshots have them, and as long as a file or a `Tree` that the
     caller holds names them: such a tree is restored without `read_blob`. There are no symbolic links; directories
     that `make_dir` made are there, and like all empty ones not part of a tree.
 
@@ -63,7 +63,7 @@ class StateBackend:
     ```
 
     Args:
-        files: Contents by absolute path to begin with; `str` is stored as UTF-8.
+        files: BlobStore by absolute path to begin with; `str` is stored as UTF-8.
 
     Raises:
         InvalidPathError: A path is malformed.
@@ -75,7 +75,7 @@ class StateBackend:
     ) -> None:
         self._protected = check_patterns(protected)
         self._ref = BackendRef(provider='state', id=uuid.uuid4().hex)
-        self._contents = Contents()
+        self._contents = BlobStore()
         self._files = Tree()
         self._read_blob: ReadBlob | None = None
         self._empty_dirs = Tree()
@@ -206,16 +206,16 @@ class StateBackend:
         path = await resolve_dotdot_strict(self, path)
         self._check_dir(path)
         searched = self._searched(path)
-        return await run_to_end(partial(glob_tree, searched, pattern, path))
+        return await run_to_completion(partial(glob_tree, searched, pattern, path))
 
     async def grep(self, pattern: str, path: str = '/', *, glob: str | None = None, limit: int = 1000) -> GrepResult:
         """Return the lines that match a regular expression (RE2), in the file `path` or the files under it, as of now."""
         path = await resolve_dotdot_strict(self, path)
         if path in self._files:
-            return await run_to_end(partial(grep_file, path, await self.read_bytes(path), pattern, limit=limit))
+            return await run_to_completion(partial(grep_file, path, await self.read_bytes(path), pattern, limit=limit))
         self._check_dir(path)
         searched = self._searched(path)
-        return await run_to_end(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
+        return await run_to_completion(partial(grep_tree, searched, pattern, path, glob=glob, limit=limit))
 
     async def snapshot(self) -> Tree:
         """Return the tree of all files now. It costs nothing; its digest is computed when it is asked for.
@@ -236,7 +236,7 @@ class StateBackend:
             read_blob: Fetches contents that neither the tree nor the backend has; what it returns is checked.
 
         Raises:
-            MissingBlobError: Contents are not to be had; nothing was changed.
+            MissingBlobError: BlobStore are not to be had; nothing was changed.
             InvalidPathError: The tree has a path that no backend accepts; nothing was changed.
             ScanLimitError: The tree has more than 2,000,000 files, or fetching contents takes more than 10 minutes;
                 nothing was changed.
@@ -245,13 +245,13 @@ class StateBackend:
         fetched: dict[str, bytes] = {}
         # Others may write while contents are fetched: what differs then is looked at again.
         with scan_budget():
-            while lacking := self._without_contents(wanted_files(tree, self._files.diff(tree)), fetched):
+            while lacking := self._without_contents(files_to_write(tree, self._files.diff(tree)), fetched):
                 fetched |= await fetch_contents(lacking, read_blob, self._read_blob)
         diff = self._files.diff(tree)
         # Found before anything is removed: a file that goes may be the last one to hold contents of one that comes.
         versions = {
             path: stored(self._blob_of(version) or self._contents.keep(fetched[version.digest]), version.mode)
-            for path, version in wanted_files(tree, diff).items()
+            for path, version in files_to_write(tree, diff).items()
         }
         self._change(diff.removed, versions)
 
@@ -278,7 +278,7 @@ class StateBackend:
 
         Raises:
             InvalidPathError: A path is one that no backend accepts; nothing was changed.
-            KeyError: Contents are missing; nothing was changed.
+            KeyError: BlobStore are missing; nothing was changed.
         """
         checked = [parse_path(path) for path in paths]
         wanted = {path: version for path in checked if (version := tree.get(path)) is not None}
@@ -321,13 +321,13 @@ class StateBackend:
     async def _data_of(self, path: str, version: FileVersion) -> bytes:
         return version.blob.data if isinstance(version, StoredVersion) else (await self._fetch(path, version)).data
 
-    def _searched(self, path: str) -> _Searched:
+    def _searched(self, path: str) -> _StateFileTree:
         def read(name: str, version: FileVersion) -> bytes:
             if isinstance(version, StoredVersion):
                 return version.blob.data
             return anyio.from_thread.run(self._data_of, name, version)
 
-        return _Searched(self._files.subtree(path), read)
+        return _StateFileTree(self._files.subtree(path), read)
 
     def _write(self, path: str, data: bytes) -> None:
         self._check_writable(path)
@@ -401,7 +401,7 @@ class StateBackend:
         return self._contents.find(version.digest)
 
 
-class _Searched:
+class _StateFileTree:
     """The files of one directory as a search walks them: fixed, and safe to look at from another thread."""
 
     def __init__(self, tree: Tree, read: Callable[[str, FileVersion], bytes]) -> None:

@@ -35,7 +35,7 @@ class StoredVersion(FileVersion):
         return f'FileVersion(digest={self.digest!r}, size={self.size}, mode={self.mode:#o})'
 
 
-class Contents:
+class BlobStore:
     """Finds contents by digest, among those that some tree still names."""
 
     def __init__(self) -> None:

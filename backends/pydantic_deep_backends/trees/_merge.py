@@ -70,7 +70,7 @@ def merge_trees(base: Tree, ours: Tree, theirs: Tree, contents: Mapping[str, byt
         contents: Bytes by digest, at least for `needed_for_merge(base, ours, theirs)`.
 
     Raises:
-        MissingBlobError: Contents that are needed are not in `contents`.
+        MissingBlobError: BlobStore that are needed are not in `contents`.
     """
     merge = _Merge(base, ours, theirs, contents)
     return merge.result()

@@ -26,8 +26,8 @@ from pydantic_deep_backends.errors import (
     InvalidPatternError,
     ScanLimitError,
 )
-from pydantic_deep_backends.files._confined_root import ConfinedRoot, Place, link_found
-from pydantic_deep_backends.files._directories import Directories, look_at_place
+from pydantic_deep_backends.files._confined_root import ConfinedRoot, Location, link_found
+from pydantic_deep_backends.files._directories import Directories, stat_location
 from pydantic_deep_backends.files._operations import replace_file, writable_mode
 from pydantic_deep_backends.local import LocalBackend
 from pydantic_deep_backends.protocol import (
@@ -179,9 +179,9 @@ async def test_a_root_that_may_not_be_opened_says_which(unprivileged: Path) -> N
         await LocalBackend(unprivileged / 'root').working_dir()
 
 
-@pytest.mark.parametrize('action', [look_at_place, str], ids=['missing', 'empty'])
+@pytest.mark.parametrize('action', [stat_location, str], ids=['missing', 'empty'])
 def test_a_root_that_is_removed_during_an_operation_is_unavailable(
-    tmp_path: Path, action: Callable[[Place], object]
+    tmp_path: Path, action: Callable[[Location], object]
 ) -> None:
     """Both where the operation finds nothing and where it sees an empty directory."""
     (tmp_path / 'root').mkdir()
@@ -196,7 +196,7 @@ def test_a_root_that_is_removed_during_an_operation_is_unavailable(
 
 
 def test_a_link_that_is_gone_when_it_is_to_be_followed_is_not_found(tmp_path: Path) -> None:
-    def meet_link(place: Place) -> None:
+    def meet_link(place: Location) -> None:
         raise link_found()
 
     with ConfinedRoot(path=str(tmp_path)).open() as root, pytest.raises(FileNotFoundError):
@@ -207,7 +207,7 @@ def test_a_link_that_is_a_file_when_it_is_to_be_followed_is_met_again(tmp_path: 
     (tmp_path / 'f').touch()
     answers = iter(['link', 'file'])
 
-    def meet(place: Place) -> str:
+    def meet(place: Location) -> str:
         if next(answers) == 'link':
             raise link_found()
         return place.name

@@ -49,8 +49,8 @@ from pydantic_deep_backends.search._glob_syntax import parse_glob, render_direct
 from pydantic_deep_backends.search._grep import GrepBuilder, compile_grep
 from pydantic_deep_backends.search._regex import MAX_PROGRAM_SIZE, compile_regex
 from pydantic_deep_backends.search._regex_analysis import required_literal
-from pydantic_deep_backends.search._subtree_glob import glob_below
-from pydantic_deep_backends.search._walk import Walk, reason_of
+from pydantic_deep_backends.search._subtree_glob import subtree_glob
+from pydantic_deep_backends.search._walk import Walk, error_reason
 from pydantic_deep_backends.state import StateBackend
 
 HOSTILE_REGEXES = [
@@ -342,7 +342,7 @@ def test_a_glob_below_a_directory_finds_what_the_whole_one_finds_there(
     except InvalidPatternError:
         return
     names, rest = path[:depth], '/'.join(path[depth:])
-    below = glob_below(pattern, names)
+    below = subtree_glob(pattern, names)
     assume(rest and below is not None)
     is_found, may_contain = glob.matches('/'.join(path)), glob.may_contain('/'.join(path))
     if not below:
@@ -380,7 +380,7 @@ def test_a_glob_below_a_directory_finds_what_the_whole_one_finds_there(
     ],
 )
 def test_a_glob_below_a_directory_is_what_one_would_write_there(pattern: str, expected: str | None) -> None:
-    assert glob_below(pattern, ['m']) == expected
+    assert subtree_glob(pattern, ['m']) == expected
 
 
 @given(paths=files, pattern=st.sampled_from(['**', '**/*', '**/*.py', '**/*v']))
@@ -551,7 +551,7 @@ def test_the_walk_is_open_to_backends_of_one_s_own() -> None:
 
 
 def test_an_error_without_text_is_named_by_its_type() -> None:
-    assert reason_of(TimeoutError()) == 'TimeoutError'
+    assert error_reason(TimeoutError()) == 'TimeoutError'
 
 
 # Lines
