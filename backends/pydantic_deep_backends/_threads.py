@@ -41,7 +41,7 @@ def check_cancelled() -> None:
 
 
 class _AbandonedError(Exception):
-    """The caller was cancelled by asyncio itself. It reaches nobody."""
+    """The caller was cancelled by asyncio itself. Nobody catches it."""
 
 
 class _Work(Generic[T]):

@@ -39,7 +39,7 @@ _SHELL = '/bin/sh'
 
 
 class RunningCommand(Protocol):
-    """A command that runs. Its output and its report end when the last process of its tree does."""
+    """A running command. Its output and its report end when the last process of its tree does."""
 
     @property
     def process(self) -> Popen[bytes]:
@@ -164,7 +164,7 @@ class Execution:
 
 
 class _OutputReader:
-    """What has come from a command so far."""
+    """Reads the output and the report of a command."""
 
     def __init__(self, started: RunningCommand, wake: int, output_bytes: int) -> None:
         assert started.process.stdout is not None  # noqa: S101 - it was started with pipes

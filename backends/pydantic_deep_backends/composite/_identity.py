@@ -10,7 +10,7 @@ from pydantic_deep_backends.protocol import SupportsIdentity
 
 
 class CompositeIdentity:
-    """See `SupportsIdentity`; it is the place of a composite if each part is in its place.
+    """`SupportsIdentity` of a composite. It matches if each mounted backend matches.
 
     Args:
         places: The parts that can be identified, by mount point.

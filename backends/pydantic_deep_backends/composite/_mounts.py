@@ -30,7 +30,7 @@ Key: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mount:
-    """A backend and where its root is."""
+    """A backend and its mount point."""
 
     prefix: str
     """The mount point; `''` for the backend of everything else."""

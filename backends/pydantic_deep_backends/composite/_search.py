@@ -77,7 +77,7 @@ async def _grep(
 
 @dataclass(frozen=True, kw_only=True)
 class _MountQuery:
-    """What a part is asked for that searches by itself."""
+    """A search that a mounted backend runs by itself."""
 
     part: Mount
     backend: SupportsSearch

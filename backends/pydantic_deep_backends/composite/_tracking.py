@@ -30,7 +30,7 @@ from ._mounts import Mount, MountTable
 
 @dataclass(frozen=True, kw_only=True)
 class MountedTree:
-    """What a tree of a composite has of one part."""
+    """The part of a composite tree that belongs to one mounted backend."""
 
     mount: str
     """The mount point; `/` for the default."""
@@ -42,7 +42,7 @@ class MountedTree:
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedMount:
-    """A part that can be tracked."""
+    """A mounted backend that can be tracked."""
 
     part: Mount
     backend: SupportsTracking
@@ -59,7 +59,7 @@ class TrackedMount:
 
 
 class CompositeTracking:
-    """`SupportsTracking` and `SupportsPatch` over parts.
+    """`SupportsTracking` and `SupportsPatch` of a composite.
 
     Args:
         table: The parts.

@@ -41,7 +41,7 @@ class HardLinkError(PermissionError):
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """Where a walk ended: a name in an open directory. Nothing is known about the name itself."""
+    """The end of a walk: a name in an open directory, which need not exist."""
 
     directory: int
     """The descriptor of the directory, open until the visit ends, and an open file description of its own."""

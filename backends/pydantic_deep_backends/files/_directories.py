@@ -165,7 +165,7 @@ class DirectoryFileTree:
 
 
 def stat_location(place: Location) -> os.stat_result:
-    """Return the status of what a walk ended at."""
+    """Return the status of the entry at the end of a walk."""
     return stat_entry(place.directory, place.name)
 
 

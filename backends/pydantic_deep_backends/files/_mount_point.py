@@ -1,8 +1,8 @@
-"""Where a directory is shown: what the virtual paths above it mean, and how a search begins there.
+"""The mount point of a directory, the virtual paths above it, and searches that begin there.
 
-A directory whose commands see it at `/workspace` is shown at `/workspace`, so that a path means the same to a command
-and to a file operation. `/` is then a directory that holds `workspace` and nothing else. Above the place there is
-nothing to change; beside it there is nothing at all.
+A directory that commands see at `/workspace` has the mount point `/workspace`, so that a path means the same to a
+command and to a file operation. `/` is then a directory that holds `workspace` and nothing else. Nothing above the mount
+point can change; nothing exists beside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def path_from(names: Components) -> str:
 
 
 def is_above(names: Components, shown: Components) -> bool:
-    """Return whether a path is a directory on the way to the place where the root is shown."""
+    """Return whether a path is a directory above the mount point."""
     return len(names) < len(shown) and shown[: len(names)] == names
 
 
@@ -45,7 +45,7 @@ def below(names: Components, shown: Components, *, is_change: bool) -> Component
 
 
 def raise_is_directory(root: OpenRoot, names: Components) -> NoReturn:
-    """Raise what an operation on files says of a directory."""
+    """Raise `IsADirectoryError`."""
     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path_from(names))
 
 
@@ -55,7 +55,7 @@ def directory_entry(names: Components) -> FileEntry:
 
 
 class MountPointTree:
-    """The tree of a directory as a search sees it that begins above the place where the directory is shown.
+    """The `FileTree` of a search that begins above the mount point.
 
     Args:
         tree: The directory.

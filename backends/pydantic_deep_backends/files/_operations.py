@@ -75,7 +75,7 @@ def remove_stale_temporaries(directory: int, now: int) -> None:
 
 
 def stat_entry(directory: int, name: str) -> os.stat_result:
-    """Return the status of what is not a link.
+    """Return the status of an entry that is not a link.
 
     Raises:
         FileNotFoundError: Nothing is there.

@@ -713,14 +713,14 @@ class LocalBackend:
 
 
 def mount_point_of(backend: object) -> str:
-    """Return where the directory of a backend appears, at which its trees begin; `/` for all that is no directory."""
+    """Return the mount point of a backend, where its trees begin; `/` for a backend without a directory."""
     if not isinstance(backend, LocalBackend):
         return '/'
     return path_from(backend._shown())  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 
 def has_fixed_mount_point(backend: object) -> bool:
-    """Return whether a backend of another directory with the same settings appears at the same place."""
+    """Return whether backends of any directory with the same settings have the same mount point."""
     return not isinstance(backend, LocalBackend) or not backend._allow_commands  # pyright: ignore[reportPrivateUsage] - of a class of this file
 
 

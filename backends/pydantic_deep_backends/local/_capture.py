@@ -32,7 +32,7 @@ and the next look at everything reads the file again."""
 
 @dataclass(kw_only=True)
 class CaptureCache:
-    """What a capture remembers for the next one."""
+    """State that one capture leaves to the next."""
 
     readings: dict[str, Reading] = field(default_factory=dict[str, Reading])
     """The last reading of each file."""
@@ -45,16 +45,16 @@ class CaptureCache:
 
 
 class DirectoryCapture:
-    """One look at the files of a directory.
+    """One capture of the files of a directory.
 
     Args:
         root: The files.
         before: The tree that the caller has the contents of.
         rules: What the root leaves out.
         max_file_bytes: Larger files are left out.
-        memory: What former looks have left; this one changes it.
-        checkpoint: Called before each directory; may raise to end the look.
-        budget: How many entries are looked at, and for how long; beyond it every look raises `ScanLimitError`.
+        memory: The cache of earlier captures, which this one updates.
+        checkpoint: Called before each directory; may raise to end the capture.
+        budget: Limits of entries and time; beyond them the capture raises `ScanLimitError`.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class DirectoryCapture:
                 self._memory.readings.pop(path, None)
         return _joined(self._before, found)
 
-    def at(self, paths: Iterable[str]) -> Tree:
-        """Return the tree of before, with what is at these paths now."""
+    def capture_paths(self, paths: Iterable[str]) -> Tree:
+        """Return the previous tree, with the current files at these paths."""
         tree = self._before
         touched = sorted({_scope(path) for path in paths})
         if any(self._is_wide(path) for path in touched):
@@ -107,7 +107,7 @@ class DirectoryCapture:
         return tree
 
     def capture_files(self, paths: Iterable[str]) -> Tree:
-        """Return the tree of before with single files that the rules may leave out."""
+        """Return the previous tree with single files that the rules may leave out."""
         found: dict[str, FileVersion] = {}
         with closing(Directories(self._root)) as directories:
             for path in paths:

@@ -82,7 +82,7 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class StagedFiles:
-    """Files of one directory that are written under other names."""
+    """Files of one directory, written under temporary names."""
 
     directory: Components
     name_by_temporary: dict[str, str] = field(default_factory=dict[str, str])

@@ -1,4 +1,4 @@
-"""Which files the operations of a backend have touched, for whoever wants to know."""
+"""Paths that the operations of a backend have touched, for its trackers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class TouchedPaths:
         self._is_all = False
 
     def add(self, paths: Iterable[str]) -> None:
-        """Note files or directories."""
+        """Record files or directories."""
         with self._lock:
             self._paths.update(paths)
 
     def add_all(self) -> None:
-        """Note that anything may have been touched."""
+        """Record that any path may have been touched."""
         with self._lock:
             self._is_all = True
 
     def take(self) -> set[str] | None:
-        """Return what was touched since the last call, `None` if it may be anything."""
+        """Return the paths touched since the last call; `None` if it may be any."""
         with self._lock:
             paths, is_all = self._paths, self._is_all
             self._paths, self._is_all = set(), False
@@ -33,27 +33,27 @@ class TouchedPaths:
 
 
 class TouchLog:
-    """The notes of all who want to know. What is told must have happened: a note that comes first may be taken too early."""
+    """Passes touched paths on to every tracker. Add a path after the change: one added before may be taken too early."""
 
     def __init__(self) -> None:
         self._open: tuple[TouchedPaths, ...] = ()
 
     def begin(self) -> TouchedPaths:
-        """Return new notes."""
-        notes = TouchedPaths()
-        self._open = (*self._open, notes)
-        return notes
+        """Return a new set of paths, which is filled until `end`."""
+        touched = TouchedPaths()
+        self._open = (*self._open, touched)
+        return touched
 
-    def end(self, notes: TouchedPaths) -> None:
-        """Tell these notes nothing any more."""
-        self._open = tuple(other for other in self._open if other is not notes)
+    def end(self, touched: TouchedPaths) -> None:
+        """Stop filling a set of paths."""
+        self._open = tuple(other for other in self._open if other is not touched)
 
     def add(self, *paths: str) -> None:
-        """Note files or directories."""
-        for notes in self._open:
-            notes.add(paths)
+        """Record files or directories."""
+        for touched in self._open:
+            touched.add(paths)
 
     def add_all(self) -> None:
-        """Note that anything may have been touched."""
-        for notes in self._open:
-            notes.add_all()
+        """Record that any path may have been touched."""
+        for touched in self._open:
+            touched.add_all()

@@ -67,7 +67,7 @@ class LocalTracker:
             if not is_known or touched is None:
                 captured = await self._look(before, DirectoryCapture.capture_all)
             elif touched:
-                captured = await self._look(before, lambda look: look.at(touched))
+                captured = await self._look(before, lambda look: look.capture_paths(touched))
             else:
                 captured = Captured(tree=before, omitted=self._omitted())
             if also:

@@ -84,7 +84,7 @@ class Entry:
 
 
 class BaseVisibility(Enum):
-    """Where an untouched path is."""
+    """Whether an untouched path shows the base."""
 
     BASE = 'base'
     """What the base has there is seen."""

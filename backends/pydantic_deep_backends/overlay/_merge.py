@@ -40,7 +40,7 @@ class OverlayMerge:
 
 
 class BaseMerge:
-    """Merges a layer into its base, as often as it takes."""
+    """Merges a layer into its base. Repeats while the base changes."""
 
     def __init__(self, base: BackendProtocol, layer: Layer) -> None:
         self._base = base

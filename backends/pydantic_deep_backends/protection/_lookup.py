@@ -41,7 +41,7 @@ async def is_protected(backend: BackendProtocol, path: str, patterns: Sequence[s
 
 
 class _ProtectionLookup:
-    """Finds out what the name of a file does not tell.
+    """Looks up protection that does not follow from the name of a file.
 
     Args:
         backend: Whose files these are.

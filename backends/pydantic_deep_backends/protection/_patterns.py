@@ -108,7 +108,7 @@ class ProtectedPatterns:
 
 @lru_cache(maxsize=64)
 def compile_patterns(patterns: tuple[str, ...]) -> ProtectedPatterns:
-    """Return patterns in the form in which they are used. Raises `ValueError` as `ProtectedPatterns`."""
+    """Compile patterns. Raises `ValueError` as `ProtectedPatterns`."""
     return ProtectedPatterns(patterns)
 
 

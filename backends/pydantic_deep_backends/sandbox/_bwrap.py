@@ -78,7 +78,7 @@ _SYNTHETIC_FILES: Final = {
     '/etc/hosts': '127.0.0.1 localhost sandbox\n::1 localhost sandbox\n',
     '/etc/nsswitch.conf': 'passwd: files\ngroup: files\nhosts: files dns\n',
 }
-"""Files that every sandbox has, and that say nothing of the host."""
+"""Files with fixed contents in every sandbox, in place of those of the host."""
 
 _HIDDEN_FILES: Final = ('/proc/cmdline', '/proc/key-users', '/proc/keys')
 """What `/proc` tells everybody of the machine and of its user, and no command needs."""
@@ -202,7 +202,7 @@ def remove_devices(directory: str | None) -> None:
 
 
 class _PassedDescriptors(ExitStack):
-    """The descriptors that bwrap gets; closed here as soon as it has them."""
+    """Descriptors passed to bwrap; closed here once it has them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -28,11 +28,11 @@ _COUNT_SECONDS = 3.0
 """How long to count at a time: a command that is to be ended waits for it, and can make trees that take hours."""
 
 FreeSpace: TypeAlias = tuple[int, int]
-"""How many bytes and how many files there is room for."""
+"""Free bytes and free inodes of a disk."""
 
 
 class DiskUsageRecord:
-    """When the files of a workspace were counted last, from one command to the next."""
+    """The free space when the files of a workspace were last counted. It outlives a command."""
 
     def __init__(self) -> None:
         self.counted_at: FreeSpace | None = None

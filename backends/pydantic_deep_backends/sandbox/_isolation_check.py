@@ -57,7 +57,7 @@ _lock = threading.Lock()
 
 
 def check_isolation(plan: SandboxPlan) -> None:
-    """Try all promises of a plan, unless that was done before.
+    """Test the isolation of a plan, unless that was done before.
 
     Raises:
         SandboxUnavailableError: One is not kept, or a sandbox cannot be made at all.

@@ -1,4 +1,4 @@
-"""What a killed process leaves behind, and who may remove it.
+"""Directories that killed processes left behind, and their removal.
 
 Nothing of a command outlives the process that runs it: bubblewrap and all in the sandbox are ended by the kernel then.
 What stays is empty directories of control groups, and a few temporary ones. Each name says who made it, so that
@@ -27,7 +27,7 @@ def prefix_of(kind: str) -> str:
 
 
 def stale_directories(parent: Path, kind: str) -> list[Path]:
-    """Return the directories of a kind whose owner has ended, or must have."""
+    """Return the directories of a kind whose owner has ended."""
     return [path for path in parent.glob(f'{_NAME}-{kind}-*-*-*') if _is_stale(path)]
 
 

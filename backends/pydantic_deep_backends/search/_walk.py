@@ -41,7 +41,7 @@ _SHARED: ContextVar[SearchBudget | None] = ContextVar('search_budget', default=N
 
 @contextmanager
 def shared_search_budget() -> Generator[None]:
-    """Let all walks within be parts of one search, with one budget."""
+    """Make all walks in this context share one search budget."""
     token = _SHARED.set(_SHARED.get() or SearchBudget())
     try:
         yield
@@ -172,5 +172,5 @@ class Walk:
 
 
 def error_reason(error: OSError) -> str:
-    """Return what an operating system's error says, without the path."""
+    """Return the message of an operating system error, without the path."""
     return error.strerror or str(error) or type(error).__name__

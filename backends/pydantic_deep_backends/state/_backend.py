@@ -402,7 +402,7 @@ class StateBackend:
 
 
 class _StateFileTree:
-    """The files of one directory as a search walks them: fixed, and safe to look at from another thread."""
+    """The `FileTree` of one directory: immutable, and safe to read from another thread."""
 
     def __init__(self, tree: Tree, read: Callable[[str, FileVersion], bytes]) -> None:
         self._tree = tree

@@ -36,7 +36,7 @@ class StoredVersion(FileVersion):
 
 
 class BlobStore:
-    """Finds contents by digest, among those that some tree still names."""
+    """Contents by digest, stored as long as some tree names them."""
 
     def __init__(self) -> None:
         self._blob_by_digest: WeakValueDictionary[str, Blob] = WeakValueDictionary()
