@@ -319,8 +319,8 @@ async def _versions(store: SqlStore, contents: Contents) -> dict[str, Any]:
             listed[name][f'thread of {id}'] = [contents.refer(_told(each)) for each in await agent.thread(id)]
             try:
                 listed[name][f'head of {id}'] = (await agent.conversation(id).head()).id
-            except LookupError as error:
-                listed[name][f'head of {id}'] = str(error)
+            except LookupError:
+                listed[name][f'head of {id}'] = None
     return {'by_agent': listed, 'by_id': found}
 
 
@@ -333,7 +333,10 @@ async def _version(version: AgentVersion[Any, Any], contents: Contents) -> dict[
     files = {path: each async for path, each in _read_files(version)}
     lineage = await version.lineage()
     shown: dict[str, Any] = {
-        'repr': repr(version),
+        'cloned_from': version.cloned_from,
+        'merged_from': version.merged_from,
+        'branch': version.branch,
+        'name': version.name,
         'metadata': plain(version.metadata),
         'model': version.model,
         'model_settings': plain(version.model_settings),
@@ -357,7 +360,6 @@ async def _version(version: AgentVersion[Any, Any], contents: Contents) -> dict[
     if parent is not None:
         diff = await parent.diff(version)
         shown['diff'] = {
-            'text': str(diff),
             'messages_common': diff.messages_common,
             'removed': [contents.refer(_told(each)) for each in diff.messages_removed],
             'added': [contents.refer(_told(each)) for each in diff.messages_added],
