@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Final, cast
 
 import httpx
 import pytest
@@ -17,6 +22,126 @@ from pydantic_deep.testing import ScriptedModel, call
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / 'pydantic_deep'
+PACKAGES: Final = {'pydantic_deep': PACKAGE, 'pydantic_deep_backends': ROOT / 'backends' / 'pydantic_deep_backends'}
+
+MAX_FILES: Final = 20
+"""How many modules a folder may have, `__init__.py` among them: more are not read at a glance."""
+
+# The exceptions below may only shrink: the tests fail where one is missing, and where one is not needed any more.
+
+CIRCLES: Final[set[frozenset[str]]] = {
+    frozenset(
+        {
+            'pydantic_deep.fluent._builder',
+            'pydantic_deep.fluent._conversation',
+        }
+    ),
+    frozenset(
+        {
+            'pydantic_deep.versions._history_edit',
+            'pydantic_deep.versions._session',
+            'pydantic_deep.versions._state_edit',
+            'pydantic_deep.versions._turn',
+            'pydantic_deep.versions._turn_stream',
+            'pydantic_deep.versions._version',
+            'pydantic_deep.versions.comparison._merge',
+            'pydantic_deep.versions.comparison._replay',
+            'pydantic_deep.versions.files._version_checkout',
+        }
+    ),
+}
+"""Modules that import each other, also within functions or for types only."""
+
+LARGE_FOLDERS: Final[dict[str, int]] = {
+    'pydantic_deep': 31,
+    'pydantic_deep/streaming': 25,
+    'pydantic_deep/subagents': 22,
+    'tests': 33,
+    'tests/server': 37,
+    'tests/versions': 48,
+}
+"""Folders of more than `MAX_FILES` modules, and how many they may have."""
+
+HOMONYMS: Final[set[str]] = {'Lineage'}
+"""Names of two public classes."""
+
+FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
+    'pydantic_deep.audit._rehydrate': {'pydantic_deep.store._media'},
+    'pydantic_deep.cli.commands._approvals': {'pydantic_deep.approvals._view', 'pydantic_deep.versions._frozen_json'},
+    'pydantic_deep.cli.commands._branching': {'pydantic_deep.versions.files._backend_descriptions'},
+    'pydantic_deep.cli.commands._server': {
+        'pydantic_deep.server._agents',
+        'pydantic_deep.server._api_keys',
+        'pydantic_deep.server._uvicorn',
+    },
+    'pydantic_deep.cli.history._exit_code': {'pydantic_deep.filesystem._toolset'},
+    'pydantic_deep.cli.history._reader': {
+        'pydantic_deep.versions._subagent_threads',
+        'pydantic_deep.versions._turn',
+        'pydantic_deep.versions.files._backend_descriptions',
+        'pydantic_deep.versions.recovery._suspended_runs',
+    },
+    'pydantic_deep.cli.history._revisions': {'pydantic_deep.versions.files._backend_descriptions'},
+    'pydantic_deep.cli.history._turn_lineages': {
+        'pydantic_deep.versions._subagent_threads',
+        'pydantic_deep.versions.recording._presummary_history',
+    },
+    'pydantic_deep.cli.turn._conversation': {'pydantic_deep.versions.files._run_files'},
+    'pydantic_deep.cli.turn._retry_listener': {'pydantic_deep.subagents._state'},
+    'pydantic_deep.cli.turn._size_check': {'pydantic_deep.versions.files._gitignore'},
+    'pydantic_deep.fluent._conversation': {
+        'pydantic_deep.versions._run_to_completion',
+        'pydantic_deep.versions.recording._coalesced_requests',
+    },
+    'pydantic_deep.fluent._grounds': {
+        'pydantic_deep.versions._history_edit',
+        'pydantic_deep.versions.recording._coalesced_requests',
+        'pydantic_deep.versions.recording._presummary_history',
+    },
+    'pydantic_deep.fluent._media': {'pydantic_deep.store._media'},
+    'pydantic_deep.fluent._turn': {'pydantic_deep.versions._run_to_completion'},
+    'pydantic_deep.repository._questions_sql': {'pydantic_deep.store._engine', 'pydantic_deep.store.sql._statements'},
+    'pydantic_deep.repository._table': {
+        'pydantic_deep.store._engine',
+        'pydantic_deep.store.sql._dialect',
+        'pydantic_deep.store.sql._migrations',
+        'pydantic_deep.store.sql._repository_tables',
+        'pydantic_deep.store.sql._statements',
+    },
+    'pydantic_deep.repository.sql': {
+        'pydantic_deep.store._engine',
+        'pydantic_deep.store._open',
+        'pydantic_deep.store.sql._dialect',
+    },
+    'pydantic_deep.server._run_start': {'pydantic_deep.versions._turn'},
+    'pydantic_deep.server.compat._turns': {'pydantic_deep.streaming._answer', 'pydantic_deep.versions.pauses._answers'},
+    'pydantic_deep.server.routes._versions': {'pydantic_deep.versions._versioned_agent'},
+    'pydantic_deep.server.runs._event_stream': {'pydantic_deep.streaming._lines'},
+    'pydantic_deep.server.runs._pool': {'pydantic_deep.streaming._failures'},
+    'pydantic_deep.server.runs._server_run': {'pydantic_deep.streaming._lines'},
+    'pydantic_deep.server.runs._stored_run_events': {
+        'pydantic_deep.streaming._failures',
+        'pydantic_deep.streaming._project',
+        'pydantic_deep.versions._turn',
+        'pydantic_deep.versions.recovery._suspended_runs',
+    },
+    'pydantic_deep.server.schemas._builders': {
+        'pydantic_deep.streaming._parts',
+        'pydantic_deep.versions.pauses._inbox',
+        'pydantic_deep.versions.recording._recorded_run',
+    },
+    'pydantic_deep.server.ui._extra_events': {'pydantic_deep.streaming._failures'},
+    'pydantic_deep.usage': {
+        'pydantic_deep.filesystem._capability',
+        'pydantic_deep.filesystem._listing',
+        'pydantic_deep.skills._catalogue',
+        'pydantic_deep.skills._history',
+        'pydantic_deep.todos._history',
+    },
+    'pydantic_deep.versions.pauses._inbox': {'pydantic_deep.approvals._view'},
+    'pydantic_deep.versions.recording._messages': {'pydantic_deep.store._media'},
+}
+"""Private modules of another top-level package that a module imports."""
 
 
 def test_the_server_is_routes_over_services_over_rows_and_has_two_doors() -> None:
@@ -117,3 +242,116 @@ async def test_a_whole_story_goes_from_a_question_to_its_audit(client: httpx.Asy
     assert (asked['state'], done['state'], done['output']) == ('awaiting_approval', 'complete', 'Written.')
     assert file.text == 'Hello'
     assert [record['status'] for record in records] == ['success', 'awaiting_approval']
+
+
+@cache
+def modules() -> Mapping[str, Path]:
+    """Return the file of each module, of both packages."""
+    found: dict[str, Path] = {}
+    for package, folder in PACKAGES.items():
+        for path in sorted(folder.rglob('*.py')):
+            parts = path.relative_to(folder).with_suffix('').parts
+            if all(part.isidentifier() for part in parts) and (path.parent / '__init__.py').exists():
+                found['.'.join((package, *parts)).removesuffix('.__init__')] = path
+    return found
+
+
+def is_private(module: str) -> bool:
+    return any(part.startswith('_') and part != '__main__' for part in module.split('.'))
+
+
+def top_level_package(module: str) -> str:
+    """Return what the private modules of a module are private to: `pydantic_deep.store` for all that is below it."""
+    package, *parts = module.split('.')
+    is_nested = len(parts) > 1 or (parts and modules()[module].name == '__init__.py')
+    return f'{package}.{parts[0]}' if package == 'pydantic_deep' and is_nested else package
+
+
+@cache
+def imports() -> Mapping[str, set[str]]:
+    """Return the modules of ours that each module imports, wherever in the file and whatever for."""
+    return {module: set(_imports_of(module, path)) - {module} for module, path in modules().items()}
+
+
+def _imports_of(module: str, path: Path) -> Iterator[str]:
+    package = module if path.name == '__init__.py' else module.rpartition('.')[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split('.')[: 1 - node.level or None] if node.level else []
+            base = '.'.join([*parents, *filter(None, [node.module])])
+            names = [f'{base}.{alias.name}' for alias in node.names]
+        for name in names:
+            if name in modules():
+                yield name
+            elif name.rpartition('.')[0] in modules():
+                yield name.rpartition('.')[0]
+
+
+def circles() -> set[frozenset[str]]:
+    """Return the largest groups of modules in which each reaches each other by imports."""
+    reached: dict[str, set[str]] = {}
+    for module in modules():
+        waiting, reached[module] = [*imports()[module]], set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name not in reached[module]:
+                reached[module].add(name)
+                waiting += imports()[name]
+    return {
+        frozenset(other for other in reached[module] if module in reached[other])
+        for module in modules()
+        if module in reached[module]
+    }
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    assert circles() == CIRCLES
+
+
+def test_no_folder_is_too_large_to_be_read_at_a_glance() -> None:
+    folders = [*PACKAGES.values(), ROOT / 'tests', ROOT / 'backends' / 'tests']
+    counts = Counter(path.parent for folder in folders for path in folder.rglob('*.py'))
+    large = {str(folder.relative_to(ROOT)): count for folder, count in counts.items() if count > MAX_FILES}
+
+    assert large.keys() == LARGE_FOLDERS.keys()
+    assert {folder for folder, count in large.items() if count > LARGE_FOLDERS[folder]} == set()
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    classes: dict[str, set[type]] = defaultdict(set)
+    for module in modules():
+        if not is_private(module) and not module.endswith('__main__'):
+            for value in _public_values(module):
+                if isinstance(value, type):
+                    classes[value.__name__].add(cast('type[object]', value))
+
+    assert {name for name, found in classes.items() if len(found) > 1} == HOMONYMS
+
+
+def _public_values(module: str) -> list[object]:
+    """Return what a module exports, or defines without an underscore if it does not say what it exports."""
+    found = importlib.import_module(module)
+    if hasattr(found, '__all__'):
+        return [getattr(found, name) for name in found.__all__]
+    return [
+        value
+        for name, value in vars(found).items()
+        if not name.startswith('_') and getattr(value, '__module__', None) == module
+    ]
+
+
+def test_nobody_imports_private_modules_of_another_top_level_package() -> None:
+    """A private module of `pydantic_deep` itself is private to all of it."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module, imported in imports().items():
+        for name in imported:
+            owner = top_level_package(name)
+            if is_private(name) and owner not in (top_level_package(module), 'pydantic_deep'):
+                found[module].add(name)
+            if is_private(name) and owner == 'pydantic_deep' and module.split('.')[0] != 'pydantic_deep':
+                found[module].add(name)
+
+    assert found == FOREIGN_IMPORTS
