@@ -126,7 +126,7 @@ class Analytics:
         except (QueryTimeoutError, QueryBusyError):
             raise
         except QueryError:
-            if self._opened is None or await to_thread.run_sync(self._opened.replica.is_sound):
+            if self._opened is None or await to_thread.run_sync(self._opened.replica.is_usable):
                 raise
         return await self._ask(Query(query, parameters, limits, max_rows), limits)
 

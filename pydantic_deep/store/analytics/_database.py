@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from . import _database_process as process
-from ._database_process import Order, Settings, Statement
+from ._database_process import QueryRequest, Settings, Statement
 
 _SCRIPT: Final = str(Path(__file__).with_name('_database_process.py'))
 
@@ -50,7 +50,7 @@ class Database:
         keep: Sequence[int] = (),
     ) -> None:
         self._lock = threading.Lock()
-        self._asked: set[Asked] = set()
+        self._queries: set[RunningQuery] = set()
         self._control, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
@@ -82,30 +82,30 @@ class Database:
         """Run statements in one transaction and return the rows of the last."""
         return cast('list[tuple[Any, ...]]', self._request(list(statements)))
 
-    def ask(self, order: Order) -> Asked:
-        """Begin a query of a caller.
+    def start_query(self, request: QueryRequest) -> RunningQuery:
+        """Start a query of a caller.
 
         Raises:
             ValueError: A parameter is none.
             DatabaseError: There is no database any more.
         """
-        asked = Asked(self._asked)
+        query = RunningQuery(self._queries)
         try:
             with self._lock:
-                process.send_to(self._control, list(order), (asked.out, asked.held))
+                process.send_to(self._control, list(request), (query.output, query.cancel))
         except BaseException as error:
-            asked.close()
+            query.close()
             if isinstance(error, OSError):
                 raise DatabaseError('the process that held the database has ended') from error
             raise
         finally:
-            asked.hand_over()
-        return asked
+            query.close_child_ends()
+        return query
 
     def close(self) -> None:
         """End all queries, and the process."""
-        for asked in list(self._asked):
-            asked.end()
+        for query in list(self._queries):
+            query.end()
         self._control.close()
         self._process.wait()
 
@@ -122,12 +122,12 @@ class Database:
         return value
 
 
-class Asked:
-    """A query that runs: a pipe with its answer, and one that ends it when this side is closed."""
+class RunningQuery:
+    """A running query: a pipe with its result, and a pipe that ends the query when this side closes it."""
 
-    def __init__(self, running: set[Asked]) -> None:
-        self._answer, self.out = os.pipe()
-        self.held, self._leash = os.pipe()
+    def __init__(self, running: set[RunningQuery]) -> None:
+        self._answer, self.output = os.pipe()
+        self.cancel, self._cancel_fd = os.pipe()
         self._lock = threading.Lock()
         self._is_ended = False
         self._running = running
@@ -141,10 +141,10 @@ class Asked:
     ) -> None:
         self.close()
 
-    def hand_over(self) -> None:
-        """Close what the other process has."""
-        os.close(self.out)
-        os.close(self.held)
+    def close_child_ends(self) -> None:
+        """Close the ends of the pipes that the other process has."""
+        os.close(self.output)
+        os.close(self.cancel)
 
     def next(self, max_bytes: int) -> tuple[str, Any]:
         """Return the kind and the value of what comes next.
@@ -161,7 +161,7 @@ class Asked:
         with self._lock:
             if not self._is_ended:
                 self._is_ended = True
-                os.close(self._leash)
+                os.close(self._cancel_fd)
 
     def close(self) -> None:
         """End the query and forget its answer."""

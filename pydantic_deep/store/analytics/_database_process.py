@@ -65,7 +65,7 @@ _NEVER: Final = {'wal_autocheckpoint': '1000000GB', 'auto_checkpoint_skip_wal_th
 _SINGLE_THREAD: Final = {'threads': '1', 'async_threads': '0'}
 
 
-class Order(NamedTuple):
+class QueryRequest(NamedTuple):
     """A query of a caller."""
 
     sql: str
@@ -76,7 +76,7 @@ class Order(NamedTuple):
     max_bytes: int
     """How much its result may take, in Python or as it is sent."""
     max_rows: int
-    is_cut: bool
+    may_truncate: bool
     """Whether rows beyond `max_rows` are left out rather than an error."""
 
 
@@ -91,14 +91,14 @@ def encode(value: object) -> bytes:
         ValueError: It has something that is no plain value.
     """
     try:
-        return _encode(_walked(value))
+        return _encode(_with_tags(value))
     except (TypeError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
 def _encode(value: object) -> bytes:
     """Return a value as JSON: what is left of its tuples are arrays."""
-    text = json.dumps(value, default=_tagged, ensure_ascii=False, separators=(',', ':'))
+    text = json.dumps(value, default=_to_tag, ensure_ascii=False, separators=(',', ':'))
     return text.encode('utf-8', 'surrogatepass')
 
 
@@ -109,7 +109,7 @@ def decode(data: bytes) -> object:
         ValueError: It was not.
     """
     try:
-        return json.loads(data, object_hook=_untagged)
+        return json.loads(data, object_hook=_from_tag)
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f'{type(error).__name__}: {error}') from None
 
@@ -182,15 +182,15 @@ def _read(read: Callable[[int], bytes], count: int) -> bytes:
     return bytes(data)
 
 
-def _walked(value: object) -> object:
+def _with_tags(value: object) -> object:
     """Return a value in which what JSON would take for something else has a tag."""
     if isinstance(value, Mapping):
         pairs = cast('Mapping[object, object]', value).items()
-        return _Tag('dict', [[_walked(key), _walked(item)] for key, item in pairs])
+        return _Tag('dict', [[_with_tags(key), _with_tags(item)] for key, item in pairs])
     if isinstance(value, tuple):
-        return _Tag('tuple', [_walked(item) for item in cast('tuple[object, ...]', value)])
+        return _Tag('tuple', [_with_tags(item) for item in cast('tuple[object, ...]', value)])
     if isinstance(value, list):
-        return [_walked(item) for item in cast('list[object]', value)]
+        return [_with_tags(item) for item in cast('list[object]', value)]
     return value
 
 
@@ -202,7 +202,7 @@ class _Tag:
         self.value = value
 
 
-def _tagged(value: object) -> object:
+def _to_tag(value: object) -> object:
     match value:
         case _Tag():
             return {value.kind: value.value}
@@ -224,7 +224,7 @@ def _tagged(value: object) -> object:
             raise TypeError(f'A value of the type {type(value).__name__} cannot be bound.')
 
 
-_UNTAG: Final[dict[str, Callable[[Any], object]]] = {
+_VALUE_OF_TAG: Final[dict[str, Callable[[Any], object]]] = {
     'dict': lambda pairs: dict(pairs),
     'tuple': lambda items: tuple(items),
     'datetime': datetime.fromisoformat,
@@ -237,25 +237,25 @@ _UNTAG: Final[dict[str, Callable[[Any], object]]] = {
 }
 
 
-def _untagged(tag: dict[str, Any]) -> object:
+def _from_tag(tag: dict[str, Any]) -> object:
     [(kind, value)] = tag.items()
-    return _UNTAG[kind](value)
+    return _VALUE_OF_TAG[kind](value)
 
 
-def answer(cursor: duckdb.DuckDBPyConnection, order: Order, out: int) -> None:
+def run_query(cursor: duckdb.DuckDBPyConnection, request: QueryRequest, out: int) -> None:
     """Run a query in a read-only transaction, and write its columns and rows, and how it ended, to a pipe."""
     import _duckdb as duckdb
 
     try:
         cursor.execute('BEGIN TRANSACTION READ ONLY')
-        cursor.execute(_statement(cursor, order.sql), order.parameters)
-        _send_rows(cursor, order, out)
+        cursor.execute(_statement(cursor, request.sql), request.parameters)
+        _send_rows(cursor, request, out)
     except (duckdb.OutOfMemoryException, MemoryError) as error:
-        send(out, ['memory', _first_paragraph(error)])
+        send(out, ['memory', _error_text(error)])
     except TooLargeError as error:
         send(out, ['too large', str(error)])
     except (duckdb.Error, ValueError, TypeError, RecursionError) as error:
-        send(out, ['failed', _first_paragraph(error)])
+        send(out, ['failed', _error_text(error)])
 
 
 def _statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
@@ -275,25 +275,25 @@ def _statement(cursor: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statement:
     return statements[0]
 
 
-def _send_rows(cursor: duckdb.DuckDBPyConnection, order: Order, out: int) -> None:
+def _send_rows(cursor: duckdb.DuckDBPyConnection, request: QueryRequest, out: int) -> None:
     columns = [str(column[0]) for column in cursor.description or ()]
     send(out, ['columns', columns])
     size, count = size_of(columns), 0
     while rows := cursor.fetchmany(FETCHED_ROWS):
-        room = order.max_rows - count
+        room = request.max_rows - count
         count += len(rows)
         is_more = len(rows) > room
-        if is_more and not order.is_cut:
-            raise TooLargeError(f'The query returns more than {order.max_rows:,} rows.')
+        if is_more and not request.may_truncate:
+            raise TooLargeError(f'The query returns more than {request.max_rows:,} rows.')
         rows = rows[:room]
         size += _size_of_rows(rows)
-        data = _encode_rows(rows) if size <= order.max_bytes else b''
-        if max(size, len(data)) > order.max_bytes:
-            raise TooLargeError(f'The result takes more than {order.max_bytes:,} bytes.')
+        data = _encode_rows(rows) if size <= request.max_bytes else b''
+        if max(size, len(data)) > request.max_bytes:
+            raise TooLargeError(f'The result takes more than {request.max_bytes:,} bytes.')
         send_bytes(out, data)
         if is_more:
             break
-    send(out, ['end', count > order.max_rows])
+    send(out, ['end', count > request.max_rows])
 
 
 def _size_of_rows(rows: Sequence[tuple[object, ...]]) -> int:
@@ -311,12 +311,12 @@ def _has_nested(rows: Sequence[tuple[object, ...]]) -> bool:
     return not {dict, list, tuple}.isdisjoint(map(type, chain.from_iterable(rows)))
 
 
-def _first_paragraph(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error).split('\n\n')[0].strip()[:_MAX_ERROR_CHARS]
 
 
-def confine(connection: duckdb.DuckDBPyConnection, order: Order, leash: int) -> None:  # pragma: no cover - it ends or
-    # limits the process that calls it, which can be none that is measured
+# It ends or limits the process that calls it, which can be none that is measured.
+def confine(connection: duckdb.DuckDBPyConnection, request: QueryRequest, cancel_fd: int) -> None:  # pragma: no cover
     """Bound this process: how long it lives, what it takes, and that it ends as soon as a pipe is closed.
 
     All of it is up to the kernel, which needs no help of a thread that has to come round to it.
@@ -324,13 +324,14 @@ def confine(connection: duckdb.DuckDBPyConnection, order: Order, leash: int) -> 
     import _duckdb as duckdb
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    fcntl.fcntl(leash, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(leash, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)  # SIGIO, which ends a process, when it is closed
-    if select.select([leash], [], [], 0)[0]:
+    fcntl.fcntl(cancel_fd, fcntl.F_SETOWN, os.getpid())
+    # The kernel sends SIGIO, which ends a process, when the pipe is closed.
+    fcntl.fcntl(cancel_fd, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    if select.select([cancel_fd], [], [], 0)[0]:
         os._exit(0)
-    signal.setitimer(signal.ITIMER_REAL, order.timeout_seconds)  # SIGALRM ends a process too
+    signal.setitimer(signal.ITIMER_REAL, request.timeout_seconds)  # SIGALRM ends a process too
     [(used,)] = connection.execute('SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()').fetchall()
-    limit = -(-used // _STEP_BYTES) * _STEP_BYTES + int(order.memory_bytes * _DUCKDB_SHARE)
+    limit = -(-used // _STEP_BYTES) * _STEP_BYTES + int(request.memory_bytes * _DUCKDB_SHARE)
     with suppress(duckdb.Error):  # where the process itself has written there, it cannot be changed any more
         connection.execute("SET temp_directory = ''")
     for setting in (
@@ -342,7 +343,7 @@ def confine(connection: duckdb.DuckDBPyConnection, order: Order, leash: int) -> 
     ):
         connection.execute(f'SET {setting}')
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    bound = data_bytes() + order.memory_bytes
+    bound = data_bytes() + request.memory_bytes
     resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
 
 
@@ -354,8 +355,8 @@ def data_bytes(statm: Path = Path('/proc/self/statm')) -> int:
         return 0
 
 
-def bury() -> bool:
-    """Collect the forks that have ended; return whether any has not."""
+def reap_children() -> bool:
+    """Reap the forks that have ended; return whether any still runs."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -364,12 +365,12 @@ def bury() -> bool:
     return True
 
 
-def _bury_on_signal(number: int, frame: object) -> None:  # pragma: no cover - as above
-    bury()
+def _reap_on_signal(number: int, frame: object) -> None:  # pragma: no cover - as above
+    reap_children()
 
 
-class Host:
-    """The database, and what can be asked of it."""
+class DatabaseServer:
+    """The open database, and the requests that it serves."""
 
     def __init__(self, path: str | None, settings: Settings, setup: Sequence[Statement]) -> None:
         import _duckdb as duckdb
@@ -392,23 +393,23 @@ class Host:
             self._connection.rollback()
             raise
         self._connection.commit()
-        self._fold_log()
+        self._checkpoint()
         return rows
 
-    def _fold_log(self) -> None:
-        """Fold the log into the file, where it is long and no fork reads the file."""
+    def _checkpoint(self) -> None:
+        """Write the log into the file if it is long and no fork reads the file."""
         with suppress(FileNotFoundError):
-            if self._log is not None and self._log.stat().st_size > _WAL_BYTES and not bury():
+            if self._log is not None and self._log.stat().st_size > _WAL_BYTES and not reap_children():
                 self._connection.execute('CHECKPOINT')
 
-    def answer(self, order: Order, out: int, leash: int, control: socket.socket) -> None:
-        """Answer a query in a fork; here its descriptors are closed."""
+    def fork_query(self, request: QueryRequest, out: int, cancel_fd: int, control: socket.socket) -> None:
+        """Run a query in a fork of this process, and close its descriptors here."""
         try:
             if not os.fork():
                 try:
                     control.close()
-                    confine(self._connection, order, leash)
-                    answer(self._connection.cursor(), order, out)
+                    confine(self._connection, request, cancel_fd)
+                    run_query(self._connection.cursor(), request, out)
                 finally:
                     os._exit(0)
         except OSError as error:
@@ -416,11 +417,11 @@ class Host:
                 send(out, ['failed', f'No process can be started for the query: {error.strerror}.'])
         finally:
             os.close(out)
-            os.close(leash)
+            os.close(cancel_fd)
 
     def close(self) -> None:
         """Close the database, after the last fork has ended: what asked is gone, and they with it."""
-        while bury():
+        while reap_children():
             with suppress(ChildProcessError):
                 os.waitpid(-1, 0)
         self._connection.close()
@@ -433,7 +434,7 @@ def serve(control: socket.socket) -> None:
     with suppress(EOFError, ConnectionError):
         opening, _ = receive_from(control)
         try:
-            host = Host(*cast('tuple[str, Settings, list[Statement]]', opening))
+            server = DatabaseServer(*cast('tuple[str, Settings, list[Statement]]', opening))
         except duckdb.Error as error:
             send_to(control, ['failed', str(error)])
             return
@@ -442,23 +443,23 @@ def serve(control: socket.socket) -> None:
             while True:
                 request, files = receive_from(control)
                 if files:
-                    host.answer(Order(*cast('list[Any]', request)), files[0], files[1], control)
+                    server.fork_query(QueryRequest(*cast('list[Any]', request)), files[0], files[1], control)
                 else:
-                    send_to(control, _outcome(host, cast('list[Statement]', request)))
+                    send_to(control, _reply(server, cast('list[Statement]', request)))
         finally:
-            host.close()
+            server.close()
 
 
-def _outcome(host: Host, statements: list[Statement]) -> list[object]:
+def _reply(server: DatabaseServer, statements: list[Statement]) -> list[object]:
     import _duckdb as duckdb
 
     try:
-        return ['done', host.run(statements)]
+        return ['done', server.run(statements)]
     except (duckdb.Error, ValueError, TypeError, MemoryError) as error:
         return ['failed', str(error)]
 
 
 if __name__ == '__main__':  # pragma: no cover - it is a process that is not measured
     sys.path += sys.argv[2:]
-    signal.signal(signal.SIGCHLD, _bury_on_signal)
+    signal.signal(signal.SIGCHLD, _reap_on_signal)
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -18,8 +18,8 @@ from pydantic_deep.store._sql_limits import SqlLimits
 from pydantic_deep.store.errors import QueryError, QueryTimeoutError
 
 from ._cells import Cell, Cells
-from ._database import Asked, Database, DatabaseError
-from ._database_process import Order, Settings, Statement
+from ._database import Database, DatabaseError, RunningQuery
+from ._database_process import QueryRequest, Settings, Statement
 from ._schema import CREATE, MESSAGES, REPLICA_FORMAT, RETURNS, ReplicaTable
 from ._store_reads import Survey
 from ._table import Table
@@ -36,10 +36,10 @@ MAX_ROWS: Final = 1_000_000
 _MEMORY_LIMIT: Final = '2GB'
 """For the replica in memory; with a file, what does not fit is written beside it."""
 
-_MOST_SECONDS: Final = 10**8
+_MAX_TIMEOUT_SECONDS: Final = 10**8
 """The longest timeout that a clock of the kernel is set to: three years."""
 
-_MOST_BYTES: Final = 2**50
+_MAX_MEMORY_BYTES: Final = 2**50
 """The most memory that a limit is set to."""
 
 _TABLE_OF_KIND: Final = {
@@ -53,7 +53,7 @@ _TABLE_OF_KIND: Final = {
     'conversation': 'conversations',
 }
 
-_SIGNS: Final = {
+_MARK_QUERIES: Final = {
     **{kind: f'SELECT number, 0 AS mark FROM {table}' for kind, table in _TABLE_OF_KIND.items()},  # noqa: S608
     'branch': 'SELECT number, message_count AS mark FROM branches',
     'conversation': 'SELECT c.number AS number, coalesce(v.number, 0) AS mark'
@@ -98,8 +98,8 @@ class Change(NamedTuple):
     rows: Sequence[Cells]
 
 
-def _one_at_a_time(method: Callable[Concatenate[Replica, P], T]) -> Callable[Concatenate[Replica, P], T]:
-    """Let a method wait for another one, in a thread that goes on although its task was cancelled."""
+def _locked(method: Callable[Concatenate[Replica, P], T]) -> Callable[Concatenate[Replica, P], T]:
+    """Run one method at a time: the thread of a cancelled task may still be in another."""
 
     @wraps(method)
     def locked(self: Replica, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,7 +134,7 @@ class Replica:
             'temp_directory': '' if path is None else f'{path.absolute()}.tmp',
         }
         self._lock = threading.RLock()
-        self._connection = Database(path, settings, [] if writable is None else _confined_to(writable), keep=keep)
+        self._connection = Database(path, settings, [] if writable is None else _confinement(writable), keep=keep)
         try:
             self._prepare()
         except DatabaseError:
@@ -151,17 +151,17 @@ class Replica:
         create: list[Statement] = [(sql, ()) for sql in CREATE]
         self._connection.run([*create, ('CREATE TABLE internal.replica AS SELECT ? AS format', [REPLICA_FORMAT])])
 
-    @_one_at_a_time
+    @_locked
     def survey(self) -> dict[str, Survey]:
         """Return how much there is of each kind."""
         parts = (
             f"SELECT '{kind}', count(*), coalesce(max(number), 0), coalesce(sum(mark), 0)::BIGINT FROM ({sql})"  # noqa: S608
-            for kind, sql in _SIGNS.items()
+            for kind, sql in _MARK_QUERIES.items()
         )
         rows = self._connection.execute(' UNION ALL '.join(parts))
         return {kind: Survey(count, last, mark_sum) for kind, count, last, mark_sum in rows}
 
-    @_one_at_a_time
+    @_locked
     def unsettled(self) -> dict[str, list[int]]:
         """Return the numbers of the rows that may be other ones by now."""
         return {
@@ -169,7 +169,7 @@ class Replica:
             for kind, condition in _UNSETTLED.items()
         }
 
-    @_one_at_a_time
+    @_locked
     def tips(self, branches: Sequence[int]) -> dict[int, int]:
         """Return up to where the branches of these numbers are here, as far as they are."""
         rows = self._connection.execute(
@@ -177,7 +177,7 @@ class Replica:
         )
         return dict(rows)
 
-    @_one_at_a_time
+    @_locked
     def unknown_deps(self, digests: Iterable[str]) -> list[str]:
         """Return those of the digests of deps that no version here has."""
         rows = self._connection.execute(
@@ -185,7 +185,7 @@ class Replica:
         )
         return [digest for (digest,) in rows]
 
-    @_one_at_a_time
+    @_locked
     def apply(self, changes: Iterable[Change]) -> None:
         """Make all of these changes, in one transaction."""
         statements: list[Statement] = []
@@ -196,7 +196,7 @@ class Replica:
                 statements.append((table.insert_sql, _columns(rows)))
         self._connection.run(statements)
 
-    @_one_at_a_time
+    @_locked
     def add_messages(self, messages: Mapping[int, Cells], returns: Sequence[Cells]) -> None:
         """Add those of the messages, by number, that are not here: another branch may have brought them."""
         known = self._numbers(
@@ -211,15 +211,15 @@ class Replica:
             ]
         )
 
-    @_one_at_a_time
+    @_locked
     def settle_results(self) -> None:
         """Give tool calls the results that are in messages."""
         self._connection.execute(_SETTLE_RESULTS)
 
-    @_one_at_a_time
+    @_locked
     def compare(self, kind: str, marks: Sequence[tuple[int, int]]) -> list[int]:
         """Delete what is none of these numbers, which are all that there are; return those that are others here."""
-        here = dict(cast('list[tuple[int, int]]', self._connection.execute(_SIGNS[kind])))
+        here = dict(cast('list[tuple[int, int]]', self._connection.execute(_MARK_QUERIES[kind])))
         gone = here.keys() - {number for number, _ in marks}
         if gone:
             table = _TABLE_OF_KIND[kind]
@@ -231,26 +231,26 @@ class Replica:
                 self._connection.execute(statement)
         return [number for number, mark in marks if here.get(number) != mark]
 
-    def ask(self, order: Order) -> Asked:
-        """Begin a query of a caller."""
-        return self._connection.ask(order)
+    def start_query(self, request: QueryRequest) -> RunningQuery:
+        """Start a query of a caller."""
+        return self._connection.start_query(request)
 
-    @_one_at_a_time
+    @_locked
     def newest_versions(self) -> dict[int, str]:
         """Return the ids of some versions by their numbers."""
         rows = self._connection.execute('SELECT number, id FROM versions ORDER BY number DESC LIMIT 20')
         return dict(rows)
 
-    @_one_at_a_time
-    def is_sound(self) -> bool:
-        """Return whether it can go on after an error."""
+    @_locked
+    def is_usable(self) -> bool:
+        """Return whether it can still be used after an error."""
         try:
             self._connection.execute('SELECT 1')
         except DatabaseError:
             return False
         return True
 
-    @_one_at_a_time
+    @_locked
     def copy_to(self, table: str, path: Path) -> int:
         """Write a table or a view to a file as Parquet; return how many rows it has."""
         [(count,)] = self._connection.execute(
@@ -259,7 +259,7 @@ class Replica:
         )
         return cast('int', count)
 
-    @_one_at_a_time
+    @_locked
     def close(self) -> None:
         """Close it."""
         self._connection.close()
@@ -273,16 +273,16 @@ class Query:
 
     def __init__(self, sql: str, parameters: Parameters, limits: SqlLimits, max_rows: int | None) -> None:
         self._limits = limits
-        self._order = Order(
+        self._request = QueryRequest(
             sql=sql,
             parameters=dict(parameters) if isinstance(parameters, Mapping) else list(parameters),
-            timeout_seconds=min(limits.timeout_seconds, _MOST_SECONDS),
-            memory_bytes=min(limits.memory_bytes, _MOST_BYTES),
+            timeout_seconds=min(limits.timeout_seconds, _MAX_TIMEOUT_SECONDS),
+            memory_bytes=min(limits.memory_bytes, _MAX_MEMORY_BYTES),
             max_bytes=limits.max_bytes,
             max_rows=MAX_ROWS if max_rows is None else max_rows,
-            is_cut=max_rows is not None,
+            may_truncate=max_rows is not None,
         )
-        self._asked: Asked | None = None
+        self._running: RunningQuery | None = None
         self._is_stopped = False
 
     def run(self, replica: Replica) -> Table:
@@ -293,13 +293,13 @@ class Query:
         """
         began = monotonic()
         try:
-            with replica.ask(self._order) as asked:
-                self._asked = asked
+            with replica.start_query(self._request) as running:
+                self._running = running
                 if self._is_stopped:
-                    asked.end()
-                return self._table(asked)
+                    running.end()
+                return self._table(running)
         except EOFError:
-            raise self._ended(monotonic() - began) from None
+            raise self._abort_error(monotonic() - began) from None
         except QueryError:
             raise
         except (DatabaseError, OSError, ValueError) as error:
@@ -308,14 +308,14 @@ class Query:
     def stop(self) -> None:
         """End it, also if it is yet to run."""
         self._is_stopped = True
-        if self._asked is not None:
-            self._asked.end()
+        if self._running is not None:
+            self._running.end()
 
-    def _table(self, asked: Asked) -> Table:
+    def _table(self, running: RunningQuery) -> Table:
         columns: tuple[str, ...] = ()
         rows: list[tuple[object, ...]] = []
         while True:
-            kind, value = asked.next(self._order.max_bytes)
+            kind, value = running.next(self._request.max_bytes)
             if kind == 'columns':
                 columns = tuple(value)
             elif kind == 'rows':
@@ -323,16 +323,16 @@ class Query:
             elif kind == 'end':
                 return Table(columns=columns, rows=tuple(rows), is_truncated=value)
             else:
-                raise QueryError(self._explained(kind, value))
+                raise QueryError(self._error_text(kind, value))
 
-    def _explained(self, kind: str, text: str) -> str:
+    def _error_text(self, kind: str, text: str) -> str:
         if kind == 'memory':
             return f'{text} {self._memory}'
         if kind == 'too large':
             return f'{text} Aggregate, add a LIMIT, or use `export_parquet`.'
         return text
 
-    def _ended(self, seconds: float) -> QueryError:
+    def _abort_error(self, seconds: float) -> QueryError:
         limit = self._limits.timeout_seconds
         if seconds >= limit:
             return QueryTimeoutError(
@@ -350,7 +350,7 @@ class Query:
         )
 
 
-def _confined_to(directory: Path) -> list[Statement]:
+def _confinement(directory: Path) -> list[Statement]:
     """Return what lets a connection reach one directory and nothing else."""
     return [
         ('SET allowed_directories = [?]', [f'{directory}/']),

@@ -19,7 +19,7 @@ from pydantic_deep.store.sql._scans import verify_rows
 from pydantic_deep.store.sql._statements import bytes_from, digest_from, id_from
 from pydantic_deep_backends.snapshots import digest_of
 
-_SIGNS: Final = {
+_MARK_QUERIES: Final = {
     'version': 'SELECT number, 0 AS mark FROM version',
     'run': 'SELECT number, 0 AS mark FROM run',
     'tool_call': 'SELECT number, 0 AS mark FROM tool_call',
@@ -33,7 +33,7 @@ _SIGNS: Final = {
 """The number of each thing, and what of it moves although it is not new: the tip of a branch, the head of a
 conversation."""
 
-KINDS: Final = tuple(_SIGNS)
+KINDS: Final = tuple(_MARK_QUERIES)
 """What can be followed, in the order in which it must be."""
 
 _ROWS: Final = {
@@ -99,7 +99,7 @@ def survey() -> Operation[dict[str, Survey]]:
     parts = (
         f"SELECT '{kind}', COUNT(*), CAST(COALESCE(MAX(number), 0) AS BIGINT), CAST(COALESCE(SUM(mark), 0) AS BIGINT)"  # noqa: S608
         f' FROM ({sql}) AS {kind}_signs'
-        for kind, sql in _SIGNS.items()
+        for kind, sql in _MARK_QUERIES.items()
     )
     rows = yield Statement(' UNION ALL '.join(parts))
     return {str(row[0]): Survey(*(_int(value) for value in row[1:])) for row in rows}
@@ -108,7 +108,7 @@ def survey() -> Operation[dict[str, Survey]]:
 def marks(kind: str, after: int, last: int, limit: int) -> Operation[list[tuple[int, int]]]:
     """Return the numbers beyond `after`, up to `last`, and their marks, in order."""
     rows = yield Statement(
-        f'SELECT number, mark FROM ({_SIGNS[kind]}) AS signs WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3',  # noqa: S608
+        f'SELECT number, mark FROM ({_MARK_QUERIES[kind]}) AS signs WHERE number > ?1 AND number <= ?2 ORDER BY number LIMIT ?3',  # noqa: S608
         (after, last, limit),
     )
     return [(_int(number), _int(mark)) for number, mark in rows]

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pydantic_deep.store.analytics import _database_process as process
 from pydantic_deep.store.analytics._database import Database, DatabaseError
 from pydantic_deep.store.analytics._database_process import (
-    Host,
-    Order,
+    DatabaseServer,
+    QueryRequest,
     Settings,
     Statement,
     decode,
@@ -103,13 +103,13 @@ def test_a_message_of_a_pipe_has_a_largest_length(pipe: tuple[int, int]) -> None
 
 NO_SETTINGS: Settings = {}
 NOTHING: list[Statement] = []
-ORDER = Order('SELECT 1 AS a', [], 1, 2**30, 1000, 5, False)
+ORDER = QueryRequest('SELECT 1 AS a', [], 1, 2**30, 1000, 5, False)
 
 
-def answers(order: Order, pipe: tuple[int, int], settings: Settings = NO_SETTINGS) -> list[Any]:
+def answers(order: QueryRequest, pipe: tuple[int, int], settings: Settings = NO_SETTINGS) -> list[Any]:
     """Return what a query writes."""
-    host = Host(None, settings, [])
-    process.answer(host._connection.cursor(), order, pipe[1])  # pyright: ignore[reportPrivateUsage]
+    host = DatabaseServer(None, settings, [])
+    process.run_query(host._connection.cursor(), order, pipe[1])  # pyright: ignore[reportPrivateUsage]
     found: list[Any] = []
     while not found or found[-1][0] in ('columns', 'rows'):
         found.append(receive(pipe[0], 20_000))
@@ -123,7 +123,7 @@ def answers(order: Order, pipe: tuple[int, int], settings: Settings = NO_SETTING
         ({}, [['columns', ['a']], ['rows', [[1]]], ['end', False]]),
         ({'sql': 'FROM range(6)'}, [['columns', ['range']], ['too large', 'The query returns more than 5 rows.']]),
         (
-            {'sql': 'FROM range(6)', 'is_cut': True},
+            {'sql': 'FROM range(6)', 'may_truncate': True},
             [['columns', ['range']], ['rows', [[0], [1], [2], [3], [4]]], ['end', True]],
         ),
         ({'sql': 'SELECT [1, 2] AS a'}, [['columns', ['a']], ['rows', [[[1, 2]]]], ['end', False]]),
@@ -159,7 +159,7 @@ class Like(str):
     __hash__ = str.__hash__
 
 
-def unconfined(connection: object, order: Order, leash: int) -> None:
+def unconfined(connection: object, order: QueryRequest, cancel_pipe: int) -> None:
     """Leave this process as it is."""
 
 
@@ -169,10 +169,10 @@ def test_a_fork_answers_and_ends(pipe: tuple[int, int], monkeypatch: pytest.Monk
 
     monkeypatch.setattr(process, 'os', SimpleNamespace(fork=lambda: 0, _exit=end, write=os.write, close=os.close))
     monkeypatch.setattr(process, 'confine', unconfined)
-    host = Host(None, {}, [])
+    host = DatabaseServer(None, {}, [])
     ours, theirs = socket.socketpair()
     with pytest.raises(SystemExit, match='0'), ours:
-        host.answer(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
+        host.fork_query(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
     monkeypatch.undo()
     assert theirs.fileno() == -1
     assert receive(pipe[0], 1000) == ['columns', ['a']]
@@ -182,7 +182,7 @@ def test_a_fork_is_left_alone(pipe: tuple[int, int], monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(process, 'os', SimpleNamespace(fork=lambda: 7, close=os.close))
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        Host(None, NO_SETTINGS, []).answer(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
+        DatabaseServer(None, NO_SETTINGS, []).fork_query(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
         assert theirs.fileno() != -1
 
 
@@ -193,7 +193,7 @@ def test_a_fork_that_cannot_be_is_said(pipe: tuple[int, int], monkeypatch: pytes
     monkeypatch.setattr(process, 'os', SimpleNamespace(fork=fail, write=os.write, close=os.close))
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        Host(None, {}, []).answer(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
+        DatabaseServer(None, {}, []).fork_query(ORDER, os.dup(pipe[1]), os.dup(pipe[0]), theirs)
     monkeypatch.undo()
     assert receive(pipe[0], 1000) == [
         'failed', 'No process can be started for the query: Resource temporarily unavailable.',
@@ -204,18 +204,18 @@ def test_a_fork_that_cannot_be_is_said(pipe: tuple[int, int], monkeypatch: pytes
 def test_a_long_log_is_folded_into_a_file_that_nobody_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_read: bool, is_folded: bool
 ) -> None:
-    monkeypatch.setattr(process, 'bury', lambda: is_read)
+    monkeypatch.setattr(process, 'reap_children', lambda: is_read)
     monkeypatch.setattr(process, '_WAL_BYTES', 0)
-    host = Host(f'{tmp_path}/a.duckdb', {}, [('CREATE TABLE a (i BIGINT)', ())])
+    host = DatabaseServer(f'{tmp_path}/a.duckdb', {}, [('CREATE TABLE a (i BIGINT)', ())])
     host.run([('INSERT INTO a FROM range(1000)', ())])
     assert (tmp_path / 'a.duckdb.wal').exists() is not is_folded
-    monkeypatch.setattr(process, 'bury', lambda: False)
+    monkeypatch.setattr(process, 'reap_children', lambda: False)
     host.close()
     assert not (tmp_path / 'a.duckdb.wal').exists()
 
 
 def test_statements_that_fail_are_undone() -> None:
-    host = Host(None, {}, [('CREATE TABLE a (i BIGINT)', ())])
+    host = DatabaseServer(None, {}, [('CREATE TABLE a (i BIGINT)', ())])
     with pytest.raises(Exception, match='nowhere'):
         host.run([('INSERT INTO a VALUES (1)', ()), ('FROM nowhere', ())])
     assert host.run([('SELECT count(*) FROM a', ())]) == [(0,)]
@@ -236,12 +236,12 @@ def waits(results: list[int | None]) -> Callable[..., tuple[int, int]]:
 @pytest.mark.parametrize(('results', 'is_left'), [([None], False), ([7, 8, None], False), ([7, 0], True)])
 def test_who_has_ended_is_buried(monkeypatch: pytest.MonkeyPatch, results: list[int | None], is_left: bool) -> None:
     monkeypatch.setattr(process, 'os', SimpleNamespace(waitpid=waits(results), WNOHANG=1))
-    assert process.bury() is is_left
+    assert process.reap_children() is is_left
     assert not results
 
 
 def test_a_database_is_closed_after_its_last_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    host = Host(None, {}, [])
+    host = DatabaseServer(None, {}, [])
     results: list[int | None] = [0, 7, 0, None, None]
     monkeypatch.setattr(process, 'os', SimpleNamespace(waitpid=waits(results), WNOHANG=1))
     host.close()
@@ -251,15 +251,15 @@ def test_a_database_is_closed_after_its_last_fork(monkeypatch: pytest.MonkeyPatc
 def test_what_comes_over_a_socket_is_done_until_it_is_closed(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Order] = []
+    asked: list[QueryRequest] = []
 
-    def note(self: Host, order: Order, out: int, leash: int, control: socket.socket) -> None:
+    def note(self: DatabaseServer, order: QueryRequest, out: int, cancel_pipe: int, control: socket.socket) -> None:
         asked.append(order)
         os.close(out)
-        os.close(leash)
+        os.close(cancel_pipe)
 
-    monkeypatch.setattr(Host, 'answer', note)
-    monkeypatch.setattr(process, 'bury', lambda: False)
+    monkeypatch.setattr(DatabaseServer, 'fork_query', note)
+    monkeypatch.setattr(process, 'reap_children', lambda: False)
     ours, theirs = socket.socketpair()
     thread = threading.Thread(target=process.serve, args=(theirs,))
     thread.start()
@@ -305,6 +305,6 @@ def test_a_database_that_has_ended_takes_no_query() -> None:
     database = Database(None, {})
     database.close()
     with pytest.raises(DatabaseError, match='has ended'):
-        database.ask(ORDER)
+        database.start_query(ORDER)
     with pytest.raises(DatabaseError, match='has ended'):
         database.execute('SELECT 1')
