@@ -37,7 +37,7 @@ _COMPARISONS: Final[dict[Operator, type[GreaterThan | GreaterThanOrEqual | LessT
 }
 
 
-def kept_cell(kind: Kind, cell: Cell) -> Cell:
+def stored_cell(kind: Kind, cell: Cell) -> Cell:
     """Return what Iceberg keeps of a cell."""
     return bool(cell) if kind is Kind.BOOLEAN else cell
 
@@ -105,7 +105,7 @@ def _one_of(column: Column, cells: Iterable[Cell]) -> BooleanExpression:
 
 def _literal(column: Column, cell: Cell) -> Literal[str]:
     """Return a literal of any cell; `literal` has no type for one that may be several."""
-    return literal(cast('str', kept_cell(column.kind, cell)))
+    return literal(cast('str', stored_cell(column.kind, cell)))
 
 
 def _either(one: BooleanExpression, other: BooleanExpression) -> BooleanExpression:

@@ -21,7 +21,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType, NestedField, StringType, TimestamptzType
 from sqlalchemy.exc import SQLAlchemyError
 
-from ._iceberg_filters import kept_cell
+from ._iceberg_filters import stored_cell
 from ._kinds import Cell, Column, Kind
 from ._model import EncodedRow
 from ._question import Position, Question
@@ -91,7 +91,7 @@ def append_rows(transaction: Transaction, key: Column, columns: Collection[Colum
     values: dict[str, list[Cell | None]] = {key.name: [row.key for row in rows], BODY: [row.body for row in rows]}
     for each in columns:
         cells = (row.cells[each.name] for row in rows)
-        values[each.name] = [None if cell is None else kept_cell(each.kind, cell) for cell in cells]
+        values[each.name] = [None if cell is None else stored_cell(each.kind, cell) for cell in cells]
     schema = transaction.table_metadata.schema().as_arrow()
     transaction.append(pa.Table.from_pydict(values, schema=schema))
 

@@ -1,4 +1,4 @@
-"""Questions as SQL that SQLite and PostgreSQL both understand. Names are ours, every value is bound."""
+"""Questions as SQL that SQLite and PostgreSQL both understand. ColumnNames are ours, every value is bound."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -14,8 +14,8 @@ from ._question import Condition, OneOf, Position, Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
-    """What is written instead of the names of a model."""
+class ColumnNames:
+    """The names of a table and its columns, by the names of a model."""
 
     table: str
     """The table."""
@@ -46,19 +46,19 @@ class _Query:
         return f' WHERE {" AND ".join(self.tests)}' if self.tests else ''
 
 
-def get_row(names: Names, key: str) -> Operation[list[Row]]:
+def get_row(names: ColumnNames, key: str) -> Operation[list[Row]]:
     """Return the body of a row, or nothing."""
     return (yield Statement(f'SELECT body FROM {names.table} WHERE key = ?1', (key,)))
 
 
-def count_rows(names: Names, conditions: Sequence[Condition]) -> Operation[int]:
+def count_rows(names: ColumnNames, conditions: Sequence[Condition]) -> Operation[int]:
     """Count the rows that all conditions hold for."""
     query = _filtered(names, conditions)
     rows = yield Statement(f'SELECT COUNT(*) FROM {names.table}{query.where}', query.values)
     return integer(rows[0][0])
 
 
-def list_rows(names: Names, question: Question) -> Operation[list[Row]]:
+def list_rows(names: ColumnNames, question: Question) -> Operation[list[Row]]:
     """Return key, body and position of the rows of a page, and of one more if there is one.
 
     Rows where the order is null are asked for by themselves, before or after the others: so each statement walks an
@@ -75,7 +75,7 @@ def list_rows(names: Names, question: Question) -> Operation[list[Row]]:
     return found
 
 
-def _parts(names: Names, question: Question) -> Iterator[tuple[_Query, str]]:
+def _parts(names: ColumnNames, question: Question) -> Iterator[tuple[_Query, str]]:
     """Yield where and in which order: by key, or what has no value in the order and what has one, as they follow."""
     after = question.after
     if question.order is None:
@@ -116,7 +116,7 @@ def _of_values(query: _Query, column: str, after: Position | None, *, is_descend
     return query, f'{column}{" DESC" if is_descending else ""}, key'
 
 
-def _filtered(names: Names, conditions: Sequence[Condition]) -> _Query:
+def _filtered(names: ColumnNames, conditions: Sequence[Condition]) -> _Query:
     query = _Query([])
     for condition in conditions:
         query.tests.append(_test(names.column(condition.column.name), condition, query))

@@ -26,7 +26,7 @@ from pydantic_deep.store.sql._statements import marks
 
 from ._kinds import Column, Kind, column_of
 from ._model import EncodedRow, RowModel
-from ._questions_sql import Names
+from ._questions_sql import ColumnNames
 from .errors import InvalidFieldError, RowExistsError
 
 T = TypeVar('T', bound=BaseModel)
@@ -68,7 +68,7 @@ class Table(Generic[T]):
     """The model with the fields that this repository is asked by."""
     kept: RowModel[T]
     """The model with all fields that have columns: others may ask by more."""
-    names: Names
+    names: ColumnNames
     """The names of the columns."""
     layout: str
     """The columns, as `repository` has them."""
@@ -217,7 +217,7 @@ def _planned(dialect: Dialect, name: str, asked: RowModel[T], found: _Layout) ->
         if field not in columns:
             made += 1
             columns[field] = (column.kind, f'c{made}')
-    names = Names(
+    names = ColumnNames(
         table=f'rows_{name}', key=asked.key.name, columns={field: column for field, (_, column) in columns.items()}
     )
     layout = _Layout(made=made, columns=columns).render()

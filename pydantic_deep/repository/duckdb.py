@@ -194,7 +194,7 @@ class _Database:
     def __init__(self, path: str) -> None:
         self._path = path
         self._connection = duckdb.connect(path, config=_SETTINGS)
-        self._place = _place_of(path)
+        self._file_state = _file_state_of(path)
 
     def prepare(self, model: RowModel[T], table: DuckdbTable) -> None:
         """Make the table, or make it anew."""
@@ -207,18 +207,18 @@ class _Database:
                 self._execute(table.create())
                 if rows:
                     self._execute(table.insert(rows))
-        self._place.types_by_table[table.name] = table.types
+        self._file_state.types_by_table[table.name] = table.types
 
     def read(self, table: DuckdbTable, query: Query) -> list[tuple[object, ...]]:
         """Return the rows of a query."""
-        with self._failing('read'):
+        with self._translate_errors('read'):
             self._check_types(table)
             return self._execute(query)
 
     def write(self, model: str, table: DuckdbTable, steps: Sequence[Step]) -> set[str]:
         """Make all steps in one transaction; return which of their keys had a row before."""
         keys = list({step.key: None for step in steps})
-        with self._failing('written'), self._transaction():
+        with self._translate_errors('written'), self._transaction():
             self._check_types(table)
             here = {cast('str', key) for (key,) in self._execute(table.here(keys))}
             after = net_changes(model, steps, here)
@@ -235,7 +235,7 @@ class _Database:
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
-        with self._place.writing:
+        with self._file_state.writing:
             self._connection.begin()
             try:
                 yield
@@ -262,7 +262,7 @@ class _Database:
         return [model.encode_again(key, body) for key, body in rows]
 
     def _check_types(self, table: DuckdbTable) -> None:
-        if not _is_same(self._place.types_by_table[table.name], table.types):
+        if not _is_same(self._file_state.types_by_table[table.name], table.types):
             raise RepositoryUnavailableError(
                 f'The table {table.name!r} in {self._path!r} was opened with other fields since, and made anew. Open it '
                 'with the same fields wherever it is open.'
@@ -272,7 +272,7 @@ class _Database:
         return self._connection.execute(query.sql, query.parameters).fetchall()
 
     @contextmanager
-    def _failing(self, done: str) -> Generator[None]:
+    def _translate_errors(self, done: str) -> Generator[None]:
         try:
             yield
         except duckdb.Error as error:
@@ -320,8 +320,8 @@ def _first_line(error: Exception) -> str:
     return f'{str(error).strip().splitlines()[0].rstrip(".")}.'
 
 
-class _Place:
-    """What all that have one file open share; DuckDB lets one process have it."""
+class _FileState:
+    """State that all repositories of one file share; DuckDB lets one process open a file."""
 
     def __init__(self) -> None:
         self.writing: Final = threading.Lock()
@@ -330,13 +330,13 @@ class _Place:
         """The columns of each table, as whoever opened it last has made them."""
 
 
-def _place_of(path: str) -> _Place:
+def _file_state_of(path: str) -> _FileState:
     if path == _MEMORY:
-        return _Place()
-    with _GUARD:
-        return _PLACES.setdefault(path, _Place())
+        return _FileState()
+    with _FILE_STATES_LOCK:
+        return _FILE_STATES.setdefault(path, _FileState())
 
 
-_GUARD: Final = threading.Lock()
-_PLACES: Final[WeakValueDictionary[str, _Place]] = WeakValueDictionary()
-"""By file, what those that have it open share."""
+_FILE_STATES_LOCK: Final = threading.Lock()
+_FILE_STATES: Final[WeakValueDictionary[str, _FileState]] = WeakValueDictionary()
+"""The state of each open file, by path."""

@@ -218,7 +218,7 @@ class _Table:
 
     def read(self, work: Callable[[Table], R]) -> R:
         """Do something with the newest snapshot."""
-        with _failing(f'The table {self._name[1]!r} cannot be read'):
+        with _translate_errors(f'The table {self._name[1]!r} cannot be read'):
             return work(self._loaded())
 
     def bodies(self, keys: Sequence[str]) -> list[tuple[str, str]]:
@@ -252,7 +252,7 @@ class _Table:
 
     def _committed(self, work: Callable[[], R]) -> R:
         """Do something that commits, again if another commit came in between."""
-        with _failing(f'The table {self._name[1]!r} cannot be written'):
+        with _translate_errors(f'The table {self._name[1]!r} cannot be written'):
             for attempt in range(_ATTEMPTS):
                 try:
                     return work()
@@ -308,9 +308,11 @@ class _Table:
 
 
 def _opened(warehouse: str | Path | Mapping[str, str], name: str, model: RowModel[T]) -> _Table:
-    with _failing('The warehouse cannot be opened', damages=()):  # what is no property of a catalogue is a `ValueError`
+    with _translate_errors(
+        'The warehouse cannot be opened', damages=()
+    ):  # what is no property of a catalogue is a `ValueError`
         catalog = load_catalog('default', **warehouse) if isinstance(warehouse, Mapping) else _local(Path(warehouse))
-    with _failing(f'The table {name!r} cannot be opened'):
+    with _translate_errors(f'The table {name!r} cannot be opened'):
         try:
             return _Table(catalog, name, model)
         except BaseException:
@@ -337,7 +339,7 @@ def _types(schema: Schema) -> dict[str, str]:
 
 
 @contextmanager
-def _failing(what: str, damages: tuple[type[Exception], ...] = DAMAGES) -> Generator[None]:
+def _translate_errors(what: str, damages: tuple[type[Exception], ...] = DAMAGES) -> Generator[None]:
     try:
         yield
     except RepositoryError:
