@@ -12,7 +12,7 @@ from typing import Final
 
 from ._engine import Engine
 from ._store import SqlStore
-from .operations._backup import Progress, check_backup, restore, tables_at, unheard
+from .operations._backup import Progress, check_backup, migrate_to, no_progress, restore
 from .sql._dialect import SupportsTables, Tables
 from .sql._migrations import migrate
 
@@ -46,7 +46,7 @@ async def open_store(url: str, *, read_only: bool = False) -> AsyncGenerator[Sql
         yield store
 
 
-async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: Progress = unheard) -> int:
+async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: Progress = no_progress) -> int:
     """Bring a backup that `SqlStore.backup` made into a new store at `url`, on any engine.
 
     Either everything of it is there afterwards or nothing. Runs that were going on when it was made are orphans in
@@ -67,7 +67,7 @@ async def restore_store(url: str, path: str | os.PathLike[str], *, on_progress: 
     """
     backup = Path(path)
     version = await asyncio.to_thread(check_backup, backup)
-    engine = await open_engine(url, tables_at(version))
+    engine = await open_engine(url, migrate_to(version))
     try:
         assert isinstance(engine, SupportsTables)  # noqa: S101 - all that have a URL are
         return await engine.write(partial(restore, backup, engine.dialect, on_progress))

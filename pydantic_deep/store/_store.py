@@ -41,8 +41,8 @@ from ._types import (
 )
 from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
 from .operations import _reads, _runs
-from .operations._backup import Progress, backup, unheard
-from .operations._check import Damage, parts
+from .operations._backup import Progress, backup, no_progress
+from .operations._check import Damage, check_parts
 from .operations._commits import commit as commit_operation
 from .operations._deletions import delete, delete_line
 from .operations._garbage_collection import gc
@@ -129,7 +129,7 @@ class SqlStore:
 
     async def version(self, id: str) -> VersionRecord:
         """Return a version by its id, or an unambiguous beginning of it."""
-        return await self._found('version', VersionNotFoundError, partial(_reads.version, id), id=id)
+        return await self._read_existing('version', VersionNotFoundError, partial(_reads.version, id), id=id)
 
     async def versions(
         self, filter: VersionFilter = _EVERYTHING, *, limit: int = 100, offset: int = 0, before: int | None = None
@@ -137,32 +137,32 @@ class SqlStore:
         """Return a page of versions, newest first."""
         check_page(limit=limit, offset=offset)
         _check_filter(filter)
-        await self._complete('version', 'config', 'config_field')
+        await self._check_counts('version', 'config', 'config_field')
         found = await self._engine.read(partial(_reads.versions, filter, limit, offset, before))
         if not found and filter.conversation_id is not None:
-            await self._verify('conversation')
+            await self._verify_table('conversation')
         return found
 
     async def count(self, filter: VersionFilter = _EVERYTHING) -> int:
         """Return how many versions there are."""
         _check_filter(filter)
-        await self._complete('version', 'config', 'config_field')
+        await self._check_counts('version', 'config', 'config_field')
         return await self._engine.read(partial(_reads.count, filter))
 
     async def lineage(self, id: str) -> Lineage:
         """Return the version and all above it, root first."""
-        return await self._found('version', VersionNotFoundError, partial(_reads.lineage, id), id=id)
+        return await self._read_existing('version', VersionNotFoundError, partial(_reads.lineage, id), id=id)
 
     async def children(self, id: str) -> list[VersionRecord]:
         """Return the versions that came from this one, oldest first."""
-        return await self._found('version', VersionNotFoundError, partial(_reads.children, id), id=id)
+        return await self._read_existing('version', VersionNotFoundError, partial(_reads.children, id), id=id)
 
     async def messages(self, branch_id: str, stop: int, *, start: int = 0) -> list[MessageRecord]:
         """Return messages of a branch, from the `start`th to before the `stop`th."""
         check_key('branch_id', branch_id)
         found = await self._engine.read(partial(_reads.messages, branch_id, start, stop))
         if not found and start < stop:
-            await self._verify('branch')
+            await self._verify_table('branch')
         return found
 
     async def branches(self, conversation_id: str) -> list[BranchRecord]:
@@ -172,17 +172,17 @@ class SqlStore:
 
     async def conversation(self, id: str) -> ConversationRecord | None:
         """Return a conversation, if there is one of this id."""
-        return await self._known('conversation', partial(_reads.conversation, id), id=id)
+        return await self._read_optional('conversation', partial(_reads.conversation, id), id=id)
 
     async def conversations(self, *, limit: int = 100, offset: int = 0) -> list[ConversationRecord]:
         """Return a page of conversations, newest first."""
         check_page(limit=limit, offset=offset)
-        await self._complete('conversation')
+        await self._check_counts('conversation')
         return await self._engine.read(partial(_reads.conversations, limit, offset))
 
     async def run(self, id: str) -> RunRecord | None:
         """Return a run, if there is one of this id."""
-        return await self._known('run', partial(_runs.run, id), id=id)
+        return await self._read_optional('run', partial(_runs.run, id), id=id)
 
     async def runs(
         self,
@@ -197,13 +197,13 @@ class SqlStore:
         check_keys(conversation_id=conversation_id, parent_run_id=parent_run_id)
         check_texts(states or ())
         if conversation_id is None:
-            await self._complete('run')
+            await self._check_counts('run')
         return await self._engine.read(partial(_runs.runs, conversation_id, parent_run_id, states, limit))
 
     async def orphans(self, limit: int = 1000) -> list[RunRecord]:
         """Return the runs whose process died, parents before their children."""
         check_page(limit=limit)
-        await self._complete('run')
+        await self._check_counts('run')
         running = await self._engine.read(_runs.running)
         owners = {run.owner for run in running if run.owner is not None}
         living = await self._engine.living_owners(sorted(owners))
@@ -249,7 +249,7 @@ class SqlStore:
     ) -> list[DelegationRecord]:
         """Return delegations, oldest first."""
         check_keys(parent_run_id=parent_run_id, child_conversation_id=child_conversation_id)
-        await self._complete('delegation')
+        await self._check_counts('delegation')
         return await self._engine.read(partial(_runs.delegations, parent_run_id, child_conversation_id))
 
     async def approvals(
@@ -264,13 +264,13 @@ class SqlStore:
         check_page(limit=limit)
         check_keys(version_id=version_id, agent_name=agent_name)
         check_texts((status,))
-        await self._complete('approval')
+        await self._check_counts('approval')
         return await self._engine.read(partial(_runs.approvals, status, version_id, agent_name, limit, self._clock()))
 
     async def approval(self, id: str) -> ApprovalRecord:
         """Return an approval by its id, or an unambiguous beginning of it."""
         read = partial(_runs.approval, id, self._clock())
-        return await self._found('approval', ApprovalNotFoundError, read, id=id)
+        return await self._read_existing('approval', ApprovalNotFoundError, read, id=id)
 
     async def decide(self, decisions: Sequence[Decision]) -> list[ApprovalRecord]:
         """Answer approvals, all or none."""
@@ -288,7 +288,7 @@ class SqlStore:
 
     async def workspace(self, backend: str) -> WorkspaceRecord | None:
         """Return what is known of a directory."""
-        return await self._known('workspace', partial(_runs.workspace, backend), backend=backend)
+        return await self._read_optional('workspace', partial(_runs.workspace, backend), backend=backend)
 
     async def claim_workspace(self, backend: str, run_id: str, version_id: str | None) -> bool:
         """Let one run work in a directory; return whether it may."""
@@ -306,14 +306,14 @@ class SqlStore:
 
     async def asset(self, digest: str) -> AssetRecord:
         """Return contents."""
-        return await self._found('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
+        return await self._read_existing('asset', AssetNotFoundError, partial(_reads.asset, digest), digest=digest)
 
     async def assets(self, digests: Collection[str]) -> dict[str, AssetRecord]:
         """Return those of several contents that are there, by digest."""
         check_texts(digests)
         found = await self._engine.read(partial(_reads.assets, digests))
         if not found.keys() >= set(digests):
-            await self._verify('asset')
+            await self._verify_table('asset')
         return found
 
     async def has_assets(self, digests: Collection[str]) -> set[str]:
@@ -323,7 +323,7 @@ class SqlStore:
 
     async def nodes(self, digest: str) -> dict[str, bytes]:
         """Return all nodes of a tree by digest."""
-        return await self._found('node', AssetNotFoundError, partial(_reads.nodes, digest), digest=digest)
+        return await self._read_existing('node', AssetNotFoundError, partial(_reads.nodes, digest), digest=digest)
 
     async def delete(self, id: str) -> None:
         """Delete one version; its children stay."""
@@ -353,7 +353,7 @@ class SqlStore:
         if not isinstance(engine, SupportsTables):
             raise TypeError(f'A {type(engine).__name__} has no dialect, which a check needs.')
         damages: list[Damage] = []
-        for table, part in parts(engine.dialect):
+        for table, part in check_parts(engine.dialect):
             try:
                 damages += await engine.read(part)
             except StoreCorruptedError as error:
@@ -362,7 +362,7 @@ class SqlStore:
                 damages.append(Damage(table=table, row=None, problem=f'a value cannot be decoded ({error})'))
         return list(dict.fromkeys(damages))
 
-    async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = unheard) -> int:
+    async def backup(self, path: str | os.PathLike[str], *, on_progress: Progress = no_progress) -> int:
         """Write everything in the store, as it is at one moment, to a file that `restore_store` takes on any engine.
 
         Others read and write meanwhile. The file appears under its name when it is whole and on the disk; it is for
@@ -422,36 +422,36 @@ class SqlStore:
             await self._analytics.aclose()
         await self._engine.aclose()
 
-    async def _found(
+    async def _read_existing(
         self, table: str, absent: type[StoreError], operation: Callable[[], Operation[T]], **key: str
     ) -> T:
-        """Return what an operation finds; that nothing is there is said of a table that is whole."""
+        """Run a look-up; if it finds nothing, verify the table before saying so."""
         for field, value in key.items():
             check_key(field, value)
         try:
             return await self._engine.read(operation)
         except absent as error:
             if not isinstance(error, StoreCorruptedError):
-                await self._verify(table)
+                await self._verify_table(table)
             raise
 
-    async def _known(self, table: str, operation: Callable[[], Operation[T | None]], **key: str) -> T | None:
-        """Return what an operation finds; that nothing is there is said of a table that is whole."""
+    async def _read_optional(self, table: str, operation: Callable[[], Operation[T | None]], **key: str) -> T | None:
+        """Run a look-up; if it finds nothing, verify the table before saying so."""
         for field, value in key.items():
             check_key(field, value)
         found = await self._engine.read(operation)
         if found is None:
-            await self._verify(table)
+            await self._verify_table(table)
         return found
 
-    async def _complete(self, *tables: str) -> None:
-        """Make sure that no row of some tables is missing: at the first list that is made of them."""
+    async def _check_counts(self, *tables: str) -> None:
+        """Check once that no row of these tables is missing, before the first list of them."""
         if missing := set(tables) - self._counted:
             await self._engine.read(partial(complete, sorted(missing)))
             self._counted |= missing
 
-    async def _verify(self, table: str) -> None:
-        """Make sure that all rows of a table are what was written: at the first look-up that finds nothing in it."""
+    async def _verify_table(self, table: str) -> None:
+        """Verify all rows of a table once, at the first look-up that finds nothing in it."""
         if table not in self._verified:
             engine = self._engine
             integrity = engine.dialect.integrity if isinstance(engine, SupportsTables) else ''

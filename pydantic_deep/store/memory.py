@@ -19,21 +19,21 @@ from ._fork_guard import ForkGuard
 from .errors import StoreClosedError, StoreReadOnlyError
 from .sql._dialect import SQLITE, Dialect
 from .sql._migrations import migrate
-from .sqlite._threads import Job, Writer, run_operation
+from .sqlite._threads import Job, WriterThread, run_operation
 
 T = TypeVar('T')
 
 _LOCK: Final = threading.Lock()
 
 
-class _Place:
-    """A database in memory, with one thread and one connection for all that opened it."""
+class _SharedDatabase:
+    """A database in memory, with one thread and one connection for all engines that opened it."""
 
     def __init__(self) -> None:
         self.fork_guard = ForkGuard()
         self.owners: set[str] = set()
         self.jobs: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
-        self.worker = Writer(_connect, self.jobs)
+        self.worker = WriterThread(_connect, self.jobs)
 
 
 class MemoryEngine:
@@ -42,32 +42,32 @@ class MemoryEngine:
     Those that are opened with the same name share what they have, within this process; without a name nobody shares.
     """
 
-    _places: ClassVar[dict[str, _Place]] = {}
+    _databases: ClassVar[dict[str, _SharedDatabase]] = {}
 
-    def __init__(self, name: str, place: _Place, *, read_only: bool = False) -> None:
+    def __init__(self, name: str, database: _SharedDatabase, *, read_only: bool = False) -> None:
         self._name = name
         self._is_read_only = read_only
         self._fork_guard = ForkGuard()
-        self._place = place
+        self._database = database
         self._owner = secrets.token_hex(8)
         self._is_closed = False
-        place.owners.add(self._owner)
+        database.owners.add(self._owner)
 
     @classmethod
     def open(cls, name: str = '', *, read_only: bool = False) -> Self:
-        """Open the place of that name, or a new one.
+        """Open the database of that name, or a new one.
 
         Args:
-            name: Of the place.
+            name: The name of the database.
             read_only: Whether nothing may be written to it here.
         """
         with _LOCK:
-            place = cls._places.get(name)
-            if place is None or place.fork_guard.is_child:  # the threads of a parent process are not here
-                place = _Place()
+            database = cls._databases.get(name)
+            if database is None or database.fork_guard.is_child:  # the threads of a parent process are not here
+                database = _SharedDatabase()
             if name:
-                cls._places[name] = place
-            return cls(name, place, read_only=read_only)
+                cls._databases[name] = database
+            return cls(name, database, read_only=read_only)
 
     @property
     def url(self) -> str:
@@ -81,7 +81,7 @@ class MemoryEngine:
 
     @property
     def owner(self) -> str:
-        """Names this open store among all on the same place."""
+        """Names this open store among all on the same database."""
         return self._owner
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
@@ -101,12 +101,12 @@ class MemoryEngine:
         with _LOCK:  # another thread that closes it meanwhile would leave the job behind
             if self._is_closed:
                 raise StoreClosedError(f'The store {self.url!r} was closed. Open another with `open_store`.')
-            self._place.jobs.put(cast('Job[object]', job))
+            self._database.jobs.put(cast('Job[object]', job))
         return await job.future
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
         """Return those of the owners that are open."""
-        return self._place.owners.intersection(owners)
+        return self._database.owners.intersection(owners)
 
     async def aclose(self) -> None:
         """Close it; the last one forgets everything. In a forked child, only stop using it."""
@@ -117,12 +117,12 @@ class MemoryEngine:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._place.owners.remove(self._owner)
-            if self._place.owners:
+            self._database.owners.remove(self._owner)
+            if self._database.owners:
                 return
-            self._places.pop(self._name, None)
-        self._place.jobs.put(None)
-        await asyncio.shield(asyncio.to_thread(self._place.worker.join))
+            self._databases.pop(self._name, None)
+        self._database.jobs.put(None)
+        await asyncio.shield(asyncio.to_thread(self._database.worker.join))
 
 
 def _connect() -> sqlite3.Connection:

@@ -422,14 +422,14 @@ async def test_a_process_that_was_taken_for_dead_commits_nothing_when_it_wakes(u
         slow = VersionedAgent(agent, sleeper.store)
         turn = asyncio.create_task((await slow.load(root.id)).advance('go'))
         await holds.wait()
-        place = cast('Any', sleeper.store).engine._place
-        place.owners.discard(sleeper.store.owner)  # what the others see of a machine that is cut off
+        database = cast('Any', sleeper.store).engine._database
+        database.owners.discard(sleeper.store.owner)  # what the others see of a machine that is cut off
         (version,) = await other.recover()
         before = await other.store.count(VersionFilter())
         goes_on.set()
         with pytest.raises(RunTakenOverError):
             await turn
-        place.owners.add(sleeper.store.owner)
+        database.owners.add(sleeper.store.owner)
         assert await other.store.count(VersionFilter()) == before
         assert version.output == 'end'
     assert world.ran == ['send a']

@@ -78,13 +78,13 @@ def _fork(asked: Append, origin: BranchRecord, number: int, now: int) -> Operati
     name = asked.fork_name or ''
     count = 0
     if asked.fork_name is None:
-        told_anew = '' if asked.rewrites is None else ' AND rewrites IS NOT NULL'
-        sql = f'SELECT COUNT(*) FROM branch WHERE conversation_id = ?1{told_anew}'
+        rewritten = '' if asked.rewrites is None else ' AND rewrites IS NOT NULL'
+        sql = f'SELECT COUNT(*) FROM branch WHERE conversation_id = ?1{rewritten}'
         count = integer((yield Statement(sql, (conversation,)))[0][0]) + (asked.rewrites is not None)
     while True:
         count += 1
         if asked.fork_name is None:
-            name = f'branch-{count}' if asked.rewrites is None else f'{_line(origin)}.{count}'
+            name = f'branch-{count}' if asked.rewrites is None else f'{_base_name(origin)}.{count}'
         branch = branch._replace(name=name)
         row = _rows.branch_row(branch, None if begins_anew else number, None if asked.rewrites is None else number)
         done = yield from insert('branch', _rows.BRANCH, [row], 'ON CONFLICT DO NOTHING RETURNING number')
@@ -96,6 +96,6 @@ def _fork(asked: Append, origin: BranchRecord, number: int, now: int) -> Operati
             raise BranchExistsError(asked.fork_name)
 
 
-def _line(branch: BranchRecord) -> str:
-    """Return the name of the line of messages that a branch tells: told anew, `main` is `main.2`, then `main.3`."""
+def _base_name(branch: BranchRecord) -> str:
+    """Return the name without the number of a rewrite: `main` is rewritten as `main.2`, then `main.3`."""
     return branch.name.rpartition('.')[0] if branch.rewrites_id is not None and '.' in branch.name else branch.name

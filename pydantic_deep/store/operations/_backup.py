@@ -63,11 +63,11 @@ _OTHERS: Final = ('meta', 'repository', _TALLY)
 _REPOSITORY_COLUMNS: Final[tuple[str, ...]] = ('name', 'key_field', 'key_kind', 'layout')
 
 Progress: TypeAlias = Callable[[str, int], None]
-"""Is told a table and how many rows of it are done; it is called in whatever thread does the work."""
+"""Receives a table and the number of its rows that are done, in the thread that does the work."""
 
 
-def unheard(_table: str, _rows: int) -> None:
-    """Take note of no progress."""
+def no_progress(_table: str, _rows: int) -> None:
+    """Report nothing."""
 
 
 def tables_of(dialect: Dialect) -> Operation[list[str]]:
@@ -84,8 +84,8 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
         OSError: The file cannot be written, or is there.
     """
     with _new_file(path) as file:
-        sink = _Sink(file)
-        sink.line({'tables_version': len(MIGRATIONS), 'made_at': now})
+        writer = _BackupWriter(file)
+        writer.line({'tables_version': len(MIGRATIONS), 'made_at': now})
         total = 0
         for table in [*(yield from tables_of(dialect)), _TALLY, *(yield from _repositories_of(dialect))]:
             if is_rows_table(table):
@@ -97,7 +97,7 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
                 columns = [str(row[0]) for row in (yield Statement(dialect.columns, (table,)))]
                 keys = [str(row[0]) for row in (yield Statement(dialect.keys, (table,)))]
                 selected = '*'
-            sink.line({'table': table, 'columns': columns})
+            writer.line({'table': table, 'columns': columns})
             pages = large_pages(table) if table in _LARGE_TABLES else _pages(table, columns, keys, selected)
             count = 0
             statement = next(pages)
@@ -105,13 +105,13 @@ def backup(path: Path, dialect: Dialect, now: int, progress: Progress) -> Operat
                 page = yield statement
                 if not statement.sql.startswith(_SIZES):
                     for row in page:
-                        sink.line([_encoded(value) for value in row])
+                        writer.line([_encoded(value) for value in row])
                     count += len(page)
                     progress(table, count)
                 statement = next_statement(pages, page)
             total += 0 if table == _TALLY else count
-        sink.line({'rows': total})
-        sink.finish()
+        writer.line({'rows': total})
+        writer.finish()
     return total
 
 
@@ -173,7 +173,7 @@ def _decoded(value: object) -> Value:
     return cast('Value', value)
 
 
-class _Sink:
+class _BackupWriter:
     """Writes lines, compressed, and their digest."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -292,6 +292,6 @@ def restore(path: Path, dialect: Dialect, progress: Progress) -> Operation[int]:
     return total + (0 if table == _TALLY else count)
 
 
-def tables_at(version: int) -> Callable[[Dialect], Operation[object]]:
+def migrate_to(version: int) -> Callable[[Dialect], Operation[object]]:
     """Return what makes the tables of a version."""
     return partial(migrate, last=version)

@@ -41,7 +41,7 @@ class Damage:
     """Ids of the conversations that these belong to."""
 
 
-class _Found(NamedTuple):
+class _DamagedRow(NamedTuple):
     """Damage of a row, by the key of the row that depends on it."""
 
     table: str
@@ -118,7 +118,7 @@ Part = tuple[str | None, Callable[[], Operation[list[Damage]]]]
 """A table, and what checks it."""
 
 
-def parts(dialect: Dialect) -> Iterator[Part]:
+def check_parts(dialect: Dialect) -> Iterator[Part]:
     """Yield the parts of a check, each of which may fail without the others."""
     if dialect.integrity:
         yield None, partial(_pages, dialect.integrity)
@@ -161,7 +161,7 @@ def _references() -> Operation[list[Damage]]:
     ]
 
 
-def _with_dependents(find: Callable[[], Operation[list[_Found]]]) -> Operation[list[Damage]]:
+def _with_dependents(find: Callable[[], Operation[list[_DamagedRow]]]) -> Operation[list[Damage]]:
     """Return what is damaged, with the versions and conversations that depend on it."""
     damages: list[Damage] = []
     for found in (yield from find()):
@@ -180,9 +180,9 @@ def _with_dependents(find: Callable[[], Operation[list[_Found]]]) -> Operation[l
     return damages
 
 
-def _rows_of(scan: Scan) -> Operation[list[_Found]]:
+def _rows_of(scan: Scan) -> Operation[list[_DamagedRow]]:
     """Compare the seals of a table, or, for nodes, the digests."""
-    found: list[_Found] = []
+    found: list[_DamagedRow] = []
     count = len(scan.keys)
     read = reads(scan.table)(lambda row: scan.expected(row[:-1]) == row[-1])
     after: Row = ()
@@ -197,11 +197,11 @@ def _rows_of(scan: Scan) -> Operation[list[_Found]]:
                 problem = error.problem
             if problem:
                 name = row[count] if count == 1 else ', '.join(map(row_name, row[:count]))
-                found.append(_Found(scan.table, row_name(name), problem, scan.table, row[:count]))
+                found.append(_DamagedRow(scan.table, row_name(name), problem, scan.table, row[:count]))
     return found
 
 
-def _missing(reference: _Reference) -> Operation[list[_Found]]:
+def _missing(reference: _Reference) -> Operation[list[_DamagedRow]]:
     """Find rows that name one which is not there."""
     table, keys, column, target, target_column = reference
     named = ', '.join(f'x.{key}' for key in keys.split(', '))
@@ -210,19 +210,19 @@ def _missing(reference: _Reference) -> Operation[list[_Found]]:
         f' WHERE x.{column} IS NOT NULL AND t.{target_column} IS NULL'
     )
     return [
-        _Found(target, row_name(row[0]), f'it is missing, and a row of `{table}` refers to it', table, row[1:])
+        _DamagedRow(target, row_name(row[0]), f'it is missing, and a row of `{table}` refers to it', table, row[1:])
         for row in rows
     ]
 
 
-def _contents() -> Operation[list[_Found]]:
+def _contents() -> Operation[list[_DamagedRow]]:
     """Compare the contents of assets with their digests."""
     return _digests('asset', 4, ASSET)
 
 
-def _trees() -> Operation[list[_Found]]:
+def _trees() -> Operation[list[_DamagedRow]]:
     """Find nodes and files that trees name and that are not there."""
-    found: list[_Found] = []
+    found: list[_DamagedRow] = []
     children: dict[bytes, tuple[int, set[str], set[str]]] = {}
     pages = large_pages('node')
     statement: Statement | None = next(pages)
@@ -240,7 +240,7 @@ def _trees() -> Operation[list[_Found]]:
     for digest, (number, _, _) in children.items():
         if number in roots:
             for table, row in sorted(_absent_below(digest, children, assets)):
-                found.append(_Found(table, row, 'it is missing, and a tree refers to it', 'node', (number,)))
+                found.append(_DamagedRow(table, row, 'it is missing, and a tree refers to it', 'node', (number,)))
     return found
 
 
@@ -264,14 +264,14 @@ def _absent_below(
     return absent
 
 
-def _bodies() -> Operation[list[_Found]]:
+def _bodies() -> Operation[list[_DamagedRow]]:
     """Decode the bodies of messages, whose seals cover them as they lie."""
     return _digests('message', 2, MESSAGE)
 
 
-def _digests(table: str, place: int, kind: int) -> Operation[list[_Found]]:
+def _digests(table: str, place: int, kind: int) -> Operation[list[_DamagedRow]]:
     """Decode the contents of a table, and compare them with digests where there are some, and with what they mention."""
-    found: list[_Found] = []
+    found: list[_DamagedRow] = []
     noted: dict[Value, set[str]] = {}
     sql = f'SELECT r.source, a.digest FROM reference r JOIN asset a ON a.number = r.asset WHERE r.kind = {kind}'
     for source, digest in (yield Statement(sql)):
@@ -296,47 +296,49 @@ def _digests(table: str, place: int, kind: int) -> Operation[list[_Found]]:
             except DAMAGED as error:
                 problem = f'it cannot be decoded ({error})'
             if problem:
-                found.append(_Found(*named, problem, table, row[:1]))
+                found.append(_DamagedRow(*named, problem, table, row[:1]))
         statement = next_statement(pages, page)
     return found
 
 
-def _gaps() -> Operation[list[_Found]]:
+def _gaps() -> Operation[list[_DamagedRow]]:
     """Find branches that lack messages, or have more than they say."""
     rows = yield Statement(
         'SELECT b.number, b.id, b.fork_seq, b.tip_seq, COUNT(e.seq), MIN(e.seq), MAX(e.seq) FROM branch b'
         ' LEFT JOIN entry e ON e.branch = b.number GROUP BY b.number, b.id, b.fork_seq, b.tip_seq'
         ' HAVING COUNT(e.seq) <> b.tip_seq - b.fork_seq OR MIN(e.seq) <> b.fork_seq OR MAX(e.seq) <> b.tip_seq - 1'
     )
-    found: list[_Found] = []
+    found: list[_DamagedRow] = []
     for number, id, fork, tip, *_ in rows:
         seqs = yield Statement('SELECT seq FROM entry WHERE branch = ?1', (number,))
         wrong = {row[0] for row in seqs} ^ set(range(integer(fork), integer(tip)))
         for seq in sorted(integer(each) for each in wrong):
             problem = f'message {seq} of the branch is missing, or not one of the {tip} that it has'
-            found.append(_Found('entry', f'{row_name(id)}, {seq}', problem, 'entry', (number, seq)))
+            found.append(_DamagedRow('entry', f'{row_name(id)}, {seq}', problem, 'entry', (number, seq)))
     return found
 
 
-def _configs() -> Operation[list[_Found]]:
+def _configs() -> Operation[list[_DamagedRow]]:
     """Compare what versions share, and what metadata can be filtered by."""
-    found: list[_Found] = []
+    found: list[_DamagedRow] = []
     sql = 'SELECT number, digest, agent_name, name, folded_name, metadata, model, model_settings, backend FROM config'
     fields: dict[Value, set[tuple[Value, Value]]] = {}
     for config, name, value in (yield Statement('SELECT config, name, value FROM config_field')):
         fields.setdefault(config, set()).add((name, value))
     for number, digest, *values in (yield Statement(sql)):
         if config_digest(tuple(values)) != digest:
-            found.append(_Found('config', str(number), 'a value is not the one that was written', 'config', (number,)))
+            found.append(
+                _DamagedRow('config', str(number), 'a value is not the one that was written', 'config', (number,))
+            )
         elif set(fields_of(str(values[3]))) != fields.get(number, set()):
             problem = 'the fields of its metadata are not those that were written'
-            found.append(_Found('config_field', str(number), problem, 'config', (number,)))
+            found.append(_DamagedRow('config_field', str(number), problem, 'config', (number,)))
     return found
 
 
-def _edges() -> Operation[list[_Found]]:
+def _edges() -> Operation[list[_DamagedRow]]:
     """Find versions that say another parent than the edge to it, or have no edge."""
-    found: list[_Found] = []
+    found: list[_DamagedRow] = []
     for kind, column in ((PARENT, 'parent_id'), (MERGED, 'merged_from')):
         rows = yield Statement(
             f'SELECT v.number, v.id FROM version v LEFT JOIN edge e ON e.child = v.number AND e.kind = {kind}'
@@ -346,19 +348,22 @@ def _edges() -> Operation[list[_Found]]:
         )
         problem = f'it does not lead to the `{column}` of its version'
         found += [
-            _Found('edge', f'{number}, {kind}', f'{problem} {row_name(id)}', 'edge', (number,)) for number, id in rows
+            _DamagedRow('edge', f'{number}, {kind}', f'{problem} {row_name(id)}', 'edge', (number,))
+            for number, id in rows
         ]
     rows = yield Statement(f'SELECT child, kind FROM edge WHERE kind NOT IN ({PARENT}, {MERGED})')
-    return found + [_Found('edge', f'{child}, {kind}', 'it has no such kind', 'edge', (child,)) for child, kind in rows]
+    return found + [
+        _DamagedRow('edge', f'{child}, {kind}', 'it has no such kind', 'edge', (child,)) for child, kind in rows
+    ]
 
 
-def _requests() -> Operation[list[_Found]]:
+def _requests() -> Operation[list[_DamagedRow]]:
     """Find runs whose requests have gaps."""
     rows = yield Statement(
         'SELECT run_id, COUNT(*), MAX(number) FROM request GROUP BY run_id HAVING COUNT(*) <> MAX(number)'
     )
     return [
-        _Found(
+        _DamagedRow(
             'request',
             row_name(run),
             f'{integer(last) - integer(count)} requests of the run are missing',

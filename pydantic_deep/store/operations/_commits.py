@@ -1,7 +1,7 @@
 """The operation of `Store.commit`: everything of it, in the order of its fields.
 
 Each step is one statement or two, however many records it has: on PostgreSQL each is a round trip. What the commit
-refers to must be there; numbers of what is referred to are looked up once, in `_Writing`.
+refers to must be there; numbers of what is referred to are looked up once, in `CommitState`.
 """
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
@@ -55,8 +55,8 @@ _CONFIG: Final = 'digest, agent_name, name, folded_name, metadata, model, model_
 
 
 @dataclass(kw_only=True)
-class Writing:
-    """What the steps of one commit tell each other."""
+class CommitState:
+    """Values that the steps of one commit share."""
 
     prepared: Prepared
     owner: str
@@ -78,32 +78,32 @@ class Writing:
 
 def commit(prepared: Prepared, owner: str, now: int) -> Operation[tuple[Committed, VersionConflictError | None]]:
     """Apply a commit; a lost head is returned, not raised: all else of the commit stays."""
-    writing = Writing(prepared=prepared, owner=owner, now=now)
+    state = CommitState(prepared=prepared, owner=owner, now=now)
     new = prepared.commit
     if new.fence is not None:
         yield from _check_fence(new.fence, owner)
-    writing.assets = yield from put_assets(prepared.assets, _assets_of(new))
-    writing.nodes = yield from put_nodes(prepared.nodes, _trees_of(new))
+    state.assets = yield from put_assets(prepared.assets, _assets_of(new))
+    state.nodes = yield from put_nodes(prepared.nodes, _trees_of(new))
     yield from insert_many(
         'conversation', _rows.CONVERSATION, [_rows.conversation_row(each) for each in new.conversations],
         'ON CONFLICT (id) DO NOTHING',
     )  # fmt: skip
     yield from _put_branches(new.branches)
-    yield from _find_versions(writing)
-    yield from _put_runs(writing)
+    yield from _find_versions(state)
+    yield from _put_runs(state)
     if new.append is not None:
-        writing.appended = yield from append(new.append, prepared.bodies, now)
-    yield from put_mentions(prepared.mentions, writing.assets, writing.appended.messages if writing.appended else {})
+        state.appended = yield from append(new.append, prepared.bodies, now)
+    yield from put_mentions(prepared.mentions, state.assets, state.appended.messages if state.appended else {})
     yield from _settle(new)
-    yield from _put_versions(writing)
-    yield from _put_ledger(writing)
+    yield from _put_versions(state)
+    yield from _put_ledger(state)
     yield from _put_approvals(new)
     for end in new.ends:
         yield from _end_run(end, now)
-    yield from _put_workspaces(writing)
+    yield from _put_workspaces(state)
     conflict = yield from _move_heads(new.heads)
-    numbers = {version.id: writing.numbers[version.id] for version in new.versions}
-    return Committed(branch=writing.appended.branch if writing.appended else None, numbers=numbers), conflict
+    numbers = {version.id: state.numbers[version.id] for version in new.versions}
+    return Committed(branch=state.appended.branch if state.appended else None, numbers=numbers), conflict
 
 
 def _check_fence(run_id: str, owner: str) -> Operation[None]:
@@ -148,9 +148,9 @@ def _find_branches(ids: set[str]) -> Operation[list[Row]]:
     return rows
 
 
-def _find_versions(writing: Writing) -> Operation[None]:
+def _find_versions(state: CommitState) -> Operation[None]:
     """Look up all versions that the commit refers to and does not bring."""
-    new = writing.prepared.commit
+    new = state.prepared.commit
     brought: set[str] = set()
     wanted: set[str] = set()
     for version in new.versions:
@@ -161,17 +161,17 @@ def _find_versions(writing: Writing) -> Operation[None]:
     others += [head.version_id for head in new.heads] + [conversation.head_id for conversation in new.conversations]
     wanted |= {id for id in others if id is not None} - brought
     rows = yield from select_in('SELECT id, number FROM version WHERE id IN ({})', map(_keys.pack_id, wanted))
-    writing.numbers = {id_from(id): integer(number) for id, number in rows}
+    state.numbers = {id_from(id): integer(number) for id, number in rows}
     # What a run goes on from may be deleted while it runs: its versions are children of a deleted one then.
     known = {version.parent_id for version in new.versions if new.fence is not None and version.run_id == new.fence}
-    if missing := wanted - writing.numbers.keys() - known:
+    if missing := wanted - state.numbers.keys() - known:
         raise VersionNotFoundError(min(missing))
 
 
-def _put_runs(writing: Writing) -> Operation[None]:
-    runs = writing.prepared.commit.runs
+def _put_runs(state: CommitState) -> Operation[None]:
+    runs = state.prepared.commit.runs
     if runs:
-        owner = writing.owner
+        owner = state.owner
         rows = [_rows.run_row(run._replace(owner=owner if run.state == 'running' else None)) for run in runs]
         done = yield from insert('run', _rows.RUN, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id')
         if len(done) < len(rows):
@@ -216,27 +216,27 @@ def find_calls(keys: Iterable[_CallKey]) -> Operation[dict[_CallKey, tuple[int, 
     return found
 
 
-def _put_versions(writing: Writing) -> Operation[None]:
-    versions = writing.prepared.commit.versions
+def _put_versions(state: CommitState) -> Operation[None]:
+    versions = state.prepared.commit.versions
     if not versions:
         return
-    branches = yield from _branches_of(writing)
-    configs = yield from _put_configs(writing)
-    rows = [_version_row(writing, version, branches[version.branch_id], configs[version.id]) for version in versions]
+    branches = yield from _branches_of(state)
+    configs = yield from _put_configs(state)
+    rows = [_version_row(state, version, branches[version.branch_id], configs[version.id]) for version in versions]
     done = yield from insert('version', _VERSION, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
     if len(done) < len(rows):
         raise ValueError(f'There is a version {versions[0].id!r} already, or another of these. Make a new id.')
-    writing.numbers |= {id_from(id): integer(number) for id, number in done}
+    state.numbers |= {id_from(id): integer(number) for id, number in done}
     edges: list[Row] = []
     for version in versions:
         for kind, parent in ((PARENT, version.parent_id), (MERGED, version.merged_from)):
             if parent is not None:
-                edges.append((writing.numbers[version.id], kind, writing.numbers.get(parent)))
+                edges.append((state.numbers[version.id], kind, state.numbers.get(parent)))
     yield from insert_many('edge', 'child, kind, parent', edges)
 
 
-class _Place(NamedTuple):
-    """Where a version goes."""
+class _BranchRef(NamedTuple):
+    """The branch of a new version, by number and by id."""
 
     conversation: int
     branch: int
@@ -245,24 +245,24 @@ class _Place(NamedTuple):
     name: str
 
 
-def _branches_of(writing: Writing) -> Operation[dict[str, _Place]]:
-    """Return the place of each version, by the id of branch that it says."""
-    known: dict[str, _Place] = {}
-    if (asked := writing.prepared.commit.append) is not None and (appended := writing.appended) is not None:
+def _branches_of(state: CommitState) -> Operation[dict[str, _BranchRef]]:
+    """Return the branch of each new version, keyed by the branch id that the version names."""
+    known: dict[str, _BranchRef] = {}
+    if (asked := state.prepared.commit.append) is not None and (appended := state.appended) is not None:
         branch = appended.branch
-        place = _Place(appended.conversation, appended.number, branch.conversation_id, branch.id, branch.name)
-        known[asked.branch_id] = place
-    if rest := {version.branch_id for version in writing.prepared.commit.versions} - known.keys():
+        branch_ref = _BranchRef(appended.conversation, appended.number, branch.conversation_id, branch.id, branch.name)
+        known[asked.branch_id] = branch_ref
+    if rest := {version.branch_id for version in state.prepared.commit.versions} - known.keys():
         rows = yield from _find_branches(rest)
         for row in rows:
             id, conversation_id = id_from(row[0]), id_from(row[2])
             conversation = conversation_of(conversation_id, row[3])
-            known[id] = _Place(conversation, integer(row[1]), conversation_id, id, str(row[4]))
+            known[id] = _BranchRef(conversation, integer(row[1]), conversation_id, id, str(row[4]))
     return known
 
 
-def _put_configs(writing: Writing) -> Operation[dict[str, int]]:
-    row_by_digest = {row[0]: row for row in writing.prepared.configs.values()}
+def _put_configs(state: CommitState) -> Operation[dict[str, int]]:
+    row_by_digest = {row[0]: row for row in state.prepared.configs.values()}
     rows = yield from select_in('SELECT digest, number FROM config WHERE digest IN ({})', row_by_digest)
     found = {digest: integer(number) for digest, number in rows}
     new = [row for digest, row in row_by_digest.items() if digest not in found]
@@ -271,25 +271,27 @@ def _put_configs(writing: Writing) -> Operation[dict[str, int]]:
     metadata_by_digest = {row[0]: str(row[4]) for row in new}
     fields = [(integer(number), *each) for digest, number in done for each in fields_of(metadata_by_digest[digest])]
     yield from insert_many('config_field', 'config, name, value', fields)
-    return {id: found[row[0]] for id, row in writing.prepared.configs.items()}
+    return {id: found[row[0]] for id, row in state.prepared.configs.items()}
 
 
-def _version_row(writing: Writing, version: VersionRecord, place: _Place, config: int) -> Row:
-    stored = version._replace(conversation_id=place.conversation_id, branch_id=place.branch_id, branch=place.name)
+def _version_row(state: CommitState, version: VersionRecord, branch_ref: _BranchRef, config: int) -> Row:
+    stored = version._replace(
+        conversation_id=branch_ref.conversation_id, branch_id=branch_ref.branch_id, branch=branch_ref.name
+    )
     return (
         *(_keys.pack_id(version.id), id_or_none(version.parent_id), id_or_none(version.cloned_from)),
-        *(id_or_none(version.merged_from), version.kind, version.state, place.conversation, place.branch),
+        *(id_or_none(version.merged_from), version.kind, version.state, branch_ref.conversation, branch_ref.branch),
         version.message_count,
         *(id_or_none(version.run_id), config, text_or_none(version.usage), text_or_none(version.output)),
-        *(writing.asset(version.pending), writing.asset(version.deps), writing.node(version.tree), version.created_at),
+        *(state.asset(version.pending), state.asset(version.deps), state.node(version.tree), version.created_at),
         _rows.version_seal(stored),
     )
 
 
-def _put_ledger(writing: Writing) -> Operation[None]:
-    new = writing.prepared.commit
+def _put_ledger(state: CommitState) -> Operation[None]:
+    new = state.prepared.commit
     requests = [
-        _rows.request_row(each, writing.asset(each.parameters), writing.asset(each.message_digests))
+        _rows.request_row(each, state.asset(each.parameters), state.asset(each.message_digests))
         for each in new.requests
     ]
     columns = _rows.REQUEST.split(', ')[2:]
@@ -297,7 +299,7 @@ def _put_ledger(writing: Writing) -> Operation[None]:
         'request', _rows.REQUEST, requests,
         f'ON CONFLICT (run_id, number) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in columns)}',
     )  # fmt: skip
-    calls = [_rows.call_row(call, writing.node(call.tree)) for call in (yield from _calls_as_they_will_be(new.calls))]
+    calls = [_rows.call_row(call, state.node(call.tree)) for call in (yield from _merged_calls(new.calls))]
     yield from insert_many(
         'tool_call', _rows.CALL, calls,
         'ON CONFLICT (run_id, response_id, tool_call_id) DO UPDATE SET status = excluded.status,'
@@ -308,7 +310,7 @@ def _put_ledger(writing: Writing) -> Operation[None]:
     yield from insert_many('delegation', _rows.DELEGATION, delegations, 'ON CONFLICT DO NOTHING')
 
 
-def _calls_as_they_will_be(new: Sequence[CallRecord]) -> Operation[list[CallRecord]]:
+def _merged_calls(new: Sequence[CallRecord]) -> Operation[list[CallRecord]]:
     """Return calls with what is stored of them already: one that is known keeps what it began with."""
     if not new:
         return []
@@ -367,12 +369,12 @@ def _end_run(end: RunEnd, now: int) -> Operation[None]:
         yield from change_approvals(rows, lambda claimed: claimed._replace(resumed_by=None))
 
 
-def _put_workspaces(writing: Writing) -> Operation[None]:
+def _put_workspaces(state: CommitState) -> Operation[None]:
     """Note what directories hold, and who works there: nobody any more where a checkout was cut off."""
     yield from put_workspaces(
         [
-            _rows.workspace_row(each, writing.owner if each.run_id is not None and not each.checkouts else None)
-            for each in writing.prepared.commit.workspaces
+            _rows.workspace_row(each, state.owner if each.run_id is not None and not each.checkouts else None)
+            for each in state.prepared.commit.workspaces
         ]
     )
 

@@ -23,20 +23,20 @@ BRANCH: Final = 3
 CONVERSATION: Final = 4
 """Kinds of what can be condemned, and of what can refer to an asset."""
 
-_Found = dict[str, int]
+_NumberByKey = dict[str, int]
 
 
-def put_assets(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_Found]:
+def put_assets(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_NumberByKey]:
     """Store assets that are not there; return the numbers of these and of those that are referred to."""
     return _put('asset', 'digest, media_type, size_bytes, data, created_at, seal', ASSET, new, set(referred))
 
 
-def put_nodes(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_Found]:
+def put_nodes(new: Mapping[str, Row], referred: Iterable[str]) -> Operation[_NumberByKey]:
     """Store nodes that are not there; return the numbers of these and of those that are referred to."""
     return _put('node', 'digest, data', NODE, new, set(referred))
 
 
-def _put(table: str, columns: str, kind: int, new: Mapping[str, Row], referred: set[str]) -> Operation[_Found]:
+def _put(table: str, columns: str, kind: int, new: Mapping[str, Row], referred: set[str]) -> Operation[_NumberByKey]:
     found = yield from _find(table, kind, referred | new.keys())
     rows = [row for digest, row in new.items() if digest not in found]
     done = yield from insert(table, columns, rows, 'RETURNING digest, number')
@@ -46,28 +46,28 @@ def _put(table: str, columns: str, kind: int, new: Mapping[str, Row], referred: 
     return found
 
 
-def _find(table: str, kind: int, digests: Iterable[str]) -> Operation[_Found]:
+def _find(table: str, kind: int, digests: Iterable[str]) -> Operation[_NumberByKey]:
     rows = yield from select_in(
         f'SELECT x.digest, x.number, g.since FROM {table} x LEFT JOIN condemned g ON g.kind = ?1 AND g.number = x.number'
         ' WHERE x.digest IN ({})',
         map(_keys.pack_digest, digests),
         kind,
     )
-    yield from pardon(kind, [integer(number) for _, number, since in rows if since is not None])
+    yield from clear_condemned(kind, [integer(number) for _, number, since in rows if since is not None])
     return {digest_from(digest): integer(number) for digest, number, _ in rows}
 
 
-def pardon(kind: int, numbers: Iterable[int]) -> Operation[None]:
+def clear_condemned(kind: int, numbers: Iterable[int]) -> Operation[None]:
     """Take back that garbage collection has condemned something."""
     rows: list[Row] = [(kind, number) for number in numbers]
     if rows:
         yield Statement('DELETE FROM condemned WHERE kind = ?1 AND number = ?2', (), rows)
 
 
-def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operation[_Found]:
+def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operation[_NumberByKey]:
     """Store messages that are not there; return the numbers of these and of the shared ones."""
     wanted = set(shared)
-    found: _Found = {}
+    found: _NumberByKey = {}
     if bodies:
         rows = [_rows.message_row(id, body) for id, body in bodies.items()]
         done = yield from insert('message', _rows.MESSAGE, rows, 'ON CONFLICT (id) DO NOTHING RETURNING id, number')
@@ -79,14 +79,14 @@ def put_messages(bodies: Mapping[str, bytes], shared: Iterable[str]) -> Operatio
             map(_keys.pack_id, rest),
             MESSAGE,
         )
-        yield from pardon(MESSAGE, [integer(number) for _, number, since in known if since is not None])
+        yield from clear_condemned(MESSAGE, [integer(number) for _, number, since in known if since is not None])
         found |= {id_from(id): integer(number) for id, number, _ in known}
     if missing := wanted - found.keys():
         raise ValueError(f'There is no message {min(missing)!r} that could be shared. Append it with its body.')
     return found
 
 
-def put_mentions(mentions: Mapping[str, list[str]], assets: _Found, messages: _Found) -> Operation[None]:
+def put_mentions(mentions: Mapping[str, list[str]], assets: _NumberByKey, messages: _NumberByKey) -> Operation[None]:
     """Note which assets the contents of messages and of other assets mention, so that they live as long."""
     rows: list[Row] = []
     for source, digests in mentions.items():

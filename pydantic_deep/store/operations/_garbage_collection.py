@@ -108,11 +108,11 @@ def gc(now: int, grace: int) -> Operation[GarbageReport]:
     yield Statement('CREATE UNIQUE INDEX named_digest ON named (digest)')
     yield from _mark_messages()
     yield from _mark_trees()
-    yield from _name_unsettled()
+    yield from _mark_unsettled_assets()
     yield Statement(_MARK_ASSETS)
     for kind in _TABLES:
         yield from _condemn(kind, now, grace)
-    removed, freed_bytes = yield from _count()
+    removed, freed_bytes = yield from _count_rows()
     yield from _remove()
     rows = yield Statement('SELECT COUNT(*) FROM condemned')
     for table in ('marked', 'doomed', 'reach', 'named'):
@@ -150,23 +150,23 @@ def _mark_trees() -> Operation[None]:
             files.update(blobs)
         packed: set[Value] = {_keys.pack_digest(digest) for digest in below}
         level = packed - seen
-    yield from _name(files)
+    yield from _mark_assets(files)
 
 
-def _name_unsettled() -> Operation[None]:
-    """Name the assets that prompts and results mention which no message has yet."""
+def _mark_unsettled_assets() -> Operation[None]:
+    """Mark the assets of prompts and results that are in no message yet."""
     for column, table, run in (('prompt', 'run', 'id'), ('options', 'run', 'id'), ('result', 'tool_call', 'run_id')):
         rows = yield Statement(f'SELECT {column} FROM {table} WHERE {column} IS NOT NULL AND {run} IN ({_LIVE_RUNS})')
-        yield from _name({digest for row in rows for digest in digests_in(bytes_from(row[0]))})
+        yield from _mark_assets({digest for row in rows for digest in digests_in(bytes_from(row[0]))})
 
 
-def _name(digests: set[str]) -> Operation[None]:
+def _mark_assets(digests: set[str]) -> Operation[None]:
     rows: list[Row] = [(_keys.pack_digest(digest),) for digest in sorted(digests)]
     yield from insert_many('named', 'digest', rows, 'ON CONFLICT DO NOTHING')
 
 
 def _condemn(kind: int, now: int, grace: int) -> Operation[None]:
-    """Pardon what is reached, condemn what is not, and doom what has been condemned for long enough."""
+    """Clear the mark of rows that are reached and condemn the others; rows condemned for `grace` are removed later."""
     marked = f'SELECT number FROM marked WHERE kind = {kind}'
     yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({marked})')
     yield Statement(
@@ -181,7 +181,7 @@ def _condemn(kind: int, now: int, grace: int) -> Operation[None]:
     )
 
 
-def _count() -> Operation[tuple[dict[str, int], int]]:
+def _count_rows() -> Operation[tuple[dict[str, int], int]]:
     removed: dict[str, int] = {}
     freed = 0
     for kind, table in _TABLES.items():
@@ -190,47 +190,47 @@ def _count() -> Operation[tuple[dict[str, int], int]]:
         rows = yield Statement(sql)
         removed[table] = integer(rows[0][0])
         freed += int(rows[0][1] or 0)
-    rows = yield Statement(f'SELECT COUNT(*) FROM run WHERE conversation_id IN ({_DOOMED_IDS})')
+    rows = yield Statement(f'SELECT COUNT(*) FROM run WHERE conversation_id IN ({_EXPIRED_IDS})')
     return removed | {'run': integer(rows[0][0])}, freed
 
 
-def _doomed(kind: int) -> str:
+def _expired(kind: int) -> str:
     return f'SELECT number FROM doomed WHERE kind = {kind}'
 
 
-_DOOMED_IDS: Final = f'SELECT id FROM conversation WHERE number IN ({_doomed(CONVERSATION)})'
-_DOOMED_RUNS: Final = f'SELECT id FROM run WHERE conversation_id IN ({_DOOMED_IDS})'
-_DOOMED_VERSIONS: Final = f'SELECT number FROM version WHERE conversation IN ({_doomed(CONVERSATION)})'
+_EXPIRED_IDS: Final = f'SELECT id FROM conversation WHERE number IN ({_expired(CONVERSATION)})'
+_EXPIRED_RUNS: Final = f'SELECT id FROM run WHERE conversation_id IN ({_EXPIRED_IDS})'
+_EXPIRED_VERSIONS: Final = f'SELECT number FROM version WHERE conversation IN ({_expired(CONVERSATION)})'
 """Of threads: those of other conversations keep them."""
-_CUT_BRANCHES: Final = f'SELECT branch FROM entry WHERE message IN ({_doomed(MESSAGE)})'
+_CUT_BRANCHES: Final = f'SELECT branch FROM entry WHERE message IN ({_expired(MESSAGE)})'
 
 
 def _remove() -> Operation[None]:
-    """Delete all that is doomed, and what belongs to it alone."""
+    """Delete rows condemned for long enough, and rows that belong to them alone."""
     for table in ('request', 'tool_call'):
-        yield from remove(table, f'run_id IN ({_DOOMED_RUNS})')
-    yield from remove('delegation', f'child_conversation_id IN ({_DOOMED_IDS})')
-    yield from remove('delegation', f'parent_run_id IN ({_DOOMED_RUNS}) AND NOT {_IS_TOLD}')
-    yield from cut_edges([row[0] for row in (yield Statement(_DOOMED_VERSIONS))])
-    yield from remove('edge', f'child IN ({_DOOMED_VERSIONS})')
-    yield from remove('version', f'conversation IN ({_doomed(CONVERSATION)})')
+        yield from remove(table, f'run_id IN ({_EXPIRED_RUNS})')
+    yield from remove('delegation', f'child_conversation_id IN ({_EXPIRED_IDS})')
+    yield from remove('delegation', f'parent_run_id IN ({_EXPIRED_RUNS}) AND NOT {_IS_TOLD}')
+    yield from cut_edges([row[0] for row in (yield Statement(_EXPIRED_VERSIONS))])
+    yield from remove('edge', f'child IN ({_EXPIRED_VERSIONS})')
+    yield from remove('version', f'conversation IN ({_expired(CONVERSATION)})')
     for table in ('approval', 'run'):
-        yield from remove(table, f'conversation_id IN ({_DOOMED_IDS})')
-    yield from remove('entry', f'branch IN ({_doomed(BRANCH)})')
+        yield from remove(table, f'conversation_id IN ({_EXPIRED_IDS})')
+    yield from remove('entry', f'branch IN ({_expired(BRANCH)})')
     yield from _cut_branches()
     tip = 'SELECT tip_seq FROM branch WHERE branch.number = entry.branch'
     yield from remove('entry', f'branch IN ({_CUT_BRANCHES}) AND seq >= ({tip})')
     for kind in (MESSAGE, ASSET):
-        yield from remove('reference', f'kind = {kind} AND source IN ({_doomed(kind)})')
+        yield from remove('reference', f'kind = {kind} AND source IN ({_expired(kind)})')
     for kind, table in _TABLES.items():
-        yield from remove(table, f'number IN ({_doomed(kind)})')
-        yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({_doomed(kind)})')
+        yield from remove(table, f'number IN ({_expired(kind)})')
+        yield Statement(f'DELETE FROM condemned WHERE kind = {kind} AND number IN ({_expired(kind)})')
     yield from remove('config', 'number NOT IN (SELECT config FROM version)')
     yield from remove('config_field', 'config NOT IN (SELECT number FROM config)')
 
 
 def _cut_branches() -> Operation[None]:
-    """Let branches that have doomed messages end before them."""
+    """End branches before their first removed message."""
     sql = f'{_rows.SELECT_BRANCH} JOIN reach ON reach.branch = b.number WHERE b.number IN ({_CUT_BRANCHES})'
     rows = yield Statement(sql.replace(' FROM', ', reach.stop FROM', 1))
     cut: list[Row] = []

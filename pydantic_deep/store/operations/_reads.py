@@ -214,7 +214,7 @@ def _with_shared(rows: list[Row], before: str | None) -> Operation[tuple[Version
     )
     assets = yield from _by_number('asset', 'digest', {row[place] for row in rows for place in (12, 13)})
     nodes = yield from _by_number('node', 'digest', {row[14] for row in rows})
-    shared = _rows.Shared(branches=branches, configs=configs, assets=assets, nodes=nodes)
+    shared = _rows.LineReferences(branches=branches, configs=configs, assets=assets, nodes=nodes)
     return _rows.versions_in_line(rows, before, shared)
 
 

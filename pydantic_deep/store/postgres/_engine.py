@@ -43,13 +43,13 @@ from pydantic_deep.store.sql._dialect import POSTGRES, Dialect, Tables
 from pydantic_deep.store.sql._migrations import migrate
 
 from ._driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
-from ._errors import AGAIN, LOST, explained, said, unknown_commit
+from ._errors import LOST, RETRYABLE, error_text, translate_error, unknown_commit
 from ._owner_session import OwnerSession
 from ._url import without_password
 
 T = TypeVar('T')
 
-_MAX_MEETINGS: Final = 5
+_MAX_CONFLICTS: Final = 5
 """How often a transaction is tried that met another. Ours do not: this is for what others do to the tables."""
 
 _BEGIN_READ: Final = 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY'
@@ -70,8 +70,8 @@ class PostgresEngine:
         self._loop = asyncio.get_running_loop()
         self._session = session
         self._url = url
-        self._door = asyncio.Lock()
-        self._several: set[CodeType] = set()
+        self._write_lock = asyncio.Lock()
+        self._multi_statement: set[CodeType] = set()
         self._tasks: set[asyncio.Task[object]] = set()
         self._is_closed = False
 
@@ -100,7 +100,7 @@ class PostgresEngine:
         try:
             await read_or_write(engine, lambda: tables(POSTGRES))
             if not read_only:
-                await engine._finished(engine._session.hold)
+                await engine._run_shielded(engine._session.hold)
         except StoreReadOnlyError:
             await engine.aclose()
             raise StoreFormatError(
@@ -129,7 +129,7 @@ class PostgresEngine:
 
     async def read(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation that changes nothing, on one consistent state."""
-        return await self._finished(lambda: self._read(operation))
+        return await self._run_shielded(lambda: self._read(operation))
 
     async def write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run an operation in its turn, and return when it is durable.
@@ -139,11 +139,11 @@ class PostgresEngine:
         """
         if self._is_read_only:
             raise StoreReadOnlyError(f'The store {self._url!r} is open for reading only. Open it without `read_only`.')
-        return await self._finished(lambda: self._write(operation))
+        return await self._run_shielded(lambda: self._write(operation))
 
     async def living_owners(self, owners: Sequence[str]) -> set[str]:
         """Return those of the owners whose lock is held."""
-        return await self._finished(lambda: self._living(owners))
+        return await self._run_shielded(lambda: self._living(owners))
 
     async def aclose(self) -> None:
         """Finish what runs, close the connections, release the lock; in a forked child, only stop using them."""
@@ -157,8 +157,8 @@ class PostgresEngine:
                 await self._pool.close()  # which ends them without a word if the time is over
             await self._session.aclose()
 
-    async def _finished(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Return what comes of it, in a task that nobody cancels."""
+    async def _run_shielded(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Run it in a task of its own, which the cancellation of the caller does not reach."""
         self._fork_guard.check(self._url)
         if asyncio.get_running_loop() is not self._loop:
             raise StoreProcessError(
@@ -167,7 +167,7 @@ class PostgresEngine:
             )
         if self._is_closed:
             raise StoreClosedError(f'The store {self._url!r} was closed. Open it again with `open_store`.')
-        task = asyncio.create_task(self._repeated(once))
+        task = asyncio.create_task(self._with_retries(once))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         await asyncio.wait([task])
@@ -178,31 +178,31 @@ class PostgresEngine:
         with suppress(asyncio.CancelledError):
             task.exception()  # seen, also if nobody waits any more
 
-    async def _repeated(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Try until it is done, or cannot be: what was lost or met another before it committed did not happen."""
-        losses = meetings = 0
+    async def _with_retries(self, once: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Retry a conflict or a lost connection: a transaction that did not commit had no effect."""
+        losses = conflicts = 0
         while True:
             try:
                 return await once()
             except (StoreError, ValueError):
                 raise
-            except AGAIN as error:
-                meetings += 1
-                if meetings == _MAX_MEETINGS:
-                    raise explained(error, self._url) from error
+            except RETRYABLE as error:
+                conflicts += 1
+                if conflicts == _MAX_CONFLICTS:
+                    raise translate_error(error, self._url) from error
             except LOST as error:
                 losses += 1
-                await self._distrust_connections()
+                await self._expire_connections()
                 if losses > 1:
-                    raise explained(error, self._url) from error
+                    raise translate_error(error, self._url) from error
             except asyncpg.DataError as error:
-                raise ValueError(f'PostgreSQL does not keep a value: {said(error)}.') from error
+                raise ValueError(f'PostgreSQL does not keep a value: {error_text(error)}.') from error
             except asyncpg.PostgresError as error:
-                raise explained(error, self._url) from error
+                raise translate_error(error, self._url) from error
 
-    async def _distrust_connections(self) -> None:
-        """Have all connections replaced before they are used: what ended one has probably ended the others."""
-        self._session.doubt()
+    async def _expire_connections(self) -> None:
+        """Replace all connections before their next use: whatever ended one has probably ended the others."""
+        self._session.drop_connection()
         await self._pool.expire_connections()
 
     async def _read(self, operation: Callable[[], Operation[T]]) -> T:
@@ -210,11 +210,11 @@ class PostgresEngine:
         async with self._connection() as connection:
             running = operation()
             code = cast('GeneratorType[object, object, object]', running).gi_code
-            if code not in self._several:
+            if code not in self._multi_statement:
                 try:
                     return await _only_statement(connection, running)
-                except _SeveralStatements:
-                    self._several.add(code)
+                except _MultipleStatements:
+                    self._multi_statement.add(code)
                     running = operation()
             async with _transaction(connection, _BEGIN_READ):
                 result = await _run_operation(connection, running)
@@ -224,7 +224,7 @@ class PostgresEngine:
     async def _write(self, operation: Callable[[], Operation[T]]) -> T:
         """Run it in a transaction; who comes first is first."""
         async with AsyncExitStack() as stack:
-            async with self._door:
+            async with self._write_lock:
                 await self._session.hold()
                 connection = await stack.enter_async_context(self._connection())
                 await stack.enter_async_context(_transaction(connection, _BEGIN_WRITE))
@@ -236,7 +236,7 @@ class PostgresEngine:
         try:
             await connection.execute('COMMIT')
         except LOST as error:
-            await self._distrust_connections()
+            await self._expire_connections()
             raise unknown_commit(error, self._url) from error
 
     async def _living(self, owners: Sequence[str]) -> set[str]:
@@ -254,7 +254,7 @@ class PostgresEngine:
                 await self._pool.release(connection)
 
 
-class _SeveralStatements(Exception):
+class _MultipleStatements(Exception):
     """An operation wants more than one statement."""
 
 
@@ -266,7 +266,7 @@ async def _only_statement(connection: Connection, operation: Operation[T]) -> T:
         return stop.value
     finally:
         operation.close()
-    raise _SeveralStatements
+    raise _MultipleStatements
 
 
 async def _run_operation(connection: Connection, operation: Operation[T]) -> T:

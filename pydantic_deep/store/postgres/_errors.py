@@ -1,4 +1,4 @@
-"""What errors of PostgreSQL and of the way to it mean for whoever uses a store, by their classes."""
+"""Translates errors of `asyncpg` and of the connection into errors of a store, by class."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LOST: Final = (
 )
 """With these a connection has ended, or was never made."""
 
-AGAIN: Final = (asyncpg.TransactionRollbackError, asyncpg.InvalidCachedStatementError)
-"""With these the database asks for a transaction to be repeated: it met another, or tables have changed."""
+RETRYABLE: Final = (asyncpg.TransactionRollbackError, asyncpg.InvalidCachedStatementError)
+"""The transaction conflicted with another one, or a table has changed: run it again."""
 
 _Classes = tuple[type[Exception], ...]
 
@@ -51,15 +51,15 @@ _ADVICE: Final[tuple[tuple[_Classes, str], ...]] = (
 _OTHER: Final = 'Look into the log of the server.'
 
 
-def explained(error: Exception, url: str) -> StoreUnavailableError:
-    """Return our error for one of the driver, with that as its cause.
+def translate_error(error: Exception, url: str) -> StoreUnavailableError:
+    """Return the `StoreUnavailableError` for an error of the driver, which becomes its cause.
 
     Args:
-        error: What the driver raised.
-        url: Where, without a password.
+        error: The error that the driver raised.
+        url: The URL of the store, without a password.
     """
     advice = next((text for classes, text in _ADVICE if isinstance(error, classes)), _OTHER)
-    new = StoreUnavailableError(f'The store {url!r} cannot be used: {said(error)}. {advice}')
+    new = StoreUnavailableError(f'The store {url!r} cannot be used: {error_text(error)}. {advice}')
     new.__cause__ = error
     return new
 
@@ -68,13 +68,13 @@ def unknown_commit(error: Exception, url: str) -> UnknownCommitError:
     """Return the error for a commit whose answer was lost."""
     new = UnknownCommitError(
         f'The connection to {url!r} ended while a commit was under way, so whether it became true is not known: '
-        f'{said(error)}. Look whether its version is there, or commit it again with the same ids, which is refused '
+        f'{error_text(error)}. Look whether its version is there, or commit it again with the same ids, which is refused '
         'if it is.'
     )
     new.__cause__ = error
     return new
 
 
-def said(error: Exception) -> str:
-    """Return what an error says, without a full stop, and its class if it says nothing."""
+def error_text(error: Exception) -> str:
+    """Return the message of an error without its full stop, or its class name if the message is empty."""
     return str(error).rstrip('. ') or type(error).__name__

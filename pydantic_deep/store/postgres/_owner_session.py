@@ -47,8 +47,8 @@ class OwnerSession:
             await connection.fetch(_HOLD, int.from_bytes(bytes.fromhex(self.owner), signed=True))
             self._connection = connection
 
-    def doubt(self) -> None:
-        """Take the lock again when it is needed next: another connection was lost, so this one may be."""
+    def drop_connection(self) -> None:
+        """Drop the connection; `hold` opens a new one. Another connection was lost, so this one may be lost too."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None

@@ -98,7 +98,7 @@ Each value of each row costs, so nothing is read twice: a version's parent is th
 """
 
 
-class Shared(NamedTuple):
+class LineReferences(NamedTuple):
     """What the versions of a line share, each by its number, as it lies in the database."""
 
     branches: Mapping[object, Row]
@@ -111,7 +111,9 @@ class Shared(NamedTuple):
     """Digests."""
 
 
-def versions_in_line(rows: Iterable[Sequence[Any]], before: str | None, shared: Shared) -> tuple[VersionRecord, ...]:
+def versions_in_line(
+    rows: Iterable[Sequence[Any]], before: str | None, shared: LineReferences
+) -> tuple[VersionRecord, ...]:
     """Read rows of `SELECT_LINE`, parents first.
 
     Args:
@@ -120,10 +122,10 @@ def versions_in_line(rows: Iterable[Sequence[Any]], before: str | None, shared: 
         shared: What they refer to.
     """
     unpack, text = _keys.unpack_id, text_from
-    branches = _Decoded('branch', shared.branches, lambda row: (id_from(row[0]), id_from(row[1]), row[2]))
-    configs = _Decoded('config', shared.configs, tuple)
-    assets = _Decoded('asset', shared.assets, lambda row: digest_from(row[0]))
-    nodes = _Decoded('node', shared.nodes, lambda row: digest_from(row[0]))
+    branches = _DecodedRows('branch', shared.branches, lambda row: (id_from(row[0]), id_from(row[1]), row[2]))
+    configs = _DecodedRows('config', shared.configs, tuple)
+    assets = _DecodedRows('asset', shared.assets, lambda row: digest_from(row[0]))
+    nodes = _DecodedRows('node', shared.nodes, lambda row: digest_from(row[0]))
     parent, versions = before, list[VersionRecord]()
     for row in rows:
         number, packed, cloned, merged, kind, state, branch, count, run, config, usage, output, *digests, at, stored = (
@@ -174,7 +176,7 @@ def versions_in_line(rows: Iterable[Sequence[Any]], before: str | None, shared: 
     return tuple(versions)
 
 
-class _Decoded(dict[object, Any]):
+class _DecodedRows(dict[object, Any]):
     """Rows by number, each decoded when it is needed first; one that is missing is damage."""
 
     def __init__(self, table: str, rows: Mapping[object, Row], decode: Callable[[Row], object]) -> None:

@@ -29,16 +29,16 @@ from pydantic_deep.store.errors import (
 from pydantic_deep.store.sql._dialect import SQLITE, Dialect, Tables
 from pydantic_deep.store.sql._migrations import migrate
 
-from ._errors import translated
+from ._errors import translate_error
 from ._owner_lock import OwnerLock, OwnerWatch
-from ._threads import Job, Reader, Writer, run_operation
+from ._threads import Job, ReaderThread, WriterThread, run_operation
 
 T = TypeVar('T')
 
 _BUSY_SECONDS: Final = 60.0
 """How long SQLite asks again while another process writes; each of its transactions takes milliseconds."""
 
-_CREATING: Final = threading.Lock()
+_CREATE_LOCK: Final = threading.Lock()
 """Held while a descriptor of a new file is open."""
 
 _READERS: Final = 2
@@ -73,8 +73,8 @@ class SqliteEngine:
         self._lock = threading.Lock()
         self._writes: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
         self._reads: queue.SimpleQueue[Job[object] | None] = queue.SimpleQueue()
-        self._writer = None if read_only else Writer(partial(connect, path), self._writes)
-        reads = partial(ReadOnlyReader, path) if read_only else partial(Reader, partial(connect, path))
+        self._writer = None if read_only else WriterThread(partial(connect, path), self._writes)
+        reads = partial(ReadOnlyThread, path) if read_only else partial(ReaderThread, partial(connect, path))
         self._readers = [reads(self._reads) for _ in range(_READERS)]
         self._is_closed = False
 
@@ -108,7 +108,7 @@ class SqliteEngine:
 
     @classmethod
     def _open(cls, path: Path, tables: Tables, read_only: bool) -> Self:
-        _find(path, may_create=not read_only)
+        _ensure_file(path, may_create=not read_only)
         if read_only:
             prepare_read_only(path, tables)
         else:
@@ -176,14 +176,14 @@ class SqliteEngine:
         return await job.future
 
 
-def _find(path: Path, *, may_create: bool) -> None:
-    """Make sure that there is a file, for its user alone if it is new, with no name but this. Raises `OSError`.
+def _ensure_file(path: Path, *, may_create: bool) -> None:
+    """Create the file if it is missing, readable by its user alone, and refuse hard links. Raises `OSError`.
 
     A file that is there is not opened: POSIX ends all locks of a process on a file when the process closes any
     descriptor of it, and the connections of other stores on it need theirs. Without them another process that closes
     the file would take itself for the last one, and remove the log that this process goes on to write.
     """
-    with _CREATING:
+    with _CREATE_LOCK:
         if may_create and not path.exists():
             with suppress(FileExistsError):  # another process was faster
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
@@ -241,7 +241,7 @@ def prepare(path: Path, tables: Tables = migrate) -> None:
             connection.execute('COMMIT')
             connection.execute('PRAGMA journal_mode = WAL')
     except sqlite3.Error as error:
-        raise _opening_failed(error, path) from error
+        raise _opening_error(error, path) from error
 
 
 def prepare_read_only(path: Path, tables: Tables) -> None:
@@ -260,7 +260,7 @@ def prepare_read_only(path: Path, tables: Tables) -> None:
             '`read_only`, which brings it up to date.'
         ) from None
     except sqlite3.Error as error:
-        raise _opening_failed(error, path) from error
+        raise _opening_error(error, path) from error
 
 
 def _is_current(connection: sqlite3.Connection, tables: Tables) -> bool:
@@ -275,9 +275,9 @@ def _is_current(connection: sqlite3.Connection, tables: Tables) -> bool:
     return connection.execute('PRAGMA journal_mode').fetchone() == ('wal',)
 
 
-def _opening_failed(error: sqlite3.Error, path: Path) -> StoreError:
-    """Return our error; what is no database any more and was one of ours is damaged."""
-    new = translated(error)
+def _opening_error(error: sqlite3.Error, path: Path) -> StoreError:
+    """Return the error of a store; a file that was a store before and is no database now is damaged."""
+    new = translate_error(error)
     if isinstance(new, StoreFormatError) and Path(f'{path}.owners').is_dir():
         new = StoreCorruptedError(None, None, f'{str(path)!r} is not a SQLite database any more')
     return new
@@ -288,20 +288,20 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     try:
         return _configured(_connection(path, 'mode=ro'), 'PRAGMA query_only = ON', 'SELECT 1 FROM sqlite_master')
     except sqlite3.OperationalError as error:
-        if not _is_settled(error, path):
+        if not _is_checkpointed(error, path):
             raise
     return _configured(_connection(path, 'mode=ro&immutable=1'))
 
 
-def _is_settled(error: sqlite3.OperationalError, path: Path) -> bool:
-    """Return whether all of a database is in its file, and the index of its log could not be written beside it."""
+def _is_checkpointed(error: sqlite3.OperationalError, path: Path) -> bool:
+    """Return whether the log is empty, and only its index could not be written beside the file."""
     log = Path(f'{path}-wal')
     code = error.sqlite_errorcode
     return code in _NO_INDEX and not (log.exists() and log.stat().st_size)
 
 
-class ReadOnlyReader(Reader):
-    """Reads a file that it cannot write; where no log can be shared, from a fresh connection for each operation."""
+class ReadOnlyThread(ReaderThread):
+    """A reader for a file that cannot be written; where no log can be shared, each operation gets a new connection."""
 
     def __init__(self, path: Path, jobs: queue.SimpleQueue[Job[object] | None]) -> None:
         self._path = path

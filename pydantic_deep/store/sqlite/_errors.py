@@ -1,4 +1,4 @@
-"""What errors of SQLite mean for whoever uses a store, by their codes."""
+"""Translates errors of SQLite into errors of a store, by code."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _ADVICE: Final = {
 _OTHER: Final = 'Open the store again.'
 
 
-def translated(error: sqlite3.Error) -> StoreError:
-    """Return our error for one of SQLite, with that as its cause."""
+def translate_error(error: sqlite3.Error) -> StoreError:
+    """Return the error of a store for an error of SQLite, which becomes its cause."""
     code = getattr(error, 'sqlite_errorcode', 0) & 0xFF
     new: StoreError
     if code == sqlite3.SQLITE_NOTADB:

@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 from pydantic_deep.store._engine import Operation, Row, Value
 from pydantic_deep.store.errors import StoreCorruptedError
 
-from ._errors import translated
+from ._errors import translate_error
 
 T = TypeVar('T')
 
@@ -33,7 +33,7 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
     try:
         while True:
             statement = next(operation) if rows is None else operation.send(rows)
-            sql, placed = _by_position(statement.sql)
+            sql, placed = _with_positional_parameters(statement.sql)
             if statement.many is None:
                 rows = connection.execute(sql, placed(statement.parameters)).fetchall()
             else:
@@ -48,7 +48,7 @@ def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
 
 
 @lru_cache(maxsize=256)
-def _by_position(sql: str) -> tuple[str, Callable[[Sequence[Value]], Sequence[Value]]]:
+def _with_positional_parameters(sql: str) -> tuple[str, Callable[[Sequence[Value]], Sequence[Value]]]:
     """Return a statement with `?` for `?1`, `?2`, …, and what puts its parameters in the order of these.
 
     `sqlite3` takes numbered ones for named: it looks each up, and from Python 3.14 on refuses a sequence of them.
@@ -89,7 +89,7 @@ class Job(Generic[T]):
             self.future.set_result(self.result)  # pyright: ignore[reportArgumentType] - `run` has set it
 
 
-class Worker(ABC):
+class WorkerThread(ABC):
     """A thread with a connection of its own, made by `connect` when the first job comes."""
 
     def __init__(self, connect: Callable[[], sqlite3.Connection], jobs: queue.SimpleQueue[Job[object] | None]) -> None:
@@ -126,7 +126,7 @@ class Worker(ABC):
             self._connection = None
 
 
-class Reader(Worker):
+class ReaderThread(WorkerThread):
     """Runs one operation after another, each on one consistent state."""
 
     def _work(self, job: Job[object]) -> bool:
@@ -138,13 +138,13 @@ class Reader(Worker):
         except sqlite3.Error as error:
             job.error = job.error or error
         if isinstance(job.error, sqlite3.Error):
-            job.error = translated(job.error)
+            job.error = translate_error(job.error)
             self._disconnect()
         job.finish()
         return False
 
 
-class Writer(Worker):
+class WriterThread(WorkerThread):
     """Runs all operations that wait in one transaction, each in a savepoint if there are several: they share one sync."""
 
     def _work(self, job: Job[object]) -> bool:
@@ -185,7 +185,7 @@ class Writer(Worker):
         if isinstance(job.error, sqlite3.Error):
             if not connection.in_transaction:
                 raise job.error
-            job.error = translated(job.error)
+            job.error = translate_error(job.error)
         connection.execute('ROLLBACK' if is_alone else 'ROLLBACK TO job')
         if not is_alone:
             connection.execute('RELEASE job')
@@ -195,4 +195,4 @@ class Writer(Worker):
         self._disconnect()
         for job in jobs:
             if job.error is None or isinstance(job.error, sqlite3.Error):
-                job.error = translated(error)
+                job.error = translate_error(error)

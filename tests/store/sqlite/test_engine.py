@@ -29,7 +29,7 @@ from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.store._samples import Dialogue, sample_asset, sample_run
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.sqlite import SqliteEngine, _threads
-from pydantic_deep.store.sqlite._errors import translated
+from pydantic_deep.store.sqlite._errors import translate_error
 from pydantic_deep.store.sqlite._owner_lock import OwnerLock
 
 pytestmark = pytest.mark.anyio
@@ -237,7 +237,7 @@ async def test_a_file_that_became_no_database_fails_who_reads_and_who_writes(tmp
 def test_errors_say_what_to_do(code: int, advice: str) -> None:
     error = sqlite3.OperationalError('it failed')
     error.sqlite_errorcode = code
-    new = translated(error)
+    new = translate_error(error)
     assert advice in str(new)
     assert new.__cause__ is error
 
@@ -245,7 +245,7 @@ def test_errors_say_what_to_do(code: int, advice: str) -> None:
 def test_a_file_that_is_no_database_is_a_matter_of_format() -> None:
     error = sqlite3.DatabaseError('file is not a database')
     error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
-    assert type(translated(error)) is StoreFormatError
+    assert type(translate_error(error)) is StoreFormatError
 
 
 @pytest.mark.slow
