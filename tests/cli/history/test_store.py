@@ -1,0 +1,118 @@
+"""Which store the versions are in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from pydantic_deep.cli._environment import Environment
+from pydantic_deep.cli.history._store import default_store, store_label
+from pydantic_deep.cli.turn import _size_check
+from pydantic_deep.testing import ScriptedModel, call
+
+Invoke = Callable[..., Result]
+
+EDIT = call('edit_file', path='/poem.txt', old_string='violet', new_string='lily')
+ALLOW = '--approvals=allow'
+
+
+def document(result: Result) -> Any:
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def last(result: Result) -> dict[str, Any]:
+    """Return the event `result`."""
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_the_own_store_is_for_this_user_alone(invoke: Invoke, tmp_path: Path) -> None:
+    url = last(invoke('run', 'Go', '--json', model=ScriptedModel('Done.')))['store']
+    state = tmp_path / 'state' / 'pydantic-deep'
+    assert url == f'sqlite:///{state}/agents.db'
+    assert (state.stat().st_mode & 0o777, (state / 'agents.db').stat().st_mode & 0o777) == (0o700, 0o600)
+
+
+def test_an_option_and_a_variable_name_another(invoke: Invoke, work: Path, tmp_path: Path) -> None:
+    outside = f'sqlite:///{tmp_path}/a.db'
+    invoke('run', 'Go', '--store', outside, model=ScriptedModel('Done.'))
+    variables = {'PYDANTIC_DEEP_STORE': outside}
+    invoke('run', 'Again', '--continue', model=ScriptedModel('Done.'), variables=variables)
+    rows = document(invoke('log', '--json', variables=variables))
+    assert [row['prompt'] for row in rows] == ['Again', 'Go', None]
+    assert (tmp_path / 'a.db').exists()
+
+
+def test_a_store_that_is_not_there_is_not_made_by_reading(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke('log', '--store', f'sqlite:///{tmp_path}/none.db')
+    assert (result.exit_code, result.stdout) == (2, '')
+    assert result.stderr.startswith(
+        f'There is no store {tmp_path}/none.db yet. `pydantic-deep run` and `chat` make one'
+    )
+    assert not (tmp_path / 'none.db').exists()
+
+
+@pytest.mark.parametrize('command', [('run', 'Go'), ('chat',), ('log',), ('resume',)])
+def test_what_is_no_store_is_said(invoke: Invoke, command: tuple[str, ...], work: Path) -> None:
+    result = invoke(*command, '--store', 'poem.txt', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert result.stderr.startswith("The store cannot be opened: There is no store at 'poem.txt'.")
+    damaged = invoke(*command, '--store', f'sqlite:///{work}/poem.txt', model=ScriptedModel())
+    assert damaged.exit_code == 2
+    assert damaged.stderr.startswith('The store cannot be opened: ')
+
+
+def test_a_state_directory_that_cannot_be_made_is_said(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / 'state').write_text('a file')
+    result = invoke('run', 'Go', model=ScriptedModel())
+    assert result.exit_code == 2
+    assert result.stderr.startswith('The store cannot be opened: ')
+
+
+def test_without_a_store_nothing_is_kept_and_no_file_is_read(
+    invoke: Invoke, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_size_check, 'MAX_FILES', -1)
+    result = invoke('run', 'Go', '--no-store', ALLOW, '--json', model=ScriptedModel(EDIT, 'Done.'))
+    found = last(result)
+    assert (found['version'], found['store'], found['has_files']) == (None, None, True)
+    assert [file['path'] for file in found['files']] == ['/poem.txt']
+    assert not (tmp_path / 'state').exists()
+
+
+def test_a_chat_without_a_store_goes_on_turn_by_turn(invoke: Invoke) -> None:
+    model = ScriptedModel('First.', 'Second.')
+    result = invoke('chat', '--no-store', model=model, stdin='One\nTwo\n')
+    assert result.stdout == 'First.\nSecond.\n'
+    assert 'version' not in result.stderr
+    assert len(model.requests[1].messages) == 3
+
+
+@pytest.mark.parametrize(
+    ('options', 'sentence'),
+    [
+        (('--continue', '--from', 'HEAD'), '--continue is --from HEAD. Choose one of both.'),
+        (('--no-store', '--store', 'memory:'), 'Choose one of --store and --no-store.'),
+        (('--no-store', '-c'), '--no-store has nothing to go on from. Choose one of --continue and --no-store.'),
+        (('--no-store', '--from', 'HEAD'), 'Choose one of --from and --no-store.'),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    invoke: Invoke, options: tuple[str, ...], sentence: str
+) -> None:
+    result = invoke('run', 'Go', *options, model=ScriptedModel())
+    assert result.exit_code == 2
+    assert sentence in ' '.join(result.stderr.replace('│', '').split())
+
+
+def test_a_store_is_shown_by_its_path() -> None:
+    environment = Environment(variables={'HOME': '/home/anna'})
+    assert store_label('sqlite:////home/anna/x/agents.db', environment) == '~/x/agents.db'
+    assert store_label('sqlite:////srv/agents.db', environment) == '/srv/agents.db'
+    assert store_label('postgresql://host/db', environment) == 'postgresql://host/db'
+    assert default_store(Environment(variables={'XDG_STATE_HOME': '/s'})) == 'sqlite:////s/pydantic-deep/agents.db'
