@@ -1,4 +1,4 @@
-"""The agents that are served: each under the name that clients use, with what the server adds to every run."""
+"""Served agents: checks of their names and stores, and what the server adds to each of their runs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from pydantic_deep.store import Store
 from pydantic_deep.versions import VersionedAgent
 
 AnyAgent: TypeAlias = AbstractAgent[Any, Any] | VersionedAgent[Any, Any]
-"""What can be served."""
+"""An agent that can be served."""
 
-Describe: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
-"""Returns the metadata of a run by its conversation."""
+ServedAgent: TypeAlias = VersionedAgent[Any, Any]
+"""An agent with a store, whatever its deps and its output."""
+
+MetadataSource: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
+"""Returns the metadata of a run, by the id of its conversation."""
 
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}')
 """What stands in addresses, and before a colon in Google's: `models/{agent}:generateContent`."""
@@ -58,7 +61,7 @@ def prepare_agents(
     *,
     make_deps: Callable[[], Any] | None,
     capabilities: Sequence[AbstractCapability[Any]],
-    describe: Describe,
+    run_metadata: MetadataSource,
 ) -> dict[str, VersionedAgent[Any, Any]]:
     """Return the agents as they are served. Those that are passed stay as they are.
 
@@ -67,18 +70,20 @@ def prepare_agents(
         store: Where their versions live.
         make_deps: Makes the deps of each run of those that are no `VersionedAgent`.
         capabilities: What each run has besides those of its agent.
-        describe: What the metadata of each run are.
+        run_metadata: Returns the metadata of each run.
     """
     prepared: dict[str, VersionedAgent[Any, Any]] = {}
     for name, agent in agents.items():
         if isinstance(agent, VersionedAgent):
-            prepared[name] = agent.with_agent(_Served(agent.agent, name, capabilities, describe))
+            prepared[name] = agent.with_agent(_NamedAgent(agent.agent, name, capabilities, run_metadata))
         else:
-            prepared[name] = VersionedAgent(_Served(agent, name, capabilities, describe), store, make_deps=make_deps)
+            prepared[name] = VersionedAgent(
+                _NamedAgent(agent, name, capabilities, run_metadata), store, make_deps=make_deps
+            )
     return prepared
 
 
-class _Served(WrapperAgent[Any, Any]):
+class _NamedAgent(WrapperAgent[Any, Any]):
     """An agent under another name, each run of which has some more capabilities, and metadata."""
 
     def __init__(
@@ -86,12 +91,12 @@ class _Served(WrapperAgent[Any, Any]):
         wrapped: AbstractAgent[Any, Any],
         name: str,
         capabilities: Sequence[AbstractCapability[Any]],
-        describe: Describe,
+        run_metadata: MetadataSource,
     ) -> None:
         super().__init__(wrapped)
         self._name = name
         self._capabilities = capabilities
-        self._describe = describe
+        self._run_metadata = run_metadata
 
     @property
     def name(self) -> str | None:
@@ -118,7 +123,7 @@ class _Served(WrapperAgent[Any, Any]):
             **kwargs,
             'conversation_id': conversation_id,
             'capabilities': [*(capabilities or ()), *self._capabilities],
-            'metadata': await self._describe(conversation_id or ''),
+            'metadata': await self._run_metadata(conversation_id or ''),
         }
         with self.wrapped.override(name=self._name):  # for this run alone, in its spans and records too
             async with self.wrapped.iter(*args, **arguments) as run:

@@ -16,13 +16,13 @@ from pydantic_deep.store import SqlStore
 
 from ._agents import AnyAgent, check_agents
 from ._lifespan import serving
-from ._metrics import CountRequests, ServerMetrics
+from ._metrics import RequestCounter, ServerMetrics
 from ._openapi import TAGS, complete_document
-from ._rate_limits import BodyLimit, RefuseAmbiguousLength
 from ._settings import ServerSettings, load_settings
 from ._state import MakeBackend
 from .access._authentication import Authentication, KeyInQuery
-from .http._errors import install_error_forms
+from .http._body_limit import AmbiguousLengthCheck, BodyLimit
+from .http._errors import install_error_handlers
 from .http._security_headers import SecurityHeaders
 from .routes._routers import ROUTERS
 
@@ -80,7 +80,7 @@ def create_app(
             make_backend=make_backend,
         ),
     )
-    install_error_forms(app)
+    install_error_handlers(app)
     for router in ROUTERS:
         # They are used as they are, and not included: FastAPI builds what it includes once more for each application.
         app.router.routes.extend(router.routes)
@@ -102,8 +102,8 @@ def _add_layers(app: FastAPI, settings: ServerSettings, metrics: ServerMetrics) 
             allow_headers=['*'],  # clients send headers of their own; there are no cookies that could be abused
         )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.allowed_hosts, www_redirect=False)
-    app.add_middleware(RefuseAmbiguousLength)
-    app.add_middleware(CountRequests, metrics=metrics)
+    app.add_middleware(AmbiguousLengthCheck)
+    app.add_middleware(RequestCounter, metrics=metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(KeyInQuery)
 

@@ -1,4 +1,4 @@
-"""What runs as long as an application serves: keys, agents, the hub of runs, and the recovery of what others left."""
+"""The lifespan of an application: the state that it creates and closes, and the recovery of crashed runs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ._metrics import ServerMetrics
 from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
 from ._state import OWNER, MakeBackend, ServerState
-from .compat._dialogue_threads import THREAD_FIELDS, Thread
-from .runs._pool import RunHub
+from ._threads import THREAD_FIELDS, Thread
+from .runs._pool import RunPool
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -51,22 +51,22 @@ async def serving(
         stack.push_async_callback(audit.aclose)
         threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
         stack.push_async_callback(threads.aclose)
-        hub = await stack.enter_async_context(RunHub(settings, metrics=metrics))
-        metrics.watch(hub)
+        runs = await stack.enter_async_context(RunPool(settings, metrics=metrics))
+        metrics.watch(runs)
         state = ServerState(
             agents=prepare_agents(
                 agents,
                 store,
                 make_deps=make_deps,
                 capabilities=[Audit(audit), WholeCalls()],
-                describe=_Describing(store),
+                run_metadata=_RunMetadata(store),
             ),
             store=store,
             settings=settings,
             keys=keys,
             audit=audit,
             threads=threads,
-            hub=hub,
+            runs=runs,
             rate=RateLimit(per_second=settings.requests_per_second, burst=settings.request_burst, clock=time.monotonic),
             wrong_keys=WrongKeyLimit(
                 per_minute=settings.wrong_keys_per_minute, burst=settings.wrong_key_burst, clock=time.monotonic
@@ -74,8 +74,8 @@ async def serving(
             metrics=metrics,
             make_backend=make_backend,
         )
-        hub.is_recovering = True  # before any request is answered
-        hub.tasks.start_soon(recover, state)
+        runs.is_recovering = True  # before any request is answered
+        runs.tasks.start_soon(recover, state)
         app.state.server = state
         try:
             yield
@@ -93,7 +93,7 @@ async def recover(state: ServerState) -> None:
             for name in state.agents:
                 group.start_soon(_recover_agent, state, name)
     finally:
-        state.hub.is_recovering = False
+        state.runs.is_recovering = False
     store = state.store
 
     async def is_alive(record: AuditRecord) -> bool:
@@ -117,8 +117,8 @@ async def _recover_agent(state: ServerState, name: str) -> None:
         _LOGGER.info('Recovered a run of %r: the version %s is %s', name, version.id, version.state)
 
 
-class _Describing:
-    """Says whose run a run is, for its audit record, also where nobody asks: when it is recovered."""
+class _RunMetadata:
+    """Returns the owner and the session id of a run, for its audit record; also of a run that is recovered."""
 
     def __init__(self, store: SqlStore) -> None:
         self._store = store

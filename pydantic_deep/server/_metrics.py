@@ -1,4 +1,4 @@
-"""What is counted, in a registry of the application's own. No label grows without bound."""
+"""Prometheus metrics, in a registry of the application's own. The values of labels are bounded."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ UNMATCHED = 'unmatched'
 _METHODS = frozenset({'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'})
 
 
-class Runs(Protocol):
-    """What gauges show of the hub."""
+class RunGauges(Protocol):
+    """The numbers that gauges read from the run pool."""
 
     @property
     def running_count(self) -> int:
-        """How many runs work now."""
+        """The number of running runs."""
         ...
 
     @property
     def log_bytes(self) -> int:
-        """How large all logs are."""
+        """The size of all logs, in bytes."""
         ...
 
     @property
     def log_memory_bytes(self) -> int:
-        """How much of them is in memory."""
+        """The part of the logs that is in memory, in bytes."""
         ...
 
 
@@ -60,21 +60,21 @@ class ServerMetrics:
         )
         """By agent and kind: `input` and `output`."""
         self.running = Gauge('pydantic_deep_runs_running', 'Runs that work now.', registry=self.registry)
-        """How many runs work now."""
+        """The number of running runs."""
         self.log_bytes = Gauge(
             'pydantic_deep_log_bytes', 'Bytes of logs of runs that are kept.', registry=self.registry
         )
-        """How large all logs are."""
+        """The size of all logs, in bytes."""
         self.log_memory_bytes = Gauge(
             'pydantic_deep_log_memory_bytes', 'Bytes of those logs that are in memory.', registry=self.registry
         )
-        """How much of them is in memory."""
+        """The part of the logs that is in memory, in bytes."""
 
-    def watch(self, hub: Runs) -> None:
-        """Read the gauges from a hub whenever somebody asks."""
-        self.running.set_function(lambda: hub.running_count)
-        self.log_bytes.set_function(lambda: hub.log_bytes)
-        self.log_memory_bytes.set_function(lambda: hub.log_memory_bytes)
+    def watch(self, runs: RunGauges) -> None:
+        """Read the gauges from a run pool on each scrape."""
+        self.running.set_function(lambda: runs.running_count)
+        self.log_bytes.set_function(lambda: runs.log_bytes)
+        self.log_memory_bytes.set_function(lambda: runs.log_memory_bytes)
 
     def run_ended(self, agent: str, state: RunStatus, usage: RunUsage) -> None:
         """Count a run that ended.
@@ -93,7 +93,7 @@ class ServerMetrics:
         return generate_latest(self.registry)
 
 
-class CountRequests:
+class RequestCounter:
     """An ASGI layer that counts requests by the route that took them."""
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics) -> None:
@@ -106,14 +106,14 @@ class CountRequests:
             return
         status = 500  # what Starlette answers outside of all layers, where something raised
 
-        async def send_noted(message: Message) -> None:
+        async def send_with_status(message: Message) -> None:
             nonlocal status
             if message['type'] == 'http.response.start':
                 status = message['status']
             await send(message)
 
         try:
-            await self._app(scope, receive, send_noted)
+            await self._app(scope, receive, send_with_status)
         finally:
             method = scope['method'] if scope['method'] in _METHODS else 'other'
             self._metrics.requests.labels(method, getattr(scope.get('route'), 'path', UNMATCHED), status).inc()

@@ -1,4 +1,7 @@
-"""A run begins for a caller: what is wrong is said at once where it can be known, and everything else by the log."""
+"""Start of a run for a caller: the checks before it, and the errors where it is refused.
+
+Whatever can be checked now is an HTTP error; later failures are events of the run.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +19,28 @@ from pydantic_deep._checks import check_names, check_prompt
 from pydantic_deep.approvals import (
     ApprovalChangedError,
     ApprovalError,
-    Approve,
     Decision,
-    Deny,
-    Edit,
-    Respond,
     answer_approvals,
 )
 from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.versions._turn import refuse_replaced
 
 from ._state import ServerState
-from .access._authentication import Caller
+from .access._callers import Caller
 from .access._ownership import ServedVersion
 from .http._errors import ServerError
-from .runs._pool import HubClosedError, Rendering, TooManyRunsError, Turn, VersionBusyError
+from .runs._pool import ServerStoppingError, TooManyRunsError, Turn, VersionBusyError
+from .runs._renderings import Rendering
 from .runs._server_run import ServerRun
-from .runs._stored_run_events import load_run, working_in
-from .schemas._schemas import Answer
+from .runs._stored_runs import load_run, load_running_runs
 
 BUSY_SECONDS = 5
-"""When to ask again for a run that too many others are in the way of."""
+"""The `Retry-After` of a refused run, in seconds."""
 
 _LIMITS: TypeAdapter[UsageLimits | None] = TypeAdapter(UsageLimits | None)
 
 
-async def begin_run(
+async def start_run(
     state: ServerState,
     caller: Caller,
     version: ServedVersion,
@@ -54,23 +53,23 @@ async def begin_run(
     session_id: str | None = None,
     renderings: Mapping[str, Rendering] | None = None,
 ) -> ServerRun:
-    """Begin a run from a version of the caller's. The head goes along if it is there.
+    """Start a run from a version that the caller owns. The head moves with it if it is at the version.
 
     Args:
-        state: The server.
-        caller: Who asks, and who answers.
-        version: The version that it goes on from.
-        turn: What the user says, or answers to what waits; none to go on with those of the inbox.
-        reason: Why it was answered so.
-        branch: A name for a branch that begins here.
-        model_settings: Settings of this turn.
-        max_iterations: How often models may be asked at most; never more than the server allows.
+        state: The state of the server.
+        caller: The caller, who also decides.
+        version: The version that the run starts from.
+        turn: A prompt, or decisions on pending approvals; an empty mapping to resume with the answers of the inbox.
+        reason: The reason for the decisions.
+        branch: The name of a new branch.
+        model_settings: Model settings of this turn.
+        max_iterations: The maximum number of model requests; the limit of the server applies too.
         session_id: The caller's own id.
-        renderings: See `RunHub.start`.
+        renderings: See `RunPool.start`.
 
     Raises:
-        ServerError: It cannot begin: a run works here already, something waits, the branch is there, too many runs
-            work, or the server stops.
+        ServerError: The run cannot start: the version has a run already, approvals are pending, the branch exists, too
+            many runs are running, or the server is stopping.
         ValidationError: The prompt or the caller's own id is blank, or no text.
         ApprovalAnsweredError: Somebody was faster with an answer.
         ApprovalChangedError: A call is another one than an answer is for.
@@ -80,16 +79,16 @@ async def begin_run(
     if isinstance(turn, Mapping):
         await _check_answers(state, version, turn)
     else:
-        _refuse_if_waiting(version)
+        _refuse_if_pending(version)
         check_prompt('prompt', turn)
     if branch is not None and branch in {each.name for each in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation has a branch {branch!r} already. Choose another name.')
-    await _refuse_if_busy(state, version)
+    await _refuse_if_busy_error(state, version)
     await refuse_replaced(state.agents[version.agent_name].workbench, version.record, version.backend)
     conversation = await state.store.conversation(version.conversation_id)
-    limits = await _limits(state, version, max_iterations)
-    with refusing():
-        return state.hub.start(
+    limits = await _usage_limits(state, version, max_iterations)
+    with refusals_as_errors():
+        return state.runs.start(
             version,
             turn,
             owner=caller.owner,
@@ -106,63 +105,34 @@ async def begin_run(
 
 
 @contextmanager
-def refusing() -> Generator[None]:
-    """Answer what the hub refuses by an error of the API."""
+def refusals_as_errors() -> Generator[None]:
+    """Translate errors of the run pool into errors of the API."""
     try:
         yield
     except VersionBusyError as error:
-        raise _busy(error.run_id) from None
-    except HubClosedError as error:
+        raise _busy_error(error.run_id) from None
+    except ServerStoppingError as error:
         raise ServerError('unavailable', str(error), headers={'Retry-After': str(BUSY_SECONDS)}) from None
     except TooManyRunsError as error:
         raise ServerError('rate_limited', str(error), headers={'Retry-After': str(BUSY_SECONDS)}) from None
 
 
-def decision_of(answer: Answer) -> Decision:
-    """Return what a person has decided.
-
-    Raises:
-        ServerError: `args` or `content` are not where they belong, or an answer other than `deny` does not say by its
-            digest what the person was shown.
-    """
-    if answer.digest is None and answer.decision != 'deny':
-        raise ServerError(
-            'invalid',
-            f'The decision {answer.decision!r} needs `digest`: the `view.digest` of the approval as the person was '
-            'shown it. Only `deny` goes without.',
-        )
-    if answer.args is not None and answer.decision != 'edit':
-        raise ServerError('invalid', f'`args` belong to the decision `edit`, and this is {answer.decision!r}.')
-    match answer.decision:
-        case 'approve':
-            return Approve(digest=answer.digest)
-        case 'deny':
-            deny = Deny() if answer.reason is None else Deny(answer.reason)
-            return replace(deny, digest=answer.digest)
-        case 'respond':
-            return Respond(answer.content, digest=answer.digest)
-        case _:
-            if answer.args is None:
-                raise ServerError('invalid', 'The decision `edit` needs `args`: all arguments of the call.')
-            return Edit(answer.args, digest=answer.digest)
-
-
 async def refuse_if_running(state: ServerState, conversation_id: str) -> None:
-    """Refuse to change what a run works on.
+    """Refuse to change a conversation while a run of it is running.
 
     Raises:
-        ServerError: A run works in the conversation.
+        ServerError: A run is running.
     """
-    here = state.hub.runs_in(conversation_id)
+    here = state.runs.runs_in(conversation_id)
     if here:
-        raise _busy(here[0].id)
-    stored = await working_in(state, conversation_id)
+        raise _busy_error(here[0].id)
+    stored = await load_running_runs(state.store, state.runs, conversation_id)
     if stored:
-        raise _busy(stored[0].id)
+        raise _busy_error(stored[0].id)
 
 
-def refuse_waiting(version: ServedVersion) -> ServerError:
-    """Return what is raised where something waits for a person first."""
+def pending_approvals_error(version: ServedVersion) -> ServerError:
+    """Return the error for a version with pending approvals."""
     pending = [each.id for each in version.pending]
     return ServerError(
         'conflict',
@@ -171,9 +141,9 @@ def refuse_waiting(version: ServedVersion) -> ServerError:
     )
 
 
-def _refuse_if_waiting(version: ServedVersion) -> None:
+def _refuse_if_pending(version: ServedVersion) -> None:
     if version.state == 'awaiting_approval':
-        raise refuse_waiting(version)
+        raise pending_approvals_error(version)
 
 
 async def _check_answers(state: ServerState, version: ServedVersion, answers: Mapping[str, Decision]) -> None:
@@ -196,16 +166,16 @@ async def _check_answers(state: ServerState, version: ServedVersion, answers: Ma
         raise ServerError('invalid', str(error)) from None
 
 
-async def _refuse_if_busy(state: ServerState, version: ServedVersion) -> None:
-    """Refuse where a run of another process goes on from the same version; the hub knows those of this one."""
-    for run in await working_in(state, version.conversation_id):
-        if state.hub.get(run.id) is None:
-            stored = await load_run(state, run.id)
+async def _refuse_if_busy_error(state: ServerState, version: ServedVersion) -> None:
+    """Refuse if a run of another process started from the same version; the run pool checks those of this one."""
+    for run in await load_running_runs(state.store, state.runs, version.conversation_id):
+        if state.runs.get(run.id) is None:
+            stored = await load_run(state.store, state.runs, run.id)
             if stored is not None and stored.base_id == version.id:
-                raise _busy(run.id)
+                raise _busy_error(run.id)
 
 
-def _busy(run_id: str) -> ServerError:
+def _busy_error(run_id: str) -> ServerError:
     return ServerError(
         'conflict',
         f'The run {run_id} works here now. Wait for it, cancel it, or go on from another version.',
@@ -213,10 +183,10 @@ def _busy(run_id: str) -> ServerError:
     )
 
 
-async def _limits(state: ServerState, version: ServedVersion, max_iterations: int | None) -> UsageLimits | None:
-    """Return what the conversation may use: what its deps say, and so many requests more as the turn may make.
+async def _usage_limits(state: ServerState, version: ServedVersion, max_iterations: int | None) -> UsageLimits | None:
+    """Return the usage limits of the deps, combined with the request limit of the turn.
 
-    Limits of a run replace those of deps, so both are put together.
+    The limits of a run replace those of its deps, so both are combined here.
     """
     most = min((each for each in (max_iterations, state.settings.max_iterations) if each is not None), default=None)
     if most is None:

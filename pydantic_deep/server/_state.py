@@ -1,10 +1,10 @@
-"""`ServerState`: what every route works with. It is there while the application's lifespan runs."""
+"""`ServerState`: the objects that all routes share, created by the lifespan of the application."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, cast
+from typing import Annotated, TypeAlias, cast
 
 from fastapi import Depends, Request
 from starlette.types import Scope
@@ -13,25 +13,22 @@ from pydantic_deep.audit import AuditRecord
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import SqlStore
-from pydantic_deep.versions import VersionedAgent
 from pydantic_deep_backends import BackendProtocol
 
+from ._agents import ServedAgent
 from ._api_keys import KeyRing
 from ._metrics import ServerMetrics
 from ._rate_limits import RateLimit, WrongKeyLimit
 from ._settings import ServerSettings
-from .compat._dialogue_threads import Thread
-from .runs._pool import RunHub
-
-ServedAgent: TypeAlias = VersionedAgent[Any, Any]
-"""An agent with a store, whatever its deps and its output."""
+from ._threads import Thread
+from .runs._pool import RunPool
 
 MakeBackend: TypeAlias = Callable[[str, str], BackendProtocol]
-"""Returns the files of a conversation, by its owner and its id."""
+"""Returns the backend of a conversation, by its owner and its id."""
 
 
 OWNER = 'server.owner'
-"""What of the metadata of a root version says whose conversation it is; the versions that come from it have it too."""
+"""The key of a root version's metadata that holds the owner of the conversation; later versions inherit it."""
 
 
 class NotStartedError(DeepAgentError, RuntimeError):
@@ -46,30 +43,30 @@ class NotStartedError(DeepAgentError, RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerState:
-    """What every route works with."""
+    """The objects that all routes share."""
 
     agents: Mapping[str, ServedAgent]
-    """What is served, by the name that clients use, which their versions have too."""
+    """The served agents, keyed by the name that clients use; their versions have it too."""
     store: SqlStore
-    """Where everything is kept."""
+    """The store of conversations, keys and audit records."""
     settings: ServerSettings
-    """What the operator has set."""
+    """The settings of the operator."""
     keys: KeyRing
-    """Knows the API keys."""
+    """The API keys."""
     audit: Repository[AuditRecord]
-    """What became of each run."""
+    """The audit records."""
     threads: Repository[Thread]
-    """Where dialogues are that clients send whole, each time."""
-    hub: RunHub
-    """The runs that work now, and the logs of those that ended."""
+    """The threads of clients of other APIs and of user interfaces."""
+    runs: RunPool
+    """The running runs, and the logs of ended ones."""
     rate: RateLimit
-    """Who may ask how often."""
+    """The rate limit of each key."""
     wrong_keys: WrongKeyLimit
-    """How often an address may send a wrong key."""
+    """The rate limit of wrong keys, by address."""
     metrics: ServerMetrics
-    """What is counted."""
+    """The metrics."""
     make_backend: MakeBackend | None = None
-    """Makes the files of a conversation; without it, each has an empty `StateBackend` to begin with."""
+    """Creates the backend of a conversation; by default, each starts with an empty `StateBackend`."""
 
 
 def state_in(scope: Scope) -> ServerState:

@@ -1,4 +1,4 @@
-"""Serving from a program: agents by name, and uvicorn, which lets running turns end before it stops."""
+"""`serve`: uvicorn with an application, which drains running turns before it stops; and agents imported by name."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ CONNECTION_SECONDS = 5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class NotServedError(DeepAgentError):
-    """The server could not start."""
+class ServerStartError(DeepAgentError):
+    """The server failed to start."""
 
     def __init__(self) -> None:
         super().__init__('The server could not start. What was logged before says why.')
@@ -74,7 +74,7 @@ def _name_of(found: object) -> str:
 async def serve(
     agents: Mapping[str, AnyAgent], store: SqlStore, settings: ServerSettings, *, on_start: Callable[[str], None]
 ) -> None:
-    """Serve until a signal says to stop.
+    """Serve until a signal stops the server.
 
     Args:
         agents: What is served.
@@ -84,29 +84,29 @@ async def serve(
 
     Raises:
         OSError: The address cannot be listened on.
-        NotServedError: The application could not start.
+        ServerStartError: The application could not start.
         InvalidAgentsError: The agents cannot be served like that.
     """
     app = create_app(agents, store, settings.model_copy(update={'allowed_hosts': _hosts(settings)}))
     family = socket.AF_INET6 if ':' in settings.host else socket.AF_INET
     with socket.create_server((settings.host, settings.port), family=family) as listening:
         port = listening.getsockname()[1]
-        url = f'http://{_in_url(settings.host)}:{port}'
-        await _Server(app, settings, on_start=lambda: on_start(url)).serve(sockets=[listening])
+        url = f'http://{_url_host(settings.host)}:{port}'
+        await _UvicornServer(app, settings, on_start=lambda: on_start(url)).serve(sockets=[listening])
 
 
 def _hosts(settings: ServerSettings) -> tuple[str, ...]:
     """Return under which names the server may be called: that of the address that it listens on too."""
-    named = _in_url(settings.host)
+    named = _url_host(settings.host)
     return settings.allowed_hosts if named in settings.allowed_hosts else (*settings.allowed_hosts, named)
 
 
-def _in_url(host: str) -> str:
+def _url_host(host: str) -> str:
     return f'[{host}]' if ':' in host else host
 
 
-class _Server(uvicorn.Server):
-    """A server that takes requests while turns end, so that their clients read the end of them."""
+class _UvicornServer(uvicorn.Server):
+    """A server that answers requests while turns are drained, so that clients read their ends."""
 
     def __init__(self, app: FastAPI, settings: ServerSettings, *, on_start: Callable[[], None]) -> None:
         super().__init__(
@@ -123,31 +123,31 @@ class _Server(uvicorn.Server):
         )
         self._app = app
         self._on_start = on_start
-        self._lose_patience: Callable[[], object] | None = None
+        self._cancel_drain: Callable[[], object] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to take requests."""
+        """Start to accept requests."""
         with suppress(SystemExit):  # newer ones leave the program, older ones come back without having started
             await super().startup(sockets)
         if not self.started:
-            raise NotServedError
+            raise ServerStartError
         self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let turns end, stop those that take too long, then stop taking requests."""
-        hub = cast('ServerState', self._app.state.server).hub
-        with anyio.CancelScope() as patience:
+        """Drain running turns, cancel those that take too long, then stop accepting requests."""
+        runs = cast('ServerState', self._app.state.server).runs
+        with anyio.CancelScope() as drain_scope:
             loop = asyncio.get_running_loop()
-            self._lose_patience = lambda: loop.call_soon_threadsafe(patience.cancel)
-            await hub.drain()
-        await hub.stop()
+            self._cancel_drain = lambda: loop.call_soon_threadsafe(drain_scope.cancel)
+            await runs.drain()
+        await runs.stop()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop by the first signal; by the second at once, and what was done is kept; by the third in any case."""
-        if self.should_exit and self._lose_patience is not None:
-            self._lose_patience()
-            self._lose_patience = None
+        """Drain on the first signal, cancel running turns on the second, exit on the third."""
+        if self.should_exit and self._cancel_drain is not None:
+            self._cancel_drain()
+            self._cancel_drain = None
         else:
             super().handle_exit(sig, frame)
 

@@ -107,7 +107,7 @@ def test_the_layout_is_modular() -> None:
     assert max(len(paths) for paths in by_module.values()) <= 12
 
     for part in (
-        'server/schemas/_schemas.py',
+        'server/schemas/_runs.py',
         'server/runs/_pool.py',
         'server/_run_start.py',
         '_text.py',

@@ -32,7 +32,7 @@ async def test_health_needs_no_key(nobody: httpx.AsyncClient) -> None:
 
 
 async def test_health_says_that_the_server_stops(served: Served, nobody: httpx.AsyncClient) -> None:
-    served.state.hub.close()
+    served.state.runs.close()
     answer = await nobody.get('/health')
     assert (answer.status_code, answer.json()) == (503, {'status': 'stopping'})
 
@@ -83,7 +83,7 @@ async def test_skills_are_told_without_where_they_are(serve: Serve, tmp_path: Pa
 async def test_metrics_count_requests_and_runs(served: Served, make_client: MakeClient) -> None:
     client = await make_client('admin')
     root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-    run = served.state.hub.start(root, 'Hello', owner='ada')
+    run = served.state.runs.start(root, 'Hello', owner='ada')
     await run.wait()
     await client.get('/api/agents/analyst')
     await client.get('/api/agents/nobody')
@@ -255,7 +255,7 @@ async def test_a_run_writes_a_record_of_its_owner_under_the_served_name(
 ) -> None:
     """004-24: the record has the owner that nobody had to pass on."""
     root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-    run = served.state.hub.start(root, 'Hello', owner='ada', session_id='s-1')
+    run = served.state.runs.start(root, 'Hello', owner='ada', session_id='s-1')
     await run.wait()
     client = await make_client('audit')
     [item] = (await client.get('/api/audit')).json()['items']
@@ -268,7 +268,7 @@ async def test_a_run_writes_a_record_of_its_owner_under_the_served_name(
 async def test_a_failed_run_writes_a_record_too(serve: Serve) -> None:
     async with serve(agents={'analyst': create_deep_agent(ScriptedModel())}) as served:
         root = await served.state.agents['analyst'].create(metadata={'server.owner': 'ada'})
-        run = served.state.hub.start(root, 'Hello', owner='ada')
+        run = served.state.runs.start(root, 'Hello', owner='ada')
         await run.wait()
         [item] = (await served.state.audit.list({'owner': 'ada'})).items
         assert (item.run_id, item.status) == (run.id, 'failed')

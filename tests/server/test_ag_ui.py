@@ -20,8 +20,8 @@ from starlette.responses import StreamingResponse
 from pydantic_deep import create_deep_agent
 from pydantic_deep.approvals import ApprovalRule
 from pydantic_deep.repository import Repository, RowNotFoundError
-from pydantic_deep.server.access._authentication import caller_of
-from pydantic_deep.server.compat._dialogue_threads import Thread
+from pydantic_deep.server._threads import Thread
+from pydantic_deep.server.access._callers import caller_of
 from pydantic_deep.server.runs._event_stream import KEEPALIVE
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.ui._threads import open_thread
@@ -274,7 +274,7 @@ async def test_a_run_that_is_cancelled_is_no_normal_end(ada: Client, served: Ser
     async with anyio.create_task_group() as group:
         group.start_soon(read)
         await gate.reached.wait()
-        [working] = served.state.hub.runs_of('ada')
+        [working] = served.state.runs.runs_of('ada')
         working.cancel()
 
     assert events[-1].type is EventType.RUN_ERROR
@@ -420,7 +420,7 @@ async def test_a_client_that_comes_back_reads_on_and_begins_nothing(ada: Client,
     last = {'last-event-id': str(frames[-1].id)}
 
     assert (await ada.post('/ag-ui/writer', json=asked('Hi'), headers=last)).status_code == 204
-    assert len(served.state.hub.runs_of('ada')) == 1
+    assert len(served.state.runs.runs_of('ada')) == 1
 
 
 async def test_what_is_not_kept_any_more_is_said_to_be_so(ada: Client, served: Served):
@@ -437,7 +437,7 @@ async def test_what_is_not_kept_any_more_is_said_to_be_so(ada: Client, served: S
     assert await status('nonsense') == 404
     await ada.post('/vercel/writer', json={'id': 't', 'messages': [said('Hi')]})
     assert await status(f'{run_id}.{epoch}.1', '/vercel/writer/t/stream') == 409
-    served.state.hub.forget_logs()
+    served.state.runs.clear_logs()
     assert await status(f'{run_id}.{epoch}.1') == 409
 
 
@@ -453,7 +453,7 @@ async def test_a_thread_in_which_nothing_works_has_nothing_to_watch(ada: Client)
 
 async def test_a_stream_that_tells_nothing_is_kept_alive_and_one_whose_log_goes_breaks_off(ada: Client, served: Served):
     await run(ada, asked('Hi'))
-    [ended] = served.state.hub.runs_of('ada')
+    [ended] = served.state.runs.runs_of('ada')
     log = RunLog()
     log.append(b'data: {}\n\n')
     state = replace(served.state, settings=served.state.settings.model_copy(update={'keepalive_seconds': 0}))
@@ -464,7 +464,7 @@ async def test_a_stream_that_tells_nothing_is_kept_alive_and_one_whose_log_goes_
     assert await anext(chunks) == f'id: {ended.id}.{log.epoch}.1\ndata: {{}}\n\n'.encode()
     assert await anext(chunks) == KEEPALIVE
     log.append(b'data: {}\n\n')
-    log.forget()
+    log.discard()
     assert [chunk async for chunk in chunks] == []
 
 

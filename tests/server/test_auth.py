@@ -287,7 +287,7 @@ async def test_a_stream_ends_with_its_key_and_its_run_goes_on(
         run = f'/api/runs/{response.headers["x-run-id"]}'
         states = [(await client.get(run, headers=mine)).json()['state']]
         gate.opened.set()
-        await served.state.hub.drain()
+        await served.state.runs.drain()
         states.append((await client.get(run, headers=mine)).json()['state'])
 
         assert told[:2] == ['event: start', 'event: notice']

@@ -12,8 +12,8 @@ from pydantic_ai import AgentRunResultEvent
 from pydantic_deep import Approve, create_deep_agent
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
-from pydantic_deep.server.runs._log_cache import MAX_FILES, LogShelf
-from pydantic_deep.server.runs._pool import HubClosedError, RunHub, TooManyRunsError, VersionBusyError
+from pydantic_deep.server.runs._log_cache import MAX_FILES, LogCache
+from pydantic_deep.server.runs._pool import RunPool, ServerStoppingError, TooManyRunsError, VersionBusyError
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
@@ -30,9 +30,9 @@ Version = AgentVersion[Any, Any]
 
 
 @pytest.fixture
-async def hub() -> AsyncGenerator[RunHub]:
-    async with RunHub(ServerSettings(), metrics=ServerMetrics()) as hub:
-        yield hub
+async def pool() -> AsyncGenerator[RunPool]:
+    async with RunPool(ServerSettings(), metrics=ServerMetrics()) as pool:
+        yield pool
 
 
 async def root_of(store: SqlStore, *steps: Step, **options: Any) -> Version:
@@ -47,15 +47,15 @@ def types(events: list[StreamEvent]) -> list[str]:
     return [event.type for event in events]
 
 
-async def test_a_run_ends_without_anybody(hub: RunHub, store: SqlStore):
+async def test_a_run_ends_without_anybody(pool: RunPool, store: SqlStore):
     """004-12"""
     root = await root_of(store, 'Hello.')
 
-    run = hub.start(root, 'hi', owner='ada')
+    run = pool.start(root, 'hi', owner='ada')
 
-    assert (run.state, hub.get(run.id), hub.running_count) == ('running', run, 1)
+    assert (run.state, pool.get(run.id), pool.running_count) == ('running', run, 1)
     await run.wait()
-    assert (run.state, run.output, hub.running_count, hub.get(run.id)) == ('complete', 'Hello.', 0, run)
+    assert (run.state, run.output, pool.running_count, pool.get(run.id)) == ('complete', 'Hello.', 0, run)
     stored = await store.run(run.id)
     assert stored is not None
     assert (stored.state, stored.base_id) == ('complete', root.id)
@@ -66,9 +66,9 @@ async def test_a_run_ends_without_anybody(hub: RunHub, store: SqlStore):
     assert conversation.head_id == run.version_id
 
 
-async def test_a_run_has_begun_when_the_store_knows_of_it(hub: RunHub, store: SqlStore, gate: Gate):
+async def test_a_run_has_begun_when_the_store_knows_of_it(pool: RunPool, store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
-    run = hub.start(root, 'hi', owner='ada')
+    run = pool.start(root, 'hi', owner='ada')
 
     await run.wait_begun()
 
@@ -77,11 +77,11 @@ async def test_a_run_has_begun_when_the_store_knows_of_it(hub: RunHub, store: Sq
     await run.wait()
 
 
-async def test_what_is_wrong_with_a_turn_is_told_by_the_log(hub: RunHub, store: SqlStore):
+async def test_what_is_wrong_with_a_turn_is_told_by_the_log(pool: RunPool, store: SqlStore):
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Hello.')), store)
     root = await agent.create(model='nobody:knows')
 
-    run = hub.start(root, 'hi', owner='ada')
+    run = pool.start(root, 'hi', owner='ada')
     await run.wait()
     await run.wait_begun()
 
@@ -91,16 +91,16 @@ async def test_what_is_wrong_with_a_turn_is_told_by_the_log(hub: RunHub, store: 
     assert 'nobody' in run.error.message
 
 
-async def test_a_version_that_waits_takes_answers_and_no_prompt(hub: RunHub, store: SqlStore):
+async def test_a_version_that_waits_takes_answers_and_no_prompt(pool: RunPool, store: SqlStore):
     root = await root_of(store, call('ls', path='/'), 'Done.', interrupt_on={'ls': True})
-    first = hub.start(root, 'list', owner='ada')
+    first = pool.start(root, 'list', owner='ada')
     await first.wait()
     agent = VersionedAgent(create_deep_agent(ScriptedModel('Done.'), interrupt_on={'ls': True}), store)
     pause = await agent.load(first.version_id or '')
 
     with pytest.raises(ApprovalsPendingError):
-        hub.start(pause, 'more', owner='ada')
-    second = hub.start(pause, {pause.pending[0].id: Approve()}, owner='ada', by='ada', reason='Fine.')
+        pool.start(pause, 'more', owner='ada')
+    second = pool.start(pause, {pause.pending[0].id: Approve()}, owner='ada', by='ada', reason='Fine.')
     await second.wait()
 
     assert (first.state, second.state, second.output) == ('awaiting_approval', 'complete', 'Done.')
@@ -108,18 +108,18 @@ async def test_a_version_that_waits_takes_answers_and_no_prompt(hub: RunHub, sto
     assert (approval.decided_by, approval.reason) == ('ada', 'Fine.')
 
 
-async def test_one_run_at_a_time_goes_on_from_a_version(hub: RunHub, store: SqlStore, gate: Gate):
+async def test_one_run_at_a_time_goes_on_from_a_version(pool: RunPool, store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
-    run = hub.start(root, 'hi', owner='ada')
+    run = pool.start(root, 'hi', owner='ada')
 
     with pytest.raises(VersionBusyError) as caught:
-        hub.start(root, 'hi', owner='bob')
+        pool.start(root, 'hi', owner='bob')
 
     assert caught.value.run_id == run.id
-    assert (hub.run_from(root.id), hub.runs_in(root.conversation_id)) == (run, [run])
+    assert (pool.run_from(root.id), pool.runs_in(root.conversation_id)) == (run, [run])
     gate.opened.set()
     await run.wait()
-    assert (hub.run_from(root.id), hub.runs_of('ada'), hub.runs_of('bob')) == (None, [run], [])
+    assert (pool.run_from(root.id), pool.runs_of('ada'), pool.runs_of('bob')) == (None, [run], [])
 
 
 async def test_runs_are_counted_by_key_and_in_all(store: SqlStore, gate: Gate):
@@ -127,34 +127,34 @@ async def test_runs_are_counted_by_key_and_in_all(store: SqlStore, gate: Gate):
     agent = VersionedAgent(create_deep_agent(model, tools=[gate.hold]), store)
     roots = [await agent.create() for _ in range(4)]
     settings = ServerSettings(max_runs=3, max_runs_per_key=2, shutdown_seconds=0)
-    async with RunHub(settings) as hub:
+    async with RunPool(settings) as pool:
         for root in roots[:2]:
-            hub.start(root, 'hi', owner='ada', key_id='one')
+            pool.start(root, 'hi', owner='ada', key_id='one')
         with pytest.raises(TooManyRunsError, match='2 runs of this key'):
-            hub.start(roots[2], 'hi', owner='ada', key_id='one')
-        hub.start(roots[2], 'hi', owner='ada')
+            pool.start(roots[2], 'hi', owner='ada', key_id='one')
+        pool.start(roots[2], 'hi', owner='ada')
         with pytest.raises(TooManyRunsError, match='3 runs of this server'):
-            hub.start(roots[3], 'hi', owner='bob', key_id='two')
+            pool.start(roots[3], 'hi', owner='bob', key_id='two')
 
 
-async def test_a_closed_hub_begins_nothing(hub: RunHub, store: SqlStore):
+async def test_a_closed_hub_begins_nothing(pool: RunPool, store: SqlStore):
     root = await root_of(store, 'Hello.')
-    hub.close()
+    pool.close()
 
-    with pytest.raises(HubClosedError):
-        hub.start(root, 'hi', owner='ada')
-    assert hub.is_closed
+    with pytest.raises(ServerStoppingError):
+        pool.start(root, 'hi', owner='ada')
+    assert pool.is_closed
 
 
 async def test_a_hub_that_is_not_open_has_no_tasks():
     with pytest.raises(RuntimeError, match='async with'):
-        _ = RunHub(ServerSettings()).tasks
+        _ = RunPool(ServerSettings()).tasks
 
 
 async def test_what_has_no_time_left_is_kept_as_interrupted(store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
-    async with RunHub(ServerSettings(shutdown_seconds=0), metrics=ServerMetrics()) as hub:
-        run = hub.start(root, 'hi', owner='ada')
+    async with RunPool(ServerSettings(shutdown_seconds=0), metrics=ServerMetrics()) as pool:
+        run = pool.start(root, 'hi', owner='ada')
         await gate.reached.wait()
 
     assert (run.state, run.outcome) == ('interrupted', 'interrupted')
@@ -165,8 +165,8 @@ async def test_a_hub_that_is_cancelled_stops_its_runs(store: SqlStore, gate: Gat
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     runs: list[ServerRun] = []
     with anyio.CancelScope() as scope:
-        async with RunHub(ServerSettings()) as hub:
-            runs.append(hub.start(root, 'hi', owner='ada'))
+        async with RunPool(ServerSettings()) as pool:
+            runs.append(pool.start(root, 'hi', owner='ada'))
             await gate.reached.wait()
             scope.cancel()
             await anyio.lowlevel.checkpoint()
@@ -183,10 +183,10 @@ async def names_of(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
     yield b'end'
 
 
-async def test_a_run_is_rendered_in_other_forms_beside_it(hub: RunHub, store: SqlStore):
+async def test_a_run_is_rendered_in_other_forms_beside_it(pool: RunPool, store: SqlStore):
     root = await root_of(store, 'Hello there.')
 
-    run = hub.start(root, 'hi', owner='ada', renderings={'names': names_of})
+    run = pool.start(root, 'hi', owner='ada', renderings={'names': names_of})
     chunks = [chunk async for _, chunk in run.renderings['names'].tail()]
 
     assert chunks[-2:] == [AgentRunResultEvent.__name__.encode(), b'end']
@@ -194,7 +194,7 @@ async def test_a_run_is_rendered_in_other_forms_beside_it(hub: RunHub, store: Sq
 
 
 async def test_a_rendering_that_fails_or_hangs_harms_nobody(
-    hub: RunHub, store: SqlStore, caplog: pytest.LogCaptureFixture
+    pool: RunPool, store: SqlStore, caplog: pytest.LogCaptureFixture
 ):
     async def failing(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         yield b'first'
@@ -207,7 +207,7 @@ async def test_a_rendering_that_fails_or_hangs_harms_nobody(
     root = await root_of(store, call('ls', path='/'), 'Hello.')
     renderings = {'failing': failing, 'hanging': hanging, 'names': names_of}
 
-    run = hub.start(root, 'hi', owner='ada', renderings=renderings)
+    run = pool.start(root, 'hi', owner='ada', renderings=renderings)
     await run.wait()
 
     assert (run.state, run.output) == ('complete', 'Hello.')
@@ -217,7 +217,9 @@ async def test_a_rendering_that_fails_or_hangs_harms_nobody(
     assert [record.getMessage() for record in caplog.records] == [f"The rendering 'failing' of the run {run.id} failed"]
 
 
-async def test_a_rendering_is_told_that_the_run_failed(hub: RunHub, store: SqlStore, caplog: pytest.LogCaptureFixture):
+async def test_a_rendering_is_told_that_the_run_failed(
+    pool: RunPool, store: SqlStore, caplog: pytest.LogCaptureFixture
+):
     async def careful(events: AsyncIterator[Any]) -> AsyncIterator[bytes]:
         try:
             async for _ in events:
@@ -227,7 +229,7 @@ async def test_a_rendering_is_told_that_the_run_failed(hub: RunHub, store: SqlSt
 
     root = await root_of(store, RuntimeError('no connection'))
 
-    run = hub.start(root, 'hi', owner='ada', renderings={'careful': careful, 'names': names_of})
+    run = pool.start(root, 'hi', owner='ada', renderings={'careful': careful, 'names': names_of})
     chunks = [chunk async for _, chunk in run.renderings['careful'].tail()]
 
     assert chunks[-1] == b'no connection'
@@ -235,7 +237,7 @@ async def test_a_rendering_is_told_that_the_run_failed(hub: RunHub, store: SqlSt
     assert [record.getMessage() for record in caplog.records] == [f'The run {run.id} failed']
 
 
-async def test_a_store_that_goes_away_ends_the_run_with_an_error(hub: RunHub):
+async def test_a_store_that_goes_away_ends_the_run_with_an_error(pool: RunPool):
     class Leaving(SqlStore):
         async def commit(self, commit: Commit) -> Committed:
             if commit.runs:
@@ -243,7 +245,7 @@ async def test_a_store_that_goes_away_ends_the_run_with_an_error(hub: RunHub):
             return await super().commit(commit)
 
     async with Leaving(MemoryEngine.open()) as store:
-        run = hub.start(await root_of(store, 'Hello.'), 'hi', owner='ada')
+        run = pool.start(await root_of(store, 'Hello.'), 'hi', owner='ada')
         await run.wait_begun()
 
     assert run.state == 'failed'
@@ -253,20 +255,20 @@ async def test_a_store_that_goes_away_ends_the_run_with_an_error(hub: RunHub):
 
 async def test_what_ended_is_counted(store: SqlStore):
     metrics = ServerMetrics()
-    async with RunHub(ServerSettings(), metrics=metrics) as hub:
-        await hub.start(await root_of(store, 'Hello.'), 'hi', owner='ada').wait()
+    async with RunPool(ServerSettings(), metrics=metrics) as pool:
+        await pool.start(await root_of(store, 'Hello.'), 'hi', owner='ada').wait()
 
         text = metrics.render().decode()
         assert 'pydantic_deep_runs_total{agent="deep-agent",state="complete"} 1.0' in text
         assert 'kind="output"} 10.0' in text
-        assert hub.log_bytes == hub.log_memory_bytes > 0
-        hub.forget_logs()
-        assert hub.log_bytes == 0
+        assert pool.log_bytes == pool.log_memory_bytes > 0
+        pool.clear_logs()
+        assert pool.log_bytes == 0
 
 
-def make_shelf(clock: FakeClock, **limits: Any) -> LogShelf[str]:
+def make_shelf(clock: FakeClock, **limits: Any) -> LogCache[str]:
     options: Mapping[str, Any] = {'retention_seconds': 60, 'max_bytes': 1000, **limits}
-    return LogShelf(clock=clock.monotonic, **options)
+    return LogCache(clock=clock.monotonic, **options)
 
 
 def log_of(size: int, **options: Any) -> RunLog:

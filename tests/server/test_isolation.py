@@ -21,7 +21,8 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._agents import AnyAgent
 from pydantic_deep.server._api_keys import KeyScope
-from pydantic_deep.server.access._authentication import Require, is_open
+from pydantic_deep.server.access._authentication import is_public
+from pydantic_deep.server.access._callers import Require
 from pydantic_deep.server.routes._routers import ROUTERS
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -199,7 +200,7 @@ async def test_every_route_of_the_application_is_in_the_matrix(document: dict[st
 
 def test_what_needs_no_key_is_a_short_list() -> None:
     names = {each.name for each in routes()}
-    assert {name for name in names if is_open(name.partition(' ')[2])} == names & OPEN
+    assert {name for name in names if is_public(name.partition(' ')[2])} == names & OPEN
 
 
 def test_every_route_asks_for_one_scope() -> None:

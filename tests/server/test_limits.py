@@ -14,10 +14,11 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pydantic_deep.server._metrics import CountRequests, ServerMetrics
-from pydantic_deep.server._rate_limits import BodyLimit, RateLimit, WrongKeyLimit
+from pydantic_deep.server._metrics import RequestCounter, ServerMetrics
+from pydantic_deep.server._rate_limits import RateLimit, WrongKeyLimit
 from pydantic_deep.server.access._authentication import Authentication, KeyInQuery
-from pydantic_deep.server.http._errors import install_error_forms
+from pydantic_deep.server.http._body_limit import BodyLimit
+from pydantic_deep.server.http._errors import install_error_handlers
 from pydantic_deep.server.http._security_headers import HEADERS, SecurityHeaders
 from pydantic_deep.testing import FakeClock
 
@@ -123,7 +124,7 @@ def inner() -> Starlette:
             Route('/fail', _fail),
         ]
     )
-    install_error_forms(app)
+    install_error_handlers(app)
     return app
 
 
@@ -210,7 +211,7 @@ def _limited(app: ASGIApp) -> ASGIApp:
 
 
 def _counted(app: ASGIApp) -> ASGIApp:
-    return CountRequests(app, ServerMetrics())
+    return RequestCounter(app, ServerMetrics())
 
 
 @pytest.mark.parametrize('layer', [_limited, SecurityHeaders, _counted, Authentication, KeyInQuery])
@@ -253,7 +254,7 @@ async def test_a_defect_has_the_headers_too_and_says_nothing(inner: Starlette) -
 
 async def test_requests_are_counted_by_template_and_what_a_client_makes_up_is_no_label(inner: Starlette) -> None:
     metrics = ServerMetrics()
-    counted = CountRequests(inner, metrics)
+    counted = RequestCounter(inner, metrics)
     transport = httpx.ASGITransport(counted, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url='http://localhost') as client:
         await client.get('/nothing/of/the/kind')

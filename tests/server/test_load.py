@@ -129,7 +129,7 @@ async def stream_all(served: Served, readers: list[Reader]) -> None:
             for reader in readers:
                 group = reading if reader.stops_after is None else stalling
                 group.start_soon(listen, served, key, await begin(client), reader)
-        for run in served.state.hub.runs_of('ada'):
+        for run in served.state.runs.runs_of('ada'):
             await run.wait()
         stalling.cancel_scope.cancel()
 
@@ -143,7 +143,7 @@ async def test_many_stream_at_once_and_some_never_read_on(serve: Serve) -> None:
     async with serve() as served, served.client(await served.key('admin')) as admin:
         await stream_all(served, readers)
 
-        runs = served.state.hub.runs_of('ada')
+        runs = served.state.runs.runs_of('ada')
         assert [run.state for run in runs] == ['complete'] * STREAMS
         assert await metric(admin, 'pydantic_deep_runs_running') == 0
         assert [len(each.pieces) for each in readers if each.stops_after is not None] == [

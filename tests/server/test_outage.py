@@ -122,7 +122,7 @@ def gate() -> Generator[Gate]:
     gate.close()
 
 
-async def begin_turn(client: httpx.AsyncClient, path: str, prompt: str) -> str:
+async def start_turn(client: httpx.AsyncClient, path: str, prompt: str) -> str:
     begun = await client.post(f'{path}/turns', json={'prompt': prompt}, params={'wait': 'false'})
     return begun.json()['id']
 
@@ -155,7 +155,7 @@ async def test_a_run_that_its_database_has_left_is_suspended_and_ends_when_someb
 
     async with server() as (process, client):
         path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
-        first = await begin_turn(client, path, 'first')
+        first = await start_turn(client, path, 'first')
         waiting = await gate.reached()
         async with client.stream('GET', f'/api/runs/{first}/events') as events:  # it is heard before the outage
             await asyncio.to_thread(database.fail)
@@ -165,7 +165,7 @@ async def test_a_run_that_its_database_has_left_is_suspended_and_ends_when_someb
         assert refused.status_code == 503, 'what no store has taken is not acknowledged'
         await asyncio.to_thread(database.mend)
         assert (await client.get(f'/api/runs/{first}')).json()['state'] == 'suspended'
-        second = await begin_turn(client, path, 'second')
+        second = await start_turn(client, path, 'second')
         (await gate.reached()).close()
         assert (await end_of(client, second))['status'] == 'complete'
         process.kill()
@@ -194,7 +194,7 @@ async def test_a_run_that_its_database_has_left_continues_at_the_next_start(
 
     async with server_on(tmp_path, key, *options, script='outage_server.py') as (process, client):
         path = (await client.post('/api/conversations', json={'agent': 'analyst'})).headers['location']
-        run_id = await begin_turn(client, path, 'only')
+        run_id = await start_turn(client, path, 'only')
         waiting = await gate.reached()
         await asyncio.to_thread(database.fail)
         process.kill()

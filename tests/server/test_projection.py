@@ -139,7 +139,7 @@ async def test_a_run_that_failed_elsewhere_says_of_what_kind_and_no_more(
     """004-32"""
     path = await begin(ada)
     run = (await ada.post(f'{path}/turns', json={'prompt': 'fail'})).json()
-    served.state.hub.forget_logs()
+    served.state.runs.clear_logs()
 
     stored = (await ada.get(f'/api/runs/{run["id"]}')).json()
     events = told(frames_in((await ada.get(f'/api/runs/{run["id"]}/events')).content))
@@ -155,7 +155,7 @@ async def test_a_run_that_was_cancelled_says_so(ada: Client, served: Served, gat
     run = (await ada.post(f'{path}/turns', json={'prompt': 'go'}, params={'wait': 'false'})).json()
     await gate.reached.wait()
     await ada.post(f'/api/runs/{run["id"]}/cancel')
-    served.state.hub.forget_logs()
+    served.state.runs.clear_logs()
 
     stored = (await ada.get(f'/api/runs/{run["id"]}')).json()
 
@@ -173,7 +173,7 @@ async def test_a_run_that_waits_tells_for_what(serve: Serve):
         answers = {approval['pending_id']: {'decision': 'approve', 'digest': approval['view']['digest']}}
         after = (await ada.post(f'{path}/resume', json={'answers': answers})).json()
         live = [frames_in((await ada.get(f'/api/runs/{r["id"]}/events', params=ALL)).content) for r in (run, after)]
-        served.state.hub.forget_logs()
+        served.state.runs.clear_logs()
 
         stored = [frames_in((await ada.get(f'/api/runs/{r["id"]}/events', params=ALL)).content) for r in (run, after)]
         shape = (await ada.get(f'/api/runs/{run["id"]}')).json()
@@ -198,7 +198,7 @@ async def test_what_a_summary_replaced_within_a_run_is_told_all_the_same(serve: 
         path = await begin(ada)
         run = (await ada.post(f'{path}/turns', json={'prompt': 'go'})).json()
         live = frames_in((await ada.get(f'/api/runs/{run["id"]}/events', params=ALL)).content)
-        served.state.hub.forget_logs()
+        served.state.runs.clear_logs()
 
         stored = frames_in((await ada.get(f'/api/runs/{run["id"]}/events', params=ALL)).content)
         version = (await ada.get(f'/api/versions/{run["version_id"]}')).json()
@@ -299,7 +299,7 @@ async def test_a_run_whose_end_could_not_be_written_is_suspended_and_resumed_by_
         lost = (await ada.post(f'{path}/turns?wait=true', json={'prompt': 'go'})).json()
         store.is_full = False
         here = await ada.get(path)
-        served.state.hub.forget_logs()
+        served.state.runs.clear_logs()
 
         stored = (await ada.get(f'/api/runs/{lost["id"]}')).json()
         frames = told(frames_in((await ada.get(f'/api/runs/{lost["id"]}/events')).content))

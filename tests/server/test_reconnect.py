@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.server.runs._event_stream import KEEPALIVE, Shown, parse_position, tail_log
+from pydantic_deep.server.runs._event_stream import KEEPALIVE, EventSelection, parse_position, tail_log
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import STREAM_EVENTS, Frame, FrameReader, TextEvent
@@ -169,7 +169,7 @@ async def test_a_run_whose_log_was_forgotten_is_told_from_the_store(serve: Serve
         ada = served.client(await served.key())
         path = await begin(ada)
         whole = frames_in((await ada.get(path, params=ALL)).content)
-        served.state.hub.forget_logs()
+        served.state.runs.clear_logs()
 
         stored = frames_in((await ada.get(path, params=ALL)).content)
         anew = frames_in((await ada.get(path, params=ALL, headers={'last-event-id': whole[50].id or ''})).content)
@@ -192,7 +192,7 @@ async def test_a_run_whose_log_was_forgotten_is_told_from_the_store(serve: Serve
 
 async def test_silence_is_told_by_comments_and_a_forgotten_log_by_an_early_end():
     run_id, log = new_id(), RunLog()
-    response = tail_log(log, run_id, None, Shown(), keepalive_seconds=0)
+    response = tail_log(log, run_id, None, EventSelection(), keepalive_seconds=0)
     assert isinstance(response, StreamingResponse)
     chunks = aiter(response.body_iterator)
 
@@ -203,5 +203,5 @@ async def test_silence_is_told_by_comments_and_a_forgotten_log_by_an_early_end()
     assert isinstance(chunk, bytes)
     assert told(frames_in(chunk)) == [('text', {'text': 'a', 'path': []})]
     log.append(STREAM_EVENTS.dump_json(TextEvent(text='b')))
-    log.forget()
+    log.discard()
     assert [chunk async for chunk in chunks] == []

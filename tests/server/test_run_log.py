@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 import anyio
 import pytest
 
-from pydantic_deep.server.runs._run_log import BATCH_BYTES, LogForgottenError, RunLog
+from pydantic_deep.server.runs._run_log import BATCH_BYTES, LogDiscardedError, RunLog
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ def make_log() -> Generator[Callable[..., RunLog]]:
 
     yield make
     for log in logs:
-        log.forget()
+        log.discard()
 
 
 async def read_all(log: RunLog, after: int = 0) -> list[tuple[int, bytes]]:
@@ -136,9 +136,9 @@ async def test_a_forgotten_log_tells_its_readers_and_takes_no_memory(make_log: C
     await anext(reader)
     assert log.is_on_disk
 
-    log.forget()
+    log.discard()
 
-    with pytest.raises(LogForgottenError):
+    with pytest.raises(LogDiscardedError):
         await anext(reader)
     assert (log.is_on_disk, log.size_bytes, log.memory_bytes) == (False, 24, 24)
 

@@ -20,7 +20,7 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.server._agents import AnyAgent, InvalidAgentsError
 from pydantic_deep.server._api_keys import create_api_key
 from pydantic_deep.server._settings import ServerSettings
-from pydantic_deep.server._uvicorn import NotServedError, import_agents, serve
+from pydantic_deep.server._uvicorn import ServerStartError, import_agents, serve
 from pydantic_deep.store import SqlStore, open_store
 from pydantic_deep.testing import ScriptedModel
 
@@ -186,7 +186,7 @@ async def test_a_port_that_is_taken_is_an_error(store: SqlStore) -> None:
 async def test_an_application_that_cannot_start_is_an_error() -> None:
     async with open_store('memory:') as closed:
         pass
-    with pytest.raises(NotServedError, match='could not start'):
+    with pytest.raises(ServerStartError, match='could not start'):
         await serve({'a': create_deep_agent(ScriptedModel())}, closed, settings(), on_start=lambda url: None)
 
 
@@ -196,7 +196,7 @@ async def test_in_a_thread_no_signals_are_touched(store: SqlStore) -> None:
     async def work() -> None:
         async with open_store('memory:') as closed:
             pass
-        with pytest.raises(NotServedError):
+        with pytest.raises(ServerStartError):
             await serve({'a': create_deep_agent(ScriptedModel())}, closed, settings(), on_start=lambda url: None)
 
     await anyio.to_thread.run_sync(anyio.run, work)

@@ -184,7 +184,7 @@ async def test_cancelling_a_run_that_works_while_the_store_is_away_is_no_success
         path = await begin(ada)
         run = (await ada.post(f'{path}/turns', json={'prompt': 'x'}, params={'wait': 'false'})).json()
         await gate.reached.wait()
-        own = served.state.hub.get(run['id'])
+        own = served.state.runs.get(run['id'])
         assert own is not None
         cancel = own.cancel
 
@@ -248,16 +248,16 @@ async def test_a_run_that_cannot_be_resumed_now_stays_suspended(
         read = store.orphans
 
         async def lose(limit: int = 1000) -> Any:
-            if not served.state.hub.resuming:
+            if not served.state.runs.resuming:
                 return await read(limit)
             raise StoreUnavailableError('The database cannot be reached.')
 
         store.orphans = lose
         resumed = await ada.post(f'/api/runs/{run_id}/resume')
-        while served.state.hub.resuming:
+        while served.state.runs.resuming:
             await anyio.lowlevel.checkpoint()
         after = (await ada.get(f'/api/runs/{run_id}')).json()
-        served.state.hub.close()
+        served.state.runs.close()
         closed = await ada.post(f'/api/runs/{run_id}/resume')
 
     assert (resumed.status_code, after['state'], closed.status_code) == (202, 'suspended', 503)
@@ -278,14 +278,14 @@ async def test_a_resumed_run_counts_as_one_that_works(
         refused = await ada.post(f'/api/runs/{run_id}/resume')
         await ada.post(f'/api/runs/{working}/cancel')
         gate.opened.set()
-        while served.state.hub.running_count:
+        while served.state.runs.running_count:
             await anyio.lowlevel.checkpoint()
 
         gate.reached, gate.opened = anyio.Event(), anyio.Event()
         resumed = await ada.post(f'/api/runs/{run_id}/resume')
         beside = await ada.post(f'{other}/turns', json={'prompt': 'y'})
         gate.opened.set()
-        while served.state.hub.resuming:
+        while served.state.runs.resuming:
             await anyio.lowlevel.checkpoint()
         run = (await ada.get(f'/api/runs/{run_id}')).json()
 

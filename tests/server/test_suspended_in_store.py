@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pydantic_deep.server.runs import _stored_run_events
-from pydantic_deep.server.runs._stored_run_events import suspended_in, working_in
+from pydantic_deep.server.runs import _stored_runs
+from pydantic_deep.server.runs._stored_runs import load_running_runs, load_suspended_runs
 
 pytestmark = pytest.mark.anyio
 
@@ -17,7 +17,7 @@ def run(id: str, *, state: str = 'running', owner: str | None = 'dead') -> Any:
     return SimpleNamespace(id=id, state=state, owner=owner)
 
 
-def state_of(runs: list[Any], orphans: list[Any], *, is_recovering: bool) -> Any:
+def store_and_pool(runs: list[Any], orphans: list[Any], *, is_recovering: bool) -> tuple[Any, Any]:
     async def listed(**options: object) -> list[Any]:
         return runs
 
@@ -25,7 +25,7 @@ def state_of(runs: list[Any], orphans: list[Any], *, is_recovering: bool) -> Any
         return orphans
 
     store = SimpleNamespace(owner='me', runs=listed, orphans=orphaned)
-    return SimpleNamespace(store=store, hub=SimpleNamespace(resuming=set[str](), is_recovering=is_recovering))
+    return store, SimpleNamespace(resuming=set[str](), is_recovering=is_recovering)
 
 
 async def test_a_run_that_a_starting_server_is_about_to_resume_counts_as_one_that_works(
@@ -36,10 +36,10 @@ async def test_a_run_that_a_starting_server_is_about_to_resume_counts_as_one_tha
     async def stays(store: object, run: object) -> bool:
         return False
 
-    monkeypatch.setattr(_stored_run_events, 'has_moved_on', stays)  # which asks a whole store
+    monkeypatch.setattr(_stored_runs, 'has_moved_on', stays)  # which asks a whole store
     mine, elsewhere = run('mine'), run('elsewhere')
-    starting = state_of([mine], [elsewhere, mine], is_recovering=True)
-    started = state_of([mine], [elsewhere, mine], is_recovering=False)
+    starting = store_and_pool([mine], [elsewhere, mine], is_recovering=True)
+    started = store_and_pool([mine], [elsewhere, mine], is_recovering=False)
 
-    assert (await working_in(starting, 'c'), await suspended_in(starting, 'c')) == ([mine], [])
-    assert (await working_in(started, 'c'), await suspended_in(started, 'c')) == ([], [mine])
+    assert (await load_running_runs(*starting, 'c'), await load_suspended_runs(*starting, 'c')) == ([mine], [])
+    assert (await load_running_runs(*started, 'c'), await load_suspended_runs(*started, 'c')) == ([], [mine])

@@ -317,10 +317,10 @@ async def test_a_server_that_stops_begins_nothing_and_lets_turns_end(serve: Serv
         path = await begin(ada)
         run = (await ada.post(f'{path}/turns', json={'prompt': 'hold'}, params={'wait': 'false'})).json()
         await gate.reached.wait()
-        here = served.state.hub.get(run['id'])
+        here = served.state.runs.get(run['id'])
         assert here is not None
 
-        served.state.hub.close()
+        served.state.runs.close()
         refused = await ada.post(f'{await begin(ada)}/turns', json={'prompt': 'x'})
         gate.opened.set()
 
@@ -379,7 +379,7 @@ async def test_a_waiting_version_takes_no_prompt(ada: Client):
 async def test_logs_are_counted(served: Served, ada: Client):
     path = await begin(ada)
     await ada.post(f'{path}/turns', json={'prompt': 'x'})
-    hub = served.state.hub
+    runs = served.state.runs
 
-    assert hub.running_count == 0
-    assert 0 < hub.log_memory_bytes == hub.log_bytes < 10_000
+    assert runs.running_count == 0
+    assert 0 < runs.log_memory_bytes == runs.log_bytes < 10_000

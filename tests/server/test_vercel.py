@@ -257,7 +257,7 @@ async def test_a_run_that_is_cancelled_is_aborted(ada: Client, served: Served, g
     async with anyio.create_task_group() as group:
         group.start_soon(read)
         await gate.reached.wait()
-        [working] = served.state.hub.runs_of('ada')
+        [working] = served.state.runs.runs_of('ada')
         working.cancel()
 
     assert len(of_type(chunks, 'abort')) == 1

@@ -13,18 +13,23 @@ from pydantic_ai.messages import ModelRequest, ModelResponse, SystemPromptPart, 
 
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.repository.memory import MemoryRepository
-from pydantic_deep.server.compat._anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
-from pydantic_deep.server.compat._dialogue import Dialogue, Said, as_messages, decision_from, decision_from_json
+from pydantic_deep.server._threads import THREAD_FIELDS, Thread
+from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id, parse_anthropic_request
+from pydantic_deep.server.compat._dialogue import (
+    Dialogue,
+    DialogueMessage,
+    parse_decision,
+    parse_decision_value,
+    to_model_messages,
+)
 from pydantic_deep.server.compat._dialogue_threads import (
-    THREAD_FIELDS,
-    Thread,
     find_thread,
-    has_other_system,
-    note_thread,
+    has_new_instructions,
+    store_thread,
     thread_id,
 )
-from pydantic_deep.server.compat._google import GenerateContentRequest, dialogue_of_google
-from pydantic_deep.server.compat._openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
+from pydantic_deep.server.compat._google import GenerateContentRequest, parse_google_request
+from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id, parse_openai_request
 from pydantic_deep.server.http._errors import ServerError
 
 PIXEL = 'iVBORw0KGgo='
@@ -39,19 +44,19 @@ class Wire(Protocol):
 
 def openai(said: list[tuple[str, str]], **more: Any) -> Dialogue:
     messages = more.pop('messages', [{'role': role, 'content': text} for role, text in said])
-    return dialogue_of_openai(ChatCompletionRequest.model_validate({'model': 'a', 'messages': messages, **more}))
+    return parse_openai_request(ChatCompletionRequest.model_validate({'model': 'a', 'messages': messages, **more}))
 
 
 def anthropic(said: list[tuple[str, str]], **more: Any) -> Dialogue:
     messages = more.pop('messages', [{'role': role, 'content': text} for role, text in said])
     body = {'model': 'a', 'max_tokens': 9, 'messages': messages, **more}
-    return dialogue_of_anthropic(MessagesRequest.model_validate(body))
+    return parse_anthropic_request(MessagesRequest.model_validate(body))
 
 
 def google(said: list[tuple[str, str]], **more: Any) -> Dialogue:
     names = {'user': 'user', 'assistant': 'model'}
     contents = more.pop('contents', [{'role': names[role], 'parts': [{'text': text}]} for role, text in said])
-    return dialogue_of_google(GenerateContentRequest.model_validate({'contents': contents, **more}))
+    return parse_google_request(GenerateContentRequest.model_validate({'contents': contents, **more}))
 
 
 @pytest.fixture(params=[openai, anthropic, google], ids=['openai', 'anthropic', 'google'])
@@ -63,7 +68,10 @@ def test_the_last_words_of_the_user_are_new_and_all_else_was_said(wire: Wire) ->
     found = wire([('user', 'Hello'), ('assistant', 'Hi.'), ('user', 'Read'), ('user', 'this')])
 
     assert found.prompt == ('Read', 'this')
-    assert found.said == [Said(role='user', content=('Hello',)), Said(role='assistant', content=('Hi.',))]
+    assert found.messages == [
+        DialogueMessage(role='user', content=('Hello',)),
+        DialogueMessage(role='assistant', content=('Hi.',)),
+    ]
     assert found.decisions == {}
 
 
@@ -75,7 +83,7 @@ def test_a_dialogue_that_ends_with_the_agent_has_nothing_to_answer(wire: Wire) -
 def test_who_says_nothing_is_not_heard(wire: Wire) -> None:
     found = wire([('user', 'One'), ('assistant', ''), ('user', 'Two')])
 
-    assert found.said == [Said(role='user', content=('One',))]
+    assert found.messages == [DialogueMessage(role='user', content=('One',))]
     assert found.prompt == ('Two',)
 
 
@@ -322,7 +330,7 @@ def test_the_result_of_the_last_call_is_a_decision(wire: Wire) -> None:
 
     assert found.decisions == {'a-1': Approve()}
     assert found.prompt == ()
-    assert found.said == [Said(role='user', content=('Go',))]
+    assert found.messages == [DialogueMessage(role='user', content=('Go',))]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +346,7 @@ def test_the_result_of_the_last_call_is_a_decision(wire: Wire) -> None:
     ],
 )
 def test_a_decision_is_a_word_or_json(text: str, decision: Decision) -> None:
-    assert decision_from(text) == decision
+    assert parse_decision(text) == decision
 
 
 @pytest.mark.parametrize(
@@ -347,7 +355,7 @@ def test_a_decision_is_a_word_or_json(text: str, decision: Decision) -> None:
 )
 def test_what_decides_nothing_approves_nothing(text: str) -> None:
     with pytest.raises(ServerError, match='must be a decision'):
-        decision_from(text)
+        parse_decision(text)
 
 
 @pytest.mark.parametrize(
@@ -360,7 +368,7 @@ def test_what_decides_nothing_approves_nothing(text: str) -> None:
     ],
 )
 def test_a_decision_as_json_may_lie_within_a_result(value: JsonValue) -> None:
-    assert decision_from_json(value) == Deny('no')
+    assert parse_decision_value(value) == Deny('no')
 
 
 def test_a_decision_and_new_words_do_not_come_together() -> None:
@@ -396,17 +404,17 @@ def test_thoughts_are_not_words() -> None:
     thought = {'role': 'model', 'parts': [{'text': 'Hm.', 'thought': True}, {'text': 'Yes.'}]}
     found = google([], contents=[{'parts': [{'text': 'A?'}]}, thought, {'parts': [{'text': 'B?'}]}])
 
-    assert found.said[1] == Said(role='assistant', content=('Yes.',))
+    assert found.messages[1] == DialogueMessage(role='assistant', content=('Yes.',))
 
 
 def test_the_clients_own_id_is_found() -> None:
     said = [{'role': 'user', 'content': 'Hi'}]
 
     def of_openai(**more: object) -> str | None:
-        return session_of_openai(ChatCompletionRequest.model_validate({'model': 'a', 'messages': said, **more}))
+        return openai_session_id(ChatCompletionRequest.model_validate({'model': 'a', 'messages': said, **more}))
 
     def of_anthropic(**more: object) -> str | None:
-        return session_of_anthropic(MessagesRequest.model_validate({'model': 'a', 'messages': said, **more}))
+        return anthropic_session_id(MessagesRequest.model_validate({'model': 'a', 'messages': said, **more}))
 
     assert of_openai(user='u', metadata={'session_id': 's'}) == 's'
     assert of_openai(user='u') == 'u'
@@ -425,7 +433,7 @@ def test_a_body_without_messages_is_none() -> None:
 
 def test_what_was_said_becomes_words_of_a_history_and_no_calls(wire: Wire) -> None:
     known = wire([('user', 'A'), ('assistant', 'B'), ('user', 'C')])
-    messages = as_messages(Dialogue(system='S', said=known.said))
+    messages = to_model_messages(Dialogue(system='S', messages=known.messages))
 
     (request, response) = messages
     assert isinstance(request, ModelRequest)
@@ -438,12 +446,12 @@ def test_what_was_said_becomes_words_of_a_history_and_no_calls(wire: Wire) -> No
 
 
 def test_a_dialogue_that_only_begins_brings_its_system_text() -> None:
-    (message,) = as_messages(openai([('user', 'A')], messages=[
+    (message,) = to_model_messages(openai([('user', 'A')], messages=[
         {'role': 'system', 'content': 'S'}, {'role': 'user', 'content': 'A'},
     ]))  # fmt: skip
 
     assert [type(part) for part in message.parts] == [SystemPromptPart]
-    assert as_messages(openai([('user', 'A')])) == []
+    assert to_model_messages(openai([('user', 'A')])) == []
 
 
 pytestmark = pytest.mark.anyio
@@ -459,18 +467,18 @@ async def test_a_dialogue_is_known_by_what_the_client_has_seen(wire: Wire) -> No
     first = wire([('user', 'Write it')])
     assert await find_thread(threads, 'o', 'a', first) is None
 
-    await note_thread(threads, 'o', 'a', first, answer='I look.\n\nWritten.', version_id='v1')
+    await store_thread(threads, 'o', 'a', first, answer='I look.\n\nWritten.', version_id='v1')
     then = wire([('user', 'Write it'), ('assistant', 'I look. Written. '), ('user', 'More')])
 
     assert await version_of(threads, 'o', 'a', then) == 'v1'
-    await note_thread(threads, 'o', 'a', then, answer='Done.', version_id='v2')
+    await store_thread(threads, 'o', 'a', then, answer='Done.', version_id='v2')
     last = wire([('user', 'Write it'), ('assistant', 'I look.Written.'), ('user', 'More'), ('assistant', 'Done.'), ('user', 'Bye')])  # fmt: skip
     assert await version_of(threads, 'o', 'a', last) == 'v2'
 
 
 async def test_another_owner_agent_history_or_session_knows_nothing_of_it() -> None:
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
-    await note_thread(threads, 'o', 'a', openai([('user', 'Hi')]), answer='Yes.', version_id='v1')
+    await store_thread(threads, 'o', 'a', openai([('user', 'Hi')]), answer='Yes.', version_id='v1')
     then = openai([('user', 'Hi'), ('assistant', 'Yes.'), ('user', 'More')])
     edited = openai([('user', 'Hi!'), ('assistant', 'Yes.'), ('user', 'More')])
 
@@ -485,7 +493,7 @@ async def test_a_turn_after_decisions_goes_on_from_the_answers_together() -> Non
     """The user decided, and said nothing: the texts before and after the pause are one answer."""
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     paused = openai([], **answered('approve')[openai])
-    await note_thread(threads, 'o', 'a', paused, answer='Written.', version_id='v2')
+    await store_thread(threads, 'o', 'a', paused, answer='Written.', version_id='v2')
 
     request = answered('approve')[openai]
     request['messages'] += [{'role': 'assistant', 'content': 'Written.'}, {'role': 'user', 'content': 'More'}]
@@ -495,8 +503,8 @@ async def test_a_turn_after_decisions_goes_on_from_the_answers_together() -> Non
 
 def test_a_file_is_told_apart_by_its_bytes() -> None:
     def with_file(data: bytes) -> str:
-        said = [Said(role='user', content=('Look', BinaryContent(data, media_type='image/png')))]
-        return thread_id('o', 'a', Dialogue(said=said))
+        said = [DialogueMessage(role='user', content=('Look', BinaryContent(data, media_type='image/png')))]
+        return thread_id('o', 'a', Dialogue(messages=said))
 
     assert with_file(b'1') == with_file(b'1')
     assert with_file(b'1') != with_file(b'2')
@@ -527,7 +535,10 @@ def test_what_tools_of_a_dialogue_from_elsewhere_did_is_not_looked_at() -> None:
         {'role': 'user', 'parts': [{'text': 'C'}]},
     ]
     for found in (anthropic([], messages=by_anthropic), google([], contents=by_google)):
-        assert found.said == [Said(role='user', content=('A',)), Said(role='assistant', content=('B',))]
+        assert found.messages == [
+            DialogueMessage(role='user', content=('A',)),
+            DialogueMessage(role='assistant', content=('B',)),
+        ]
         assert (found.prompt, found.decisions) == (('C',), {})
 
 
@@ -550,19 +561,22 @@ def test_a_refused_answer_is_words_too() -> None:
     ]
     found = openai([], messages=messages)
 
-    assert found.said == [Said(role='user', content=('A',)), Said(role='assistant', content=('No.',))]
+    assert found.messages == [
+        DialogueMessage(role='user', content=('A',)),
+        DialogueMessage(role='assistant', content=('No.',)),
+    ]
 
 
 async def test_another_system_text_is_the_same_dialogue_and_is_known_to_be_another() -> None:
     """Clients write the time into it."""
     threads = MemoryRepository(Thread, fields=THREAD_FIELDS)
     first = Dialogue(system='It is 12:01.', prompt=('Hi',))
-    await note_thread(threads, 'o', 'a', first, answer='Yes.', version_id='v1')
-    said = [Said(role='user', content=('Hi',)), Said(role='assistant', content=('Yes.',))]
-    then, later = (Dialogue(system=f'It is 12:0{minute}.', said=said, prompt=('More',)) for minute in (1, 2))
+    await store_thread(threads, 'o', 'a', first, answer='Yes.', version_id='v1')
+    said = [DialogueMessage(role='user', content=('Hi',)), DialogueMessage(role='assistant', content=('Yes.',))]
+    then, later = (Dialogue(system=f'It is 12:0{minute}.', messages=said, prompt=('More',)) for minute in (1, 2))
 
     found = await find_thread(threads, 'o', 'a', later)
 
     assert found is not None
-    assert not has_other_system(found, then)
-    assert has_other_system(found, later)
+    assert not has_new_instructions(found, then)
+    assert has_new_instructions(found, later)

@@ -363,7 +363,7 @@ async def test_a_client_that_leaves_changes_nothing(make_chat: MakeChat, live: L
         }
         async with client.stream('POST', '/v1/chat/completions', json=body) as response:
             await anext(response.aiter_raw())
-    (run,) = live.served.state.hub.runs_of('ada')
+    (run,) = live.served.state.runs.runs_of('ada')
     await run.wait()
     while await live.served.state.threads.count() == 0:
         await anyio.lowlevel.checkpoint()

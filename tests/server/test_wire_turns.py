@@ -20,7 +20,7 @@ from starlette.responses import StreamingResponse
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server import ServerSettings
 from pydantic_deep.server.compat._dialogue import Dialogue
-from pydantic_deep.server.compat._turns import WireTurn, _up_to_first_news  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
+from pydantic_deep.server.compat._turns import CompatTurn, _until_first_content  # pyright: ignore[reportPrivateUsage] - silence cannot be timed from outside
 from pydantic_deep.streaming import OpenaiEncoder, StartEvent, StreamEvent, TextEvent, openai_completion
 from pydantic_deep.testing import ScriptedModel, call
 
@@ -165,12 +165,12 @@ async def test_a_run_that_fails_in_the_middle_ends_as_an_error(serve: Any) -> No
 async def test_a_log_that_was_forgotten_is_an_error_and_no_answer(served: Any) -> None:
     async with served.client(await served.key('run')) as client:
         await ask(client, body('analyst', 'Hi'))
-    (run,) = served.state.hub.runs_of('ada')
-    run.log.forget()
+    (run,) = served.state.runs.runs_of('ada')
+    run.log.discard()
     asked = Dialogue(prompt=('Hi',))
-    turn = WireTurn(state=served.state, owner='ada', agent_name='analyst', asked=asked, run=run)
+    turn = CompatTurn(state=served.state, owner='ada', agent_name='analyst', request=asked, run=run)
 
-    response = await turn.whole(openai_completion)
+    response = await turn.respond(openai_completion)
     streamed = await turn.stream(OpenaiEncoder(), openai_completion)
 
     assert response.status_code == 502
@@ -185,7 +185,7 @@ async def test_silence_is_no_news() -> None:
         for event in told:
             yield event
 
-    assert [event async for event in _up_to_first_news(events())] == [StartEvent(), TextEvent(text='Hi')]
+    assert [event async for event in _until_first_content(events())] == [StartEvent(), TextEvent(text='Hi')]
 
 
 async def test_decisions_over_several_answers_do_not_come_together(serve: Any) -> None:
@@ -244,7 +244,7 @@ async def test_decisions_that_are_sent_again_get_the_answer_that_they_have(serve
         result['content'] = 'deny'
         other = await ask(client, decided)
         result['content'] = 'approve'
-        served.state.hub.forget_logs()
+        served.state.runs.clear_logs()
         forgotten = await ask(client, decided)
 
         assert [answer.json()['choices'][0]['message']['content'] for answer in answers[:2]] == ['Written.'] * 2

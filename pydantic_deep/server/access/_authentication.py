@@ -1,142 +1,66 @@
-"""Who asks, and what they may: deny by default.
+"""Authentication by API key, as middleware.
 
-Without a key nothing is answered but what `is_open` names, whether there is a route or not, and no body is read.
-A route says what scope it needs by `Annotated[Caller, Depends(require('run'))]`.
+Without a valid key every path answers 401 before a body is read, whether there is a route or not. The exceptions are
+the paths that `is_public` names.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from math import ceil
-from typing import Annotated, cast
+from typing import cast
 
 import anyio
-from fastapi import Request, Security
-from fastapi.security import APIKeyHeader, HTTPBearer
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pydantic_deep.repository import RepositoryClosedError, RepositoryUnavailableError
-from pydantic_deep.server._api_keys import ApiKey, KeyScope
-from pydantic_deep.server._state import ServedAgent, ServerState, state_in
-from pydantic_deep.server.http._errors import ServerError, api_of, not_found, path_of, render_error
+from pydantic_deep.server._state import ServerState, state_in
+from pydantic_deep.server.http._errors import ServerError, api_of, path_of, render_error
 from pydantic_deep.store import StoreClosedError, StoreUnavailableError
 
-AWAY = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
-"""What is raised while the database cannot be reached."""
+from ._callers import Caller, caller_of
+
+UNAVAILABLE_ERRORS = (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError, RepositoryClosedError)
+"""The errors of a database that cannot be reached."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Caller:
-    """Whoever a request comes from."""
-
-    key_id: str
-    """The key that was sent."""
-    owner: str
-    """Whose conversations these are; several keys may be of one owner."""
-    scopes: frozenset[KeyScope]
-    """What the key may do."""
-    agents: frozenset[str] | None = None
-    """The agents that it may use; `None` for all."""
-
-    def has(self, scope: KeyScope) -> bool:
-        """Return whether the key may do this; `admin` includes everything."""
-        return scope in self.scopes or 'admin' in self.scopes
-
-    def may_use(self, agent: str) -> bool:
-        """Return whether the key may use an agent."""
-        return self.agents is None or agent in self.agents
-
-
-_BEARER = HTTPBearer(auto_error=False, scheme_name='bearer', description='An API key: ours and OpenAI clients.')
-_X_API_KEY = APIKeyHeader(
-    name='x-api-key', auto_error=False, scheme_name='x-api-key', description='An API key: Anthropic clients.'
-)
-_X_GOOG_API_KEY = APIKeyHeader(
-    name='x-goog-api-key', auto_error=False, scheme_name='x-goog-api-key', description='An API key: Google clients.'
-)
-
-
-@dataclass(frozen=True)
-class Require:
-    """A dependency that lets pass who has a scope."""
-
-    scope: KeyScope | None
-    """The scope; `None` for any key."""
-
-    def __call__(
-        self,
-        request: Request,
-        # Read by `Authentication` already: they are here for the OpenAPI document.
-        bearer: Annotated[object, Security(_BEARER)],
-        x_api_key: Annotated[object, Security(_X_API_KEY)],
-        x_goog_api_key: Annotated[object, Security(_X_GOOG_API_KEY)],
-    ) -> Caller:
-        """Return who asks.
-
-        Raises:
-            ServerError: The key has not the scope.
-        """
-        caller = request.state.caller
-        assert isinstance(caller, Caller)  # noqa: S101  # no route with this dependency is open
-        if self.scope is not None and not caller.has(self.scope):
-            raise ServerError('forbidden', f'This needs a key with the scope `{self.scope}`.')
-        return caller
-
-
-def require(scope: KeyScope | None) -> Require:
-    """Return the dependency of a route that only keys with a scope may call; `None` for any key."""
-    return Require(scope)
-
-
-def agent_for(state: ServerState, caller: Caller, name: str) -> ServedAgent:
-    """Return an agent that a caller may use.
-
-    Raises:
-        ServerError: There is none of that name, or the key may not use it.
-    """
-    if name not in state.agents or not caller.may_use(name):
-        raise not_found()
-    return state.agents[name]
-
-
-def is_open(path: str) -> bool:
-    """Return whether a path is for everybody: the page, what it is made of, and whether the server lives."""
+def is_public(path: str) -> bool:
+    """Return whether a path needs no key: the page, its static files, and the health check."""
     return path in ('/', '/health') or path.startswith('/static/')
 
 
 class Authentication:
-    """An ASGI layer that lets nobody pass without a key, and nobody too often; `request.state.caller` is who it was."""
+    """ASGI middleware that checks the key and its rate limit, and sets `request.state.caller`."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope['type'] != 'http' or is_open(path_of(scope)):
+        if scope['type'] != 'http' or is_public(path_of(scope)):
             await self._app(scope, receive, send)
             return
         state = state_in(scope)
         try:
-            scope.setdefault('state', {})['caller'] = await _admit(state, scope)
+            scope.setdefault('state', {})['caller'] = await _authenticate(state, scope)
         except ServerError as error:
             await render_error(error, api_of(path_of(scope)))(scope, receive, send)
             return
         try:
-            await self._app(scope, receive, _Told(state, _secret_of(scope), send).send)
-        except _KeyEndedError:
+            await self._app(scope, receive, _KeyCheckedSend(state, _key_in(scope), send).send)
+        except _KeyExpiredError:
             await send({'type': 'http.response.body', 'body': b'', 'more_body': False})
 
 
-class _KeyEndedError(Exception):
-    """A key was revoked or expired while a stream was told to it."""
+class _KeyExpiredError(Exception):
+    """A key was revoked or expired during a response."""
 
 
-class _Told:
-    """What is told to a key: a stream that lasts ends with the key, also where nothing else is asked with it.
+class _KeyCheckedSend:
+    """Checks the key again while a response is streamed, so that a stream ends when its key does.
 
-    The key is read again when something is told, at most as often as a silent stream is kept alive. An answer that is
-    told at once was admitted, and is not cut.
+    The key is checked when data is sent, at most once per keep-alive interval. Responses that are sent at once are not
+    interrupted.
     """
 
     def __init__(self, state: ServerState, secret: str, send: Send) -> None:
@@ -147,9 +71,9 @@ class _Told:
 
     async def send(self, message: Message) -> None:
         if message.get('more_body', False) and self._is_due():
-            with suppress(*AWAY):  # what cannot be known now is asked again
+            with suppress(*UNAVAILABLE_ERRORS):  # checked again with the next message
                 if await self._state.keys.find(self._secret) is None:
-                    raise _KeyEndedError
+                    raise _KeyExpiredError
         await self._send(message)
 
     def _is_due(self) -> bool:
@@ -160,11 +84,11 @@ class _Told:
         return True
 
 
-async def _admit(state: ServerState, scope: Scope) -> Caller:
-    secret = _secret_of(scope)
+async def _authenticate(state: ServerState, scope: Scope) -> Caller:
+    secret = _key_in(scope)
     try:
         key = await state.keys.find(secret)
-    except AWAY:
+    except UNAVAILABLE_ERRORS:
         raise ServerError('unavailable', headers={'Retry-After': '5'}) from None
     if key is None:
         client = cast('tuple[str, int] | None', scope.get('client'))
@@ -179,14 +103,8 @@ async def _admit(state: ServerState, scope: Scope) -> Caller:
     return caller_of(key)
 
 
-def caller_of(key: ApiKey) -> Caller:
-    """Return who has a key."""
-    agents = None if key.agents is None else frozenset(key.agents)
-    return Caller(key_id=key.id, owner=key.owner, scopes=frozenset(key.scopes), agents=agents)
-
-
-def _secret_of(scope: Scope) -> str:
-    """Return the key that was sent; an empty text if none was."""
+def _key_in(scope: Scope) -> str:
+    """Return the key of a request; an empty string if there is none."""
     headers = Headers(scope=scope)
     kind, _, token = headers.get('authorization', '').partition(' ')
     if kind.lower() == 'bearer':
@@ -195,10 +113,10 @@ def _secret_of(scope: Scope) -> str:
 
 
 class KeyInQuery:
-    """An ASGI layer that moves `?key=`, which Google's clients may send, to the header `x-goog-api-key`.
+    """ASGI middleware that moves `?key=`, which Google's clients may send, to the header `x-goog-api-key`.
 
-    The scope itself is changed, as servers write their access logs from it: the key is in none of them. Only below
-    `/v1beta`: anywhere else a key in an address is not taken.
+    The scope itself is changed, because servers write their access logs from it: the key must not appear there. Paths of
+    other APIs do not accept a key in the query.
     """
 
     def __init__(self, app: ASGIApp) -> None:

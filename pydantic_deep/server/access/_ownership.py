@@ -1,4 +1,4 @@
-"""Whose what is: what belongs to another owner is not there, for anybody. Every id that comes in comes through here."""
+"""Ownership checks. Another owner's resources answer 404. Every id of a request is loaded here."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
-from pydantic_deep.server._state import OWNER, ServedAgent, ServerState
+from pydantic_deep.server._agents import ServedAgent
+from pydantic_deep.server._state import OWNER, ServerState
 from pydantic_deep.server.http._errors import ServerError, not_found
 from pydantic_deep.server.runs._server_run import ServerRun
-from pydantic_deep.server.runs._stored_run_events import StoredRun, load_run
+from pydantic_deep.server.runs._stored_runs import StoredRun, load_run
 from pydantic_deep.store import (
     ApprovalNotFoundError,
     ApprovalRecord,
@@ -24,52 +25,52 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.versions import AgentVersion
 
-from ._authentication import Caller, agent_for
+from ._callers import Caller, authorize_agent
 
 RESERVED = 'server.'
-"""What keys of metadata begin with that clients may not write."""
+"""The prefix of metadata keys that clients may not set."""
 
 ServedVersion: TypeAlias = AgentVersion[Any, Any]
-"""A version of an agent that is served."""
+"""A version of a served agent."""
 
 _UUID = re.compile('[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}')
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnConversation:
-    """A conversation of the caller's."""
+class AuthorizedConversation:
+    """A conversation that the caller owns."""
 
     record: ConversationRecord
     agent: ServedAgent
     newest: VersionRecord
-    """Its newest version, wherever its head is."""
+    """Its newest version, which may not be its head."""
 
     @property
     def id(self) -> str:
-        """The conversation."""
+        """The id of the conversation."""
         return self.record.id
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnApproval:
-    """An approval of the caller's."""
+class AuthorizedApproval:
+    """An approval that the caller owns."""
 
     record: ApprovalRecord
     agent: ServedAgent
     version: ServedVersion
-    """The version that waits, or has waited."""
+    """The version that the approval belongs to."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnRun:
-    """A run of the caller's: of this process, in the store, or both."""
+class AuthorizedRun:
+    """A run that the caller owns: of this process, in the store, or both."""
 
     id: str
     agent: ServedAgent
-    here: ServerRun | None
-    """The run, if it works here or its log is here still."""
+    local: ServerRun | None
+    """The run, if it is running in this process or its log is cached."""
     stored: StoredRun | None
-    """As the store has it; `None` of one that failed before it began."""
+    """The stored run; `None` if it failed before it began."""
 
 
 async def create_conversation(
@@ -81,12 +82,12 @@ async def create_conversation(
     metadata: Mapping[str, JsonValue] | None = None,
     instructions: str | None = None,
 ) -> ServedVersion:
-    """Return the root of a new conversation of the caller's.
+    """Create a conversation of the caller, and return its root.
 
     Raises:
-        ServerError: The caller may not use the agent, or the metadata have a key that is the server's.
+        ServerError: The caller may not use the agent, or the metadata have a reserved key.
     """
-    agent = agent_for(state, caller, agent_name)
+    agent = authorize_agent(state, caller, agent_name)
     taken = sorted(key for key in metadata or {} if key.startswith(RESERVED))
     if taken:
         raise ServerError('invalid', f"Keys of `metadata` that begin with {RESERVED!r} are the server's: {taken}.")
@@ -102,82 +103,110 @@ async def create_conversation(
     )
 
 
-async def own_conversation(state: ServerState, caller: Caller, id: str) -> OwnConversation:
-    """Return a conversation of the caller's.
+async def authorize_conversation(state: ServerState, caller: Caller, id: str) -> AuthorizedConversation:
+    """Return a conversation that the caller owns.
 
     Raises:
-        ServerError: There is none of that id that the caller may see.
+        ServerError: The caller owns none of that id.
     """
     check_id(id)
     record = await state.store.conversation(id)
     found = await state.store.versions(VersionFilter(conversation_id=id, metadata={OWNER: caller.owner}), limit=1)
     if record is None or not found:
         raise not_found()
-    return OwnConversation(record=record, agent=agent_for(state, caller, record.agent_name), newest=found[0])
+    return AuthorizedConversation(
+        record=record, agent=authorize_agent(state, caller, record.agent_name), newest=found[0]
+    )
 
 
-async def own_version(state: ServerState, caller: Caller, id: str) -> ServedVersion:
-    """Return a version of the caller's.
+async def authorize_version(state: ServerState, caller: Caller, id: str) -> ServedVersion:
+    """Return a version that the caller owns.
 
     Raises:
-        ServerError: There is none of that id that the caller may see.
+        ServerError: The caller owns none of that id.
     """
     check_id(id)
     try:
         record = await state.store.version(id)
     except VersionNotFoundError:
         raise not_found() from None
-    conversation = await own_conversation(state, caller, record.conversation_id)
+    conversation = await authorize_conversation(state, caller, record.conversation_id)
     return await load_version(state, caller, conversation.agent, record)
 
 
-async def own_run(state: ServerState, caller: Caller, id: str) -> OwnRun:
-    """Return a run of the caller's.
+async def authorize_run(state: ServerState, caller: Caller, id: str) -> AuthorizedRun:
+    """Return a run that the caller owns.
 
     Raises:
-        ServerError: There is none of that id that the caller may see.
+        ServerError: The caller owns none of that id.
     """
     check_id(id)
-    here = state.hub.get(id)
-    stored = await load_run(state, id)
-    if here is None and stored is None:
+    local = state.runs.get(id)
+    stored = await load_run(state.store, state.runs, id)
+    if local is None and stored is None:
         raise not_found()
-    if here is not None and here.state == 'suspended':
+    if local is not None and local.state == 'suspended':
         if stored is None:  # it never began
-            here.state = 'failed'
+            local.state = 'failed'
         elif stored.state != 'suspended':  # it was resumed or cancelled since
-            here = None
-    conversation_id = stored.last.conversation_id if here is None and stored is not None else ''
-    conversation = await own_conversation(state, caller, conversation_id if here is None else here.conversation_id)
-    return OwnRun(id=id, agent=conversation.agent, here=here, stored=stored)
+            local = None
+    conversation_id = stored.last.conversation_id if local is None and stored is not None else ''
+    conversation = await authorize_conversation(
+        state, caller, conversation_id if local is None else local.conversation_id
+    )
+    return AuthorizedRun(id=id, agent=conversation.agent, local=local, stored=stored)
 
 
-async def own_approval(state: ServerState, caller: Caller, id: str) -> OwnApproval:
-    """Return an approval of the caller's.
+async def authorize_approval(state: ServerState, caller: Caller, id: str) -> AuthorizedApproval:
+    """Return an approval that the caller owns.
 
     Raises:
-        ServerError: There is none of that id that the caller may see.
+        ServerError: The caller owns none of that id.
     """
     check_id(id)
     try:
         record = await state.store.approval(id)
     except ApprovalNotFoundError:
         raise not_found() from None
-    version = await own_version(state, caller, record.version_id)
-    return OwnApproval(record=record, agent=agent_for(state, caller, version.agent_name), version=version)
+    version = await authorize_version(state, caller, record.version_id)
+    return AuthorizedApproval(record=record, agent=authorize_agent(state, caller, version.agent_name), version=version)
 
 
 async def load_version(state: ServerState, caller: Caller, agent: ServedAgent, record: VersionRecord) -> ServedVersion:
-    """Return the handle of a version that is known to be the caller's, with its files."""
+    """Load a version that the caller is known to own, with its files."""
     backend = None if state.make_backend is None else state.make_backend(caller.owner, record.conversation_id)
     return await agent.load(record.id, backend=backend)
 
 
 def check_id(id: str) -> None:
-    """Refuse what is no id in full: beginnings of ids, which a store takes, could fit what belongs to others.
+    """Refuse partial ids. A store accepts prefixes, which could match another owner's resource.
 
     Raises:
-        ServerError: It is none.
+        ServerError: It is not a complete id.
     """
     if not _UUID.fullmatch(id):
         raise not_found()
+
+
+async def version_in(state: ServerState, caller: Caller, own: AuthorizedConversation, id: str | None) -> ServedVersion:
+    """Return a version of a conversation; the head if no id is given.
+
+    Raises:
+        ServerError: The conversation has no version of that id, or its head was deleted.
+    """
+    if id is None:
+        head = await find_head(state, caller, own)
+        if head is None:
+            raise ServerError('conflict', 'The head of the conversation was deleted. Move it to another version.')
+        return head
+    version = await authorize_version(state, caller, id)
+    if version.conversation_id != own.id:
+        raise not_found()
+    return version
+
+
+async def find_head(state: ServerState, caller: Caller, own: AuthorizedConversation) -> ServedVersion | None:
+    """Return the head of a conversation; `None` if it was deleted."""
+    if own.record.head_id is None:
+        return None
+    return await load_version(state, caller, own.agent, await state.store.version(own.record.head_id))

@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from ._dialogue import (
     Content,
     Dialogue,
-    Said,
+    DialogueMessage,
+    build_dialogue,
     check_tools,
-    decision_from,
-    dialogue,
     file_from_base64,
     file_from_url,
-    settings_from,
+    model_settings_from,
+    parse_decision,
 )
 
 
@@ -166,32 +166,34 @@ class MessagesRequest(_Lenient):
     """Not looked at: the agent's own settings say whether its model thinks."""
 
 
-def dialogue_of_anthropic(body: MessagesRequest) -> Dialogue:
-    """Return what a request asks for.
+def parse_anthropic_request(body: MessagesRequest) -> Dialogue:
+    """Parse a request.
 
     Raises:
-        ServerError: It asks for what this server does not do, or nothing is new in it.
+        ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
     check_tools(tool.name for tool in body.tools or ())
-    said: list[Said] = []
+    messages: list[DialogueMessage] = []
     results: dict[str, str] = {}
     for message in body.messages:
         blocks: list[Block] = _blocks(message.content)
-        said.append(Said(role=message.role, content=tuple(piece for block in blocks for piece in _piece(block))))
+        messages.append(
+            DialogueMessage(role=message.role, content=tuple(piece for block in blocks for piece in _piece(block)))
+        )
         results = {block.tool_use_id: _result(block) for block in blocks if isinstance(block, ToolResultBlock)}
-    settings = settings_from(
+    settings = model_settings_from(
         max_tokens=body.max_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
         top_k=body.top_k,
         stop_sequences=body.stop_sequences,
     )
-    decisions = {id: decision_from(text) for id, text in results.items()}
-    return dialogue(system=[_text(body.system)], said=said, decisions=decisions, model_settings=settings)
+    decisions = {id: parse_decision(text) for id, text in results.items()}
+    return build_dialogue(system=[_text(body.system)], messages=messages, decisions=decisions, model_settings=settings)
 
 
-def session_of_anthropic(body: MessagesRequest) -> str | None:
-    """Return the client's own id of what this belongs to."""
+def anthropic_session_id(body: MessagesRequest) -> str | None:
+    """Return the session id of the client."""
     return None if body.metadata is None else body.metadata.user_id
 
 

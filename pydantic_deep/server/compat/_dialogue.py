@@ -1,7 +1,7 @@
-"""What clients of other APIs send, in one form: what was said before, what is new, and answers to what waits.
+"""`Dialogue`: a request of another API in one format: earlier messages, the new prompt, and decisions.
 
-Such clients send the whole dialogue each time. It is taken as words only: the server has its own history, and nothing
-that a client claims was called or returned is ever acted on. Pure; the forms of the APIs are in `_openai` and its
+Such clients send the whole dialogue each time. Only its text and files are read: the server has its own history, and
+ignores the tool calls and results that a client claims. Pure; the forms of the APIs are in `_openai` and its
 neighbours, and which conversation a dialogue belongs to is found by `_dialogue_threads`.
 """
 
@@ -38,86 +38,88 @@ Content: TypeAlias = str | BinaryContent
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
-    """Something that was said before."""
+class DialogueMessage:
+    """An earlier message."""
 
     role: Literal['user', 'assistant']
-    """Who said it."""
+    """The author."""
     content: tuple[Content, ...]
-    """The words, and files of the user."""
+    """Text, and files of the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialogue:
-    """A request of such a client."""
+    """A parsed request of a client that sends the whole dialogue."""
 
     system: str = ''
-    """What the client wants the agent to be told; empty if nothing."""
-    said: Sequence[Said] = ()
-    """The dialogue so far, without what is new."""
+    """The system prompt of the client; empty if there is none."""
+    messages: Sequence[DialogueMessage] = ()
+    """The earlier messages, without the new prompt."""
     prompt: tuple[Content, ...] = ()
-    """What the user says now; nothing where only decisions come."""
+    """The new prompt; empty if the request has decisions only."""
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
-    """By the id of an approval, what a person decided."""
+    """Decisions, keyed by the id of their approval."""
     model_settings: ModelSettings = field(default_factory=ModelSettings)
     """Settings of this turn."""
 
 
-def invalid(message: str) -> ServerError:
-    """Return what is raised for a request that is not taken."""
+def invalid_request(message: str) -> ServerError:
+    """Return the error for a request that the server does not support."""
     return ServerError('invalid', message)
 
 
-def merged(said: Iterable[Said]) -> list[Said]:
-    """Return a dialogue in which nobody speaks twice in a row, and nobody says nothing."""
-    found: list[Said] = []
-    for each in said:
+def merge_messages(messages: Iterable[DialogueMessage]) -> list[DialogueMessage]:
+    """Join consecutive messages of the same role and drop empty ones."""
+    found: list[DialogueMessage] = []
+    for each in messages:
         if found and found[-1].role == each.role:
-            found[-1] = Said(role=each.role, content=(*found[-1].content, *each.content))
+            found[-1] = DialogueMessage(role=each.role, content=(*found[-1].content, *each.content))
         elif each.content:
             found.append(each)
     return found
 
 
-def dialogue(
+def build_dialogue(
     *,
     system: Sequence[str],
-    said: Iterable[Said],
+    messages: Iterable[DialogueMessage],
     decisions: Mapping[str, Decision],
     model_settings: ModelSettings,
 ) -> Dialogue:
-    """Return a request whose last words of the user are what is new.
+    """Build a dialogue. The messages after the last one of the assistant become its prompt.
 
     Args:
-        system: What the client wants the agent to be told.
-        said: Everything that was said, in order. Where decisions come, the user has the last words or none.
-        decisions: Answers that come after everything that the model said.
+        system: System prompts of the client.
+        messages: All messages, in order.
+        decisions: Decisions that follow the last message of the model.
         model_settings: Settings of the turn.
 
     Raises:
-        ServerError: Nothing is new.
+        ServerError: There is neither a prompt nor a decision, or there are both.
     """
-    said = [*said]
-    answered = max((place for place, each in enumerate(said, start=1) if each.role == 'assistant'), default=0)
-    prompt = tuple(piece for each in said[answered:] for piece in each.content)
+    messages = [*messages]
+    answered = max((place for place, each in enumerate(messages, start=1) if each.role == 'assistant'), default=0)
+    prompt = tuple(piece for each in messages[answered:] for piece in each.content)
     if decisions and prompt:
-        raise invalid('Answer what waits first, and go on with what you have to say after it: send them one by one.')
+        raise invalid_request(
+            'Answer what waits first, and go on with what you have to say after it: send them one by one.'
+        )
     if not decisions and not prompt:
-        raise invalid('The last message must be of the user: there is nothing to answer.')
+        raise invalid_request('The last message must be of the user: there is nothing to answer.')
     return Dialogue(
         system='\n\n'.join(text for text in system if text.strip()),
-        said=merged(said[:answered]),
+        messages=merge_messages(messages[:answered]),
         prompt=prompt,
         decisions=decisions,
         model_settings=model_settings,
     )
 
 
-def as_messages(known: Dialogue) -> list[ModelMessage]:
-    """Return what was said before, as a history for an agent that has not heard of it: words, and no calls."""
+def to_model_messages(dialogue: Dialogue) -> list[ModelMessage]:
+    """Return the earlier messages as a message history, without tool calls."""
     messages: list[ModelMessage] = []
-    system: list[ModelRequestPart] = [SystemPromptPart(known.system)] if known.system else []
-    for each in known.said:
+    system: list[ModelRequestPart] = [SystemPromptPart(dialogue.system)] if dialogue.system else []
+    for each in dialogue.messages:
         if each.role == 'user':
             messages.append(ModelRequest(parts=[*system, UserPromptPart(list(each.content))]))
             system = []
@@ -129,7 +131,7 @@ def as_messages(known: Dialogue) -> list[ModelMessage]:
 
 
 def text_of(content: Iterable[Content]) -> str:
-    """Return the words of something that was said."""
+    """Return the text of a message."""
     return ''.join(each for each in content if isinstance(each, str))
 
 
@@ -140,14 +142,14 @@ def file_from_url(url: str) -> BinaryContent:
         ServerError: It is another URL, which this server never fetches, or it cannot be read.
     """
     if not url.startswith('data:'):
-        raise invalid(
+        raise invalid_request(
             'Files by URL are not fetched. Send the file itself, as a `data:` URL or as base64, or upload it to the '
             'conversation.'
         )
     head, comma, body = url[len('data:') :].partition(',')
     media_type, _, encoding = head.partition(';')
     if not comma:
-        raise invalid('A `data:` URL has no comma: write `data:image/png;base64,…`.')
+        raise invalid_request('A `data:` URL has no comma: write `data:image/png;base64,…`.')
     if encoding.rpartition(';')[2] == 'base64':
         return file_from_base64(body, media_type)
     return BinaryContent(unquote_to_bytes(body), media_type=media_type or 'text/plain')
@@ -160,34 +162,34 @@ def file_from_base64(data: str, media_type: str) -> BinaryContent:
         ServerError: It is not base64, or its media type is none.
     """
     if '/' not in media_type:
-        raise invalid('A file needs its media type, such as `image/png`.')
+        raise invalid_request('A file needs its media type, such as `image/png`.')
     try:
         return BinaryContent(base64.b64decode(data, validate=True), media_type=media_type)
     except ValueError:  # `binascii.Error` is one; letters beyond ASCII are another
-        raise invalid('A file is not valid base64.') from None
+        raise invalid_request('A file is not valid base64.') from None
 
 
-class _Decided(BaseModel):
+class _DecisionBody(BaseModel):
     model_config = ConfigDict(extra='forbid')
     digest: str | None = None
     """The `view.digest` of the call as the client was told it."""
 
 
-class _Approve(_Decided):
+class _Approve(_DecisionBody):
     decision: Literal['approve']
 
 
-class _Deny(_Decided):
+class _Deny(_DecisionBody):
     decision: Literal['deny']
     reason: str = Deny.reason
 
 
-class _Edit(_Decided):
+class _Edit(_DecisionBody):
     decision: Literal['edit']
     args: dict[str, JsonValue]
 
 
-class _Respond(_Decided):
+class _Respond(_DecisionBody):
     decision: Literal['respond']
     content: JsonValue
 
@@ -197,14 +199,14 @@ _DECISIONS: Final[TypeAdapter[_Approve | _Deny | _Edit | _Respond]] = TypeAdapte
 )
 
 
-def decision_from(text: str) -> Decision:
-    """Return what the result of `approval_required` decides.
+def parse_decision(text: str) -> Decision:
+    """Parse the result of `approval_required`.
 
     `approve`, `deny`, `deny: why`, or JSON such as `{"decision": "edit", "args": {…}}` and
     `{"decision": "respond", "content": …}`, with the `digest` of what was shown if the client sends it.
 
     Raises:
-        ServerError: It decides nothing. Nothing is approved by mistake.
+        ServerError: It is not a decision. Nothing is approved by mistake.
     """
     word, colon, reason = text.strip().partition(':')
     if word.strip().lower() == 'approve' and not colon:
@@ -212,32 +214,32 @@ def decision_from(text: str) -> Decision:
     if word.strip().lower() == 'deny':
         return Deny(reason.strip()) if reason.strip() else Deny()
     try:
-        decided = _DECISIONS.validate_json(text)
+        body = _DECISIONS.validate_json(text)
     except ValidationError:
-        raise invalid(
+        raise invalid_request(
             f'The result of `{APPROVAL_TOOL}` must be a decision: `approve`, `deny`, `deny: reason`, or JSON such as '
             '{"decision": "edit", "args": {…}}.'
         ) from None
-    match decided:
+    match body:
         case _Approve():
-            return Approve(digest=decided.digest)
+            return Approve(digest=body.digest)
         case _Deny():
-            return Deny(decided.reason, digest=decided.digest)
+            return Deny(body.reason, digest=body.digest)
         case _Edit():
-            return Edit(decided.args, digest=decided.digest)
+            return Edit(body.args, digest=body.digest)
         case _:
-            return Respond(decided.content, digest=decided.digest)
+            return Respond(body.content, digest=body.digest)
 
 
-def decision_from_json(value: JsonValue) -> Decision:
-    """Return what a result decides that comes as JSON: a text, `{"result": text}` or the decision itself.
+def parse_decision_value(value: JsonValue) -> Decision:
+    """Parse a decision that comes as JSON: a string, `{"result": …}` or the decision itself.
 
     Raises:
-        ServerError: It decides nothing.
+        ServerError: It is not a decision.
     """
     if isinstance(value, dict) and 'decision' not in value and len(value) == 1:
         value = next(iter(value.values()))
-    return decision_from(value if isinstance(value, str) else json.dumps(value))
+    return parse_decision(value if isinstance(value, str) else json.dumps(value))
 
 
 def check_tools(names: Iterable[str]) -> None:
@@ -248,13 +250,13 @@ def check_tools(names: Iterable[str]) -> None:
     """
     others = sorted({name for name in names if name != APPROVAL_TOOL})
     if others:
-        raise invalid(
+        raise invalid_request(
             f'The agents of this server bring their own tools and call none of a client: leave {", ".join(others)!r} out.'
         )
 
 
-def settings_from(**given: object) -> ModelSettings:
-    """Return those settings that were given."""
+def model_settings_from(**given: object) -> ModelSettings:
+    """Return the settings that are not `None`."""
     settings = ModelSettings()
     settings.update({name: value for name, value in given.items() if value is not None})  # pyright: ignore[reportCallIssue, reportArgumentType] - the names are those of `ModelSettings`
     return settings

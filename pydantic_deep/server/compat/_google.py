@@ -10,14 +10,14 @@ from pydantic.alias_generators import to_camel
 from ._dialogue import (
     Content,
     Dialogue,
-    Said,
+    DialogueMessage,
+    build_dialogue,
     check_tools,
-    decision_from_json,
-    dialogue,
     file_from_base64,
     file_from_url,
-    invalid,
-    settings_from,
+    invalid_request,
+    model_settings_from,
+    parse_decision_value,
 )
 
 
@@ -134,21 +134,23 @@ class GenerateContentRequest(_Lenient):
     """`session_id` in it is kept with the run."""
 
 
-def dialogue_of_google(body: GenerateContentRequest) -> Dialogue:
-    """Return what a request asks for.
+def parse_google_request(body: GenerateContentRequest) -> Dialogue:
+    """Parse a request.
 
     Raises:
-        ServerError: It asks for what this server does not do, or nothing is new in it.
+        ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
     config = body.generation_config
     _refuse(body.tools, config)
-    said: list[Said] = []
+    messages: list[DialogueMessage] = []
     answers: list[FunctionResponse] = []
     for content in body.contents:
         role = 'assistant' if content.role == 'model' else 'user'
-        said.append(Said(role=role, content=tuple(piece for part in content.parts for piece in _piece(part))))
+        messages.append(
+            DialogueMessage(role=role, content=tuple(piece for part in content.parts for piece in _piece(part)))
+        )
         answers = [part.function_response for part in content.parts if part.function_response is not None]
-    settings = settings_from(
+    settings = model_settings_from(
         temperature=config.temperature,
         top_p=config.top_p,
         top_k=None if config.top_k is None else int(config.top_k),
@@ -159,17 +161,19 @@ def dialogue_of_google(body: GenerateContentRequest) -> Dialogue:
         frequency_penalty=config.frequency_penalty,
     )
     system = [] if body.system_instruction is None else [part.text or '' for part in body.system_instruction.parts]
-    decisions = {_id_of(each): decision_from_json(each.response) for each in answers}
-    return dialogue(system=system, said=said, decisions=decisions, model_settings=settings)
+    decisions = {_id_of(each): parse_decision_value(each.response) for each in answers}
+    return build_dialogue(system=system, messages=messages, decisions=decisions, model_settings=settings)
 
 
 def _refuse(tools: list[ToolBody], config: GenerationConfig) -> None:
     for tool in tools:
         check_tools([*(each.name for each in tool.function_declarations), *(tool.model_extra or {})])
     if config.candidate_count not in (None, 1):
-        raise invalid(f'`candidateCount` is {config.candidate_count}, and an agent gives one answer: leave it out.')
+        raise invalid_request(
+            f'`candidateCount` is {config.candidate_count}, and an agent gives one answer: leave it out.'
+        )
     if config.response_mime_type not in (None, 'text/plain'):
-        raise invalid('`responseMimeType` is decided by the agent: leave it out.')
+        raise invalid_request('`responseMimeType` is decided by the agent: leave it out.')
 
 
 def _piece(part: Part) -> tuple[Content, ...]:
@@ -184,5 +188,5 @@ def _piece(part: Part) -> tuple[Content, ...]:
 
 def _id_of(response: FunctionResponse) -> str:
     if not response.id:
-        raise invalid(f'The response of {response.name!r} has no `id`: send the one that the call has.')
+        raise invalid_request(f'The response of {response.name!r} has no `id`: send the one that the call has.')
     return response.id

@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from ._dialogue import (
     Content,
     Dialogue,
-    Said,
+    DialogueMessage,
+    build_dialogue,
     check_tools,
-    decision_from,
-    dialogue,
     file_from_base64,
     file_from_url,
-    invalid,
-    settings_from,
+    invalid_request,
+    model_settings_from,
+    parse_decision,
 )
 
 
@@ -195,14 +195,14 @@ class ChatCompletionRequest(_Lenient):
     """`session_id` in it is kept with the run."""
 
 
-def dialogue_of_openai(body: ChatCompletionRequest) -> Dialogue:
-    """Return what a request asks for.
+def parse_openai_request(body: ChatCompletionRequest) -> Dialogue:
+    """Parse a request.
 
     Raises:
-        ServerError: It asks for what this server does not do, or nothing is new in it.
+        ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
     _refuse(body)
-    said: list[Said] = []
+    messages: list[DialogueMessage] = []
     system: list[str] = []
     results: dict[str, str] = {}
     for message in body.messages:
@@ -210,14 +210,14 @@ def dialogue_of_openai(body: ChatCompletionRequest) -> Dialogue:
             case SystemMessage():
                 system.append(_text(message.content))
             case UserMessage():
-                said.append(Said(role='user', content=_content(message.content)))
+                messages.append(DialogueMessage(role='user', content=_content(message.content)))
                 results = {}
             case AssistantMessage():
-                said.append(Said(role='assistant', content=_words(_text(message.content))))
+                messages.append(DialogueMessage(role='assistant', content=_words(_text(message.content))))
                 results = {}
             case _:
                 results[message.tool_call_id] = _text(message.content)
-    settings = settings_from(
+    settings = model_settings_from(
         temperature=body.temperature,
         top_p=body.top_p,
         max_tokens=body.max_completion_tokens or body.max_tokens,
@@ -226,12 +226,12 @@ def dialogue_of_openai(body: ChatCompletionRequest) -> Dialogue:
         frequency_penalty=body.frequency_penalty,
         stop_sequences=[body.stop] if isinstance(body.stop, str) else body.stop,
     )
-    decisions = {id: decision_from(text) for id, text in results.items()}
-    return dialogue(system=system, said=said, decisions=decisions, model_settings=settings)
+    decisions = {id: parse_decision(text) for id, text in results.items()}
+    return build_dialogue(system=system, messages=messages, decisions=decisions, model_settings=settings)
 
 
-def session_of_openai(body: ChatCompletionRequest) -> str | None:
-    """Return the client's own id of what this belongs to."""
+def openai_session_id(body: ChatCompletionRequest) -> str | None:
+    """Return the session id of the client."""
     return (body.metadata or {}).get('session_id', body.user)
 
 
@@ -239,11 +239,11 @@ def _refuse(body: ChatCompletionRequest) -> None:
     check_tools(tool.function.name if tool.function else 'tools' for tool in body.tools or ())
     check_tools(function.name for function in body.functions or ())
     if body.n not in (None, 1):
-        raise invalid(f'`n` is {body.n}, and an agent gives one answer: leave it out.')
+        raise invalid_request(f'`n` is {body.n}, and an agent gives one answer: leave it out.')
     if body.logprobs:
-        raise invalid('`logprobs` are not known of an agent: leave it out.')
+        raise invalid_request('`logprobs` are not known of an agent: leave it out.')
     if body.response_format is not None and body.response_format.get('type') != 'text':
-        raise invalid('`response_format` is decided by the agent: leave it out.')
+        raise invalid_request('`response_format` is decided by the agent: leave it out.')
 
 
 def _content(content: str | list[ContentPart]) -> tuple[Content, ...]:
@@ -262,7 +262,7 @@ def _piece(part: ContentPart) -> tuple[Content, ...]:
             return (file_from_base64(part.input_audio.data, f'audio/{part.input_audio.format}'),)
         case _:
             if part.file.file_data is None:
-                raise invalid('A file by its id is not known here. Send it as `file_data`, a `data:` URL.')
+                raise invalid_request('A file by its id is not known here. Send it as `file_data`, a `data:` URL.')
             return (file_from_url(part.file.file_data),)
 
 

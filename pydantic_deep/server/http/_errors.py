@@ -188,17 +188,17 @@ def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dic
     return described
 
 
-def install_error_forms(app: Starlette) -> None:
+def install_error_handlers(app: Starlette) -> None:
     """Let an application answer every error in the form of the API that was called."""
-    app.add_exception_handler(HTTPException, _on_refusal)
+    app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     for missing in (VersionNotFoundError, ApprovalNotFoundError, RowNotFoundError):
         app.add_exception_handler(missing, _on_missing)
     for away in (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError):
         app.add_exception_handler(away, _on_unavailable)
     for asked_wrongly in (InvalidCursorError, InvalidQuestionError):
-        app.add_exception_handler(asked_wrongly, _on_wrong_question)
-    app.add_exception_handler(ValidationError, _on_wrong_argument)
+        app.add_exception_handler(asked_wrongly, _on_invalid_query)
+    app.add_exception_handler(ValidationError, _on_invalid_argument)
     app.add_exception_handler(ApprovalAnsweredError, _on_answered)
     app.add_exception_handler(ApprovalChangedError, _on_changed)
     app.add_exception_handler(UnfinishedCheckoutError, _on_unfinished_checkout)
@@ -210,7 +210,7 @@ def install_error_forms(app: Starlette) -> None:
 _BY_STATUS: Mapping[int, ErrorType] = {400: 'invalid', **{status: type for type, status in STATUS.items()}}
 
 
-async def _on_refusal(request: Request, error: Exception) -> JSONResponse:
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     refused = cast('HTTPException', error)
     if not isinstance(refused, ServerError):  # Starlette's own: no such route, another method, a body that is none
         refused = ServerError(_BY_STATUS.get(refused.status_code, 'invalid'), headers=refused.headers)
@@ -227,11 +227,11 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, ServerError('invalid', f'The request is not what this path takes: {told}.', facts=facts))
 
 
-async def _on_wrong_question(request: Request, error: Exception) -> JSONResponse:
+async def _on_invalid_query(request: Request, error: Exception) -> JSONResponse:
     return _answer(request, ServerError('invalid', str(error)))
 
 
-async def _on_wrong_argument(request: Request, error: Exception) -> JSONResponse:
+async def _on_invalid_argument(request: Request, error: Exception) -> JSONResponse:
     wrong = cast('ValidationError', error)
     return _answer(request, ServerError('invalid', str(wrong), facts={'field': wrong.field}))
 

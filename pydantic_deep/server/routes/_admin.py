@@ -16,9 +16,10 @@ from pydantic_core import to_json
 from pydantic_deep.audit import AuditRecord
 from pydantic_deep.audit import Status as AuditStatus
 from pydantic_deep.repository import In, Range, Scalar
+from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.server._api_keys import KeyScope
-from pydantic_deep.server._state import ServedAgent, State
-from pydantic_deep.server.access._authentication import Caller, agent_for, require
+from pydantic_deep.server._state import State
+from pydantic_deep.server.access._callers import Caller, authorize_agent, require
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.skills import Skills
@@ -191,7 +192,7 @@ class SqlTable(BaseModel):
 )
 async def read_health(state: State, response: Response) -> Health:
     """Needs no key."""
-    if state.hub.is_closed:
+    if state.runs.is_closed:
         response.status_code = 503
         return Health(status='stopping')
     return Health(status='ok')
@@ -228,7 +229,7 @@ async def list_agents(state: State, caller: AnyCaller) -> AgentList:
 @router.get('/api/agents/{agent}', tags=['agents'], summary='One agent', responses=describe_errors('not_found'))
 async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
     """Needs any key."""
-    return _info(agent, agent_for(state, caller, agent))
+    return _info(agent, authorize_agent(state, caller, agent))
 
 
 @router.get(
@@ -240,7 +241,7 @@ async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
 async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
     """Needs any key. Skills in the files of one conversation are not among them."""
     rooms: list[AbstractCapability[Any]] = []
-    agent_for(state, caller, agent).agent.root_capability.apply(rooms.append)
+    authorize_agent(state, caller, agent).agent.root_capability.apply(rooms.append)
     catalogs = [await room.catalog() for room in rooms if isinstance(room, Skills)]
     return SkillList(
         items=[

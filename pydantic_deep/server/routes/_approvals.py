@@ -7,18 +7,26 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from pydantic_deep.approvals import InvalidDecisionError
-from pydantic_deep.server._run_start import begin_run, decision_of
+from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import OWNER, State
-from pydantic_deep.server.access._authentication import Caller, require
-from pydantic_deep.server.access._ownership import own_approval, own_conversation
+from pydantic_deep.server.access._callers import Caller, require
+from pydantic_deep.server.access._ownership import authorize_approval, authorize_conversation
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._builders import approval_shape, approvals_of
-from pydantic_deep.server.schemas._schemas import Answer, AnsweredApproval, ApprovalPage, ApprovalShape, Name
+from pydantic_deep.server.schemas._approvals import (
+    Answer,
+    AnsweredApproval,
+    ApprovalPage,
+    ApprovalShape,
+    build_approval,
+    load_approvals,
+    to_decision,
+)
+from pydantic_deep.server.schemas._fields import Name
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalStatus, VersionFilter
 from pydantic_deep.versions import ApprovalInbox
 
-from ._conversations import Cursor
+from ._parameters import Cursor
 
 router = APIRouter(prefix='/api/approvals', tags=['approvals'], route_class=JsonRoute)
 
@@ -42,7 +50,7 @@ async def list_approvals(
 ) -> ApprovalPage:
     """Of all conversations of the key's owner, those of the newest versions first."""
     if conversation is not None:
-        await own_conversation(state, caller, conversation)
+        await authorize_conversation(state, caller, conversation)
     wanted = VersionFilter(
         states=['awaiting_approval'], agent_name=agent, conversation_id=conversation, metadata={OWNER: caller.owner}
     )
@@ -56,7 +64,7 @@ async def list_approvals(
             before = version.number
             if version.agent_name in state.agents and caller.may_use(version.agent_name):
                 handle = await state.agents[version.agent_name].load(version.id)
-                items += await approvals_of(state.store, handle, None if all else status)
+                items += await load_approvals(state.store, handle, None if all else status)
         if len(found) < _PAGE:
             return ApprovalPage(items=items, cursor=None)
 
@@ -64,8 +72,8 @@ async def list_approvals(
 @router.get('/{approval}', summary='One approval', responses=describe_errors('not_found'))
 async def read_approval(approval: str, state: State, caller: Approver) -> ApprovalShape:
     """With all arguments, and what a person is to be shown of the call."""
-    own = await own_approval(state, caller, approval)
-    return approval_shape(own.record, own.version)
+    own = await authorize_approval(state, caller, approval)
+    return build_approval(own.record, own.version)
 
 
 @router.post('/{approval}', summary='Answer', responses=describe_errors('not_found', 'conflict'))
@@ -83,19 +91,19 @@ async def answer_approval(
     """
     if resume and not caller.has('run'):
         raise ServerError('forbidden', 'To go on with the turn needs a key with the scope `run`.')
-    own = await own_approval(state, caller, approval)
+    own = await authorize_approval(state, caller, approval)
     inbox = ApprovalInbox(state.store)
     try:
-        await inbox.answer(own.record.id, decision_of(body), by=caller.owner, reason=body.reason)
+        await inbox.answer(own.record.id, to_decision(body), by=caller.owner, reason=body.reason)
     except InvalidDecisionError as error:
         raise ServerError('invalid', str(error)) from None
     except ApprovalAnsweredError as error:
         raise answered(error) from None
     run_id = None
     if resume and not await state.store.approvals(status='pending', version_id=own.version.id, limit=1):
-        run_id = (await begin_run(state, caller, own.version, {})).id
+        run_id = (await start_run(state, caller, own.version, {})).id
     record = await state.store.approval(own.record.id)
-    return AnsweredApproval(approval=approval_shape(record, own.version), run_id=run_id)
+    return AnsweredApproval(approval=build_approval(record, own.version), run_id=run_id)
 
 
 def answered(error: ApprovalAnsweredError) -> ServerError:

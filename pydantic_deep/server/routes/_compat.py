@@ -8,16 +8,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Depends
+from fastapi import APIRouter, Body
 from pydantic import JsonValue
 from starlette.responses import Response
 
 from pydantic_deep.server._state import State
-from pydantic_deep.server.access._authentication import Caller, agent_for, require
-from pydantic_deep.server.compat._anthropic import MessagesRequest, dialogue_of_anthropic, session_of_anthropic
-from pydantic_deep.server.compat._google import GenerateContentRequest, dialogue_of_google
-from pydantic_deep.server.compat._openai import ChatCompletionRequest, dialogue_of_openai, session_of_openai
-from pydantic_deep.server.compat._turns import begin_turn
+from pydantic_deep.server.access._callers import authorize_agent
+from pydantic_deep.server.compat._anthropic import MessagesRequest, anthropic_session_id, parse_anthropic_request
+from pydantic_deep.server.compat._google import GenerateContentRequest, parse_google_request
+from pydantic_deep.server.compat._openai import ChatCompletionRequest, openai_session_id, parse_openai_request
+from pydantic_deep.server.compat._turns import start_turn
 from pydantic_deep.server.http._errors import Api, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.streaming import (
@@ -29,9 +29,10 @@ from pydantic_deep.streaming import (
     openai_completion,
 )
 
+from ._parameters import Runner
+
 router = APIRouter(route_class=JsonRoute)
 
-Runner = Annotated[Caller, Depends(require('run'))]
 
 _MODELS_SINCE = 1767225600
 """When a model was made, which clients want to know: 2026-01-01, for all of them."""
@@ -41,7 +42,7 @@ def _errors(api: Api) -> dict[int | str, dict[str, object]]:
     return describe_errors('not_found', 'conflict', 'too_large', api=api)
 
 
-def _shown(example: dict[str, JsonValue]) -> dict[int | str, dict[str, object]]:
+def _example(example: dict[str, JsonValue]) -> dict[int | str, dict[str, object]]:
     return {200: {'content': {'application/json': {'example': example}}}}
 
 
@@ -54,7 +55,7 @@ def _google_model(name: str) -> dict[str, JsonValue]:
     return {'name': f'models/{name}', 'displayName': name, 'supportedGenerationMethods': methods}
 
 
-def _said(text: str) -> dict[str, str]:
+def _user_message(text: str) -> dict[str, str]:
     return {'role': 'user', 'content': text}
 
 
@@ -62,7 +63,7 @@ def _said(text: str) -> dict[str, str]:
     '/v1/models',
     tags=['openai'],
     summary='The agents, as models',
-    responses={**_shown({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
+    responses={**_example({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
 )
 async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
@@ -74,11 +75,11 @@ async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValu
     '/v1/models/{agent}',
     tags=['openai'],
     summary='An agent, as a model',
-    responses={**_shown(_openai_model('analyst')), **_errors('openai')},
+    responses={**_example(_openai_model('analyst')), **_errors('openai')},
 )
 async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
-    agent_for(state, caller, agent)
+    authorize_agent(state, caller, agent)
     return _openai_model(agent)
 
 
@@ -95,18 +96,20 @@ async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[st
 async def create_chat_completion(
     body: Annotated[
         ChatCompletionRequest,
-        Body(openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_said('Read sales.csv.')]}}}),
+        Body(
+            openapi_examples={'words': {'value': {'model': 'analyst', 'messages': [_user_message('Read sales.csv.')]}}}
+        ),
     ],
     state: State,
     caller: Runner,
 ) -> Response:
     """Needs the scope `run`; for decisions, `approve`. `model` is the name of an agent."""
-    turn = await begin_turn(state, caller, body.model, dialogue_of_openai(body), session_id=session_of_openai(body))
-    whole = partial(openai_completion, model=body.model)
+    turn = await start_turn(state, caller, body.model, parse_openai_request(body), session_id=openai_session_id(body))
+    build_body = partial(openai_completion, model=body.model)
     if not body.stream:
-        return await turn.whole(whole)
+        return await turn.respond(build_body)
     include_usage = body.stream_options is not None and bool(body.stream_options.include_usage)
-    return await turn.stream(OpenaiEncoder(model=body.model, include_usage=include_usage), whole)
+    return await turn.stream(OpenaiEncoder(model=body.model, include_usage=include_usage), build_body)
 
 
 @router.post(
@@ -121,7 +124,9 @@ async def create_message(
         MessagesRequest,
         Body(
             openapi_examples={
-                'words': {'value': {'model': 'analyst', 'max_tokens': 4096, 'messages': [_said('Read sales.csv.')]}}
+                'words': {
+                    'value': {'model': 'analyst', 'max_tokens': 4096, 'messages': [_user_message('Read sales.csv.')]}
+                }
             }
         ),
     ],
@@ -129,18 +134,22 @@ async def create_message(
     caller: Runner,
 ) -> Response:
     """Needs the scope `run`; for decisions, `approve`. `model` is the name of an agent."""
-    turn = await begin_turn(
-        state, caller, body.model, dialogue_of_anthropic(body), session_id=session_of_anthropic(body)
+    turn = await start_turn(
+        state, caller, body.model, parse_anthropic_request(body), session_id=anthropic_session_id(body)
     )
-    whole = partial(anthropic_message, model=body.model)
-    return await turn.stream(AnthropicEncoder(model=body.model), whole) if body.stream else await turn.whole(whole)
+    build_body = partial(anthropic_message, model=body.model)
+    return (
+        await turn.stream(AnthropicEncoder(model=body.model), build_body)
+        if body.stream
+        else await turn.respond(build_body)
+    )
 
 
 @router.get(
     '/v1beta/models',
     tags=['google'],
     summary='The agents, as models',
-    responses={**_shown({'models': [_google_model('analyst')]}), **_errors('google')},
+    responses={**_example({'models': [_google_model('analyst')]}), **_errors('google')},
 )
 async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
@@ -151,11 +160,11 @@ async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValu
     '/v1beta/models/{agent}',
     tags=['google'],
     summary='An agent, as a model',
-    responses={**_shown(_google_model('analyst')), **_errors('google')},
+    responses={**_example(_google_model('analyst')), **_errors('google')},
 )
 async def read_google_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
     """Needs the scope `run`."""
-    agent_for(state, caller, agent)
+    authorize_agent(state, caller, agent)
     return _google_model(agent)
 
 
@@ -176,8 +185,8 @@ async def generate_content(
     agent: str, body: Annotated[GenerateContentRequest, _GOOGLE_BODY], state: State, caller: Runner
 ) -> Response:
     """Needs the scope `run`; for decisions, `approve`."""
-    turn = await begin_turn(state, caller, agent, dialogue_of_google(body), session_id=body.labels.get('session_id'))
-    return await turn.whole(partial(google_response, model=agent))
+    turn = await start_turn(state, caller, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
+    return await turn.respond(partial(google_response, model=agent))
 
 
 @router.post('/v1/models/{agent}:streamGenerateContent', include_in_schema=False)
@@ -198,5 +207,5 @@ async def stream_generate_content(
     """Needs the scope `run`; for decisions, `approve`. Only `alt=sse` is told, which the clients ask for."""
     if alt != 'sse':
         raise not_found()
-    turn = await begin_turn(state, caller, agent, dialogue_of_google(body), session_id=body.labels.get('session_id'))
+    turn = await start_turn(state, caller, agent, parse_google_request(body), session_id=body.labels.get('session_id'))
     return await turn.stream(GoogleEncoder(model=agent), partial(google_response, model=agent))

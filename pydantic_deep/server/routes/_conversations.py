@@ -5,43 +5,31 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.fluent import MessageList, TranscriptError
-from pydantic_deep.server._run_start import refuse_if_running, refuse_waiting
-from pydantic_deep.server._state import OWNER, ServerState, State
-from pydantic_deep.server.access._authentication import Caller, require
-from pydantic_deep.server.access._ownership import (
-    OwnConversation,
-    ServedVersion,
-    create_conversation,
-    load_version,
-    own_conversation,
-    own_version,
-)
-from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
+from pydantic_deep.server._run_start import pending_approvals_error, refuse_if_running
+from pydantic_deep.server._state import OWNER, State
+from pydantic_deep.server.access._ownership import authorize_conversation, create_conversation, find_head, version_in
+from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._builders import conversation_shape, moment
-from pydantic_deep.server.schemas._schemas import (
+from pydantic_deep.server.schemas._conversations import (
     ConversationChange,
     ConversationPage,
     ConversationShape,
     ConversationSummary,
-    Name,
     NewConversation,
     Transcript,
+    build_conversation,
 )
+from pydantic_deep.server.schemas._fields import Name, moment
 from pydantic_deep.store import ConversationRecord, Store, VersionConflictError, VersionFilter, VersionRecord
 
+from ._parameters import Cursor, Limit, Runner
+
 router = APIRouter(prefix='/api/conversations', tags=['conversations'], route_class=JsonRoute)
-
-Runner = Annotated[Caller, Depends(require('run'))]
-"""Who may work with conversations."""
-
-Limit = Annotated[int, Query(ge=1, le=200, description='At most how many.')]
-Cursor = Annotated[str | None, Query(pattern='^[0-9]{1,18}$', description='That of the page before.')]
 
 _ALL = 1_000_000
 """As many runs as a conversation can have."""
@@ -53,9 +41,9 @@ async def create(body: NewConversation, state: State, caller: Runner, response: 
     root = await create_conversation(
         state, caller, body.agent, name=body.name, metadata=body.metadata, instructions=body.instructions
     )
-    own = await own_conversation(state, caller, root.conversation_id)
+    own = await authorize_conversation(state, caller, root.conversation_id)
     response.headers['location'] = f'/api/conversations/{own.id}'
-    return await conversation_shape(state, own, root)
+    return await build_conversation(state, own, root)
 
 
 @router.get('', summary='Conversations, newest first', responses=describe_errors())
@@ -97,24 +85,24 @@ async def list_conversations(
 @router.get('/{conversation}', summary='One conversation', responses=describe_errors('not_found'))
 async def read(conversation: str, state: State, caller: Runner) -> ConversationShape:
     """As it is at its head: state, plan, what waits, what was used."""
-    own = await own_conversation(state, caller, conversation)
-    return await conversation_shape(state, own, await find_head(state, caller, own))
+    own = await authorize_conversation(state, caller, conversation)
+    return await build_conversation(state, own, await find_head(state, caller, own))
 
 
 @router.patch('/{conversation}', summary='Rename a conversation', responses=describe_errors('not_found', 'conflict'))
 async def update(conversation: str, body: ConversationChange, state: State, caller: Runner) -> ConversationShape:
     """The name is that of a new version at the head. While a run works in it, or something waits, it is refused."""
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
     head = await version_in(state, caller, own, None)
     if head.state == 'awaiting_approval':
-        raise refuse_waiting(head)
+        raise pending_approvals_error(head)
     try:
         await own.agent.conversation(own.id, backend=head.backend).rename(body.name)
     except VersionConflictError:
         raise ServerError('conflict', 'The conversation has moved on meanwhile. Rename it again.') from None
-    renamed = await own_conversation(state, caller, conversation)
-    return await conversation_shape(state, renamed, await find_head(state, caller, renamed))
+    renamed = await authorize_conversation(state, caller, conversation)
+    return await build_conversation(state, renamed, await find_head(state, caller, renamed))
 
 
 @router.delete(
@@ -128,7 +116,7 @@ async def delete(conversation: str, state: State, caller: Runner) -> None:
 
     Audit records stay.
     """
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
     for id in [*await _conversations_below(state.store, own.id), own.id]:  # what is left of it can be deleted again
         while found := await state.store.versions(VersionFilter(conversation_id=id), limit=1):
@@ -143,7 +131,7 @@ async def read_messages(
     version: Annotated[str | None, Query(description='That of one version; the head if left out.')] = None,
 ) -> Transcript:
     """The transcript of the head, or of any version of the conversation. Numbers that JSON does not have are texts: `NaN`."""
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     chosen = await version_in(state, caller, own, version)
     messages = await chosen.messages()
     try:
@@ -174,27 +162,3 @@ async def _conversations_below(store: Store, id: str) -> list[str]:
             child = delegation.child_conversation_id
             found += [*await _conversations_below(store, child), child]
     return found
-
-
-async def version_in(state: ServerState, caller: Caller, own: OwnConversation, id: str | None) -> ServedVersion:
-    """Return a version of a conversation; the head if no id is given.
-
-    Raises:
-        ServerError: There is none of that id in the conversation, or the head was deleted.
-    """
-    if id is None:
-        head = await find_head(state, caller, own)
-        if head is None:
-            raise ServerError('conflict', 'The head of the conversation was deleted. Move it to another version.')
-        return head
-    version = await own_version(state, caller, id)
-    if version.conversation_id != own.id:
-        raise not_found()
-    return version
-
-
-async def find_head(state: ServerState, caller: Caller, own: OwnConversation) -> ServedVersion | None:
-    """Return the head of a conversation; `None` if it was deleted."""
-    if own.record.head_id is None:
-        return None
-    return await load_version(state, caller, own.agent, await state.store.version(own.record.head_id))

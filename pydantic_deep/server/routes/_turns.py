@@ -10,27 +10,44 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep.server._run_start import begin_run, decision_of, refusing
-from pydantic_deep.server._state import ServedAgent, ServerState, State
-from pydantic_deep.server.access._authentication import AWAY, Caller
-from pydantic_deep.server.access._ownership import OwnRun, own_conversation, own_run, own_version
+from pydantic_deep.server._agents import ServedAgent
+from pydantic_deep.server._run_start import refusals_as_errors, start_run
+from pydantic_deep.server._state import ServerState, State
+from pydantic_deep.server.access._authentication import UNAVAILABLE_ERRORS
+from pydantic_deep.server.access._callers import Caller
+from pydantic_deep.server.access._ownership import (
+    AuthorizedRun,
+    authorize_conversation,
+    authorize_run,
+    authorize_version,
+    version_in,
+)
 from pydantic_deep.server.http._errors import ServerError, describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import (
-    FRAMES,
-    STORED,
-    Shown,
-    nothing_more,
+    FRAME_SCHEMA,
+    STORED_EPOCH,
+    EventSelection,
+    no_more_events,
     parse_position,
     tail_log,
     tail_stored,
 )
 from pydantic_deep.server.runs._server_run import ServerRun
-from pydantic_deep.server.runs._stored_run_events import StoredRun, follow_run, load_run, project_run
-from pydantic_deep.server.schemas._builders import run_shape
-from pydantic_deep.server.schemas._schemas import NewBranch, NewTurn, Resumption, RunList, RunShape, TurnSettings
+from pydantic_deep.server.runs._stored_run_events import follow_stored_run, stored_run_events
+from pydantic_deep.server.runs._stored_runs import StoredRun, load_run
+from pydantic_deep.server.schemas._approvals import to_decision
+from pydantic_deep.server.schemas._runs import (
+    NewBranch,
+    NewTurn,
+    Resumption,
+    RunList,
+    RunShape,
+    TurnSettings,
+    build_run,
+)
 
-from ._conversations import Runner, version_in
+from ._parameters import Runner
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -44,22 +61,22 @@ STREAM = 'text/event-stream'
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         'description': 'The run has ended; or, if `Accept` asks for it, what it tells, as it does.',
-        'content': {STREAM: {'itemSchema': FRAMES, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
+        'content': {STREAM: {'itemSchema': FRAME_SCHEMA, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
     },
     202: {'description': 'With `wait=false`: the run has begun.', 'model': RunShape},
 }
 
 
-async def shown(
+async def event_selection(
     tool_results: Annotated[bool, Query(description='Tell results of tools, and what subagents say.')] = False,
     function_calls: Annotated[bool, Query(description='Tell calls of tools, as `function_call`.')] = False,
     thinking: Annotated[bool, Query(description='Tell what the model thinks.')] = False,
-) -> Shown:
-    """Return what a client wants to be told."""
-    return Shown(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
+) -> EventSelection:
+    """Return the optional kinds of events that a client requests."""
+    return EventSelection(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
 
 
-AsShown = Annotated[Shown, Depends(shown)]
+SelectedEvents = Annotated[EventSelection, Depends(event_selection)]
 Wait = Annotated[bool, Query(description='Answer when the run has ended, or with 202 as soon as it has begun.')]
 
 
@@ -71,19 +88,25 @@ Wait = Annotated[bool, Query(description='Answer when the run has ended, or with
     responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
 )
 async def create_turn(
-    conversation: str, body: NewTurn, request: Request, state: State, caller: Runner, shown: AsShown, wait: Wait = True
+    conversation: str,
+    body: NewTurn,
+    request: Request,
+    state: State,
+    caller: Runner,
+    selection: SelectedEvents,
+    wait: Wait = True,
 ) -> Response:
     """The turn is the server's: it goes on whether or not the client stays, and is read again by the id of its run.
 
     With `Accept: text/event-stream` the run is streamed. One turn at a time goes on from a version.
     """
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.from_version)
-    run = await begin_run(
+    run = await start_run(
         state, caller, version, body.prompt, branch=body.branch, model_settings=settings_of(body.model_settings),
         max_iterations=body.max_iterations, session_id=body.session_id,
     )  # fmt: skip
-    return await answer_with(request, state, caller, run, shown, wait=wait)
+    return await answer_with(request, state, caller, run, selection, wait=wait)
 
 
 @router.post(
@@ -94,15 +117,21 @@ async def create_turn(
     responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
 )
 async def create_branch(
-    version: str, body: NewBranch, request: Request, state: State, caller: Runner, shown: AsShown, wait: Wait = True
+    version: str,
+    body: NewBranch,
+    request: Request,
+    state: State,
+    caller: Runner,
+    selection: SelectedEvents,
+    wait: Wait = True,
 ) -> Response:
     """A turn that goes on from any version. Unless that is the head, the head stays where it is."""
-    base = await own_version(state, caller, version)
-    run = await begin_run(
+    base = await authorize_version(state, caller, version)
+    run = await start_run(
         state, caller, base, body.prompt, branch=body.branch, model_settings=settings_of(body.model_settings),
         max_iterations=body.max_iterations, session_id=body.session_id,
     )  # fmt: skip
-    return await answer_with(request, state, caller, run, shown, wait=wait)
+    return await answer_with(request, state, caller, run, selection, wait=wait)
 
 
 @router.post(
@@ -118,20 +147,20 @@ async def resume(
     request: Request,
     state: State,
     caller: Runner,
-    shown: AsShown,
+    selection: SelectedEvents,
     wait: Wait = True,
 ) -> Response:
     """What is not answered waits on. Answers need the scope `approve` too."""
     if body.answers and not caller.has('approve'):
         raise ServerError('forbidden', 'Answers need a key with the scope `approve`.')
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.from_version)
-    answers = {id: decision_of(answer) for id, answer in body.answers.items()}
-    run = await begin_run(
+    answers = {id: to_decision(answer) for id, answer in body.answers.items()}
+    run = await start_run(
         state, caller, version, answers,
         reason=body.reason, max_iterations=body.max_iterations, session_id=body.session_id,
     )  # fmt: skip
-    return await answer_with(request, state, caller, run, shown, wait=wait)
+    return await answer_with(request, state, caller, run, selection, wait=wait)
 
 
 @router.get('/runs', tags=['runs'], summary='Runs, newest first', responses=describe_errors('not_found'))
@@ -143,23 +172,23 @@ async def list_runs(
 ) -> RunList:
     """Of one conversation all; else those that work in this process, or have ended not long ago."""
     if conversation is None:
-        ids = [run.id for run in state.hub.runs_of(caller.owner) if caller.may_use(run.agent_name)]
+        ids = [run.id for run in state.runs.runs_of(caller.owner) if caller.may_use(run.agent_name)]
     else:
-        own = await own_conversation(state, caller, conversation)
+        own = await authorize_conversation(state, caller, conversation)
         stored = await state.store.runs(conversation_id=own.id, limit=limit)
-        here = [run.id for run in state.hub.runs_of(caller.owner) if run.conversation_id == own.id]
+        here = [run.id for run in state.runs.runs_of(caller.owner) if run.conversation_id == own.id]
         ids = sorted({*here, *(run.id for run in stored)}, reverse=True)
     items: list[RunShape] = []
     for id in ids[:limit]:
         with suppress(ServerError):  # its conversation was deleted, and its log is still here
-            items.append(await run_shape(state, await own_run(state, caller, id)))
+            items.append(await build_run(state, await authorize_run(state, caller, id)))
     return RunList(items=items)
 
 
 @router.get('/runs/{run}', tags=['runs'], summary='One run', responses=describe_errors('not_found'))
 async def read_run(run: str, state: State, caller: Runner) -> RunShape:
     """Of this process or of another: what became of it, or that it works."""
-    return await run_shape(state, await own_run(state, caller, run))
+    return await build_run(state, await authorize_run(state, caller, run))
 
 
 @router.get(
@@ -177,7 +206,7 @@ async def watch_run(
     run: str,
     state: State,
     caller: Runner,
-    shown: AsShown,
+    selection: SelectedEvents,
     last_event_id: Annotated[str | None, Header(description='That of the last event that was read.')] = None,
     after: Annotated[
         str | None,
@@ -188,16 +217,16 @@ async def watch_run(
 
     `event: reset` comes first where what was read is told anew in other pieces: forget what this run has told.
     """
-    own = await own_run(state, caller, run)
+    own = await authorize_run(state, caller, run)
     position = parse_position(last_event_id or after, run)
-    if own.here is not None:
-        return tail_log(own.here.log, run, position, shown, keepalive_seconds=state.settings.keepalive_seconds)
+    if own.local is not None:
+        return tail_log(own.local.log, run, position, selection, keepalive_seconds=state.settings.keepalive_seconds)
     stored = cast('StoredRun', own.stored)
-    after_number = 0 if position is None or position.epoch != STORED else position.number
-    if after_number and stored.is_over and after_number >= len(await project_run(own.agent, stored)):
-        return nothing_more()
-    batches = follow_run(state, own.agent, stored, after=after_number, poll_seconds=POLL_SECONDS)
-    return tail_stored(batches, run, position, shown)
+    after_number = 0 if position is None or position.epoch != STORED_EPOCH else position.number
+    if after_number and stored.is_over and after_number >= len(await stored_run_events(own.agent, stored)):
+        return no_more_events()
+    batches = follow_stored_run(state.runs, own.agent, stored, after=after_number, poll_seconds=POLL_SECONDS)
+    return tail_stored(batches, run, position, selection)
 
 
 @router.post(
@@ -209,23 +238,23 @@ async def cancel_run(run: str, state: State, caller: Runner) -> RunShape:
     A suspended run ends too, and is not resumed. If the store cannot take the end now, the answer is 503 and the run may
     still be resumed.
     """
-    own = await own_run(state, caller, run)
+    own = await authorize_run(state, caller, run)
     try:
-        if own.here is not None:
-            own.here.cancel()
-            await own.here.wait()
-            own = await own_run(state, caller, run)
+        if own.local is not None:
+            own.local.cancel()
+            await own.local.wait()
+            own = await authorize_run(state, caller, run)
         if own.stored is not None and own.stored.is_suspended and await own.agent.cancel(own.stored.last.id):
-            own = await own_run(state, caller, run)
-    except AWAY:
+            own = await authorize_run(state, caller, run)
+    except UNAVAILABLE_ERRORS:
         raise ServerError(
             'unavailable',
             f'The store cannot take the end of the run {run} now, so the run may resume. Cancel it again later.',
             headers={'Retry-After': '5'},
         ) from None
-    if own.here is None and own.stored is not None and not own.stored.is_over:
+    if own.local is None and own.stored is not None and not own.stored.is_over:
         raise ServerError('conflict', f'The run {run} works in another process. Cancel it there, or wait.')
-    return await run_shape(state, own)
+    return await build_run(state, own)
 
 
 @router.post(
@@ -240,17 +269,17 @@ async def resume_run(run: str, state: State, caller: Runner) -> RunShape:
 
     Calls that may have run already ask first.
     """
-    own = await own_run(state, caller, run)
+    own = await authorize_run(state, caller, run)
     if own.stored is None or not own.stored.is_suspended:
         raise ServerError('conflict', f'The run {run} is not suspended.')
-    if state.hub.is_closed:
+    if state.runs.is_closed:
         raise ServerError('unavailable', headers={'Retry-After': '5'})
     resumed = own.stored.last.id
-    with refusing():
-        state.hub.check_room(caller.key_id)
-    state.hub.resuming[resumed] = caller.key_id
-    state.hub.tasks.start_soon(_resume, state, own.agent, resumed)
-    return await run_shape(state, await own_run(state, caller, run))
+    with refusals_as_errors():
+        state.runs.check_capacity(caller.key_id)
+    state.runs.resuming[resumed] = caller.key_id
+    state.runs.tasks.start_soon(_resume, state, own.agent, resumed)
+    return await build_run(state, await authorize_run(state, caller, run))
 
 
 async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
@@ -259,26 +288,26 @@ async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
     except Exception:  # the outermost edge of a task of the server
         _LOGGER.exception('The run %s could not be resumed', run_id)
     finally:
-        state.hub.resuming.pop(run_id, None)
+        state.runs.resuming.pop(run_id, None)
 
 
 async def answer_with(
-    request: Request, state: ServerState, caller: Caller, run: ServerRun, shown: Shown, *, wait: bool
+    request: Request, state: ServerState, caller: Caller, run: ServerRun, selection: EventSelection, *, wait: bool
 ) -> Response:
-    """Return what a client wants to know of a run that has begun: its events, its result, or that it has begun."""
+    """Return the requested response for a started run: its events, its result, or HTTP 202."""
     headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}
     await run.wait_begun()
     if STREAM in request.headers.get('accept', ''):
-        response = tail_log(run.log, run.id, None, shown, keepalive_seconds=state.settings.keepalive_seconds)
+        response = tail_log(run.log, run.id, None, selection, keepalive_seconds=state.settings.keepalive_seconds)
         response.headers.update(headers)
         return response
     if wait:
         await run.wait()
     stored: StoredRun | None = None
-    with suppress(*AWAY):  # a run that the store lost is told as this process knows it
-        stored = await load_run(state, run.id) if wait else None
-    own = OwnRun(id=run.id, agent=state.agents[run.agent_name], here=run, stored=stored)
-    shape = await run_shape(state, own)
+    with suppress(*UNAVAILABLE_ERRORS):  # a run that the store lost is told as this process knows it
+        stored = await load_run(state.store, state.runs, run.id) if wait else None
+    own = AuthorizedRun(id=run.id, agent=state.agents[run.agent_name], local=run, stored=stored)
+    shape = await build_run(state, own)
     return JSONResponse(shape.model_dump(mode='json'), 200 if wait else 202, headers=headers)
 
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header
+from fastapi import APIRouter, Body, Header
 from starlette.responses import Response
 
 from pydantic_deep.server._state import State
-from pydantic_deep.server.access._authentication import Caller, require
 from pydantic_deep.server.http._errors import describe_errors
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.runs._event_stream import FRAMES
-from pydantic_deep.server.ui._ag_ui import AG_UI, AgUiRequest, dialogue_of_ag_ui, render_ag_ui
-from pydantic_deep.server.ui._turns import begin_ui_run, tail_after, tail_run, tail_thread
-from pydantic_deep.server.ui._vercel import HEADER, VERCEL, VercelRequest, dialogue_of_vercel, render_vercel
+from pydantic_deep.server.runs._event_stream import FRAME_SCHEMA
+from pydantic_deep.server.ui._ag_ui import AG_UI, AgUiRequest, parse_ag_ui_request, render_ag_ui
+from pydantic_deep.server.ui._turns import start_thread_run, tail_after, tail_run, tail_thread
+from pydantic_deep.server.ui._vercel import HEADER, VERCEL, VercelRequest, parse_vercel_request, render_vercel
+
+from ._parameters import Runner
 
 router = APIRouter(tags=['ui'], route_class=JsonRoute)
 
-Runner = Annotated[Caller, Depends(require('run'))]
 LastEventId = Annotated[str | None, Header(description='That of the last event that was read.', max_length=200)]
 
 
@@ -31,7 +31,7 @@ def _streams(example: str) -> dict[int | str, dict[str, Any]]:
     return {
         200: {
             'description': 'The events of the run, as it tells them.',
-            'content': {'text/event-stream': {'itemSchema': FRAMES, 'example': example}},
+            'content': {'text/event-stream': {'itemSchema': FRAME_SCHEMA, 'example': example}},
         },
         204: {'description': 'There is nothing more, or nothing works now.'},
         **describe_errors('not_found', 'conflict', 'too_large'),
@@ -99,9 +99,9 @@ async def run_ag_ui(
     """
     if last_event_id:
         return await tail_after(state, caller, AG_UI, last_event_id)
-    asked = dialogue_of_ag_ui(body)
+    asked = parse_ag_ui_request(body)
     rendering = render_ag_ui(body.thread_id, body.run_id)
-    run = await begin_ui_run(state, caller, agent, body.thread_id, asked, {AG_UI: rendering})
+    run = await start_thread_run(state, caller, agent, body.thread_id, asked, {AG_UI: rendering})
     return tail_run(state, run, AG_UI)
 
 
@@ -139,8 +139,8 @@ async def run_vercel(
     if last_event_id:
         response = await tail_after(state, caller, VERCEL, last_event_id)
     else:
-        asked = dialogue_of_vercel(body)
-        run = await begin_ui_run(state, caller, agent, body.id, asked, {VERCEL: render_vercel(asked)})
+        asked = parse_vercel_request(body)
+        run = await start_thread_run(state, caller, agent, body.id, asked, {VERCEL: render_vercel(asked)})
         response = tail_run(state, run, VERCEL)
     response.headers.update(HEADER)
     return response

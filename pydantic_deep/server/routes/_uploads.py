@@ -9,16 +9,16 @@ from fastapi import APIRouter, Request
 
 from pydantic_deep.deps import Upload
 from pydantic_deep.errors import UploadNotFoundError, UploadTooLargeError
-from pydantic_deep.server._run_start import refuse_if_running, refuse_waiting
+from pydantic_deep.server._run_start import pending_approvals_error, refuse_if_running
 from pydantic_deep.server._state import State
-from pydantic_deep.server.access._ownership import own_conversation
+from pydantic_deep.server.access._ownership import authorize_conversation, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._schemas import NewUpload, UploadList, UploadShape
+from pydantic_deep.server.schemas._uploads import NewUpload, UploadList, UploadShape
 from pydantic_deep.store import VersionConflictError
 from pydantic_deep.versions import UnversionedBackendError
 
-from ._conversations import Runner, version_in
+from ._parameters import Runner
 
 router = APIRouter(prefix='/api/conversations/{conversation}/uploads', tags=['conversations'], route_class=JsonRoute)
 
@@ -29,7 +29,7 @@ MEMORY_BYTES = 2**20
 @router.get('', summary='The uploads at the head', responses=describe_errors('not_found', 'conflict'))
 async def list_uploads(conversation: str, state: State, caller: Runner) -> UploadList:
     """What the next turn finds. Their contents are among the files of the head."""
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     head = await version_in(state, caller, own, None)
     return UploadList(items=[_shape(each) for _, each in sorted(head.uploads.items())])
 
@@ -51,11 +51,11 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
 
     One of the same name is replaced. While a run works in the conversation, or something waits, it is refused.
     """
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
     head = await version_in(state, caller, own, None)
     if head.state == 'awaiting_approval':
-        raise refuse_waiting(head)
+        raise pending_approvals_error(head)
     with SpooledTemporaryFile[bytes](max_size=MEMORY_BYTES) as file:  # what is refused in the end was never in memory
         async for chunk in request.stream():  # bounded by the layer that counts it
             file.write(chunk)
@@ -79,11 +79,11 @@ async def upload(conversation: str, name: str, request: Request, state: State, c
 )
 async def delete_upload(conversation: str, name: str, state: State, caller: Runner) -> None:
     """The next turn begins from a version without it and without its file. Earlier versions still have both."""
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     await refuse_if_running(state, own.id)
     head = await version_in(state, caller, own, None)
     if head.state == 'awaiting_approval':
-        raise refuse_waiting(head)
+        raise pending_approvals_error(head)
     try:
         await head.remove_upload(name, moves_head=True)
     except UploadNotFoundError:

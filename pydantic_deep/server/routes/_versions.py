@@ -9,11 +9,10 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import JsonValue
 
 from pydantic_deep.server._state import ServerState, State
-from pydantic_deep.server.access._ownership import load_version, own_conversation, own_version
+from pydantic_deep.server.access._ownership import authorize_conversation, authorize_version, load_version, version_in
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
-from pydantic_deep.server.schemas._builders import diff_shape, head_of, version_shape
-from pydantic_deep.server.schemas._schemas import (
+from pydantic_deep.server.schemas._versions import (
     DiffShape,
     FileList,
     FileShape,
@@ -21,13 +20,16 @@ from pydantic_deep.server.schemas._schemas import (
     Merge,
     VersionPage,
     VersionShape,
+    build_diff,
+    build_version,
+    head_of,
 )
 from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionFilter
 from pydantic_deep.versions import MergeConflictError, NoCommonVersionError
 from pydantic_deep.versions._versioned_agent import VISIBLE_KINDS
 
 from ._archive import archive, attachment
-from ._conversations import Cursor, Limit, Runner, version_in
+from ._parameters import Cursor, Limit, Runner
 
 router = APIRouter(prefix='/api', tags=['versions'], route_class=JsonRoute)
 
@@ -52,7 +54,7 @@ async def list_versions(
     steps: Annotated[bool, Query(description='Also those in the middle of turns.')] = False,
 ) -> VersionPage:
     """All branches: draw them by `parent_id` and `merged_from`."""
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     found = await state.store.versions(
         VersionFilter(conversation_id=own.id, kinds=None if steps else VISIBLE_KINDS),
         limit=limit + 1,
@@ -61,7 +63,7 @@ async def list_versions(
     page = found[:limit]
     handles = [await load_version(state, caller, own.agent, record) for record in page]
     return VersionPage(
-        items=[await version_shape(state, each, head_id=own.record.head_id) for each in handles],
+        items=[await build_version(state, each, head_id=own.record.head_id) for each in handles],
         cursor=str(page[-1].number) if len(found) > limit else None,
     )
 
@@ -69,8 +71,8 @@ async def list_versions(
 @router.get('/versions/{version}', summary='One version', responses=describe_errors('not_found'))
 async def read_version(version: str, state: State, caller: Runner) -> VersionShape:
     """It never changes; whether it is the head does."""
-    found = await own_version(state, caller, version)
-    return await version_shape(state, found, head_id=await head_of(state.store, found.conversation_id))
+    found = await authorize_version(state, caller, version)
+    return await build_version(state, found, head_id=await head_of(state.store, found.conversation_id))
 
 
 @router.get('/versions/{version}/diff', summary='What is different in another', responses=describe_errors('not_found'))
@@ -81,21 +83,21 @@ async def diff_versions(
     to: Annotated[str | None, Query(description='The other; the parent to this if left out.', max_length=64)] = None,
 ) -> DiffShape:
     """Messages, files as diffs, todos, usage: from this version to the other, or from its parent to it."""
-    this = await own_version(state, caller, version)
+    this = await authorize_version(state, caller, version)
     if to is None and this.parent_id is None:
         raise ServerError('invalid', 'The version has no parent to compare it with. Say `?to=`.')
     before, after = this, this
     if to is None:
-        before = await own_version(state, caller, this.parent_id or '')
+        before = await authorize_version(state, caller, this.parent_id or '')
     else:
-        after = await own_version(state, caller, to)
-    return diff_shape(before, after, await before.diff(after))
+        after = await authorize_version(state, caller, to)
+    return build_diff(before, after, await before.diff(after))
 
 
 @router.get('/versions/{version}/files', summary='The files of a version', responses=describe_errors('not_found'))
 async def list_files(version: str, state: State, caller: Runner) -> FileList:
     """Without contents. Empty where the files of the conversation are not versioned."""
-    tree = await (await own_version(state, caller, version)).file_tree()
+    tree = await (await authorize_version(state, caller, version)).file_tree()
     return FileList(
         items=[
             FileShape(path=path, size_bytes=file.size, digest=file.digest, is_executable=file.mode == 0o755)
@@ -115,7 +117,7 @@ async def list_files(version: str, state: State, caller: Runner) -> FileList:
 )
 async def read_file(version: str, path: str, state: State, caller: Runner) -> Response:
     """The contents as they are, to be saved and not shown: a model may have written anything."""
-    found = await own_version(state, caller, version)
+    found = await authorize_version(state, caller, version)
     file = (await found.file_tree()).get(f'/{path}')
     if file is None:
         raise not_found()
@@ -135,7 +137,7 @@ async def read_file(version: str, path: str, state: State, caller: Runner) -> Re
 )
 async def read_archive(version: str, state: State, caller: Runner) -> StreamingResponse:
     """Streamed, one file at a time."""
-    found = await own_version(state, caller, version)
+    found = await authorize_version(state, caller, version)
     top = f'version-{found.id}'
     chunks = archive(state.store, await found.file_tree(), top=top, moment=int(found.created_at.timestamp()))
     headers = {**FOREIGN_FILES, 'content-disposition': attachment(f'{top}.tar.gz')}
@@ -149,12 +151,12 @@ async def read_archive(version: str, state: State, caller: Runner) -> StreamingR
 )
 async def move_head(conversation: str, body: HeadChange, state: State, caller: Runner) -> VersionShape:
     """The next turn goes on from there, with the messages, files and todos as they were. Nothing is lost."""
-    own = await own_conversation(state, caller, conversation)
+    own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.version)
     expected = own.record.head_id if body.expected is None else body.expected
     if expected != version.id or own.record.head_id != version.id:
         await _move(state, own.id, expected, version.id)
-    return await version_shape(state, version, head_id=version.id)
+    return await build_version(state, version, head_id=version.id)
 
 
 @router.post(
@@ -168,8 +170,8 @@ async def merge_versions(version: str, body: Merge, state: State, caller: Runner
 
     Where both changed the same nothing is made, and the error lists where.
     """
-    ours = await own_version(state, caller, version)
-    theirs = await own_version(state, caller, body.other)
+    ours = await authorize_version(state, caller, version)
+    theirs = await authorize_version(state, caller, body.other)
     try:
         merged = await ours.merge(theirs)
     except NoCommonVersionError as error:
@@ -181,7 +183,7 @@ async def merge_versions(version: str, body: Merge, state: State, caller: Runner
     if head == ours.id:
         await _move(state, merged.conversation_id, ours.id, merged.id)
         head = merged.id
-    return await version_shape(state, merged, head_id=head)
+    return await build_version(state, merged, head_id=head)
 
 
 async def _move(state: ServerState, conversation_id: str, expected: str | None, version_id: str) -> None:

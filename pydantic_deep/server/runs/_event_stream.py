@@ -1,4 +1,4 @@
-"""Runs as server-sent events, and where a client that comes back goes on.
+"""Runs as server-sent events, and the positions from which clients resume.
 
 A plain `StreamingResponse` rather than sse-starlette's: that one ends all streams when the process is told to stop,
 while the runs that they tell of may still end well, and needs two more tasks for each.
@@ -17,21 +17,21 @@ from pydantic_deep.server.http._errors import ServerError
 from pydantic_deep.streaming import STREAM_EVENTS, Frame, StreamEvent, render_frame
 from pydantic_deep.streaming._lines import EventEncoder
 
-from ._run_log import LogForgottenError, RunLog
+from ._run_log import LogDiscardedError, RunLog
 
-STORED = 'stored'
-"""The epoch of what is told from the store: it is the same whenever and wherever it is told."""
+STORED_EPOCH = 'stored'
+"""The epoch of events that are rebuilt from the store: they are the same in every process."""
 
 HEADERS = {'cache-control': 'no-store', 'x-accel-buffering': 'no'}
-"""Nobody on the way keeps or collects a stream."""
+"""Proxies neither cache nor buffer a stream."""
 
 KEEPALIVE = b': still here\n\n'
 """A comment: clients skip it, and proxies see that the connection lives."""
 
 RESET = render_frame(Frame(event='reset', data='{"type":"reset"}')).encode()
-"""Tells a client to forget what this run has told: all of it follows, in other pieces."""
+"""Tells a client to drop the events of this run: all of them follow, in other pieces."""
 
-FRAMES: dict[str, object] = {
+FRAME_SCHEMA: dict[str, object] = {
     'type': 'object',
     'properties': {
         'event': {'type': 'string'},
@@ -43,35 +43,35 @@ FRAMES: dict[str, object] = {
 """The `itemSchema` of a stream (OpenAPI 3.2, section "Sequential Media Types"): what each of its frames is."""
 
 RETRY_MILLISECONDS = 1000
-"""How long a client waits before it comes back."""
+"""How long a client waits before it reconnects."""
 
 _POSITION = re.compile(r'([0-9a-f-]{36})\.([a-z0-9]{1,32})\.([0-9]{1,15})')
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """How far a client has read: the `id` of an event."""
+    """The `id` of an event, from which a client resumes."""
 
     run_id: str
     epoch: str
-    """The log that the number is of."""
+    """The log that the number belongs to."""
     number: int
-    """That of the last event that was read."""
+    """The number of the last event that was read."""
 
     def __str__(self) -> str:
         return f'{self.run_id}.{self.epoch}.{self.number}'
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """What of a run a client wants to be told."""
+class EventSelection:
+    """The optional kinds of events that a client has requested."""
 
     tool_results: bool = False
     function_calls: bool = False
     thinking: bool = False
 
     def encoder(self) -> EventEncoder:
-        """Return an encoder; notices are in the log, where they have numbers."""
+        """Return an encoder without notices: these are entries of the log."""
         return EventEncoder(
             notice=None,
             tool_results=self.tool_results,
@@ -81,10 +81,10 @@ class Shown:
 
 
 def parse_position(text: str | None, run_id: str) -> Position | None:
-    """Return where a client goes on; `None` from the beginning.
+    """Parse the position from which a client resumes; `None` for the beginning.
 
     Raises:
-        ServerError: It is no id of an event of this run.
+        ServerError: It is not the id of an event of this run.
     """
     if not text:
         return None
@@ -95,9 +95,9 @@ def parse_position(text: str | None, run_id: str) -> Position | None:
 
 
 def tail_log(
-    log: RunLog, run_id: str, position: Position | None, shown: Shown, *, keepalive_seconds: float
+    log: RunLog, run_id: str, position: Position | None, selection: EventSelection, *, keepalive_seconds: float
 ) -> Response:
-    """Return the response that tells a run of this process, from its log.
+    """Return the response that streams a run of this process from its log.
 
     Raises:
         ServerError: The client has read more than there is.
@@ -107,22 +107,25 @@ def tail_log(
     if after > len(log):
         raise ServerError('invalid', f'`Last-Event-ID` is of event {after}, and there are {len(log)}.')
     if is_known and log.is_closed and after == len(log):
-        return nothing_more()
+        return no_more_events()
     is_reset = position is not None and not is_known
-    return stream_response(_of_log(log, run_id, after, shown, keepalive_seconds), is_reset=is_reset)
+    return stream_response(_log_frames(log, run_id, after, selection, keepalive_seconds), is_reset=is_reset)
 
 
 def tail_stored(
-    batches: AsyncGenerator[list[tuple[int, StreamEvent]]], run_id: str, position: Position | None, shown: Shown
+    batches: AsyncGenerator[list[tuple[int, StreamEvent]]],
+    run_id: str,
+    position: Position | None,
+    selection: EventSelection,
 ) -> Response:
-    """Return the response that tells a run from the store."""
+    """Return the response that streams a run from the store."""
     return stream_response(
-        _of_store(batches, run_id, shown), is_reset=position is not None and position.epoch != STORED
+        _stored_frames(batches, run_id, selection), is_reset=position is not None and position.epoch != STORED_EPOCH
     )
 
 
-def nothing_more() -> Response:
-    """Return what makes an `EventSource` stop coming back: HTTP 204 (WHATWG HTML, section 9.2.3)."""
+def no_more_events() -> Response:
+    """Return HTTP 204, which makes an `EventSource` stop reconnecting (WHATWG HTML, section 9.2.3)."""
     return Response(status_code=204, headers=HEADERS)
 
 
@@ -138,30 +141,30 @@ def stream_response(chunks: AsyncGenerator[bytes], *, is_reset: bool = False) ->
     return StreamingResponse(begin(), media_type='text/event-stream', headers=HEADERS)
 
 
-async def _of_log(
-    log: RunLog, run_id: str, after: int, shown: Shown, keepalive_seconds: float
+async def _log_frames(
+    log: RunLog, run_id: str, after: int, selection: EventSelection, keepalive_seconds: float
 ) -> AsyncGenerator[bytes]:
-    encoder = shown.encoder()
+    encoder = selection.encoder()
     async with aclosing(log.batches(after, idle_seconds=keepalive_seconds)) as batches:
         try:
             async for batch in batches:
                 events = [(number, STREAM_EVENTS.validate_json(data)) for number, data in batch]
                 yield _render(events, encoder, run_id, log.epoch) or KEEPALIVE
-        except LogForgottenError:
-            return  # without an end: the client comes back, and is told from the store
+        except LogDiscardedError:
+            return  # without an end: the client reconnects, and reads from the store
 
 
-async def _of_store(
-    batches: AsyncGenerator[list[tuple[int, StreamEvent]]], run_id: str, shown: Shown
+async def _stored_frames(
+    batches: AsyncGenerator[list[tuple[int, StreamEvent]]], run_id: str, selection: EventSelection
 ) -> AsyncGenerator[bytes]:
-    encoder = shown.encoder()
+    encoder = selection.encoder()
     async with aclosing(batches):
         async for batch in batches:
-            yield _render(batch, encoder, run_id, STORED) or KEEPALIVE
+            yield _render(batch, encoder, run_id, STORED_EPOCH) or KEEPALIVE
 
 
 def _render(events: list[tuple[int, StreamEvent]], encoder: EventEncoder, run_id: str, epoch: str) -> bytes:
-    """Return the frames of events; nothing where the client wants none of them."""
+    """Return the frames of events; empty if the client has requested none of them."""
     text = ''
     for number, event in events:
         position = Position(run_id=run_id, epoch=epoch, number=number)

@@ -1,4 +1,4 @@
-"""Logs of what has ended, kept for clients that come back: as long, as many and as large as is allowed."""
+"""`LogCache`: the logs of ended runs, for clients that reconnect, bounded in time, number and size."""
 
 from __future__ import annotations
 
@@ -9,69 +9,69 @@ from typing import Generic, TypeVar
 from ._run_log import RunLog
 
 MAX_FILES = 64
-"""How many temporary files kept logs may have open: most systems allow a process 1,024, and sockets need them too."""
+"""The maximum number of open temporary files: most systems allow a process 1,024, and sockets need them too."""
 
 ItemT = TypeVar('ItemT')
 
 
 @dataclass(frozen=True)
-class _Kept(Generic[ItemT]):
+class _Entry(Generic[ItemT]):
     item: ItemT
     logs: Sequence[RunLog]
     until: float
 
 
 @dataclass(kw_only=True)
-class LogShelf(Generic[ItemT]):
-    """Things with logs, by a key; the oldest are forgotten first. Nothing here is lost: the store has what was told."""
+class LogCache(Generic[ItemT]):
+    """Items with logs, by key. The oldest are evicted first; their events can be rebuilt from the store."""
 
     retention_seconds: float
-    """How long each is kept."""
+    """How long each item is cached."""
     max_bytes: int
-    """How large all logs may be together."""
+    """The maximum size of all logs together."""
     clock: Callable[[], float]
-    """Seconds that never go back."""
-    _kept: dict[str, _Kept[ItemT]] = field(default_factory=dict[str, _Kept[ItemT]], init=False)
+    """A monotonic clock, in seconds."""
+    _entries: dict[str, _Entry[ItemT]] = field(default_factory=dict[str, _Entry[ItemT]], init=False)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def put(self, key: str, item: ItemT, logs: Sequence[RunLog]) -> None:
-        """Keep something that was not kept yet."""
-        self._kept[key] = _Kept(item, logs, self.clock() + self.retention_seconds)
-        self.sweep()
+        """Add an item under a new key."""
+        self._entries[key] = _Entry(item, logs, self.clock() + self.retention_seconds)
+        self.evict()
 
     def get(self, key: str) -> ItemT | None:
-        """Return what is kept; `None` if it is not any more."""
-        self.sweep()
-        kept = self._kept.get(key)
-        return None if kept is None else kept.item
+        """Return a cached item; `None` if it was evicted."""
+        self.evict()
+        entry = self._entries.get(key)
+        return None if entry is None else entry.item
 
     def items(self) -> list[ItemT]:
-        """Return all that is kept, oldest first."""
-        return [kept.item for kept in self._kept.values()]
+        """Return all cached items, oldest first."""
+        return [entry.item for entry in self._entries.values()]
 
     @property
     def logs(self) -> list[RunLog]:
-        """All logs that are kept."""
-        return [log for kept in self._kept.values() for log in kept.logs]
+        """The logs of all cached items."""
+        return [log for entry in self._entries.values() for log in entry.logs]
 
-    def sweep(self) -> None:
-        """Forget what is too old or too much."""
+    def evict(self) -> None:
+        """Remove items that are too old, and the oldest ones beyond the limits."""
         now, logs = self.clock(), self.logs
         size, files = sum(log.size_bytes for log in logs), sum(log.is_on_disk for log in logs)
-        for key, kept in list(self._kept.items()):
-            if now < kept.until and size <= self.max_bytes and files <= MAX_FILES:
+        for key, entry in list(self._entries.items()):
+            if now < entry.until and size <= self.max_bytes and files <= MAX_FILES:
                 return
-            size -= sum(log.size_bytes for log in kept.logs)
-            files -= sum(log.is_on_disk for log in kept.logs)
-            self._forget(key)
+            size -= sum(log.size_bytes for log in entry.logs)
+            files -= sum(log.is_on_disk for log in entry.logs)
+            self._remove(key)
 
     def clear(self) -> None:
-        """Forget everything."""
-        for key in list(self._kept):
-            self._forget(key)
+        """Remove all items."""
+        for key in list(self._entries):
+            self._remove(key)
 
-    def _forget(self, key: str) -> None:
-        for log in self._kept.pop(key).logs:
-            log.forget()
+    def _remove(self, key: str) -> None:
+        for log in self._entries.pop(key).logs:
+            log.discard()

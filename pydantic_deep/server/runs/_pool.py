@@ -1,4 +1,4 @@
-"""`RunHub`: runs are tasks of the server's own, and no request's. Clients read their logs, leave, and come back.
+"""`RunPool`: the runs of this process, as tasks that belong to the server and not to a request.
 
 Not here: who may see a run (`access`), and runs of other processes (`_stored_run_events`).
 """
@@ -6,17 +6,15 @@ Not here: who may see a run (`access`), and runs of other processes (`_stored_ru
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from pydantic_ai import AgentRunResultEvent, AgentStreamEvent, UserContent
+from pydantic_ai import UserContent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
@@ -30,45 +28,40 @@ from pydantic_deep.streaming import RunEvents, StatusEvent, StreamEvent
 from pydantic_deep.streaming._failures import FORESEEN
 from pydantic_deep.versions import AgentVersion, TurnStream
 
-from ._log_cache import LogShelf
+from ._log_cache import LogCache
+from ._renderings import Rendering, RenderingTask
 from ._run_log import RunLog
 from ._server_run import ServerRun
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 CLEANUP_SECONDS = 5
-"""How long a cancelled run may take to be kept as an interrupted version when the server stops."""
-
-Event: TypeAlias = AgentStreamEvent | AgentRunResultEvent[Any]
-"""What pydantic-ai tells of a run."""
-
-Rendering: TypeAlias = Callable[[AsyncIterator[Event]], AsyncIterator[bytes]]
-"""Makes another form of a run, for clients of another protocol: an error of the run is raised by what it iterates."""
+"""How long a cancelled run may take to commit its interrupted version when the server stops, in seconds."""
 
 Turn: TypeAlias = str | Sequence[UserContent] | Mapping[str, Decision]
-"""What a run begins with: what the user says, or answers to what waits, by the `id` of each of `pending`."""
+"""The input of a run: a prompt, or decisions keyed by the `id` of each of `pending`."""
 
 
 class RunRefusedError(DeepAgentError):
-    """A run cannot begin now."""
+    """A run cannot start now."""
 
 
-class HubClosedError(RunRefusedError):
-    """The server stops."""
+class ServerStoppingError(RunRefusedError):
+    """The server is stopping."""
 
     def __init__(self) -> None:
         super().__init__('The server stops and begins no runs. Try again when it is back.')
 
 
 class TooManyRunsError(RunRefusedError):
-    """As many runs work as may: of the key, or in all."""
+    """The limit of running runs is reached, of the key or of the server."""
 
     def __init__(self, count: int, of: str) -> None:
         super().__init__(f'{count} runs {of} work already. Wait until one has ended, or cancel one.')
 
 
 class VersionBusyError(RunRefusedError):
-    """A run works on what comes after a version.
+    """A run has started from this version already.
 
     Attributes:
         run_id: The run.
@@ -81,8 +74,8 @@ class VersionBusyError(RunRefusedError):
         )
 
 
-class RunHub:
-    """All runs of this process. Use it as `async with`: leaving waits for those that work, and stops what takes longer."""
+class RunPool:
+    """The runs of this process. Use it as `async with`: on exit it drains running runs, and cancels those that take longer."""
 
     def __init__(
         self,
@@ -91,23 +84,23 @@ class RunHub:
         metrics: ServerMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare to run.
+        """Create a pool.
 
         Args:
-            settings: How many runs may work, and how long and large their logs may be.
-            metrics: Where runs that ended are counted.
-            clock: Seconds that never go back.
+            settings: Limits of runs and of their logs.
+            metrics: Counts ended runs.
+            clock: A monotonic clock, in seconds.
         """
         self._settings = settings
         self._metrics = metrics
         self._running: dict[str, ServerRun] = {}
-        self._ended: LogShelf[ServerRun] = LogShelf(
+        self._ended: LogCache[ServerRun] = LogCache(
             retention_seconds=settings.log_retention_seconds, max_bytes=settings.max_log_bytes, clock=clock
         )
         self.is_recovering = False
         """Whether the suspended runs of crashed processes are being resumed: see `_lifespan.recover`."""
         self.resuming: dict[str, str | None] = {}
-        """The suspended runs that somebody has asked to resume, each with the key that asked."""
+        """Suspended runs that are being resumed on request, each with the key of the request."""
         self._deadline: float | None = None
         self._tasks: TaskGroup | None = None
         self._stack = AsyncExitStack()
@@ -136,51 +129,51 @@ class RunHub:
 
     @property
     def tasks(self) -> TaskGroup:
-        """Where tasks run that belong to the server, such as recovery.
+        """The task group for tasks of the server, such as recovery.
 
         Raises:
-            RuntimeError: The hub is not open.
+            RuntimeError: The pool is not open.
         """
         if self._tasks is None:
-            raise RuntimeError('The hub is not open: use it as `async with`.')
+            raise RuntimeError('The run pool is not open: use it as `async with`.')
         return self._tasks
 
     @property
     def is_closed(self) -> bool:
-        """Whether no run begins any more."""
+        """Whether new runs are refused."""
         return self._deadline is not None
 
     @property
     def running_count(self) -> int:
-        """How many runs work."""
+        """The number of running runs."""
         return len(self._running)
 
     @property
     def log_bytes(self) -> int:
-        """How large all logs are."""
+        """The size of all logs, in bytes."""
         return sum(log.size_bytes for log in self._logs())
 
     @property
     def log_memory_bytes(self) -> int:
-        """How much of them is in memory."""
+        """The part of the logs that is in memory, in bytes."""
         return sum(log.memory_bytes for log in self._logs())
 
     def get(self, run_id: str) -> ServerRun | None:
-        """Return a run that works, or that ended and has its log still."""
+        """Return a run that is running, or has ended and still has its log."""
         return self._running.get(run_id) or self._ended.get(run_id)
 
     def runs_of(self, owner: str) -> list[ServerRun]:
-        """Return the runs of an owner, newest first: those that work, and those that ended and have their log still."""
-        self._ended.sweep()
+        """Return the runs of an owner, newest first: running ones, and ended ones that still have their log."""
+        self._ended.evict()
         known = [*self._ended.items(), *self._running.values()]
         return sorted((run for run in known if run.owner == owner), key=lambda run: run.id, reverse=True)
 
     def run_from(self, version_id: str) -> ServerRun | None:
-        """Return the run that goes on from a version now."""
+        """Return the running run that started from a version."""
         return next((run for run in self._running.values() if run.base_id == version_id), None)
 
     def runs_in(self, conversation_id: str) -> list[ServerRun]:
-        """Return the runs of a conversation that work now, oldest first."""
+        """Return the running runs of a conversation, oldest first."""
         return [run for run in self._running.values() if run.conversation_id == conversation_id]
 
     def start(
@@ -199,29 +192,29 @@ class RunHub:
         session_id: str | None = None,
         renderings: Mapping[str, Rendering] | None = None,
     ) -> ServerRun:
-        """Begin a run, and return it at once.
+        """Start a run, and return it at once.
 
-        What is wrong with the turn itself is told by the log: the run fails then before it begins.
+        Errors of the turn itself are events of the log: the run then fails before it begins.
 
         Args:
-            version: The version that it goes on from.
-            turn: What the user says, or answers to what the version waits for.
-            owner: Whose conversation it is.
-            key_id: The key that asks, for its limit.
-            by: Who answers.
-            reason: Why it was answered so.
-            branch: A name for a branch that begins with this turn.
-            moves_head: Whether the head of the conversation goes along, if it is at the version.
-            model_settings: Settings of this turn.
-            usage_limits: What the conversation may use.
+            version: The version that the run starts from.
+            turn: A prompt, or decisions on the pending approvals of the version.
+            owner: The owner of the conversation.
+            key_id: The key of the request, for its limit.
+            by: The person who decided.
+            reason: The reason for the decisions.
+            branch: The name of a new branch.
+            moves_head: Whether the head of the conversation moves along, if it is at the version.
+            model_settings: Model settings of this turn.
+            usage_limits: The usage limits of the conversation.
             session_id: The caller's own id.
-            renderings: What else is to be made of the run, by name; each has a log in `ServerRun.renderings`.
+            renderings: Other encodings of the run, by name; each has a log in `ServerRun.renderings`.
 
         Raises:
-            RunRefusedError: The server stops, too many runs work, or one goes on from this version.
-            ApprovalsPendingError: The version waits for a person, and the turn is a prompt.
+            RunRefusedError: The server is stopping, too many runs are running, or one has started from this version.
+            ApprovalsPendingError: The version has pending approvals, and the turn is a prompt.
         """
-        self._check(version, key_id)
+        self._check_start(version, key_id)
         run = ServerRun(
             id=new_id(),
             conversation_id=version.conversation_id,
@@ -246,29 +239,29 @@ class RunHub:
                 )
             )  # fmt: skip
         except BaseException:
-            _forget(run)
+            _discard_logs(run)
             raise
         self._running[run.id] = run
-        self.tasks.start_soon(self._work, run, version, stream, dict(renderings or {}), name=f'run {run.id}')
+        self.tasks.start_soon(self._run_task, run, version, stream, dict(renderings or {}), name=f'run {run.id}')
         return run
 
-    def forget_logs(self) -> None:
-        """Forget the runs that have ended, as happens with time: what they told is in the store."""
+    def clear_logs(self) -> None:
+        """Remove the ended runs and their logs. Their events can be rebuilt from the store."""
         self._ended.clear()
 
     def close(self) -> None:
-        """Begin no more runs. Those that work have `shutdown_seconds` from now on to end by themselves."""
+        """Refuse new runs. Running ones have `shutdown_seconds` from now on to end."""
         if self._deadline is None:
             self._deadline = anyio.current_time() + self._settings.shutdown_seconds
 
     async def drain(self) -> None:
-        """Begin no more runs, and wait until those that work have ended or have no time left."""
+        """Refuse new runs, and wait until the running ones have ended or their time is over."""
         self.close()
         with anyio.CancelScope(deadline=self._deadline or 0):
             await self._wait_for_all()
 
     async def stop(self) -> None:
-        """Begin no more runs, and stop those that work. What they have done is kept, if that takes no longer than it may."""
+        """Refuse new runs, and cancel the running ones. Their work is committed if that is quick enough."""
         self.close()
         for run in list(self._running.values()):
             run.cancel()
@@ -279,19 +272,19 @@ class RunHub:
         while self._running:
             await next(iter(self._running.values())).wait()
 
-    def _check(self, version: AgentVersion[Any, Any], key_id: str | None) -> None:
+    def _check_start(self, version: AgentVersion[Any, Any], key_id: str | None) -> None:
         if self.is_closed:
-            raise HubClosedError
+            raise ServerStoppingError
         busy = self.run_from(version.id)
         if busy is not None:
             raise VersionBusyError(version.id, busy.id)
-        self.check_room(key_id)
+        self.check_capacity(key_id)
 
-    def check_room(self, key_id: str | None) -> None:
-        """Refuse one run more than may work at once, resumed ones included.
+    def check_capacity(self, key_id: str | None) -> None:
+        """Refuse a run beyond the limits, resumed runs included.
 
         Raises:
-            TooManyRunsError: As many runs work, of the server or of the key.
+            TooManyRunsError: The limit of the server or of the key is reached.
         """
         keys = [*(run.key_id for run in self._running.values()), *self.resuming.values()]
         if len(keys) >= self._settings.max_runs:
@@ -300,7 +293,7 @@ class RunHub:
         if key_id is not None and count >= self._settings.max_runs_per_key:
             raise TooManyRunsError(count, 'of this key')
 
-    async def _work(
+    async def _run_task(
         self,
         run: ServerRun,
         version: AgentVersion[Any, Any],
@@ -308,24 +301,28 @@ class RunHub:
         renderings: Mapping[str, Rendering],
     ) -> None:
         async with anyio.create_task_group() as group:  # renderings may end after the run
-            feeds = [_Feed.begin(group, name, run, render) for name, render in renderings.items()]
+            renderers = [RenderingTask.start(group, name, run, render) for name, render in renderings.items()]
             try:
-                group.start_soon(_note_begun, run, stream)
+                group.start_soon(_mark_begun, run, stream)
                 with session_scope(run.session_id):
-                    await self._tell(run, version, stream, feeds)
+                    await self._execute(run, version, stream, renderers)
             finally:
                 stream.begun.set()
                 del self._running[run.id]
-                run.end()
+                run.mark_ended()
                 self._ended.put(run.id, run, (run.log, *run.renderings.values()))
                 if self._metrics is not None and run.outcome is not None:
                     self._metrics.run_ended(run.agent_name, run.outcome, run.usage)
 
-    async def _tell(
-        self, run: ServerRun, version: AgentVersion[Any, Any], stream: TurnStream[Any, Any], feeds: list[_Feed]
+    async def _execute(
+        self,
+        run: ServerRun,
+        version: AgentVersion[Any, Any],
+        stream: TurnStream[Any, Any],
+        renderers: list[RenderingTask],
     ) -> None:
-        """Run, and append what happens to the log."""
-        told = RunEvents(
+        """Execute the run, and append its events to the log."""
+        translator = RunEvents(
             run_id=run.id,
             agent_name=run.agent_name,
             conversation_id=run.conversation_id,
@@ -336,31 +333,31 @@ class RunHub:
         failure: BaseException | None = None
         ends: list[StreamEvent] = []
         try:
-            for each in told.start():
-                run.tell(each)
+            for each in translator.start():
+                run.emit(each)
             async with stream:
                 async for event in stream.events():
-                    for each in told.translate(event):
-                        run.tell(each)
-                    for feed in feeds:
-                        feed.push(event)
-            ends = told.end(version_id=stream.version.id, status=stream.version.state)
+                    for each in translator.translate(event):
+                        run.emit(each)
+                    for renderer in renderers:
+                        renderer.push(event)
+            ends = translator.end(version_id=stream.version.id, status=stream.version.state)
         except BaseException as error:
             failure = error
-            kept = None if stream.version_id == version.id else stream.version_id
-            ends = told.fail(error, version_id=kept, is_suspended=stream.is_suspended)
+            version_id = None if stream.version_id == version.id else stream.version_id
+            ends = translator.fail(error, version_id=version_id, is_suspended=stream.is_suspended)
             if not isinstance(error, Exception):  # the server stops, and does not wait any longer
                 raise
             if not isinstance(error, FORESEEN):
                 _LOGGER.exception('The run %s failed', run.id, exc_info=error)
         finally:
             conflict = stream.conflict
-            moved = [] if conflict is None else [StatusEvent(kind='conflict', text=str(conflict))]
-            run.usage = _used(stream.usage, version.usage)
-            for each in [*moved, *ends]:
-                run.tell(each)
-            for feed in feeds:
-                feed.end(failure)
+            conflicts = [] if conflict is None else [StatusEvent(kind='conflict', text=str(conflict))]
+            run.usage = _usage_of_run(stream.usage, version.usage)
+            for each in [*conflicts, *ends]:
+                run.emit(each)
+            for renderer in renderers:
+                renderer.end(failure)
 
     def _new_log(self) -> RunLog:
         return RunLog(memory_bytes=self._settings.log_memory_bytes)
@@ -370,60 +367,12 @@ class RunHub:
         return [*working, *self._ended.logs]
 
 
-class _Feed:
-    """The events of a run for one rendering, which is made beside it: whatever becomes of that, the run goes on.
-
-    What is not rendered yet waits in memory. A rendering only computes, so that is little.
-    """
-
-    def __init__(self) -> None:
-        streams = anyio.create_memory_object_stream[Event](math.inf)
-        self._sender: MemoryObjectSendStream[Event] = streams[0]
-        self._receiver: MemoryObjectReceiveStream[Event] = streams[1]
-        self._failure: BaseException | None = None
-
-    @classmethod
-    def begin(cls, group: TaskGroup, name: str, run: ServerRun, render: Rendering) -> _Feed:
-        """Begin to render into the log of that name."""
-        feed = cls()
-        group.start_soon(feed._render, name, run, render)
-        return feed
-
-    def push(self, event: Event) -> None:
-        """Hand over an event."""
-        with suppress(anyio.BrokenResourceError):  # the rendering has failed
-            self._sender.send_nowait(event)
-
-    def end(self, failure: BaseException | None) -> None:
-        """Let no more come: the run has ended, by an error if one is given."""
-        self._failure = failure
-        self._sender.close()
-
-    async def _render(self, name: str, run: ServerRun, render: Rendering) -> None:
-        log = run.renderings[name]
-        try:
-            async for chunk in render(self._events()):
-                log.append(chunk)
-        except Exception:  # the outermost edge: a rendering is somebody else's code, and no part of the run
-            if self._failure is None:
-                _LOGGER.exception('The rendering %r of the run %s failed', name, run.id)
-        finally:
-            self._receiver.close()
-            log.close()
-
-    async def _events(self) -> AsyncGenerator[Event]:
-        async for event in self._receiver:
-            yield event
-        if self._failure is not None:
-            raise self._failure
-
-
-async def _note_begun(run: ServerRun, stream: TurnStream[Any, Any]) -> None:
+async def _mark_begun(run: ServerRun, stream: TurnStream[Any, Any]) -> None:
     await stream.begun.wait()
-    run.begin()
+    run.mark_begun()
 
 
-def _used(usage: RunUsage | None, before: RunUsage) -> RunUsage:
+def _usage_of_run(usage: RunUsage | None, before: RunUsage) -> RunUsage:
     """Return what a run has used by itself of what its conversation has."""
     if usage is None:
         return RunUsage()
@@ -431,6 +380,6 @@ def _used(usage: RunUsage | None, before: RunUsage) -> RunUsage:
     return RunUsage(**{name: getattr(usage, name) - getattr(before, name) for name in names})
 
 
-def _forget(run: ServerRun) -> None:
+def _discard_logs(run: ServerRun) -> None:
     for log in (run.log, *run.renderings.values()):
-        log.forget()
+        log.discard()

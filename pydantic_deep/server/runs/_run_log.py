@@ -1,6 +1,6 @@
-"""What a run has told, for as many readers as come, each at its own pace.
+"""`RunLog`: an append-only log of a run, for any number of readers.
 
-Whoever writes waits for nobody. Not here: what entries mean, and when a log is removed (`_log_cache`).
+The writer never waits for readers. Not here: the format of entries, and when a log is removed (`_log_cache`).
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ BATCH_BYTES = 64 * 2**10
 _OFFSET_BYTES = 8
 
 
-class LogForgottenError(DeepAgentError):
-    """A log was forgotten while somebody read it. What the run told is in the store."""
+class LogDiscardedError(DeepAgentError):
+    """A log was removed while it was read. The events can be rebuilt from the store."""
 
     def __init__(self) -> None:
         super().__init__('The log of this run was forgotten. Read what it told from the store.')
 
 
 class RunLog:
-    """Entries, numbered from 1. Append-only, until it is closed. Whoever makes one calls `forget` in the end.
+    """Entries, numbered from 1. Whoever creates a log calls `discard` in the end.
 
     Reads and writes block for as long as the page cache takes: entries are small, and what is in the temporary file
     was written moments ago.
     """
 
     def __init__(self, *, memory_bytes: int = MEMORY_BYTES) -> None:
-        """Begin an empty log.
+        """Create an empty log.
 
         Args:
-            memory_bytes: How large it may grow in memory.
+            memory_bytes: The maximum size in memory; a larger log moves to a temporary file.
         """
         self.epoch = secrets.token_hex(8)
-        """Names this log among all that tell of the run: numbers of another mean nothing here."""
+        """Identifies this log among all logs of the run: numbers of entries are only valid within one."""
         self._memory_limit = memory_bytes
-        self._file = SpooledTemporaryFile[bytes](max_size=memory_bytes)  # closed by `forget`
+        self._file = SpooledTemporaryFile[bytes](max_size=memory_bytes)  # closed by `discard`
         self._ends = array('Q')
-        self._news: anyio.Event | None = None
+        self._changed: anyio.Event | None = None
         self._is_closed = False
-        self._is_forgotten = False
+        self._is_discarded = False
 
     def __len__(self) -> int:
         return len(self._ends)
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing comes any more."""
+        """Whether no more entries are appended."""
         return self._is_closed
 
     @property
     def size_bytes(self) -> int:
-        """How large it is, wherever it is."""
-        entries = self._ends[-1] if self._ends and not self._is_forgotten else 0
+        """The size of the log, in memory or on disk."""
+        entries = self._ends[-1] if self._ends and not self._is_discarded else 0
         return entries + len(self._ends) * _OFFSET_BYTES
 
     @property
     def memory_bytes(self) -> int:
-        """How much of it is in memory."""
+        """The part of the log that is in memory."""
         return self.size_bytes if not self.is_on_disk else len(self._ends) * _OFFSET_BYTES
 
     @property
     def is_on_disk(self) -> bool:
         """Whether it is in a temporary file, which takes a descriptor."""
-        return not self._is_forgotten and bool(self._ends) and self._ends[-1] > self._memory_limit
+        return not self._is_discarded and bool(self._ends) and self._ends[-1] > self._memory_limit
 
     def append(self, entry: bytes) -> int:
         """Append an entry, and return its number.
@@ -88,31 +88,31 @@ class RunLog:
         self._file.seek(start)
         self._file.write(entry)
         self._ends.append(start + len(entry))
-        self._wake()
+        self._notify()
         return len(self._ends)
 
     def close(self) -> None:
-        """Let nothing come any more: readers end after the last entry."""
+        """Close the log. Readers stop after the last entry."""
         self._is_closed = True
-        self._wake()
+        self._notify()
 
-    def forget(self) -> None:
-        """Let go of memory and file. Who still reads gets `LogForgottenError`."""
-        self._is_forgotten = self._is_closed = True
+    def discard(self) -> None:
+        """Close the log, and free its memory and file. Readers get `LogDiscardedError`."""
+        self._is_discarded = self._is_closed = True
         self._file.close()
-        self._wake()
+        self._notify()
 
     async def batches(
         self, after: int = 0, *, idle_seconds: float | None = None
     ) -> AsyncGenerator[list[tuple[int, bytes]]]:
-        """Yield what is there and what comes, some entries at a time with their numbers, until the log is closed.
+        """Yield existing and new entries in batches, with their numbers, until the log is closed.
 
         Args:
-            after: The number of the entry to go on after; 0 for all.
-            idle_seconds: After how long without any entry an empty list is yielded; `None` for never.
+            after: The number of the last entry that was read; 0 for all.
+            idle_seconds: How long to wait for an entry before an empty list is yielded; `None` for ever.
 
         Raises:
-            LogForgottenError: The log was forgotten before its end was read.
+            LogDiscardedError: The log was removed before its end was read.
         """
         at = after
         while True:
@@ -124,7 +124,7 @@ class RunLog:
                 return
             else:
                 with anyio.move_on_after(idle_seconds) as waiting:
-                    await self._next()
+                    await self._wait()
                 if waiting.cancelled_caught:
                     yield []
 
@@ -136,8 +136,8 @@ class RunLog:
 
     def _read(self, at: int) -> list[tuple[int, bytes]]:
         """Return entries after the first `at`: one at least, and as many as fit in a batch."""
-        if self._is_forgotten:
-            raise LogForgottenError
+        if self._is_discarded:
+            raise LogDiscardedError
         start = self._ends[at - 1] if at else 0
         stop = at + 1
         while stop < len(self._ends) and self._ends[stop] - start <= BATCH_BYTES:
@@ -150,12 +150,12 @@ class RunLog:
             for place, (begin, end) in enumerate(zip(starts, self._ends[at:stop], strict=True))
         ]
 
-    async def _next(self) -> None:
-        if self._news is None:
-            self._news = anyio.Event()
-        await self._news.wait()
+    async def _wait(self) -> None:
+        if self._changed is None:
+            self._changed = anyio.Event()
+        await self._changed.wait()
 
-    def _wake(self) -> None:
-        if self._news is not None:
-            self._news.set()
-            self._news = None
+    def _notify(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None

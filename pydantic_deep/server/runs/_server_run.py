@@ -1,4 +1,4 @@
-"""`ServerRun`: a run that works in this process, or has; who started it is gone or not, that changes nothing."""
+"""`ServerRun`: a running or ended run of this process, with its log."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from pydantic_deep.streaming._lines import NOTICE, EventEncoder
 from ._run_log import RunLog
 
 ServedRunState: TypeAlias = RunStatus | Literal['running']
-"""What became of a run. One that may still resume is `suspended`, and never `failed`."""
+"""The state of a run. One that can still be resumed is `suspended`, never `failed`."""
 
 
 @dataclass(kw_only=True, eq=False)
 class ServerRun:
-    """A run. Whoever has it may read its log, wait for its end, and cancel it."""
+    """A run: read its log, wait for its end, or cancel it."""
 
     id: str
-    """As the store knows it, from before it begins."""
+    """The id of the run, in the store too."""
     conversation_id: str
-    """The conversation."""
+    """The id of the conversation."""
     base_id: str
-    """The version that it goes on from."""
+    """The version that the run started from."""
     owner: str
-    """Whose conversation that is."""
+    """The owner of the conversation."""
     key_id: str | None
-    """The key that started it; `None` where none did."""
+    """The key of the request that started it; `None` if there was none."""
     agent_name: str
-    """The agent."""
+    """The name of the agent."""
     session_id: str | None
     """The caller's own id."""
     log: RunLog
-    """What it tells: `StreamEvent`s as JSON. It is closed when the run has ended."""
+    """The events of the run: `StreamEvent`s as JSON. It is closed when the run has ended."""
     renderings: Mapping[str, RunLog]
-    """What it tells in other forms, by name."""
+    """The logs of other encodings, by name."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    """When it began."""
+    """When the run began."""
     ended_at: datetime | None = None
-    """When it ended."""
+    """When the run ended."""
     state: ServedRunState = 'running'
-    """What became of it."""
+    """The state of the run."""
     version_id: str | None = None
-    """The version that it ended with; `None` until then, and of a run of which nothing was kept."""
+    """The version that the run ended with; `None` until then, and if nothing was committed."""
     output: str | None = None
-    """Its answer as text."""
+    """The output as text."""
     error: ErrorEvent | None = None
-    """Why it failed."""
+    """The error of a failed run."""
     usage: RunUsage = field(default_factory=RunUsage)
-    """What it has used by itself."""
+    """The usage of the run alone, without earlier turns."""
     _begun: anyio.Event = field(default_factory=anyio.Event)
     _token: CancellationToken = field(default_factory=CancellationToken)
     _ended: anyio.Event = field(default_factory=anyio.Event)
@@ -65,32 +65,32 @@ class ServerRun:
 
     @property
     def token(self) -> CancellationToken:
-        """What stops it."""
+        """The token that cancels the run."""
         return self._token
 
     def cancel(self) -> None:
-        """Stop it; what it has done is kept. Cancelling what has ended does nothing."""
+        """Cancel the run; its work is committed. Cancelling an ended run does nothing."""
         self._token.cancel()
 
     async def wait_begun(self) -> None:
-        """Wait until the store knows of it, or it has ended without: what is told of it then is true after a crash."""
+        """Wait until the run is in the store, or has ended without: from then on a crash does not lose it."""
         await self._begun.wait()
 
     async def wait(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the run has ended."""
         await self._ended.wait()
 
     @property
     def outcome(self) -> RunStatus | None:
-        """What became of it; `None` while it works."""
+        """The state of an ended run; `None` while it is running."""
         return None if self.state == 'running' else self.state
 
-    def begin(self) -> None:
-        """Take note that the store knows of it."""
+    def mark_begun(self) -> None:
+        """Record that the run is in the store."""
         self._begun.set()
 
-    def tell(self, event: StreamEvent) -> None:
-        """Append an event to the log, and before a batch of calls a notice of it."""
+    def emit(self, event: StreamEvent) -> None:
+        """Append an event to the log, with a notice before each batch of calls."""
         is_due = bool(self._notices.encode(event)) and isinstance(event, (Call, CallDelta))
         for each in [NoticeEvent(text=NOTICE), event] if is_due else [event]:
             self.log.append(STREAM_EVENTS.dump_json(each))
@@ -103,8 +103,8 @@ class ServerRun:
             case _:
                 pass
 
-    def end(self) -> None:
-        """Let nothing more come, and wake whoever waits. Renderings close their logs themselves."""
+    def mark_ended(self) -> None:
+        """Close the log, and wake all waiters. Renderings close their own logs."""
         self.ended_at = datetime.now(UTC)
         self.log.close()
         self._begun.set()

@@ -1,6 +1,6 @@
-"""AG-UI, both ways: what a client asks for, and a run as its events (docs.ag-ui.com, "Events", "Interrupts").
+"""AG-UI: parses its requests, and renders a run as its events (docs.ag-ui.com, "Events", "Interrupts").
 
-A `RunAgentInput` is read for new words and for answers to what waits. Its history, its state and its context are not.
+Only the new messages and the answers to interrupts of a `RunAgentInput` are read, not its history, state and context.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from pydantic_deep.approvals import Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.server.compat._dialogue import (
     Content,
     Dialogue,
-    Said,
-    dialogue,
+    DialogueMessage,
+    build_dialogue,
     file_from_base64,
     file_from_url,
-    invalid,
+    invalid_request,
 )
-from pydantic_deep.server.runs._pool import Event, Rendering
+from pydantic_deep.server.runs._renderings import Event, Rendering
 from pydantic_deep.streaming import Approval, ApprovalRequiredEvent, StreamEvent, TodosEvent, ToolResultEvent
 
-from ._extra_events import News, ToldError, call_id_of, details_of, fields_of
+from ._extra_events import ExtraEvents, PublicError, approval_details, call_id_of, event_fields
 
 AG_UI: Final = 'ag-ui'
 """The name of the rendering."""
 
 NAMESPACE: Final = 'pydantic-deep.'
-"""What the names of custom events begin with."""
+"""The prefix of the names of custom events."""
 
 
 class _Lenient(BaseModel):
@@ -115,26 +115,28 @@ class _Payload(_Lenient):
     digest: str | None = None
 
 
-def dialogue_of_ag_ui(body: AgUiRequest) -> Dialogue:
-    """Return what a request asks for: its new words, or its decisions.
+def parse_ag_ui_request(body: AgUiRequest) -> Dialogue:
+    """Parse the new prompt or the decisions of a request.
 
     Raises:
-        ServerError: It asks for what this server does not do, or nothing is new in it.
+        ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
     if body.tools:
-        raise invalid('The agents of this server bring their own tools and call none of a client: leave `tools` empty.')
+        raise invalid_request(
+            'The agents of this server bring their own tools and call none of a client: leave `tools` empty.'
+        )
     answered = max((at for at, each in enumerate(body.messages, start=1) if each.role == 'assistant'), default=0)
     new = [each for each in body.messages[answered:] if each.role == 'user']
-    return dialogue(
+    return build_dialogue(
         system=(),
-        said=[Said(role='user', content=_content(each.content)) for each in new],
+        messages=[DialogueMessage(role='user', content=_content(each.content)) for each in new],
         decisions={each.interrupt_id: _decision(each) for each in body.resume or ()},
         model_settings={},
     )
 
 
 def render_ag_ui(thread_id: str, run_id: str) -> Rendering:
-    """Return what makes AG-UI's events of a run, one frame each, under the ids that the client has chosen."""
+    """Return the rendering of a run as events of AG-UI, one frame each, with the ids of the client."""
 
     async def render(events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
         stream = _AgUiStream(thread_id=thread_id, run_id=run_id)
@@ -146,27 +148,27 @@ def render_ag_ui(thread_id: str, run_id: str) -> Rendering:
 
 @dataclass
 class _AgUiStream(AGUIEventStream[Any, Any]):
-    """pydantic-ai's stream, with what it skips, with calls of subagents that wait, and without secrets in errors."""
+    """pydantic-ai's stream with extra events and pending calls of subagents, and without secrets in errors."""
 
-    news: News = field(default_factory=News)
+    extra_events: ExtraEvents = field(default_factory=ExtraEvents)
     approvals: list[Approval] = field(default_factory=list[Approval])
 
     async def handle_event(self, event: Event) -> AsyncIterator[BaseEvent]:
         async for each in super().handle_event(event):
             yield each
-        for told in self.news.of(event):
-            if isinstance(told, ApprovalRequiredEvent):
-                self.approvals = told.approvals
-            elif not isinstance(told, ToolResultEvent):
-                yield _event_of(told)
+        for extra in self.extra_events.translate(event):
+            if isinstance(extra, ApprovalRequiredEvent):
+                self.approvals = extra.approvals
+            elif not isinstance(extra, ToolResultEvent):
+                yield _event_of(extra)
 
     async def on_error(self, error: Exception) -> AsyncIterator[BaseEvent]:
-        told = ToldError(error)
-        async for event in super().on_error(told):
-            yield event.model_copy(update={'code': told.kind}) if isinstance(event, RunErrorEvent) else event
+        public_error = PublicError(error)
+        async for event in super().on_error(public_error):
+            yield event.model_copy(update={'code': public_error.kind}) if isinstance(event, RunErrorEvent) else event
 
     async def on_cancelled(self, cancelled: RunCancelled) -> AsyncIterator[BaseEvent]:
-        async for event in self.on_error(cancelled):  # never told as a normal end, which pydantic-ai would
+        async for event in self.on_error(cancelled):  # an error, where pydantic-ai would send a normal end
             yield event
 
     async def after_stream(self) -> AsyncIterator[BaseEvent]:
@@ -177,13 +179,13 @@ class _AgUiStream(AGUIEventStream[Any, Any]):
             yield event
 
 
-def _event_of(told: StreamEvent) -> BaseEvent:
-    """Return the plan as the shared state, and everything else as an event of ours."""
+def _event_of(event: StreamEvent) -> BaseEvent:
+    """Return todos as the shared state, and all other events as custom events."""
     now = time.time_ns() // 1_000_000
-    fields = fields_of(told)
-    if isinstance(told, TodosEvent):
+    fields = event_fields(event)
+    if isinstance(event, TodosEvent):
         return StateSnapshotEvent(snapshot=fields, timestamp=now)
-    return CustomEvent(name=f'{NAMESPACE}{told.type}', value=fields, timestamp=now)
+    return CustomEvent(name=f'{NAMESPACE}{event.type}', value=fields, timestamp=now)
 
 
 def _interrupt_of(approval: Approval) -> Interrupt:
@@ -193,12 +195,12 @@ def _interrupt_of(approval: Approval) -> Interrupt:
         tool_call_id=None if approval.path else call_id_of(approval),  # calls of subagents are not in the stream
         message=f'{" > ".join([*approval.path, approval.tool])} waits for a person.',
         response_schema=_schema_for(approval.decisions),
-        metadata=details_of(approval),
+        metadata=approval_details(approval),
     )
 
 
 def _schema_for(decisions: list[str]) -> dict[str, Any]:
-    """Return the schema of the answers that a call takes."""
+    """Return the schema of the answers that a call accepts."""
     taken: dict[str, Any] = {
         'approved': {'type': 'boolean'},
         'digest': {
@@ -221,7 +223,7 @@ def _decision(entry: AgUiResume) -> Decision:
     try:
         payload = _Payload.model_validate(entry.payload)
     except ValidationError:
-        raise invalid(
+        raise invalid_request(
             'The `payload` of `resume` is no answer to an interrupt: send `{"approved": true}`, `{"approved": false, '
             '"reason": "…"}`, or what its `responseSchema` allows besides.'
         ) from None
@@ -238,7 +240,7 @@ def _content(content: JsonValue) -> tuple[Content, ...]:
     try:
         parts = _CONTENT.validate_python(content)
     except ValidationError:
-        raise invalid('The `content` of a message of the user must be a text, or a list of parts.') from None
+        raise invalid_request('The `content` of a message of the user must be a text, or a list of parts.') from None
     if isinstance(parts, str):
         return (parts,) if parts else ()
     return tuple(piece for part in parts for piece in _piece(part))

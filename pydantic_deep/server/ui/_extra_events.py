@@ -1,6 +1,6 @@
-"""What pydantic-ai's streams for user interfaces skip, in words of ours: the plan, files, what happened, what waits.
+"""Events that pydantic-ai's streams for user interfaces lack: todos, files, status and pending approvals.
 
-Both protocols are told the same, each in its own way: `_ag_ui`, `_vercel`.
+Both protocols encode the same events: `_ag_ui`, `_vercel`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from pydantic_deep.server.runs._pool import Event
+from pydantic_deep.server.runs._renderings import Event
 from pydantic_deep.streaming import (
     STREAM_EVENTS,
     Approval,
@@ -23,45 +23,45 @@ from pydantic_deep.streaming import (
 )
 from pydantic_deep.streaming._failures import describe_failure
 
-_TOLD: Final = (ApprovalRequiredEvent, FileEvent, StatusEvent, TodosEvent, ToolResultEvent)
+_EXTRA: Final = (ApprovalRequiredEvent, FileEvent, StatusEvent, TodosEvent, ToolResultEvent)
 
 
-class ToldError(Exception):
-    """A failure in the words that a client may read: pydantic-ai's streams tell `str(error)`.
+class PublicError(Exception):
+    """A failure with a message that clients may read: pydantic-ai's streams send `str(error)`.
 
     Attributes:
-        kind: What kind of failure, as `ErrorEvent` has it.
+        kind: The kind of the failure, as in `ErrorEvent`.
     """
 
     def __init__(self, error: BaseException) -> None:
-        told = describe_failure(error)
-        self.kind = told.kind
-        super().__init__(told.message)
+        failure = describe_failure(error)
+        self.kind = failure.kind
+        super().__init__(failure.message)
 
 
-class News:
-    """Finds in the events of one run what is told beside them. It has state: one for each run."""
+class ExtraEvents:
+    """Translates the events of one run to extra events. It has state: create one for each run."""
 
     def __init__(self) -> None:
         self._events = RunEvents()
 
-    def of(self, event: Event) -> list[StreamEvent]:
-        """Return what an event tells that pydantic-ai's streams do not; results only of tools that subagents called."""
-        found = [each for each in self._events.translate(event) if isinstance(each, _TOLD)]
-        return [each for each in found if not isinstance(each, ToolResultEvent) or each.path]
+    def translate(self, event: Event) -> list[StreamEvent]:
+        """Return the extra events of an event; tool results only of subagents."""
+        extra = [each for each in self._events.translate(event) if isinstance(each, _EXTRA)]
+        return [each for each in extra if not isinstance(each, ToolResultEvent) or each.path]
 
 
-def fields_of(event: StreamEvent) -> dict[str, JsonValue]:
-    """Return what an event says, without its type."""
+def event_fields(event: StreamEvent) -> dict[str, JsonValue]:
+    """Return the fields of an event, without its type."""
     return {name: value for name, value in STREAM_EVENTS.dump_python(event, mode='json').items() if name != 'type'}
 
 
-def details_of(approval: Approval) -> dict[str, JsonValue]:
-    """Return what a person needs to know of a call that waits."""
+def approval_details(approval: Approval) -> dict[str, JsonValue]:
+    """Return the fields of a pending approval, for a person to review."""
     [details] = STREAM_EVENTS.dump_python(ApprovalRequiredEvent(approvals=[approval]), mode='json')['approvals']
     return details
 
 
 def call_id_of(approval: Approval) -> str:
-    """Return the id of the call in the stream; of a subagent's, which is not in it, that of the approval."""
+    """Return the id of the call in the stream; the id of the approval for a call of a subagent, which is not in it."""
     return approval.id if approval.path else approval.id.replace('%2F', '/').replace('%25', '%')

@@ -1,7 +1,6 @@
-"""Which conversation a thread of a user interface is: such clients choose the ids of their threads themselves.
+"""Threads of user interfaces: lookup of the conversation by the id that the client chose.
 
-So ids of two owners may be the same, and are two conversations; those of one owner and one agent are one, whether it
-is AG-UI or Vercel AI that asks.
+The same id of two owners names two conversations. AG-UI and Vercel AI share the threads of an owner and an agent.
 """
 
 from __future__ import annotations
@@ -13,35 +12,40 @@ from datetime import UTC, datetime
 
 from pydantic_deep.repository import RowExistsError, RowNotFoundError
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server.access._authentication import Caller, agent_for
-from pydantic_deep.server.access._ownership import OwnConversation, ServedVersion, create_conversation, own_conversation
-from pydantic_deep.server.compat._dialogue_threads import Thread
-from pydantic_deep.server.routes._conversations import version_in
+from pydantic_deep.server._threads import Thread
+from pydantic_deep.server.access._callers import Caller, authorize_agent
+from pydantic_deep.server.access._ownership import (
+    AuthorizedConversation,
+    ServedVersion,
+    authorize_conversation,
+    create_conversation,
+    version_in,
+)
 from pydantic_deep.store import VersionNotFoundError
 
 
-async def find_thread(state: ServerState, caller: Caller, agent: str, thread: str) -> OwnConversation | None:
-    """Return the conversation of a thread; `None` if nothing was said in it, or it was deleted.
+async def find_thread(state: ServerState, caller: Caller, agent: str, thread: str) -> AuthorizedConversation | None:
+    """Return the conversation of a thread; `None` if there is none yet, or it was deleted.
 
     Raises:
         ServerError: The caller may not use the agent.
     """
-    agent_for(state, caller, agent)
-    key = _key(caller.owner, agent, thread)
+    authorize_agent(state, caller, agent)
+    id = _row_id(caller.owner, agent, thread)
     try:
-        row = await state.threads.get(key)
+        row = await state.threads.get(id)
     except RowNotFoundError:
         return None
     try:
         root = await state.store.version(row.version_id)
     except VersionNotFoundError:
-        await state.threads.delete(key)
+        await state.threads.delete(id)
         return None
-    return await own_conversation(state, caller, root.conversation_id)
+    return await authorize_conversation(state, caller, root.conversation_id)
 
 
 async def open_thread(state: ServerState, caller: Caller, agent: str, thread: str) -> ServedVersion:
-    """Return the version that a thread goes on from: the head of its conversation, which begins now if there is none.
+    """Return the head of the conversation of a thread; create the conversation if there is none.
 
     Raises:
         ServerError: The caller may not use the agent.
@@ -51,7 +55,7 @@ async def open_thread(state: ServerState, caller: Caller, agent: str, thread: st
         return await version_in(state, caller, found, None)
     root = await create_conversation(state, caller, agent)
     row = Thread(
-        id=_key(caller.owner, agent, thread),
+        id=_row_id(caller.owner, agent, thread),
         owner=caller.owner,
         version_id=root.id,
         created_at=datetime.now(UTC),
@@ -65,6 +69,6 @@ async def open_thread(state: ServerState, caller: Caller, agent: str, thread: st
     return root
 
 
-def _key(owner: str, agent: str, thread: str) -> str:
-    """Return the key of a thread: never that of a dialogue, whose third part is no thread (`compat._dialogue_threads`)."""
+def _row_id(owner: str, agent: str, thread: str) -> str:
+    """Return the id of the row of a thread. It never equals that of a dialogue (`compat._dialogue_threads`)."""
     return hashlib.sha256(json.dumps(['thread', owner, agent, thread]).encode()).hexdigest()

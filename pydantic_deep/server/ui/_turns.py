@@ -1,4 +1,4 @@
-"""A turn of a user interface's thread: it begins as any other, is told in the form of the protocol, and goes on alone."""
+"""Turns of threads of user interfaces: start a run, and stream it in the format of the protocol."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from contextlib import aclosing
 from starlette.responses import Response, StreamingResponse
 
 from pydantic_deep._checks import check_names
-from pydantic_deep.server._run_start import begin_run
+from pydantic_deep.server._run_start import start_run
 from pydantic_deep.server._state import ServerState
-from pydantic_deep.server.access._authentication import Caller, agent_for
-from pydantic_deep.server.access._ownership import own_run
+from pydantic_deep.server.access._callers import Caller, authorize_agent
+from pydantic_deep.server.access._ownership import authorize_run, version_in
 from pydantic_deep.server.compat._dialogue import Content, Dialogue
 from pydantic_deep.server.http._errors import ServerError, not_found
-from pydantic_deep.server.routes._conversations import version_in
-from pydantic_deep.server.runs._event_stream import HEADERS, KEEPALIVE, Position, nothing_more, parse_position
-from pydantic_deep.server.runs._pool import Rendering
-from pydantic_deep.server.runs._run_log import LogForgottenError, RunLog
+from pydantic_deep.server.runs._event_stream import HEADERS, KEEPALIVE, Position, no_more_events, parse_position
+from pydantic_deep.server.runs._renderings import Rendering
+from pydantic_deep.server.runs._run_log import LogDiscardedError, RunLog
 from pydantic_deep.server.runs._server_run import ServerRun
 
 from ._threads import find_thread, open_thread
 
 
-async def begin_ui_run(
-    state: ServerState, caller: Caller, agent: str, thread: str, asked: Dialogue, renderings: Mapping[str, Rendering]
+async def start_thread_run(
+    state: ServerState, caller: Caller, agent: str, thread: str, dialogue: Dialogue, renderings: Mapping[str, Rendering]
 ) -> ServerRun:
-    """Begin what a client asks for, from the head of the conversation that its thread is.
+    """Start the run that a client requests, from the head of the conversation of its thread.
 
     Args:
-        state: The server.
-        caller: Who asks.
-        agent: The agent.
+        state: The state of the server.
+        caller: The caller.
+        agent: The name of the agent.
         thread: The client's id of the thread.
-        asked: The new words or the decisions; what it claims was said before is not looked at.
-        renderings: How the run is to be told.
+        dialogue: The prompt or the decisions. Earlier messages are ignored.
+        renderings: The renderings of the run, by name.
 
     Raises:
-        ServerError: The caller may not, no run can begin now, a decision does not fit what waits, or something waits
-            for a person and the client goes on talking.
-        ApprovalAnsweredError: Somebody was faster with a decision.
+        ServerError: The caller lacks a scope, no run can start now, a decision does not match a pending approval, or
+            approvals are pending and the request has a prompt.
+        ApprovalAnsweredError: An approval has been answered already.
     """
-    agent_for(state, caller, agent)
-    check_names(session_id=thread)  # before a conversation is begun for it
-    if not asked.decisions:
+    authorize_agent(state, caller, agent)
+    check_names(session_id=thread)  # before a conversation is created for it
+    if not dialogue.decisions:
         version = await open_thread(state, caller, agent, thread)
-        run = await begin_run(state, caller, version, _words(asked.prompt), session_id=thread, renderings=renderings)
+        run = await start_run(
+            state, caller, version, _prompt(dialogue.prompt), session_id=thread, renderings=renderings
+        )
     else:
         if not caller.has('approve'):
             raise ServerError('forbidden', 'Decisions need a key with the scope `approve`.')
@@ -53,7 +54,7 @@ async def begin_ui_run(
         if own is None:
             raise not_found()
         version = await version_in(state, caller, own, None)
-        run = await begin_run(state, caller, version, asked.decisions, session_id=thread, renderings=renderings)
+        run = await start_run(state, caller, version, dialogue.decisions, session_id=thread, renderings=renderings)
     await run.wait_begun()
     return run
 
@@ -61,33 +62,33 @@ async def begin_ui_run(
 async def tail_thread(
     state: ServerState, caller: Caller, agent: str, thread: str, form: str, last_event_id: str | None
 ) -> Response:
-    """Return the response that tells a thread's run that works now, from its beginning; 204 if none does.
+    """Return the response that streams the running run of a thread, from its beginning; 204 if there is none.
 
     Args:
-        state: The server.
-        caller: Who asks.
-        agent: The agent.
+        state: The state of the server.
+        caller: The caller.
+        agent: The name of the agent.
         thread: The client's id of the thread.
         form: The name of the rendering.
-        last_event_id: What the client has read already, of a run that may have ended since.
+        last_event_id: The id of the last event that the client has read, of a run that may have ended.
     """
     own = await find_thread(state, caller, agent, thread)
     if own is None:
-        return nothing_more()
+        return no_more_events()
     if last_event_id:
         return await tail_after(state, caller, form, last_event_id)
-    run = next((run for run in state.hub.runs_in(own.id) if form in run.renderings), None)
-    return nothing_more() if run is None else tail_run(state, run, form)
+    run = next((run for run in state.runs.runs_in(own.id) if form in run.renderings), None)
+    return no_more_events() if run is None else tail_run(state, run, form)
 
 
 async def tail_after(state: ServerState, caller: Caller, form: str, last_event_id: str) -> Response:
-    """Return the response that goes on telling a run where a client was cut off; 204 if there is nothing more.
+    """Return the response that resumes the stream of a run; 204 if there are no more events.
 
     Raises:
-        ServerError: It is no id of an event, the run is not the caller's, or what it told is not kept any more.
+        ServerError: It is not the id of an event, the caller does not own the run, or its log was removed.
     """
     id = last_event_id.partition('.')[0]
-    run = (await own_run(state, caller, id)).here
+    run = (await authorize_run(state, caller, id)).local
     position = parse_position(last_event_id, id)
     log = None if run is None else run.renderings.get(form)
     if run is None or log is None or position is None or position.epoch != log.epoch or position.number > len(log):
@@ -97,18 +98,18 @@ async def tail_after(state: ServerState, caller: Caller, form: str, last_event_i
             facts={'run_id': id},
         )
     if log.is_closed and position.number == len(log):
-        return nothing_more()
+        return no_more_events()
     return tail_run(state, run, form, after=position.number)
 
 
 def tail_run(state: ServerState, run: ServerRun, form: str, *, after: int = 0) -> StreamingResponse:
-    """Return the response that tells a run of this process.
+    """Return the response that streams a run of this process.
 
     Args:
-        state: The server.
+        state: The state of the server.
         run: The run.
         form: The name of the rendering.
-        after: How many events the client has read.
+        after: The number of events that the client has read.
     """
     headers = {
         **HEADERS,
@@ -120,7 +121,7 @@ def tail_run(state: ServerState, run: ServerRun, form: str, *, after: int = 0) -
     return StreamingResponse(frames, media_type='text/event-stream', headers=headers)
 
 
-def _words(prompt: Sequence[Content]) -> str | list[Content]:
+def _prompt(prompt: Sequence[Content]) -> str | list[Content]:
     return prompt[0] if len(prompt) == 1 and isinstance(prompt[0], str) else list(prompt)
 
 
@@ -130,7 +131,7 @@ async def _frames(log: RunLog, run_id: str, after: int, keepalive_seconds: float
             async for batch in batches:
                 numbered = [_numbered(run_id, log.epoch, number, frame) for number, frame in batch]
                 yield b''.join(numbered) or KEEPALIVE
-        except LogForgottenError:
+        except LogDiscardedError:
             return  # without an end: the client sees that it was cut off
 
 

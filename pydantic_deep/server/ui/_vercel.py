@@ -1,6 +1,6 @@
-"""Vercel AI, both ways: what a client asks for, and a run as a UI message stream (ai-sdk.dev, "Stream Protocols").
+"""Vercel AI: parses its requests, and renders a run as a UI message stream (ai-sdk.dev, "Stream Protocols").
 
-A request is read for new words and for answers to what waits. The messages before are not, nor what tools returned.
+Only the new messages and the answers to approvals of a request are read, not its history and tool results.
 """
 
 from __future__ import annotations
@@ -24,8 +24,15 @@ from pydantic_ai.ui.vercel_ai.response_types import (
 )
 
 from pydantic_deep.approvals import Approve, Decision, Deny
-from pydantic_deep.server.compat._dialogue import Content, Dialogue, Said, dialogue, file_from_url, invalid
-from pydantic_deep.server.runs._pool import Event, Rendering
+from pydantic_deep.server.compat._dialogue import (
+    Content,
+    Dialogue,
+    DialogueMessage,
+    build_dialogue,
+    file_from_url,
+    invalid_request,
+)
+from pydantic_deep.server.runs._renderings import Event, Rendering
 from pydantic_deep.streaming import (
     Approval,
     ApprovalRequiredEvent,
@@ -35,13 +42,13 @@ from pydantic_deep.streaming import (
     ToolResultEvent,
 )
 
-from ._extra_events import News, ToldError, call_id_of, details_of, fields_of
+from ._extra_events import ExtraEvents, PublicError, approval_details, call_id_of, event_fields
 
 VERCEL: Final = 'vercel'
 """The name of the rendering."""
 
 HEADER: Final = {'x-vercel-ai-ui-message-stream': 'v1'}
-"""How clients know the protocol."""
+"""The header by which clients recognise the protocol."""
 
 _SDK_VERSION: Final = 6
 """The first of the AI SDK that knows approvals; 7 speaks the same."""
@@ -99,37 +106,37 @@ class VercelRequest(_Lenient):
     """Why it is sent. Nothing is generated again: another answer is a branch."""
 
 
-def dialogue_of_vercel(body: VercelRequest) -> Dialogue:
-    """Return what a request asks for: its new words, or its decisions.
+def parse_vercel_request(body: VercelRequest) -> Dialogue:
+    """Parse the new prompt or the decisions of a request.
 
     Raises:
-        ServerError: It asks for what this server does not do, or nothing is new in it.
+        ServerError: The request has an unsupported option, or neither a prompt nor a decision.
     """
     if body.trigger == 'regenerate-message':
-        raise invalid(
+        raise invalid_request(
             'An answer is not generated again: what was done stays done. Begin a branch before it: '
             '`POST /api/versions/{version}/branch`.'
         )
     answered = max((at for at, each in enumerate(body.messages, start=1) if each.role == 'assistant'), default=0)
     new = [each for each in body.messages[answered:] if each.role == 'user']
     last = body.messages[-1:]
-    return dialogue(
+    return build_dialogue(
         system=(),
-        said=[Said(role='user', content=_content(each)) for each in new],
+        messages=[DialogueMessage(role='user', content=_content(each)) for each in new],
         decisions={id: decision for each in last for id, decision in _decisions(each)},
         model_settings={},
     )
 
 
 def render_vercel(answered: Dialogue) -> Rendering:
-    """Return what makes a UI message stream of a run, one frame for each chunk.
+    """Return the rendering of a run as a UI message stream, one frame for each chunk.
 
     Args:
-        answered: What the client asked for: calls that it decided on end in this run.
+        answered: The request of the client: the calls that it decided on end in this run.
     """
 
     async def render(events: AsyncIterator[Event]) -> AsyncGenerator[bytes]:
-        stream = _VercelStream(sdk_version=_SDK_VERSION, ids={_ends(id): id for id in answered.decisions})
+        stream = _VercelStream(sdk_version=_SDK_VERSION, ids={_outer_and_inner_id(id): id for id in answered.decisions})
         async for chunk in stream.transform_stream(events):
             yield stream.encode_event(chunk).encode()
 
@@ -138,17 +145,17 @@ def render_vercel(answered: Dialogue) -> Rendering:
 
 @dataclass
 class _VercelStream(VercelAIEventStream[Any, Any]):
-    """pydantic-ai's stream, with what it skips, with calls of subagents that wait, and without secrets in errors."""
+    """pydantic-ai's stream with extra events and pending calls of subagents, and without secrets in errors."""
 
-    news: News = field(default_factory=News)
+    extra_events: ExtraEvents = field(default_factory=ExtraEvents)
     ids: dict[str, str] = field(default_factory=dict[str, str])
-    """The approvals that were answered, by what results of subagents' tools name."""
+    """The answered approvals, keyed by the ids that tool results of subagents have."""
 
     async def handle_event(self, event: Event) -> AsyncIterator[BaseChunk]:
         async for each in super().handle_event(event):
             yield each
-        for told in self.news.of(event):
-            for chunk in self._chunks_of(told):
+        for extra in self.extra_events.translate(event):
+            for chunk in self._chunks_of(extra):
                 yield chunk
 
     async def handle_run_result(self, event: AgentRunResultEvent[Any]) -> AsyncIterator[BaseChunk]:
@@ -157,23 +164,23 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
                 yield chunk
 
     async def on_error(self, error: Exception) -> AsyncIterator[BaseChunk]:
-        async for chunk in super().on_error(ToldError(error)):
+        async for chunk in super().on_error(PublicError(error)):
             yield chunk
 
-    def _chunks_of(self, told: StreamEvent) -> list[BaseChunk]:
-        match told:
+    def _chunks_of(self, event: StreamEvent) -> list[BaseChunk]:
+        match event:
             case ApprovalRequiredEvent():
-                return [chunk for each in told.approvals for chunk in _chunks_of_approval(each)]
+                return [chunk for each in event.approvals for chunk in _chunks_of_approval(each)]
             case ToolResultEvent():
-                id = self.ids.pop(_ends(told.id), None)
-                return [] if id is None else [_chunk_of_result(id, told)]
+                id = self.ids.pop(_outer_and_inner_id(event.id), None)
+                return [] if id is None else [_chunk_of_result(id, event)]
             case _:
-                is_plan, is_passing = isinstance(told, TodosEvent), isinstance(told, StatusEvent)
+                is_plan, is_passing = isinstance(event, TodosEvent), isinstance(event, StatusEvent)
                 return [
                     DataChunk(
-                        type=f'data-{told.type}',
+                        type=f'data-{event.type}',
                         id='todos' if is_plan else None,  # a part with an id takes the place of the one before
-                        data=fields_of(told),
+                        data=event_fields(event),
                         transient=is_passing or None,
                     )
                 ]
@@ -181,30 +188,30 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
 
 def _chunks_of_approval(approval: Approval) -> list[BaseChunk]:
     call_id = call_id_of(approval)
-    chunks: list[BaseChunk] = [DataChunk(type='data-approval', id=approval.id, data=details_of(approval))]
+    chunks: list[BaseChunk] = [DataChunk(type='data-approval', id=approval.id, data=approval_details(approval))]
     if approval.path:  # a call of a subagent, which is not in the stream yet
         chunks.append(ToolInputAvailableChunk(tool_call_id=call_id, tool_name=approval.tool, input=approval.args))
     return [*chunks, ToolApprovalRequestChunk(approval_id=approval.id, tool_call_id=call_id)]
 
 
-def _chunk_of_result(id: str, told: ToolResultEvent) -> BaseChunk:
-    match told.outcome:
+def _chunk_of_result(id: str, result: ToolResultEvent) -> BaseChunk:
+    match result.outcome:
         case 'denied':
             return ToolOutputDeniedChunk(tool_call_id=id)
         case 'success' | 'interrupted':
-            return ToolOutputAvailableChunk(tool_call_id=id, output=told.content)
+            return ToolOutputAvailableChunk(tool_call_id=id, output=result.content)
         case _:
-            return ToolOutputErrorChunk(tool_call_id=id, error_text=told.content)
+            return ToolOutputErrorChunk(tool_call_id=id, error_text=result.content)
 
 
-def _ends(id: str) -> str:
-    """Return the first and the last part of an id: what events of subagents name of the way to a call."""
+def _outer_and_inner_id(id: str) -> str:
+    """Return the first and the last part of an id, which events of subagents have."""
     parts = id.split('/')
     return f'{parts[0]}/{parts[-1]}'
 
 
 def _decisions(message: VercelMessage) -> list[tuple[str, Decision]]:
-    """Return what was decided since the last answer: parts that were acted on have another state."""
+    """Return the decisions since the last answer. Parts of earlier decisions have another state."""
     found: list[tuple[str, Decision]] = []
     for part in message.parts if message.role == 'assistant' else ():
         approval = part.approval

@@ -1,0 +1,18 @@
+"""Parameters that several routes share: the caller with the scope `run`, and the pages of a list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query
+
+from pydantic_deep.server.access._callers import Caller, require
+
+Runner = Annotated[Caller, Depends(require('run'))]
+"""A caller with the scope `run`."""
+
+Limit = Annotated[int, Query(ge=1, le=200, description='At most how many.')]
+"""The maximum number of items of a page."""
+
+Cursor = Annotated[str | None, Query(pattern='^[0-9]{1,18}$', description='That of the page before.')]
+"""The cursor of the previous page."""

@@ -1,0 +1,75 @@
+"""Renderings: the events of a run, encoded for another protocol while it runs.
+
+The protocols themselves are in `pydantic_deep.server.ui`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from pydantic_ai import AgentRunResultEvent, AgentStreamEvent
+
+from ._server_run import ServerRun
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+Event: TypeAlias = AgentStreamEvent | AgentRunResultEvent[Any]
+"""An event of pydantic-ai."""
+
+Rendering: TypeAlias = Callable[[AsyncIterator[Event]], AsyncIterator[bytes]]
+"""Encodes the events of a run for another protocol. The iterator that it gets raises the error of a failed run."""
+
+
+class RenderingTask:
+    """A task that renders the events of a run into a log. Its failure does not affect the run.
+
+    Events are queued in memory without a bound: a rendering only computes, so the queue stays short.
+    """
+
+    def __init__(self) -> None:
+        streams = anyio.create_memory_object_stream[Event](math.inf)
+        self._sender: MemoryObjectSendStream[Event] = streams[0]
+        self._receiver: MemoryObjectReceiveStream[Event] = streams[1]
+        self._failure: BaseException | None = None
+
+    @classmethod
+    def start(cls, group: TaskGroup, name: str, run: ServerRun, render: Rendering) -> RenderingTask:
+        """Start to render into the log of that name."""
+        task = cls()
+        group.start_soon(task._render, name, run, render)
+        return task
+
+    def push(self, event: Event) -> None:
+        """Queue an event."""
+        with suppress(anyio.BrokenResourceError):  # the rendering has failed
+            self._sender.send_nowait(event)
+
+    def end(self, failure: BaseException | None) -> None:
+        """Close the queue: the run has ended, with an error if one is given."""
+        self._failure = failure
+        self._sender.close()
+
+    async def _render(self, name: str, run: ServerRun, render: Rendering) -> None:
+        log = run.renderings[name]
+        try:
+            async for chunk in render(self._events()):
+                log.append(chunk)
+        except Exception:  # the outermost edge: a rendering is not part of the run
+            if self._failure is None:
+                _LOGGER.exception('The rendering %r of the run %s failed', name, run.id)
+        finally:
+            self._receiver.close()
+            log.close()
+
+    async def _events(self) -> AsyncGenerator[Event]:
+        async for event in self._receiver:
+            yield event
+        if self._failure is not None:
+            raise self._failure

@@ -1,0 +1,127 @@
+"""`StoredRun`: a run as the store has it, with the state that follows from all of its attempts.
+
+Not here: the runs of this process (`_pool`), and the events of a stored run (`_stored_run_events`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionRecord
+from pydantic_deep.streaming import ErrorEvent
+from pydantic_deep.streaming._failures import suspended_event
+from pydantic_deep.versions._turn import ALL_RUNS
+from pydantic_deep.versions.recovery._suspended_runs import has_moved_on
+
+from ._pool import RunPool
+from ._server_run import ServedRunState
+
+_ALL = 1_000_000
+"""As many runs as a conversation can have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """A run with all of its attempts: the first one, and one more after each crash."""
+
+    id: str
+    """The id of any of the attempts, as requested."""
+    attempts: Sequence[RunRecord]
+    """At least one, oldest first."""
+    version: VersionRecord | None
+    """The newest version of the run; `None` before the first step."""
+    is_suspended: bool = False
+    """Whether it has no end in the store and no process executes it."""
+    has_moved_on: bool = False
+    """Whether it is suspended and its conversation has moved on."""
+
+    @property
+    def last(self) -> RunRecord:
+        """The newest attempt."""
+        return self.attempts[-1]
+
+    @property
+    def state(self) -> ServedRunState:
+        """The state of the newest attempt, or `suspended`."""
+        return 'suspended' if self.is_suspended else self.last.state
+
+    @property
+    def base_id(self) -> str | None:
+        """The version that the run started from."""
+        return self.attempts[0].base_id
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state != 'running'
+
+    @property
+    def error(self) -> ErrorEvent | None:
+        """The error of a failed run: only its type, because its message may hold internals of the application."""
+        if self.is_suspended:
+            return suspended_event()
+        if self.last.error is None:
+            return None
+        if self.last.state == 'interrupted':
+            return ErrorEvent(kind='cancelled', message='The run was cancelled. What was done stays done.')
+        name = str(json.loads(self.last.error)['type'])
+        return ErrorEvent(kind='run_failed', message=f'The run failed with {name}.', status=500)
+
+
+async def load_run(store: Store, pool: RunPool, id: str) -> StoredRun | None:
+    """Load a run with all of its attempts; `None` if there is none."""
+    found = await store.run(id)
+    if found is None:
+        return None
+    attempts = [found]
+    while attempts[0].attempt_of is not None and (before := await store.run(attempts[0].attempt_of)) is not None:
+        attempts.insert(0, before)
+    if found.state == 'interrupted':  # only interrupted runs are resumed
+        later = {run.attempt_of: run for run in await store.runs(conversation_id=found.conversation_id, limit=_ALL)}
+        while (after := later.get(attempts[-1].id)) is not None:
+            attempts.append(after)
+    moved_on = (await _suspended(store, pool, attempts[-1:])).get(attempts[-1].id)
+    run = StoredRun(
+        id=id,
+        attempts=attempts,
+        version=None,
+        is_suspended=moved_on is not None,
+        has_moved_on=bool(moved_on),
+    )
+    for attempt in reversed(attempts):
+        newest = await store.versions(VersionFilter(run_id=attempt.id), limit=1)
+        if newest:
+            return replace(run, version=newest[0])
+    return run
+
+
+async def load_running_runs(store: Store, pool: RunPool, conversation_id: str) -> list[RunRecord]:
+    """Return the running runs of a conversation, newest first, including those that recovery is about to resume."""
+    runs = await store.runs(conversation_id=conversation_id, states=['running'])
+    suspended = await _suspended(store, pool, runs)
+    return [run for run in runs if run.id not in suspended]
+
+
+async def load_suspended_runs(store: Store, pool: RunPool, conversation_id: str) -> list[RunRecord]:
+    """Return the suspended runs of a conversation, oldest first."""
+    runs = await store.runs(conversation_id=conversation_id, states=['running'])
+    suspended = await _suspended(store, pool, runs)
+    return [run for run in reversed(runs) if run.id in suspended]
+
+
+async def _suspended(store: Store, pool: RunPool, runs: Sequence[RunRecord]) -> dict[str, bool]:
+    """Return the suspended runs by id, each with whether its conversation has moved on.
+
+    While the server recovers after its start, runs that it is about to resume count as running.
+    """
+    running = {run.id for run in runs if run.state == 'running' and run.id not in pool.resuming}
+    orphans = await store.orphans(ALL_RUNS) if running else []
+    found: dict[str, bool] = {}
+    for run in orphans:
+        if run.id in running:
+            moved_on = await has_moved_on(store, run)
+            if moved_on or run.owner == store.owner or not pool.is_recovering:
+                found[run.id] = moved_on
+    return found
