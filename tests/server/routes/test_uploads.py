@@ -22,8 +22,7 @@ from pydantic_deep.store import VersionConflictError
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, ProtectedFilesWarning, UnversionedFilesWarning, VersionedConversation
 from pydantic_deep_backends import _scan_budget
-
-from .conftest import Client, Gate, MakeClient, Serve
+from tests.server.conftest import Client, Gate, MakeClient, Serve
 
 pytestmark = pytest.mark.anyio
 

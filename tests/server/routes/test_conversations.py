@@ -13,8 +13,7 @@ from pydantic_deep.store.sql import _rows
 from pydantic_deep.store.sql._statements import integer
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import ScriptedModel, call
-
-from .conftest import MakeClient, Serve, Served
+from tests.server.conftest import MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,7 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-
-from .conftest import Client, Gate, Listen, MakeClient, Serve, Served, frames_in
+from tests.server.conftest import Client, Gate, Listen, MakeClient, Serve, Served, frames_in
 
 pytestmark = pytest.mark.anyio
 

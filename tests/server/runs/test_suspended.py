@@ -20,8 +20,7 @@ from pydantic_deep.store._engine import Operation
 from pydantic_deep.store._open import open_engine
 from pydantic_deep.store.sqlite import SqliteEngine
 from pydantic_deep.testing import Answer, ScriptedModel, call
-
-from .conftest import Client, Gate, MakeClient, Serve, frames_in, told
+from tests.server.conftest import Client, Gate, MakeClient, Serve, frames_in, told
 
 pytestmark = pytest.mark.anyio
 

@@ -18,8 +18,7 @@ from pydantic_deep.audit import AuditRecord
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.skills import Skill, Skills
 from pydantic_deep.testing import ScriptedModel
-
-from .conftest import Listen, MakeClient, Serve, Served
+from tests.server.conftest import Listen, MakeClient, Serve, Served
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,7 @@ from pydantic_deep.approvals import ApprovalRule
 from pydantic_deep.server.routes import _approvals
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-
-from .conftest import Client, MakeClient, Serve, frames_in, told
+from tests.server.conftest import Client, MakeClient, Serve, frames_in, told
 
 pytestmark = pytest.mark.anyio
 

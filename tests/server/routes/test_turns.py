@@ -16,8 +16,7 @@ from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.streaming import current_session_id
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-
-from .conftest import Client, Gate, MakeClient, Serve, Served, frames_in, said, told
+from tests.server.conftest import Client, Gate, MakeClient, Serve, Served, frames_in, said, told
 
 pytestmark = pytest.mark.anyio
 

@@ -21,8 +21,7 @@ from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent
 from pydantic_deep.testing import FakeClock, ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent
-
-from .conftest import Gate
+from tests.server.conftest import Gate
 
 pytestmark = pytest.mark.anyio
 

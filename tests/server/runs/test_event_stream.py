@@ -21,8 +21,7 @@ from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.store import new_id
 from pydantic_deep.streaming import STREAM_EVENTS, Frame, FrameReader, TextEvent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-
-from .conftest import Client, Gate, Listen, MakeClient, Serve, Served, frames_in, said, told
+from tests.server.conftest import Client, Gate, Listen, MakeClient, Serve, Served, frames_in, said, told
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,7 @@ from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import create_deep_agent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-
-from .conftest import Client, Gate, MakeClient, Served
+from tests.server.conftest import Client, Gate, MakeClient, Served
 
 pytestmark = pytest.mark.anyio
 

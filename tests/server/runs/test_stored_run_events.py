@@ -29,8 +29,7 @@ from pydantic_deep.store._open import open_engine
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import TurnStream, VersionedAgent
-
-from .conftest import Client, Gate, MakeClient, Serve, Served, frames_in, said, told
+from tests.server.conftest import Client, Gate, MakeClient, Serve, Served, frames_in, said, told
 
 pytestmark = pytest.mark.anyio
 

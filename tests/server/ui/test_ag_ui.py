@@ -29,8 +29,7 @@ from pydantic_deep.server.ui._turns import tail_run
 from pydantic_deep.store import new_id
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, ScriptedModel, call
-
-from .conftest import Client, Gate, Listen, MakeClient, Served, frames_in
+from tests.server.conftest import Client, Gate, Listen, MakeClient, Served, frames_in
 
 pytestmark = pytest.mark.anyio
 
