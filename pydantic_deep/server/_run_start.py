@@ -188,14 +188,16 @@ async def _usage_limits(state: ServerState, version: ServedVersion, max_iteratio
 
     The limits of a run replace those of its deps, so both are combined here.
     """
-    most = min((each for each in (max_iterations, state.settings.max_iterations) if each is not None), default=None)
-    if most is None:
+    max_requests = min(
+        (each for each in (max_iterations, state.settings.max_iterations) if each is not None), default=None
+    )
+    if max_requests is None:
         return None
-    kept: dict[str, Any] = {}
+    deps: dict[str, Any] = {}
     if version.record.deps is not None:
-        kept = json.loads((await state.store.asset(version.record.deps)).data)
-    limits = _LIMITS.validate_python(kept.get('usage_limits')) or UsageLimits(request_limit=None)
-    allowed = version.usage.requests + most
+        deps = json.loads((await state.store.asset(version.record.deps)).data)
+    limits = _LIMITS.validate_python(deps.get('usage_limits')) or UsageLimits(request_limit=None)
+    allowed = version.usage.requests + max_requests
     return replace(
         limits, request_limit=allowed if limits.request_limit is None else min(limits.request_limit, allowed)
     )

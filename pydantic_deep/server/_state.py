@@ -75,10 +75,10 @@ def state_in(scope: Scope) -> ServerState:
     Raises:
         NotStartedError: Its lifespan does not run.
     """
-    found = cast('ServerState | None', getattr(scope['app'].state, 'server', None))
-    if found is None:
+    state = cast('ServerState | None', getattr(scope['app'].state, 'server', None))
+    if state is None:
         raise NotStartedError
-    return found
+    return state
 
 
 def state_of(request: Request) -> ServerState:

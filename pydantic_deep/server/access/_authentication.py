@@ -94,8 +94,8 @@ async def _authenticate(state: ServerState, scope: Scope) -> Caller:
         client = cast('tuple[str, int] | None', scope.get('client'))
         wait = state.wrong_keys.take(client[0] if client else '') if secret else 0
         if wait > 0:
-            said = 'Too many wrong keys from this address. Wait as long as `Retry-After` says.'
-            raise ServerError('rate_limited', said, headers={'Retry-After': str(ceil(wait))})
+            message = 'Too many wrong keys from this address. Wait as long as `Retry-After` says.'
+            raise ServerError('rate_limited', message, headers={'Retry-After': str(ceil(wait))})
         raise ServerError('unauthenticated')
     wait = state.rate.take(key.id)
     if wait > 0:

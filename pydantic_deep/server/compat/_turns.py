@@ -79,7 +79,7 @@ class CompatTurn:
         failed = next((event for event in first if isinstance(event, ErrorEvent)), None)
         if failed is not None:
             await events.aclose()
-            return _answer(failed, build_body(first))
+            return _error_response(failed, build_body(first))
         return StreamingResponse(  # without the `retry` of our own streams, which OpenAI's client takes for an event
             self._frames(first, events, encoder), media_type='text/event-stream', headers=HEADERS
         )
@@ -89,7 +89,7 @@ class CompatTurn:
         events = [event async for event in self._events() if event is not None]
         answer = read_answer(events)
         if answer.error is not None:
-            return _answer(answer.error, build_body(events))
+            return _error_response(answer.error, build_body(events))
         await self._store_thread(answer.text)
         return JSONResponse(dict(build_body(events)))
 
@@ -98,8 +98,8 @@ class CompatTurn:
     ) -> AsyncGenerator[bytes]:
         is_stored = False
         try:
-            async with aclosing(_chain(first, events)) as told:
-                async for event in told:
+            async with aclosing(_chain(first, events)) as all_events:
+                async for event in all_events:
                     frames = KEEPALIVE if event is None else _render(encoder, event)
                     if isinstance(event, EndEvent) and event.finish_reason != 'error':
                         # Stored before the client can send its next request.
@@ -256,5 +256,5 @@ def _render(encoder: AnswerEncoder, event: StreamEvent) -> bytes:
     return ''.join(map(render_frame, encoder.encode(event))).encode()
 
 
-def _answer(error: ErrorEvent, body: Mapping[str, JsonValue]) -> JSONResponse:
+def _error_response(error: ErrorEvent, body: Mapping[str, JsonValue]) -> JSONResponse:
     return JSONResponse(dict(body), error.status or 500, headers=NO_RETRY)

@@ -189,15 +189,15 @@ def describe_errors(*types: ErrorType, api: Api = 'ours') -> dict[int | str, dic
 
 
 def install_error_handlers(app: Starlette) -> None:
-    """Let an application answer every error in the form of the API that was called."""
+    """Install handlers that answer every error in the format of the API that was called."""
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
-    for missing in (VersionNotFoundError, ApprovalNotFoundError, RowNotFoundError):
-        app.add_exception_handler(missing, _on_missing)
-    for away in (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError):
-        app.add_exception_handler(away, _on_unavailable)
-    for asked_wrongly in (InvalidCursorError, InvalidQuestionError):
-        app.add_exception_handler(asked_wrongly, _on_invalid_query)
+    for error in (VersionNotFoundError, ApprovalNotFoundError, RowNotFoundError):
+        app.add_exception_handler(error, _on_missing)
+    for error in (StoreUnavailableError, StoreClosedError, RepositoryUnavailableError):
+        app.add_exception_handler(error, _on_unavailable)
+    for error in (InvalidCursorError, InvalidQuestionError):
+        app.add_exception_handler(error, _on_invalid_query)
     app.add_exception_handler(ValidationError, _on_invalid_argument)
     app.add_exception_handler(ApprovalAnsweredError, _on_answered)
     app.add_exception_handler(ApprovalChangedError, _on_changed)
@@ -214,7 +214,7 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     refused = cast('HTTPException', error)
     if not isinstance(refused, ServerError):  # Starlette's own: no such route, another method, a body that is none
         refused = ServerError(_BY_STATUS.get(refused.status_code, 'invalid'), headers=refused.headers)
-    return _answer(request, refused)
+    return _error_response(request, refused)
 
 
 async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
@@ -222,61 +222,63 @@ async def _on_invalid(request: Request, error: Exception) -> JSONResponse:
         {'path': '.'.join(map(str, each['loc'])), 'message': each['msg']}  # never `input`: it may hold a secret
         for each in cast('RequestValidationError', error).errors()
     ]
-    told = '; '.join(f'{each["path"]}: {each["message"]}' for each in problems[:3])
+    summary = '; '.join(f'{each["path"]}: {each["message"]}' for each in problems[:3])
     facts: dict[str, JsonValue] = {'field': problems[0]['path'].rpartition('.')[2], 'problems': [*problems]}
-    return _answer(request, ServerError('invalid', f'The request is not what this path takes: {told}.', facts=facts))
+    return _error_response(
+        request, ServerError('invalid', f'The request is not what this path takes: {summary}.', facts=facts)
+    )
 
 
 async def _on_invalid_query(request: Request, error: Exception) -> JSONResponse:
-    return _answer(request, ServerError('invalid', str(error)))
+    return _error_response(request, ServerError('invalid', str(error)))
 
 
 async def _on_invalid_argument(request: Request, error: Exception) -> JSONResponse:
     wrong = cast('ValidationError', error)
-    return _answer(request, ServerError('invalid', str(wrong), facts={'field': wrong.field}))
+    return _error_response(request, ServerError('invalid', str(wrong), facts={'field': wrong.field}))
 
 
 async def _on_missing(request: Request, error: Exception) -> JSONResponse:
-    return _answer(request, not_found())
+    return _error_response(request, not_found())
 
 
 async def _on_unavailable(request: Request, error: Exception) -> JSONResponse:
-    return _answer(request, ServerError('unavailable', headers={'Retry-After': '5'}))
+    return _error_response(request, ServerError('unavailable', headers={'Retry-After': '5'}))
 
 
 async def _on_changed(request: Request, error: Exception) -> JSONResponse:
     digest = cast('ApprovalChangedError', error).digest
-    return _answer(request, ServerError('conflict', str(error), facts={'digest': digest}))
+    return _error_response(request, ServerError('conflict', str(error), facts={'digest': digest}))
 
 
 async def _on_answered(request: Request, error: Exception) -> JSONResponse:
-    return _answer(request, ServerError('conflict', str(error)))
+    return _error_response(request, ServerError('conflict', str(error)))
 
 
 async def _on_unfinished_checkout(request: Request, error: Exception) -> JSONResponse:
-    said = 'A checkout into the directory of this agent was cut off. Whoever runs the server has to repeat it.'
-    return _answer(request, ServerError('conflict', said))
+    message = 'A checkout into the directory of this agent was cut off. Whoever runs the server has to repeat it.'
+    return _error_response(request, ServerError('conflict', message))
 
 
 async def _on_replaced_workspace(request: Request, error: Exception) -> JSONResponse:
-    said = (
+    message = (
         'The directory of this conversation is not the one that had its files, and has other files. Whoever runs the '
         'server has to empty it, or to check out a version there.'
     )
-    return _answer(request, ServerError('conflict', said))
+    return _error_response(request, ServerError('conflict', message))
 
 
 async def _on_scan_limit(request: Request, error: Exception) -> JSONResponse:
-    return _answer(request, ServerError('conflict', str(error)))
+    return _error_response(request, ServerError('conflict', str(error)))
 
 
 async def _on_defect(request: Request, error: Exception) -> JSONResponse:
-    response = _answer(request, ServerError('failed'))  # Starlette raises the error again after it, for the log
+    response = _error_response(request, ServerError('failed'))  # Starlette raises the error again after it, for the log
     add_headers(response.headers)  # it answers outside of all layers
     return response
 
 
-def _answer(request: Request, error: ServerError) -> JSONResponse:
+def _error_response(request: Request, error: ServerError) -> JSONResponse:
     return render_error(error, api_of(path_of(request.scope)))
 
 

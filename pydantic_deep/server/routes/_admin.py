@@ -320,7 +320,7 @@ async def query_history(asked: SqlQuery, state: State, caller: Admin, request: R
     )
     query = state.store.sql(asked.query, asked.parameters, limits=limits, max_rows=settings.max_sql_rows)
     try:
-        table = await _while_asked(request, query)
+        table = await _while_connected(request, query)
     except QueryBusyError as error:
         raise ServerError('unavailable', str(error), headers={'Retry-After': '5'}) from None
     except QueryError as error:
@@ -331,7 +331,7 @@ async def query_history(asked: SqlQuery, state: State, caller: Admin, request: R
     )
 
 
-async def _while_asked(request: Request, work: Awaitable[T]) -> T:
+async def _while_connected(request: Request, work: Awaitable[T]) -> T:
     """Return what some work returns; cancel it when the client leaves before.
 
     The body was read, so the next message of the request is that the client has left.

@@ -98,7 +98,7 @@ async def answer_approval(
     except InvalidDecisionError as error:
         raise ServerError('invalid', str(error)) from None
     except ApprovalAnsweredError as error:
-        raise answered(error) from None
+        raise answered_error(error) from None
     run_id = None
     if resume and not await state.store.approvals(status='pending', version_id=own.version.id, limit=1):
         run_id = (await start_run(state, caller, own.version, {})).id
@@ -106,6 +106,6 @@ async def answer_approval(
     return AnsweredApproval(approval=build_approval(record, own.version), run_id=run_id)
 
 
-def answered(error: ApprovalAnsweredError) -> ServerError:
-    """Return what is raised where somebody was faster: it tells who."""
+def answered_error(error: ApprovalAnsweredError) -> ServerError:
+    """Return the error for an approval that has an answer already, with who gave it."""
     return ServerError('conflict', str(error), facts={'status': error.status, 'decided_by': error.by})

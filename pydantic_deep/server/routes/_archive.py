@@ -13,11 +13,11 @@ from pydantic_deep.store import Store
 from pydantic_deep_backends import Tree
 
 
-class _Sink(io.BytesIO):
-    """What was written since it was taken last."""
+class _Buffer(io.BytesIO):
+    """The bytes that were written since the last `take`."""
 
     def take(self) -> bytes:
-        """Return it, and forget it."""
+        """Return the bytes, and empty the buffer."""
         chunk = self.getvalue()
         self.seek(0)
         self.truncate()
@@ -33,16 +33,16 @@ async def archive(store: Store, tree: Tree, *, top: str, moment: int) -> AsyncGe
         top: The directory in the archive that all of them are in.
         moment: When they were written last, as the archive says: seconds since 1970.
     """
-    sink = _Sink()
-    with tarfile.open(fileobj=sink, mode='w|gz', format=tarfile.PAX_FORMAT) as tar:
+    buffer = _Buffer()
+    with tarfile.open(fileobj=buffer, mode='w|gz', format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(tree):
             version = tree[path]
             data = (await store.asset(version.digest)).data
             member = tarfile.TarInfo(f'{top}{path}')
             member.size, member.mode, member.mtime = len(data), version.mode, moment
             await anyio.to_thread.run_sync(tar.addfile, member, io.BytesIO(data))
-            yield sink.take()
-    yield sink.take()
+            yield buffer.take()
+    yield buffer.take()
 
 
 def attachment(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Routes of turns and of the runs that they are: begin one, watch it, come back to it, cancel it."""
+"""Routes of turns and runs: start, watch, resume and cancel them."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ _LOGGER = logging.getLogger('pydantic_deep')
 router = APIRouter(prefix='/api', route_class=JsonRoute)
 
 POLL_SECONDS = 0.5
-"""How often the store is asked about a run of another process that somebody watches."""
+"""How often the store is queried for a watched run of another process, in seconds."""
 
 STREAM = 'text/event-stream'
 
-_ANSWERS: dict[int | str, dict[str, Any]] = {
+_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         'description': 'The run has ended; or, if `Accept` asks for it, what it tells, as it does.',
         'content': {STREAM: {'itemSchema': FRAME_SCHEMA, 'example': 'event: text\nid: …\ndata: {"type":"text"}\n\n'}},
@@ -85,7 +85,7 @@ Wait = Annotated[bool, Query(description='Answer when the run has ended, or with
     tags=['conversations'],
     summary='Say something',
     response_model=RunShape,
-    responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
+    responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
 async def create_turn(
     conversation: str,
@@ -103,10 +103,10 @@ async def create_turn(
     own = await authorize_conversation(state, caller, conversation)
     version = await version_in(state, caller, own, body.from_version)
     run = await start_run(
-        state, caller, version, body.prompt, branch=body.branch, model_settings=settings_of(body.model_settings),
+        state, caller, version, body.prompt, branch=body.branch, model_settings=model_settings_from(body.model_settings),
         max_iterations=body.max_iterations, session_id=body.session_id,
     )  # fmt: skip
-    return await answer_with(request, state, caller, run, selection, wait=wait)
+    return await run_response(request, state, caller, run, selection, wait=wait)
 
 
 @router.post(
@@ -114,7 +114,7 @@ async def create_turn(
     tags=['versions'],
     summary='Say something else from there',
     response_model=RunShape,
-    responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
+    responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
 async def create_branch(
     version: str,
@@ -128,10 +128,10 @@ async def create_branch(
     """A turn that goes on from any version. Unless that is the head, the head stays where it is."""
     base = await authorize_version(state, caller, version)
     run = await start_run(
-        state, caller, base, body.prompt, branch=body.branch, model_settings=settings_of(body.model_settings),
+        state, caller, base, body.prompt, branch=body.branch, model_settings=model_settings_from(body.model_settings),
         max_iterations=body.max_iterations, session_id=body.session_id,
     )  # fmt: skip
-    return await answer_with(request, state, caller, run, selection, wait=wait)
+    return await run_response(request, state, caller, run, selection, wait=wait)
 
 
 @router.post(
@@ -139,7 +139,7 @@ async def create_branch(
     tags=['conversations', 'approvals'],
     summary='Answer what waits, and go on',
     response_model=RunShape,
-    responses={**_ANSWERS, **describe_errors('not_found', 'conflict')},
+    responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
 async def resume(
     conversation: str,
@@ -160,7 +160,7 @@ async def resume(
         state, caller, version, answers,
         reason=body.reason, max_iterations=body.max_iterations, session_id=body.session_id,
     )  # fmt: skip
-    return await answer_with(request, state, caller, run, selection, wait=wait)
+    return await run_response(request, state, caller, run, selection, wait=wait)
 
 
 @router.get('/runs', tags=['runs'], summary='Runs, newest first', responses=describe_errors('not_found'))
@@ -197,7 +197,7 @@ async def read_run(run: str, state: State, caller: Runner) -> RunShape:
     summary='What a run tells',
     response_class=Response,
     responses={
-        200: {'description': 'Its events, as it tells them.', 'content': _ANSWERS[200]['content']},
+        200: {'description': 'Its events, as it tells them.', 'content': _RESPONSES[200]['content']},
         204: {'description': 'There is nothing more: the client has read all.'},
         **describe_errors('not_found'),
     },
@@ -291,7 +291,7 @@ async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
         state.runs.resuming.pop(run_id, None)
 
 
-async def answer_with(
+async def run_response(
     request: Request, state: ServerState, caller: Caller, run: ServerRun, selection: EventSelection, *, wait: bool
 ) -> Response:
     """Return the requested response for a started run: its events, its result, or HTTP 202."""
@@ -304,13 +304,13 @@ async def answer_with(
     if wait:
         await run.wait()
     stored: StoredRun | None = None
-    with suppress(*UNAVAILABLE_ERRORS):  # a run that the store lost is told as this process knows it
+    with suppress(*UNAVAILABLE_ERRORS):  # a run that the store lost is answered from this process
         stored = await load_run(state.store, state.runs, run.id) if wait else None
     own = AuthorizedRun(id=run.id, agent=state.agents[run.agent_name], local=run, stored=stored)
     shape = await build_run(state, own)
     return JSONResponse(shape.model_dump(mode='json'), 200 if wait else 202, headers=headers)
 
 
-def settings_of(settings: TurnSettings | None) -> ModelSettings | None:
+def model_settings_from(settings: TurnSettings | None) -> ModelSettings | None:
     """Return the settings of a turn as pydantic-ai takes them."""
     return None if settings is None else cast('ModelSettings', settings.model_dump(exclude_none=True))

@@ -38,10 +38,10 @@ def _streams(example: str) -> dict[int | str, dict[str, Any]]:
     }
 
 
-_AG_UI_ANSWERS = _streams('id: …\ndata: {"type":"RUN_STARTED","threadId":"t1","runId":"r1"}\n\n')
-_VERCEL_ANSWERS = _streams('id: …\ndata: {"type":"text-delta","id":"1","delta":"Read"}\n\n')
+_AG_UI_RESPONSES = _streams('id: …\ndata: {"type":"RUN_STARTED","threadId":"t1","runId":"r1"}\n\n')
+_VERCEL_RESPONSES = _streams('id: …\ndata: {"type":"text-delta","id":"1","delta":"Read"}\n\n')
 
-_AG_UI_SAID: dict[str, Any] = {
+_AG_UI_PROMPT: dict[str, Any] = {
     'threadId': 't1',
     'runId': 'r1',
     'state': {},
@@ -50,18 +50,18 @@ _AG_UI_SAID: dict[str, Any] = {
     'context': [],
     'forwardedProps': {},
 }
-_AG_UI_DECIDED: dict[str, Any] = {
-    **_AG_UI_SAID,
+_AG_UI_DECISION: dict[str, Any] = {
+    **_AG_UI_PROMPT,
     'runId': 'r2',
     'messages': [],
     'resume': [{'interruptId': 'call_1', 'status': 'resolved', 'payload': {'approved': True}}],
 }
-_VERCEL_SAID: dict[str, Any] = {
+_VERCEL_PROMPT: dict[str, Any] = {
     'id': 'c1',
     'trigger': 'submit-message',
     'messages': [{'id': 'm1', 'role': 'user', 'parts': [{'type': 'text', 'text': 'Read sales.csv.'}]}],
 }
-_VERCEL_DECIDED: dict[str, Any] = {
+_VERCEL_DECISION: dict[str, Any] = {
     'id': 'c1',
     'messages': [
         {
@@ -81,11 +81,13 @@ _VERCEL_DECIDED: dict[str, Any] = {
 }
 
 
-@router.post('/ag-ui/{agent}', summary='AG-UI: go on with a thread', response_class=Response, responses=_AG_UI_ANSWERS)
+@router.post(
+    '/ag-ui/{agent}', summary='AG-UI: go on with a thread', response_class=Response, responses=_AG_UI_RESPONSES
+)
 async def run_ag_ui(
     agent: str,
     body: Annotated[
-        AgUiRequest, Body(openapi_examples={'words': {'value': _AG_UI_SAID}, 'answers': {'value': _AG_UI_DECIDED}})
+        AgUiRequest, Body(openapi_examples={'words': {'value': _AG_UI_PROMPT}, 'answers': {'value': _AG_UI_DECISION}})
     ],
     state: State,
     caller: Runner,
@@ -99,9 +101,9 @@ async def run_ag_ui(
     """
     if last_event_id:
         return await tail_after(state, caller, AG_UI, last_event_id)
-    asked = parse_ag_ui_request(body)
+    dialogue = parse_ag_ui_request(body)
     rendering = render_ag_ui(body.thread_id, body.run_id)
-    run = await start_thread_run(state, caller, agent, body.thread_id, asked, {AG_UI: rendering})
+    run = await start_thread_run(state, caller, agent, body.thread_id, dialogue, {AG_UI: rendering})
     return tail_run(state, run, AG_UI)
 
 
@@ -109,7 +111,7 @@ async def run_ag_ui(
     '/ag-ui/{agent}/{thread}/stream',
     summary='AG-UI: watch what works in a thread',
     response_class=Response,
-    responses=_AG_UI_ANSWERS,
+    responses=_AG_UI_RESPONSES,
 )
 async def watch_ag_ui(
     agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None
@@ -119,12 +121,13 @@ async def watch_ag_ui(
 
 
 @router.post(
-    '/vercel/{agent}', summary='Vercel AI: go on with a chat', response_class=Response, responses=_VERCEL_ANSWERS
+    '/vercel/{agent}', summary='Vercel AI: go on with a chat', response_class=Response, responses=_VERCEL_RESPONSES
 )
 async def run_vercel(
     agent: str,
     body: Annotated[
-        VercelRequest, Body(openapi_examples={'words': {'value': _VERCEL_SAID}, 'answers': {'value': _VERCEL_DECIDED}})
+        VercelRequest,
+        Body(openapi_examples={'words': {'value': _VERCEL_PROMPT}, 'answers': {'value': _VERCEL_DECISION}}),
     ],
     state: State,
     caller: Runner,
@@ -139,8 +142,8 @@ async def run_vercel(
     if last_event_id:
         response = await tail_after(state, caller, VERCEL, last_event_id)
     else:
-        asked = parse_vercel_request(body)
-        run = await start_thread_run(state, caller, agent, body.id, asked, {VERCEL: render_vercel(asked)})
+        dialogue = parse_vercel_request(body)
+        run = await start_thread_run(state, caller, agent, body.id, dialogue, {VERCEL: render_vercel(dialogue)})
         response = tail_run(state, run, VERCEL)
     response.headers.update(HEADER)
     return response
@@ -150,7 +153,7 @@ async def run_vercel(
     '/vercel/{agent}/{thread}/stream',
     summary='Vercel AI: resume the stream of a chat',
     response_class=Response,
-    responses=_VERCEL_ANSWERS,
+    responses=_VERCEL_RESPONSES,
 )
 async def watch_vercel(
     agent: str, thread: str, state: State, caller: Runner, last_event_id: LastEventId = None

@@ -136,7 +136,7 @@ async def test_runs_are_counted_by_key_and_in_all(store: SqlStore, gate: Gate):
             pool.start(roots[3], 'hi', owner='bob', key_id='two')
 
 
-async def test_a_closed_hub_begins_nothing(pool: RunPool, store: SqlStore):
+async def test_a_closed_pool_begins_nothing(pool: RunPool, store: SqlStore):
     root = await root_of(store, 'Hello.')
     pool.close()
 
@@ -145,7 +145,7 @@ async def test_a_closed_hub_begins_nothing(pool: RunPool, store: SqlStore):
     assert pool.is_closed
 
 
-async def test_a_hub_that_is_not_open_has_no_tasks():
+async def test_a_pool_that_is_not_open_has_no_tasks():
     with pytest.raises(RuntimeError, match='async with'):
         _ = RunPool(ServerSettings()).tasks
 
@@ -160,7 +160,7 @@ async def test_what_has_no_time_left_is_kept_as_interrupted(store: SqlStore, gat
     assert (await store.version(run.version_id or '')).state == 'interrupted'
 
 
-async def test_a_hub_that_is_cancelled_stops_its_runs(store: SqlStore, gate: Gate):
+async def test_a_pool_that_is_cancelled_stops_its_runs(store: SqlStore, gate: Gate):
     root = await root_of(store, call('hold'), 'Done.', tools=[gate.hold])
     runs: list[ServerRun] = []
     with anyio.CancelScope() as scope:
