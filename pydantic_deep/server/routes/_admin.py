@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AwareDatetime
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_core import to_json
@@ -17,11 +17,22 @@ from pydantic_deep.audit import AuditRecord
 from pydantic_deep.audit import Status as AuditStatus
 from pydantic_deep.repository import In, Range, Scalar
 from pydantic_deep.server._agents import ServedAgent
-from pydantic_deep.server._api_keys import KeyScope
 from pydantic_deep.server._state import State
 from pydantic_deep.server.access._callers import Caller, authorize_agent, require
 from pydantic_deep.server.http._errors import ServerError, describe_errors, not_found
 from pydantic_deep.server.http._json_route import JsonRoute
+from pydantic_deep.server.schemas._admin import (
+    EXAMPLE_RECORD,
+    AgentInfo,
+    AgentList,
+    AuditPage,
+    Health,
+    Me,
+    SkillInfo,
+    SkillList,
+    SqlQuery,
+    SqlTable,
+)
 from pydantic_deep.skills import Skills
 from pydantic_deep.store import QueryBusyError, QueryError, SqlLimits
 
@@ -35,153 +46,6 @@ router = APIRouter(route_class=JsonRoute)
 AnyCaller = Annotated[Caller, Depends(require(None))]
 Auditor = Annotated[Caller, Depends(require('audit'))]
 Admin = Annotated[Caller, Depends(require('admin'))]
-
-
-class Health(BaseModel):
-    """Whether the server takes requests."""
-
-    model_config = ConfigDict(json_schema_extra={'examples': [{'status': 'ok'}]})
-
-    status: Literal['ok', 'stopping']
-    """`stopping` comes with the status 503: no new runs begin."""
-
-
-class Me(BaseModel):
-    """What the key of the request may do."""
-
-    model_config = ConfigDict(
-        json_schema_extra={'examples': [{'owner': 'ada', 'scopes': ['approve', 'run'], 'agents': None}]}
-    )
-
-    owner: str
-    """Whose conversations it sees."""
-    scopes: list[KeyScope]
-    """What it may do."""
-    agents: list[str] | None
-    """The agents that it may use; null for all."""
-
-
-class AgentInfo(BaseModel):
-    """An agent that is served."""
-
-    model_config = ConfigDict(
-        json_schema_extra={'examples': [{'name': 'analyst', 'description': 'Reads tables.', 'model': 'openai:gpt-5.2'}]}
-    )
-
-    name: str
-    """What requests name it by, as a model too."""
-    description: str | None
-    """What its makers say of it."""
-    model: str | None
-    """The model that it asks unless a conversation has another, as `provider:name`."""
-
-
-class AgentList(BaseModel):
-    """The agents that the key may use."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'items': [{'name': 'analyst', 'description': None, 'model': 'openai:gpt-5.2'}]}]
-        }
-    )
-
-    items: list[AgentInfo]
-    """By name."""
-
-
-class SkillInfo(BaseModel):
-    """A skill that an agent has."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'name': 'reviewing-changes', 'description': 'Use this skill …', 'scope': 'bundled'}]
-        }
-    )
-
-    name: str
-    """How it is asked for."""
-    description: str
-    """What it does and when to use it."""
-    scope: str
-    """Who it is from."""
-
-
-class SkillList(BaseModel):
-    """The skills of an agent that are the same for all its conversations."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'items': [{'name': 'reading', 'description': 'Use this skill …', 'scope': 'bundled'}]}]
-        }
-    )
-
-    items: list[SkillInfo]
-    """Those that count first at the top."""
-
-
-_RECORD: dict[str, JsonValue] = {
-    'id': '0193a5f0-7c3e-7d2a-9c11-1f2e3d4c5b6a',
-    'run_id': '0193a5f0-7c3e-7d2a-9c11-000000000001',
-    'conversation_id': '0193a5f0-7c3e-7d2a-9c11-000000000002',
-    'agent_name': 'analyst',
-    'owner': 'ada',
-    'question': 'What did we sell?',
-    'status': 'success',
-    'output': 'Tea, mostly.',
-    'usage': {'requests': 1, 'input_tokens': 412, 'output_tokens': 5},
-    'started_at': '2026-01-01T09:00:00Z',
-    'ended_at': '2026-01-01T09:00:02Z',
-}
-"""A record, for the OpenAPI document."""
-
-
-class AuditPage(BaseModel):
-    """Some of the records that were asked for."""
-
-    model_config = ConfigDict(json_schema_extra={'examples': [{'items': [_RECORD], 'cursor': None}]})
-
-    items: list[AuditRecord]
-    """The newest first, without their messages."""
-    cursor: str | None
-    """What to ask the next page with; null if this is the last."""
-
-
-class SqlQuery(BaseModel):
-    """A question about the history of every agent."""
-
-    model_config = ConfigDict(
-        extra='forbid',
-        json_schema_extra={
-            'examples': [
-                {
-                    'query': 'select agent_name, sum(cost) from runs where state = ? group by 1',
-                    'parameters': ['complete'],
-                }
-            ]
-        },
-    )
-
-    query: str = Field(max_length=100_000)
-    """One statement that only reads, in the SQL of DuckDB."""
-    parameters: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list[JsonValue])
-    """The values of `?` and `$1`, or of `$name`."""
-
-
-class SqlTable(BaseModel):
-    """The rows that a query returned."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            'examples': [{'columns': ['agent_name', 'cost'], 'rows': [['analyst', 0.42]], 'is_truncated': False}]
-        }
-    )
-
-    columns: list[str]
-    """Their names, in order."""
-    rows: list[list[JsonValue]]
-    """Values as JSON: moments as ISO 8601, bytes as hexadecimal digits, decimals as text."""
-    is_truncated: bool
-    """Whether there are more rows than the server returns."""
 
 
 @router.get(
@@ -286,7 +150,7 @@ async def list_audit(
     '/api/audit/{record}',
     tags=['audit'],
     summary='What became of one run',
-    responses={200: {'content': {'application/json': {'example': _RECORD}}}, **describe_errors('not_found')},
+    responses={200: {'content': {'application/json': {'example': EXAMPLE_RECORD}}}, **describe_errors('not_found')},
 )
 async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
     """Needs the scope `audit`, for a run of the key's owner, or `admin`."""
