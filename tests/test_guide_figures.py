@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pydantic_deep.filesystem import _decide, _files, _listing, _render, _toolset, _window
+from pydantic_deep.filesystem import _changes, _files, _listing, _render, _toolset, _window
 from pydantic_deep.filesystem._capability import OFFLOAD_CHARS
 from pydantic_deep.skills import Skills, _backend, _catalogue, _document, _scan
 from pydantic_deep.skills import _files as _skill_files
@@ -29,7 +29,7 @@ FILES: dict[str, list[float]] = {
     'the notice of files': [_listing.MAX_LISTING_CHARS],
     'one `execute`': [
         signature(_toolset.execute).parameters['timeout_seconds'].default,
-        _decide.MAX_TIMEOUT_SECONDS,
+        _changes.MAX_TIMEOUT_SECONDS,
     ],
 }
 

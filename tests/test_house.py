@@ -86,13 +86,13 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
         'pydantic_deep.versions.recording._presummary_history',
     },
     'pydantic_deep.cli.turn._conversation': {'pydantic_deep.versions.files._run_files'},
-    'pydantic_deep.cli.turn._retry_listener': {'pydantic_deep.subagents._state'},
+    'pydantic_deep.cli.turn._retry_listener': {'pydantic_deep.subagents._tree_position'},
     'pydantic_deep.cli.turn._size_check': {'pydantic_deep.versions.files._gitignore'},
     'pydantic_deep.fluent._conversation': {
         'pydantic_deep.versions._run_to_completion',
         'pydantic_deep.versions.recording._coalesced_requests',
     },
-    'pydantic_deep.fluent._grounds': {
+    'pydantic_deep.fluent._runtime': {
         'pydantic_deep.versions._history_edit',
         'pydantic_deep.versions.recording._coalesced_requests',
         'pydantic_deep.versions.recording._presummary_history',

@@ -34,7 +34,7 @@ from ._errors import (
     UnknownApprovalError,
 )
 from ._listing import digest_of, id_of, pending_approvals, request_of
-from ._truth import ANSWERED
+from ._model_notes import ANSWERED
 from ._types import Approve, Decision, Deny, Edit, PendingApproval, Respond
 
 _KINDS: dict[type[Decision], DecisionKind] = {Approve: 'approve', Edit: 'edit', Deny: 'deny', Respond: 'respond'}

@@ -44,8 +44,8 @@ from pydantic_deep.extensions import find_capabilities
 from ._errors import InvalidDecisionError, MalformedApprovalError
 from ._gate import Call, Gate, open_gate
 from ._listing import digest_of
-from ._names import check_names, is_marked, marked
-from ._truth import ANSWERED, failure_with_note, invalid_edit, not_asked, with_note
+from ._model_notes import ANSWERED, failure_with_note, invalid_edit, not_asked, with_note
+from ._tool_names import check_names, is_marked, marked
 from ._types import ApprovalRule, InterruptOn
 
 _Decided: TypeAlias = Approved | Edited | Responded | DelegationAnswers

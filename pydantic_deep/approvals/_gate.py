@@ -36,8 +36,8 @@ from pydantic_deep.extensions import (
 from pydantic_deep_backends.paths import is_within
 
 from ._listing import digest_of
-from ._names import is_delegating, is_marked, is_reading, is_writing
 from ._rules import Subject, Verdict, refusal_of, subject_of, verdict_of
+from ._tool_names import is_delegating, is_marked, is_reading, is_writing
 from ._types import ApprovalRule
 
 _LOGGER = logging.getLogger('pydantic_deep')

@@ -33,9 +33,9 @@ from pydantic_deep.extensions import SupportsHistory, SupportsRecovery, find_cap
 from pydantic_deep.repository import Repository
 
 from ._redact import Redact, redact
+from ._run_observer import RunObserver, now
 from ._settle import settle
 from ._types import AuditRecord
-from ._watch import Watch, now
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -67,7 +67,7 @@ class Audit(AbstractCapability[object]):
     write_seconds: float = field(default=5.0, kw_only=True)
     """How long a run waits for each of the two writes, at most."""
     _above: AuditRecord | None = field(default=None, init=False, repr=False)
-    _watch: Watch | None = field(default=None, init=False, repr=False, compare=False)
+    _watch: RunObserver | None = field(default=None, init=False, repr=False, compare=False)
     _recovers: SupportsRecovery | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -162,13 +162,13 @@ class Audit(AbstractCapability[object]):
     async def _begin(self, ctx: RunContext[object]) -> None:
         self._recovers = next(iter(find_capabilities(ctx, SupportsRecovery)), None)
         try:
-            self._watch = Watch.begin(ctx, self.redact, self._above)
+            self._watch = RunObserver.begin(ctx, self.redact, self._above)
         except Exception as error:  # noqa: BLE001 - of the user's redaction: an audit never ends a run
             self._tell(ctx, error, None)
             return
         await self._write(ctx, lambda watch: watch.record)
 
-    async def _write(self, ctx: RunContext[object], make: Callable[[Watch], AuditRecord]) -> None:
+    async def _write(self, ctx: RunContext[object], make: Callable[[RunObserver], AuditRecord]) -> None:
         """Make a record and write it; tell loudly if that fails."""
         watch = self._watch
         if watch is None:

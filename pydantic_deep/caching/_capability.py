@@ -9,8 +9,8 @@ from pydantic_ai import ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.messages import ModelResponse
 
-from ._compare import Sent, find_break, instructions_of, sent_before
 from ._events import PrefixBrokenEvent
+from ._prefix_comparison import Sent, find_break, instructions_of, sent_before
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

@@ -29,10 +29,10 @@ from ._inputs import last_prompts, shorten_prompts
 from ._listing import FILES_HEADING, list_names
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
 from ._preview import preview_call
-from ._protect import changes_protected, refusal
+from ._protection import changes_protected, refusal
 from ._render import render_uploads
 from ._toolset import TOOLSET_ID, function_toolset
-from ._touched import ROOM_ID, carried_over
+from ._touched_files import ROOM_ID, carried_over
 from ._types import BackendSource, UploadLike
 
 INSTRUCTIONS = (

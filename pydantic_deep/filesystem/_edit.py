@@ -3,7 +3,7 @@ r"""How a text is edited by exact match. Pure.
 Matching does not see the difference between `\n` and `\r\n`, because a model does not: both texts are compared with
 `\n`, and positions are carried back to the text as it is. Only what differs between the old and the new string is
 replaced, so every other character keeps its place and every other line keeps its end.
-Not here: bytes and encodings, and what to say when nothing matches (`_explain`).
+Not here: bytes and encodings, and what to say when nothing matches (`_match_failures`).
 """
 
 from __future__ import annotations

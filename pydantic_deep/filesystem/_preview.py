@@ -23,7 +23,7 @@ from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.resolving import canonical_path
 from pydantic_deep_backends.snapshots import digest_of
 
-from ._decide import decide_edit, decide_write, kind_of, refuse_command
+from ._changes import decide_edit, decide_write, kind_of, refuse_command
 from ._failures import tool_failures
 from ._files import Files
 from ._offload import escape_halves

@@ -15,7 +15,7 @@ from pydantic_deep._text import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
 
-from ._decide import at_lines, decide_edit, decide_write, kind_of, refuse_command
+from ._changes import at_lines, decide_edit, decide_write, kind_of, refuse_command
 from ._failures import tool_failures
 from ._files import Files, Place
 from ._render import (

@@ -34,9 +34,9 @@ from pydantic_deep.versions._run_to_completion import to_end
 from pydantic_deep.versions.recording._coalesced_requests import identical
 
 from ._builder import PromptBuilder
-from ._composed import ComposedAgent
+from ._composed_agent import ComposedAgent
 from ._delta import Delta, DepsT, OutputT, joined, split_prompt
-from ._grounds import Ask, Ground, Plain, Settled, Stored
+from ._runtime import InMemory, Runtime, TurnOutcome, TurnRequest, Versioned
 from ._transcript import MessageList
 from ._turn import Turn
 from .errors import ConversationBusyError, NothingToAnswerError
@@ -103,11 +103,11 @@ class Conversation(Generic[DepsT, OutputT]):
         conversation_id: str | None = None,
     ) -> None:
         check_names(conversation_id=conversation_id)
-        ground = _ground(create_deep_agent() if agent is None else agent, deps, store, conversation_id)
-        self._begin_on(ground, messages if isinstance(messages, MessageList) else MessageList(messages))
+        runtime = _runtime_for(create_deep_agent() if agent is None else agent, deps, store, conversation_id)
+        self._begin_on(runtime, messages if isinstance(messages, MessageList) else MessageList(messages))
 
-    def _begin_on(self, ground: Ground[DepsT, OutputT], messages: MessageList) -> None:
-        self._ground = ground
+    def _begin_on(self, runtime: Runtime[DepsT, OutputT], messages: MessageList) -> None:
+        self._runtime = runtime
         self._messages = messages
         self._known = 0
         """How many messages, from the first on, the ground knows or a turn has made. Those after them are new."""
@@ -124,7 +124,7 @@ class Conversation(Generic[DepsT, OutputT]):
     @property
     def id(self) -> str:
         """The `conversation_id`."""
-        return self._ground.conversation_id
+        return self._runtime.conversation_id
 
     @property
     def messages(self) -> MessageList:
@@ -149,22 +149,22 @@ class Conversation(Generic[DepsT, OutputT]):
     @property
     def usage(self) -> RunUsage:
         """What the conversation has used; it grows while a turn runs."""
-        return self._ground.usage
+        return self._runtime.usage
 
     @property
     def pending(self) -> list[PendingApproval]:
         """What waits for a person, subagents included: answer it with `resume`."""
-        return self._ground.pending
+        return self._runtime.pending
 
     @property
     def head(self) -> AgentVersion[DepsT, OutputT] | None:
         """The version that the conversation is at; `None` without a store, and before the first turn or `load`."""
-        return self._ground.head if isinstance(self._ground, Stored) else None
+        return self._runtime.head if isinstance(self._runtime, Versioned) else None
 
     @property
     def versions(self) -> VersionedConversation[DepsT, OutputT] | None:
         """The conversation as its store has it, with all branches; `None` without a store."""
-        return self._ground.handle if isinstance(self._ground, Stored) else None
+        return self._runtime.handle if isinstance(self._runtime, Versioned) else None
 
     def begin(self, delta: Delta[DepsT]) -> Self:
         """Say and set what a builder has gathered: `PromptBuilder.start` calls it.
@@ -175,7 +175,7 @@ class Conversation(Generic[DepsT, OutputT]):
         if self._is_waited_for:
             raise ConversationBusyError(self.id)
         self._iteration = None
-        self._ground.agent.config = self._ground.agent.config.plus(delta.config)
+        self._runtime.agent.config = self._runtime.agent.config.plus(delta.config)
         self._known = min(self._known, len(self.messages))
         for message in deepcopy(delta.messages):  # another conversation may be started with the same ones
             whole = joined(self.messages[-1], message) if len(self.messages) > self._known else None
@@ -191,13 +191,13 @@ class Conversation(Generic[DepsT, OutputT]):
         With a store its turns are versions on branches of the same conversation, and leave the head where it is.
         """
         branch = cast('Conversation[DepsT, OutputT]', object.__new__(Conversation))
-        branch._begin_on(self._ground.branch(), MessageList(deepcopy(list(self.messages))))
+        branch._begin_on(self._runtime.branch(), MessageList(deepcopy(list(self.messages))))
         branch._known, branch._state, branch._output = self._known, self._state, self._output
         return branch
 
     async def load(self) -> Self:
         """Take in what the store has of the conversation, and return it. A turn does so before it begins."""
-        newest = await self._ground.refresh()
+        newest = await self._runtime.refresh()
         if newest is not None:
             self.messages[: self._known] = newest
             self._known = len(newest)
@@ -274,7 +274,7 @@ class Conversation(Generic[DepsT, OutputT]):
             if not self.pending:
                 raise NothingPendingError(f'Nothing waits in the conversation {self.id}: it is {self.state}.')
             history = self.messages[: self._known]
-            ask = Ask(history=history, known=self._known, words=[], answers=answers or {}, by=by, reason=reason)
+            ask = TurnRequest(history=history, known=self._known, words=[], answers=answers or {}, by=by, reason=reason)
             return await self._drain(self._begin_turn(ask, is_text=False))
 
     async def stop(self) -> None:
@@ -284,7 +284,7 @@ class Conversation(Generic[DepsT, OutputT]):
 
     async def export(self) -> MessageList:
         """Return the messages with all that summaries among them stand for, which a store keeps elsewhere."""
-        return MessageList(await self._ground.export(list(self.messages)))
+        return MessageList(await self._runtime.export(list(self.messages)))
 
     # Within
 
@@ -330,7 +330,7 @@ class Conversation(Generic[DepsT, OutputT]):
         if history and not self._known and await self._add_system_prompt(history):
             history, _ = split_prompt(self.messages)
         words = self.messages[len(history) :]
-        ask = Ask(history=_repaired(history, self._known), known=self._known, words=words, prompt=prompt)
+        ask = TurnRequest(history=_repaired(history, self._known), known=self._known, words=words, prompt=prompt)
         self._known = len(self.messages)
         return self._begin_turn(ask, is_text=is_text)
 
@@ -342,7 +342,7 @@ class Conversation(Generic[DepsT, OutputT]):
         """
         if any(isinstance(part, SystemPromptPart) for message in history for part in message.parts):
             return False
-        prompts = await self._ground.system_prompt(history)
+        prompts = await self._runtime.system_prompt(history)
         if not prompts:
             return False
         first = self.messages[0]
@@ -352,7 +352,7 @@ class Conversation(Generic[DepsT, OutputT]):
             self.messages.insert(0, ModelRequest(prompts))
         return True
 
-    def _begin_turn(self, ask: Ask, *, is_text: bool) -> Turn[Any]:
+    def _begin_turn(self, ask: TurnRequest, *, is_text: bool) -> Turn[Any]:
         self._turn = Turn(self.id, partial(self._work, ask, is_text))
         return self._turn
 
@@ -366,28 +366,28 @@ class Conversation(Generic[DepsT, OutputT]):
         if turn is not None:
             await turn.stop()
 
-    async def _work(self, ask: Ask, is_text: bool, turn: Turn[Any]) -> None:
+    async def _work(self, ask: TurnRequest, is_text: bool, turn: Turn[Any]) -> None:
         """Run a turn, in its own task."""
         self._state, self._output = 'running', None
         seen = _Seen()
-        self._ground.agent.see = partial(self._see, seen, None if is_text else turn)
+        self._runtime.agent.listener = partial(self._see, seen, None if is_text else turn)
         result: AgentRunResult[OutputT] | None = None
         try:
-            async with self._ground.run(ask) as events:
+            async with self._runtime.run(ask) as events:
                 async for event in events:
                     if isinstance(event, AgentRunResultEvent):
                         result = event.result
                     elif is_text and (text := _text_of(event)):
-                        await turn.hand_out(text)
+                        await turn.emit(text)
         except BaseException as error:
             is_failure = isinstance(error, Exception) and not isinstance(error, RunCancelled)
-            self._state = 'suspended' if self._ground.is_suspended else 'failed' if is_failure else 'interrupted'
+            self._state = 'suspended' if self._runtime.is_suspended else 'failed' if is_failure else 'interrupted'
             await to_end(self._settle(ask, None))
             raise
         await to_end(self._settle(ask, result))
         last = self.messages[self._known - 1]
         if not is_text and isinstance(last, ModelRequest):
-            await turn.hand_out(last)
+            await turn.emit(last)
 
     async def _see(
         self, seen: _Seen, turn: Turn[Any] | None, history: Sequence[ModelMessage], message: ModelMessage
@@ -400,9 +400,9 @@ class Conversation(Generic[DepsT, OutputT]):
         self._known = common + len(new)
         is_first, seen.is_begun = not seen.is_begun, True
         if turn is not None and not is_first:
-            await turn.hand_out(message)
+            await turn.emit(message)
 
-    async def _settle(self, ask: Ask, result: AgentRunResult[OutputT] | None) -> None:
+    async def _settle(self, ask: TurnRequest, result: AgentRunResult[OutputT] | None) -> None:
         """Take in what has become of a turn, whoever is cancelled."""
         settled = await self._settled(ask, result)
         if settled is None:  # as if it had not been asked: it can be asked again
@@ -424,9 +424,9 @@ class Conversation(Generic[DepsT, OutputT]):
         elif settled.is_whole and (head := self.head) is not None:
             self._state, self._output = head.state, head.output
 
-    async def _settled(self, ask: Ask, result: AgentRunResult[OutputT] | None) -> Settled | None:
+    async def _settled(self, ask: TurnRequest, result: AgentRunResult[OutputT] | None) -> TurnOutcome | None:
         try:
-            return await self._ground.settle(ask, result, self.messages[: self._known])
+            return await self._runtime.settle(ask, result, self.messages[: self._known])
         except VersionConflictError:
             self._state = 'interrupted'
             await self.load()
@@ -461,17 +461,17 @@ def _text_of(event: object) -> str:
             return ''
 
 
-def _ground(
+def _runtime_for(
     agent: AbstractAgent[Any, Any] | VersionedAgent[Any, Any],
     deps: Any,
     store: Store | None,
     conversation_id: str | None,
-) -> Ground[Any, Any]:
+) -> Runtime[Any, Any]:
     if isinstance(agent, VersionedAgent):
         if store is not None and store is not agent.store:
             raise ValueError('The versioned agent has a store of its own. Pass the agent without it, or no `store`.')
-        return Stored(ComposedAgent(agent.agent), agent, deps, conversation_id)
+        return Versioned(ComposedAgent(agent.agent), agent, deps, conversation_id)
     composed = ComposedAgent(agent)
     if store is None:
-        return Plain(composed, deps, conversation_id)
-    return Stored(composed, VersionedAgent(agent, store), deps, conversation_id)
+        return InMemory(composed, deps, conversation_id)
+    return Versioned(composed, VersionedAgent(agent, store), deps, conversation_id)

@@ -1,7 +1,7 @@
 """The format of transcripts: what a document has in it, which formats can be read, and what is said of a wrong one. Pure.
 
 Format 1 is `{"format_version": 1, "messages": […]}`. Messages are those of pydantic-ai, as its
-`ModelMessagesTypeAdapter` writes them, without configuration (`_portable`). Earlier releases wrote instructions and
+`ModelMessagesTypeAdapter` writes them, without configuration (`_portable_messages`). Earlier releases wrote instructions and
 system prompts into them: these are left out when such a document is read.
 """
 
@@ -18,8 +18,8 @@ from pydantic_core import ErrorDetails, from_json, to_json
 from pydantic_deep._message_json import message_adapter
 
 from ._media import MissingMediaError, inline
-from ._portable import portable
-from ._shown import shown
+from ._portable_messages import portable
+from ._short_repr import short_repr
 from .errors import TranscriptError
 
 FORMAT_VERSION: Final = 1
@@ -115,7 +115,9 @@ def parse_text(text: str | bytes) -> JsonValue:
     try:
         return from_json(text)
     except ValueError as error:
-        raise TranscriptError(f'This is no JSON: {error}. It begins with {shown(text[:40])}.', value=text) from None
+        raise TranscriptError(
+            f'This is no JSON: {error}. It begins with {short_repr(text[:40])}.', value=text
+        ) from None
 
 
 def parse_document(document: object, media: Mapping[str, bytes]) -> list[ModelMessage]:
@@ -130,7 +132,7 @@ def parse_document(document: object, media: Mapping[str, bytes]) -> list[ModelMe
     """
     if not isinstance(document, Mapping):
         raise TranscriptError(
-            f'A transcript is an object with `format_version` and `messages`, and this is {shown(document)}. Make one '
+            f'A transcript is an object with `format_version` and `messages`, and this is {short_repr(document)}. Make one '
             'of messages that are objects of pydantic-ai with `MessageList(messages)`.',
             value=document,
         )
@@ -147,7 +149,7 @@ def parse_document(document: object, media: Mapping[str, bytes]) -> list[ModelMe
     messages = current.get('messages')
     if not isinstance(messages, list):
         raise TranscriptError(
-            f'The `messages` of a transcript are a list, and here they are {shown(messages)}.',
+            f'The `messages` of a transcript are a list, and here they are {short_repr(messages)}.',
             field='messages',
             value=messages,
         )
@@ -162,14 +164,14 @@ def _migrated(document: Document) -> Document:
     version = document.get('format_version')
     if not isinstance(version, int) or isinstance(version, bool):
         raise TranscriptError(
-            f'The `format_version` of a transcript is a whole number, and here it is {shown(version)}. '
+            f'The `format_version` of a transcript is a whole number, and here it is {short_repr(version)}. '
             f'This release writes {FORMAT_VERSION}.',
             field='format_version',
             value=version,
         )
     if version > FORMAT_VERSION:
         raise TranscriptError(
-            f'The transcript has format_version {shown(version)}, and this release reads up to {FORMAT_VERSION}. '
+            f'The transcript has format_version {short_repr(version)}, and this release reads up to {FORMAT_VERSION}. '
             'Update pydantic-deep.',
             field='format_version',
             value=version,
@@ -229,7 +231,7 @@ def _validated(messages: list[JsonValue]) -> list[ModelMessage]:
     wrong = max((each for each in found if each.at == found[0].at), key=lambda each: each.depth)
     message = messages[wrong.at]
     raise TranscriptError(
-        f'{_where(wrong.at, message)} is wrong at `{wrong.field}`: {shown(wrong.value)}. {wrong.problem}. '
+        f'{_where(wrong.at, message)} is wrong at `{wrong.field}`: {short_repr(wrong.value)}. {wrong.problem}. '
         'Correct it or leave the message out; if a newer release wrote it, update pydantic-ai.',
         index=wrong.at,
         role=_role(message),

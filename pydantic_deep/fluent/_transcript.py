@@ -27,7 +27,7 @@ from ._format import (
     render_document,
 )
 from ._media import escape, externalize
-from ._shown import shown
+from ._short_repr import short_repr
 
 
 class MessageList(MutableSequence[ModelMessage]):
@@ -147,7 +147,7 @@ class MessageList(MutableSequence[ModelMessage]):
         data = render_document(self.to_dict())
         if isinstance(target, str):
             if _is_json(target):
-                raise ValueError(f'{shown(target)} looks like JSON and not like a path. Pass a `Path`.')
+                raise ValueError(f'{short_repr(target)} looks like JSON and not like a path. Pass a `Path`.')
             target = Path(target)
         if isinstance(target, Path):
             _replace_file(target, data)
@@ -188,7 +188,7 @@ def _checked(message: object) -> ModelMessage:
     if isinstance(message, (ModelRequest, ModelResponse)):
         return message
     raise TypeError(
-        f'{shown(message)} is no message. Messages are `ModelRequest`s and `ModelResponse`s; read a transcript with '
+        f'{short_repr(message)} is no message. Messages are `ModelRequest`s and `ModelResponse`s; read a transcript with '
         '`MessageList.load`.'
     )
 

@@ -1,7 +1,7 @@
 """`Turn`: a run in a task of its own that goes on only as far as somebody asks it to.
 
 The run belongs to its task, and is opened and closed there, whoever reads along and from where. Not here: what runs
-(`_grounds`), and what becomes of it (`_conversation`).
+(`_runtime`), and what becomes of it (`_conversation`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Turn(Generic[ItemT]):
 
     Args:
         conversation_id: Whose turn, for errors.
-        work: Runs the turn, and calls `hand_out` with what it makes.
+        work: Runs the turn, and calls `emit` with what it makes.
     """
 
     def __init__(self, conversation_id: str, work: Callable[[Turn[ItemT]], Coroutine[object, object, None]]) -> None:
@@ -63,8 +63,8 @@ class Turn(Generic[ItemT]):
         self._task.result()
         return None
 
-    async def hand_out(self, item: ItemT) -> None:
-        """Let somebody take this, and return when more is wanted."""
+    async def emit(self, item: ItemT) -> None:
+        """Pass an item to the reader, and return when the reader asks for the next one."""
         self._items.append(item)
         self._wanted.clear()
         self._changed.set()

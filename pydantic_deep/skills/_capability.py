@@ -29,7 +29,7 @@ from ._discovery import Found, find_skill
 from ._files import BACKEND_FAILURES, SkillUnreadableError, load, place_of
 from ._history import ROOM_ID, carried_over, grants_in
 from ._host_paths import file_paths
-from ._library import Library, Shelf, sort_sources
+from ._library import Library, SkillIndex, sort_sources
 from ._render import render_question, render_unknown
 from ._toolset import TOOLSET_ID, RunSkills, function_toolset, is_asked_for, is_granted_by_code
 from ._types import BackendSkills, Skill, SkillCatalog, SkillSource
@@ -83,7 +83,7 @@ class Skills(AbstractCapability[object]):
     """The size of the catalogue, at four characters a token. What does not fit is shortened, then left out."""
     _library: Library = field(init=False, repr=False, compare=False)
     _in_backend: tuple[BackendSkills, ...] = field(init=False, repr=False, compare=False)
-    _shelf: Shelf | None = field(default=None, init=False, repr=False, compare=False)
+    _index: SkillIndex | None = field(default=None, init=False, repr=False, compare=False)
     _run: RunSkills | None = field(default=None, init=False, repr=False, compare=False)
     _protected: tuple[str, ...] = field(default=(), init=False, repr=False, compare=False)
 
@@ -113,7 +113,7 @@ class Skills(AbstractCapability[object]):
         Raises:
             UserError: A directory is missing.
         """
-        return (await self._library.shelf()).catalog
+        return (await self._library.index()).catalog
 
     async def load(self, name: str, *, backend: BackendProtocol | None = None) -> str:
         """Return a skill as text for a prompt, for a user who asks for it by name; hidden ones too.
@@ -127,11 +127,11 @@ class Skills(AbstractCapability[object]):
             ValueError: It cannot be read any more.
             UserError: A directory is missing.
         """
-        shelf = await self._found(backend)
-        skill = find_skill(shelf.catalog, name)
+        index = await self._found(backend)
+        skill = find_skill(index.catalog, name)
         if skill is None:
-            raise SkillNotFoundError(name, render_unknown(name, shelf.catalog.skills))
-        run = RunSkills(catalog=shelf.catalog, source=backend, log=self._library.log)
+            raise SkillNotFoundError(name, render_unknown(name, index.catalog.skills))
+        run = RunSkills(catalog=index.catalog, source=backend, log=self._library.log)
         loaded = await load(skill, place_of(skill, backend))
         run.log(loaded.diagnostics)
         return f'<skill name="{skill.name}">\n{await run.render(skill, loaded.body)}\n</skill>'
@@ -146,22 +146,22 @@ class Skills(AbstractCapability[object]):
                 '`BackendSkills` has no backend to look at. Pass deps with a `backend`, or `workspace=` to the run.'
             )
         run = copy(self)
-        run._shelf = shelf = await self._found(cast('BackendProtocol | None', source))
-        grants = grants_in(ctx.messages) if shelf.allowing else {}
-        run._run = RunSkills(catalog=shelf.catalog, source=source, log=self._library.log, grants=grants)
+        run._index = index = await self._found(cast('BackendProtocol | None', source))
+        grants = grants_in(ctx.messages) if index.allowing else {}
+        run._run = RunSkills(catalog=index.catalog, source=source, log=self._library.log, grants=grants)
         run._protected = tuple([path async for path in self._paths_in(source)])
         return run
 
     def get_instructions(self) -> str | None:
         """Return the catalogue, if there are skills."""
-        return self._shelf.catalogue.text or None if self._shelf is not None else None
+        return self._index.catalogue.text or None if self._index is not None else None
 
     def get_toolset(self) -> AgentToolset[object] | None:
         """Return the toolset with `load_skill`, if there are skills."""
-        run, shelf = self._run, self._shelf
-        if run is None or shelf is None or not shelf.catalog.skills:
+        run, index = self._run, self._index
+        if run is None or index is None or not index.catalog.skills:
             return None
-        return RunToolset(function_toolset(shelf.catalogue.is_searched), lambda ctx: run)
+        return RunToolset(function_toolset(index.catalogue.is_searched), lambda ctx: run)
 
     @property
     def protected_paths(self) -> Sequence[str]:
@@ -173,15 +173,15 @@ class Skills(AbstractCapability[object]):
 
         What was granted holds as long as the skill is there, still names it, and is still allowed to.
         """
-        run, shelf = self._run, self._shelf
-        if run is None or shelf is None or not run.grants:
+        run, index = self._run, self._index
+        if run is None or index is None or not run.grants:
             return False
         return any(
             is_granted(
                 _live_commands(run.grants[skill.name], skill), tool_def.name, args, tool_def.parameters_json_schema
             )
             and run.may_grant(skill)
-            for skill in shelf.allowing
+            for skill in index.allowing
             if skill.name in run.grants
         )
 
@@ -191,8 +191,8 @@ class Skills(AbstractCapability[object]):
         """Return what a person is asked to grant with a skill that is to be loaded, or why loading it would fail;
         `None` for neither.
         """
-        run, shelf, name, file = self._run, self._shelf, args.get('name'), args.get('file')
-        if run is None or shelf is None or tool_def.toolset_id != TOOLSET_ID or not (name and isinstance(name, str)):
+        run, index, name, file = self._run, self._index, args.get('name'), args.get('file')
+        if run is None or index is None or tool_def.toolset_id != TOOLSET_ID or not (name and isinstance(name, str)):
             return None
         try:
             skill = run.find(name)
@@ -201,7 +201,7 @@ class Skills(AbstractCapability[object]):
                 return None
         except (ModelRetry, ToolFailed) as error:
             return Preview(kind='call', failure=error.message)
-        if skill not in shelf.allowing or is_granted_by_code(skill) or not run.may_grant(skill):
+        if skill not in index.allowing or is_granted_by_code(skill) or not run.may_grant(skill):
             return None
         if not is_asked_for(ctx):
             return None
@@ -240,17 +240,17 @@ class Skills(AbstractCapability[object]):
         if any(is_within(real, guarded) or is_within(guarded, real) for guarded in self._protected):
             raise ToolFailed(f'{display_path(path)} belongs to a skill. Only a person may let it be changed.')
 
-    async def _found(self, backend: BackendProtocol | None) -> Shelf:
+    async def _found(self, backend: BackendProtocol | None) -> SkillIndex:
         """Return the skills that there are with a backend."""
-        shelf = await self._library.shelf()
+        index = await self._library.index()
         if backend is None or not self._in_backend:
-            return shelf
-        found = Found(skills=list(shelf.found.skills), diagnostics=list(shelf.found.diagnostics))
+            return index
+        found = Found(skills=list(index.found.skills), diagnostics=list(index.found.diagnostics))
         for source in self._in_backend:
             scan = BackendScan(backend=backend, source=source)
             await scan.run()
             found.add(scan.skills, scan.diagnostics, trusted=source.trusted)
-        return self._library.shelve(found)
+        return self._library.build_index(found)
 
     async def _paths_in(self, source: object) -> AsyncIterator[str]:
         """Yield the canonical paths in the backend of a run under which there are skills, or could be."""

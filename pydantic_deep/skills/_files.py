@@ -22,7 +22,7 @@ from pydantic_deep_backends.paths import display_path, is_within
 from pydantic_deep_backends.resolving import absolute_path
 
 from ._document import MAX_DOCUMENT_BYTES, DocumentError, parse_document
-from ._invisible import strip_invisible
+from ._invisible_characters import strip_invisible
 from ._rules import Report, parse_frontmatter
 from ._scan import FILE_NAME
 from ._types import Skill, SkillDiagnostic

@@ -36,7 +36,7 @@ _CODES_THAT_CHANGE = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shelf:
+class SkillIndex:
     """The skills that a run has."""
 
     catalog: SkillCatalog
@@ -55,7 +55,7 @@ class Library:
     directories: Sequence[SkillDirectory]
     skills: Sequence[Skill]
     max_catalog_tokens: int
-    _shelf: Shelf | None = None
+    _index: SkillIndex | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _logged: set[SkillDiagnostic] = field(default_factory=set[SkillDiagnostic])
 
@@ -65,17 +65,17 @@ class Library:
         given = [*real_paths(self.directories), *(os.path.realpath(s.directory) for s in self.skills if s.directory)]
         return tuple(dict.fromkeys(given))
 
-    async def shelf(self) -> Shelf:
+    async def index(self) -> SkillIndex:
         """Return the skills of code and of this machine; files are looked at once, in a thread.
 
         Raises:
             UserError: A directory is missing. It is looked for again next time.
         """
-        return self._shelf or await anyio.to_thread.run_sync(self._look)
+        return self._index or await anyio.to_thread.run_sync(self._look)
 
-    def _look(self) -> Shelf:
+    def _look(self) -> SkillIndex:
         with self._lock:
-            if self._shelf is None:
+            if self._index is None:
                 found = Found()
                 found.add(self.skills, (), trusted=True)
                 scan_directories(self.directories, found)
@@ -83,14 +83,14 @@ class Library:
                 lost = [diagnostic for diagnostic in found.diagnostics if diagnostic.code == 'missing-directory']
                 if lost:
                     raise UserError(f'Skills: {lost[0].path!r}: {lost[0].message}')
-                self._shelf = self.shelve(found)
-            return self._shelf
+                self._index = self.build_index(found)
+            return self._index
 
-    def shelve(self, found: Found) -> Shelf:
+    def build_index(self, found: Found) -> SkillIndex:
         """Return what a run has of what was found."""
         catalog = merge(found)
         self.log(catalog.diagnostics)
-        return Shelf(
+        return SkillIndex(
             catalog=catalog,
             catalogue=render_catalogue(catalog.skills.values(), self.max_catalog_tokens),
             found=found,

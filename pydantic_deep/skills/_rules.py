@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ._document import MAX_HEADER_CHARS
-from ._invisible import find_invisible, strip_invisible
+from ._invisible_characters import find_invisible, strip_invisible
 from ._types import Scope, Severity, Skill, SkillDiagnostic
 from ._yaml import Items, Pairs, Scalar, UnusableYamlError, Value, parse_yaml, recover_pairs
 

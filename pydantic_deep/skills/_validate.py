@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ._document import Document, DocumentError, parse_document
 from ._files import MAX_ENTRIES
-from ._invisible import find_invisible
+from ._invisible_characters import find_invisible
 from ._rules import Report, strict
 from ._scan import FILE_NAME, is_inside, parse_file
 from ._types import SkillDiagnostic

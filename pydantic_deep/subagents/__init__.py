@@ -4,7 +4,7 @@ from ._capability import Subagents
 from ._children import Builder
 from ._errors import InvalidSubagentError
 from ._events import SubagentEvent
-from ._shared import Shared
+from ._shared_capability import Shared
 from ._types import Isolation, Subagent
 
 __all__ = ('Builder', 'InvalidSubagentError', 'Isolation', 'Shared', 'Subagent', 'SubagentEvent', 'Subagents')

@@ -14,15 +14,15 @@ from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from pydantic_deep._deferred_metadata import Preview
 
+from ._answer_freshness import check_answers, refuse_plain_approvals
 from ._catalogue import GENERAL, GENERAL_DESCRIPTION, render_catalogue
 from ._children import Builder, agent_of, check_plain, plain_builder
 from ._deps import depth_of
 from ._errors import InvalidSubagentError
-from ._hidden import tool_names
-from ._room import TOOL_NAME, Room
-from ._stale import check_answers, refuse_plain_approvals
-from ._state import place_of
+from ._hidden_tools import tool_names
+from ._planner import TOOL_NAME, Planner
 from ._toolset import TOOLSET_ID, TaskToolset
+from ._tree_position import position_of
 from ._types import Subagent, list_problem
 
 
@@ -53,7 +53,7 @@ class Subagents(AbstractCapability[object]):
     general_purpose: bool = True
     """Whether there is one named `general-purpose`, which is the agent itself. A `Subagent` of that name replaces it."""
     id: str | None = 'subagents'
-    _room: Room = field(init=False, repr=False, compare=False)
+    _room: Planner = field(init=False, repr=False, compare=False)
     _is_told: bool = field(default=True, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Subagents(AbstractCapability[object]):
     async def for_run(self, ctx: RunContext[object]) -> Subagents:
         """Return this run's instance, which knows what its requests are like."""
         run = replace(self)
-        run._is_told = depth_of(ctx.deps, place_of(ctx.metadata)) != 0
+        run._is_told = depth_of(ctx.deps, position_of(ctx.metadata)) != 0
         return run
 
     def get_instructions(self) -> str | None:
@@ -141,10 +141,10 @@ class Subagents(AbstractCapability[object]):
             ctx, [agent_of(each, self._room.build, self._room.cache_of(ctx.deps)) for each in declared]
         )
 
-    def _new_room(self) -> Room:
+    def _new_room(self) -> Planner:
         general = {GENERAL: None} if self.general_purpose else {}
         declared = {each.name: each for each in self.subagents}
-        return Room(subagents={**general, **declared}, build=self.build or _build_plain)
+        return Planner(subagents={**general, **declared}, build=self.build or _build_plain)
 
 
 _build_plain = plain_builder(lambda subagents: Subagents(subagents, general_purpose=False))

@@ -29,6 +29,7 @@ from pydantic_deep._message_json import dump_history, parse_history
 from pydantic_deep.extensions import SupportsRecovery, find_capabilities
 from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge
 
+from ._answer_freshness import conversation_of, forget_pauses, number_pause
 from ._budget import Budget
 from ._child_run import CHILD_RUN_ID, ChildRun
 from ._deps import clone_deps, dump_todos, load_todos
@@ -36,8 +37,7 @@ from ._events import forward_to
 from ._fork import fork_files, merge_as_json, render_merge
 from ._inheritance import settings_below
 from ._report import describe_error, render_failure
-from ._stale import conversation_of, forget_pauses, number_pause
-from ._state import METADATA_KEY, PausedChild, Place
+from ._tree_position import METADATA_KEY, PausedChild, TreePosition
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -50,7 +50,7 @@ class Plan:
     """What the model called it by."""
     agent: AbstractAgent[Any, Any]
     """The agent."""
-    place: Place
+    place: TreePosition
     """Where it stands."""
     is_parent: bool
     """Whether it is the parent's own agent."""

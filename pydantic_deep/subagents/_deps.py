@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, get_type_hints, runtime_checkable
 
 from pydantic import JsonValue, TypeAdapter
 
-from ._state import Place
+from ._tree_position import TreePosition
 
 
 @runtime_checkable
@@ -29,7 +29,7 @@ class HasSubagents(Protocol):
         ...
 
 
-def depth_of(deps: object, place: Place) -> int | None:
+def depth_of(deps: object, place: TreePosition) -> int | None:
     """Return how many levels may be below a run; `None` for as many as are declared.
 
     Asked at each step, so it does without `isinstance` of a protocol.

@@ -13,30 +13,30 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_deep._deferred_metadata import DELEGATES
 from pydantic_deep._run_toolset import RunToolset
 
-from ._room import TOOL_NAME, Room
+from ._planner import TOOL_NAME, Planner
 
 TOOLSET_ID = 'subagents'
 """The id of the toolset with `task`."""
 
 
-async def task(ctx: RunContext[Room], subagent: str, description: str) -> ToolReturn[object]:
+async def task(ctx: RunContext[Planner], subagent: str, description: str) -> ToolReturn[object]:
     """Hand work to a subagent. It sees only the description, and you only its answer. Several calls run in parallel."""
     room = ctx.deps
     return await room.delegate(cast('RunContext[object]', replace(ctx, deps=room.deps)), subagent, description)
 
 
 @cache
-def function_toolset() -> FunctionToolset[Room]:
-    """Return the toolset of the function above, whose deps are a `Room`."""
-    toolset = FunctionToolset[Room](id=TOOLSET_ID)
+def function_toolset() -> FunctionToolset[Planner]:
+    """Return the toolset of the function above, whose deps are a `Planner`."""
+    toolset = FunctionToolset[Planner](id=TOOLSET_ID)
     toolset.add_function(task, name=TOOL_NAME, metadata={'effect': 'external', DELEGATES: True})
     return toolset
 
 
-class TaskToolset(RunToolset[Room]):
+class TaskToolset(RunToolset[Planner]):
     """The tool, where a run may have subagents."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Planner) -> None:
         self._room = room
         super().__init__(function_toolset(), self._seen)
 
@@ -45,6 +45,6 @@ class TaskToolset(RunToolset[Room]):
         await self._room.check_names(ctx)
         return await super().get_tools(ctx) if self._room.is_open(ctx) else {}
 
-    def _seen(self, ctx: RunContext[object]) -> Room:
+    def _seen(self, ctx: RunContext[object]) -> Planner:
         self._room.see(ctx.deps)
         return self._room

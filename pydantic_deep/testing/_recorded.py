@@ -29,8 +29,8 @@ from pydantic_deep._canonical_request import (
 )
 from pydantic_deep.errors import DeepAgentError
 
-from ._difference import diff_requests
 from ._recording import RecordedModelFacts, Recording, RecordingFile
+from ._request_diff import diff_requests
 
 
 class RecordedRequestError(DeepAgentError, AssertionError):

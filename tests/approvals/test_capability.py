@@ -214,7 +214,7 @@ class TestEdits:
         ],
     )
     async def test_failures_of_all_shapes_pass(self, error: Exception) -> None:
-        from pydantic_deep.approvals._truth import failure_with_note
+        from pydantic_deep.approvals._model_notes import failure_with_note
 
         noted = failure_with_note(error, wiping(), {'x': 'b'})  # type: ignore[arg-type]
         assert type(noted) is type(error)

@@ -24,7 +24,7 @@ from pydantic_ai.native_tools import WebSearchTool
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep.caching import CacheWatch, PrefixBrokenEvent, _compare
+from pydantic_deep.caching import CacheWatch, PrefixBrokenEvent, _prefix_comparison
 from pydantic_deep.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.anyio
@@ -317,8 +317,8 @@ async def test_two_runs_of_one_agent_know_nothing_of_each_other() -> None:
 
 async def test_messages_that_are_the_same_are_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
-    monkeypatch.setattr(_compare, 'canonical_message', looked.append)
-    monkeypatch.setattr(_compare, 'canonical_request', looked.append)
+    monkeypatch.setattr(_prefix_comparison, 'canonical_message', looked.append)
+    monkeypatch.setattr(_prefix_comparison, 'canonical_request', looked.append)
 
     assert await broken_by(nothing) == []
     assert looked == []

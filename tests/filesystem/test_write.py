@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pydantic_deep.filesystem._edit import SeveralMatchesError
-from pydantic_deep.filesystem._write import ChangedSinceReadError, NotTextError, plan_edit, plan_write
+from pydantic_deep.filesystem._write_plan import ChangedSinceReadError, NotTextError, plan_edit, plan_write
 from pydantic_deep_backends import digest_of
 
 GERMAN = 'Größe und Menge der Äpfel, Öl für die Mühle\r\nüber den Flüssen schön\r\n'

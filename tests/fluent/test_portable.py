@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import JsonValue
 
-from pydantic_deep.fluent._portable import portable
+from pydantic_deep.fluent._portable_messages import portable
 
 
 @pytest.mark.parametrize('value', ['text', None, 3, ['a'], {'kind': 'request'}, {'parts': 'none'}])

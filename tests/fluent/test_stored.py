@@ -207,14 +207,14 @@ async def test_a_conflict_over_what_was_injected_costs_no_request(
     one, other = await two_handles(store, model)
     await one.continuation.user('one').prompt()
 
-    original = type(other._ground).refresh  # pyright: ignore[reportPrivateUsage]
+    original = type(other._runtime).refresh  # pyright: ignore[reportPrivateUsage]
     seen: list[int] = []
 
     async def late(self: Any) -> Any:
         seen.append(1)
         return None if len(seen) == 1 else await original(self)
 
-    monkeypatch.setattr(type(other._ground), 'refresh', late)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(type(other._runtime), 'refresh', late)  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(VersionConflictError):
         await other.continuation.assistant('Well?').user('other').prompt()
     assert len(model.requests) == 2

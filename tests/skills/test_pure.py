@@ -14,7 +14,7 @@ from pydantic_deep.skills import Skill
 from pydantic_deep.skills import _yaml as bounded
 from pydantic_deep.skills._catalogue import HEADING, render_catalogue, search_skills
 from pydantic_deep.skills._document import DocumentError, find_header, parse_document
-from pydantic_deep.skills._invisible import find_invisible, strip_invisible
+from pydantic_deep.skills._invisible_characters import find_invisible, strip_invisible
 from pydantic_deep.skills._rules import Report, parse_frontmatter
 from pydantic_deep.skills._scan import parse_whole
 

@@ -10,7 +10,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, on_event
 
 from pydantic_deep.retries import ModelRetriedEvent
-from pydantic_deep.subagents._state import place_of
+from pydantic_deep.subagents._tree_position import position_of
 
 RetryCallback: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
 """Receives a retry and the path of subagents to the run."""
@@ -30,4 +30,4 @@ class RetryListener(AbstractCapability[object]):
 
     @on_event(ModelRetriedEvent)
     async def _forward(self, ctx: RunContext[object], event: ModelRetriedEvent) -> None:
-        self.on_retry(event, place_of(ctx.metadata).path)
+        self.on_retry(event, position_of(ctx.metadata).path)

@@ -1,7 +1,7 @@
-"""What a conversation stands on: memory (`Plain`), or the versions of a store (`Stored`).
+"""Where a conversation runs: in memory (`InMemory`), or with versions in a store (`Versioned`).
 
-A ground runs turns and says what became of them. Not here: who waits for what (`_turn`), and the list that users see
-(`_conversation`).
+A runtime runs turns and reports their outcome. Not here: the pace of a turn (`_turn`), and the list of messages that
+users see (`_conversation`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pydantic_deep.versions.recording._coalesced_requests import identical
 from pydantic_deep.versions.recording._presummary_history import earlier_messages
 from pydantic_deep_backends import BackendProtocol
 
-from ._composed import ComposedAgent
+from ._composed_agent import ComposedAgent
 from ._delta import DepsT, OutputT, Prompt
 
 Events = AsyncIterator[AgentStreamEvent | AgentRunResultEvent[OutputT]]
@@ -36,13 +36,13 @@ Events = AsyncIterator[AgentStreamEvent | AgentRunResultEvent[OutputT]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
-    """What a turn is to do."""
+class TurnRequest:
+    """The input of a turn."""
 
     history: list[ModelMessage]
     """What was said before."""
     known: int
-    """How many of these the ground knew."""
+    """How many of these the runtime knew."""
     words: list[ModelMessage]
     """What is answered, as messages."""
     prompt: Prompt | None = None
@@ -52,8 +52,8 @@ class Ask:
     reason: str | None = None
 
 
-class Settled(NamedTuple):
-    """What became of a turn."""
+class TurnOutcome(NamedTuple):
+    """The outcome of a turn."""
 
     history: Sequence[ModelMessage]
     """All messages, those before the turn included."""
@@ -63,8 +63,8 @@ class Settled(NamedTuple):
     """Whether a turn that was stopped, or failed, had ended by then: it was too late, and nothing is cut off."""
 
 
-class Ground(ABC, Generic[DepsT, OutputT]):
-    """Where the turns of one conversation run, and what is known of it there."""
+class Runtime(ABC, Generic[DepsT, OutputT]):
+    """Runs the turns of one conversation and holds its state."""
 
     conversation_id: str
     """The conversation."""
@@ -103,13 +103,13 @@ class Ground(ABC, Generic[DepsT, OutputT]):
         )
 
     @abstractmethod
-    def run(self, ask: Ask) -> AbstractAsyncContextManager[Events[OutputT]]:
+    def run(self, ask: TurnRequest) -> AbstractAsyncContextManager[Events[OutputT]]:
         """Run a turn."""
 
     @abstractmethod
     async def settle(
-        self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
-    ) -> Settled | None:
+        self, ask: TurnRequest, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
+    ) -> TurnOutcome | None:
         """Return what became of a turn that has ended; `None` if nothing has come of it, so that it can run again.
 
         Args:
@@ -124,11 +124,11 @@ class Ground(ABC, Generic[DepsT, OutputT]):
 
     @abstractmethod
     def branch(self) -> Self:
-        """Return a ground that begins where this one is."""
+        """Return a runtime that continues from the current state of this one."""
 
 
-class Plain(Ground[DepsT, OutputT]):
-    """Memory: a conversation lasts as long as its object."""
+class InMemory(Runtime[DepsT, OutputT]):
+    """Runs turns in memory: a conversation lasts as long as its object."""
 
     def __init__(self, agent: ComposedAgent[DepsT, OutputT], deps: DepsT | None, conversation_id: str | None) -> None:
         self.agent = agent
@@ -150,7 +150,7 @@ class Plain(Ground[DepsT, OutputT]):
         return None
 
     @asynccontextmanager
-    async def run(self, ask: Ask) -> AsyncGenerator[Events[OutputT]]:
+    async def run(self, ask: TurnRequest) -> AsyncGenerator[Events[OutputT]]:
         config = self.agent.config
         deps = self._take_deps()
         limits = deps.usage_limits if isinstance(deps, DeepAgentDeps) else None
@@ -176,13 +176,13 @@ class Plain(Ground[DepsT, OutputT]):
         return cast('DepsT', self._deps)
 
     async def settle(
-        self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
-    ) -> Settled | None:
+        self, ask: TurnRequest, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
+    ) -> TurnOutcome | None:
         events, self._events = self._events, None
         if result is not None:
             self._requests = result.output if isinstance(result.output, DeferredToolRequests) else None
             done = result.all_messages()
-            return Settled(done, identical(ask.history, done))
+            return TurnOutcome(done, identical(ask.history, done))
         if events is None:
             return None
         try:
@@ -194,7 +194,7 @@ class Plain(Ground[DepsT, OutputT]):
         if ask.prompt is not None and not _is_answered(done[common:]):
             return None
         self._requests = None
-        return Settled(done, common)
+        return TurnOutcome(done, common)
 
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         return list(messages)
@@ -206,8 +206,8 @@ class Plain(Ground[DepsT, OutputT]):
         return branch
 
 
-class Stored(Ground[DepsT, OutputT]):
-    """The versions of a store: every turn is one, and the head of the conversation moves with it."""
+class Versioned(Runtime[DepsT, OutputT]):
+    """Runs turns with a store: every turn creates a version, and the head of the conversation moves to it."""
 
     def __init__(
         self,
@@ -260,7 +260,7 @@ class Stored(Ground[DepsT, OutputT]):
         return (await self._bench.history(version.record))[0]
 
     @asynccontextmanager
-    async def run(self, ask: Ask) -> AsyncGenerator[Events[OutputT]]:
+    async def run(self, ask: TurnRequest) -> AsyncGenerator[Events[OutputT]]:
         config = self.agent.config
         head = self.head or await self._create()
         if ask.prompt is None:
@@ -314,8 +314,8 @@ class Stored(Ground[DepsT, OutputT]):
         return await self._bench.handle(record, self._backend)
 
     async def settle(
-        self, ask: Ask, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
-    ) -> Settled | None:
+        self, ask: TurnRequest, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
+    ) -> TurnOutcome | None:
         stream, self._stream = self._stream, None
         if stream is None or stream.version_id is None:
             return None
@@ -330,7 +330,7 @@ class Stored(Ground[DepsT, OutputT]):
             tip.kind != 'step'
         ):  # else its end could not be written, and the head has not moved: what it did is told anew
             self.head = tip
-        return Settled(history, common, result is None and tip.state in ('complete', 'awaiting_approval'))
+        return TurnOutcome(history, common, result is None and tip.state in ('complete', 'awaiting_approval'))
 
     async def export(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
         summary = find_summary(messages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inline_snapshot import snapshot
 
-from pydantic_deep.filesystem._explain import MAX_CANDIDATES, explain_no_match
+from pydantic_deep.filesystem._match_failures import MAX_CANDIDATES, explain_no_match
 
 CODE = 'def area(width, height):\n    return width * height\n\n\nprint(area(2, 3))\n'
 

@@ -1,4 +1,4 @@
-"""Why an edit found nothing: the difference that can be named, and the line that comes closest. Pure, and bounded."""
+"""Why an edit found no match: the difference, and the closest line. Pure, and bounded."""
 
 from __future__ import annotations
 

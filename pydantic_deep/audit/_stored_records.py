@@ -1,4 +1,4 @@
-"""Records of runs that a store has: made again from it, and ended for those whose process died."""
+"""Records of runs in a store: rebuilt from it, and finished for runs whose process crashed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pydantic_deep._checks import check_name
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import CallRecord, RequestRecord, RunRecord, Store, VersionFilter, VersionRecord
 
-from ._projection import (
+from ._record_from_events import (
     JsonObject,
+    ObservedCall,
     Outcome,
-    Ran,
     calls_of,
     first_of_run,
     grants_of,
@@ -28,8 +28,8 @@ from ._projection import (
     storable,
 )
 from ._redact import Redact, redact
+from ._run_observer import now
 from ._types import AuditedError, AuditedUsage, AuditRecord, Status
-from ._watch import now
 from .errors import RunNotFoundError
 
 IsAlive = Callable[[AuditRecord], Awaitable[bool]]
@@ -216,10 +216,10 @@ def _error(run: RunRecord, redact: Redact) -> AuditedError | None:
     return AuditedError(kind=said['type'], message=cast('str', storable(redact(said['message']))))
 
 
-def _ran(calls: Sequence[CallRecord], redact: Redact) -> dict[str, list[Ran]]:
-    ran: dict[str, list[Ran]] = {}
+def _ran(calls: Sequence[CallRecord], redact: Redact) -> dict[str, list[ObservedCall]]:
+    ran: dict[str, list[ObservedCall]] = {}
     for call in calls:
-        seen = Ran(
+        seen = ObservedCall(
             started_at=_moment(call.started_at),
             ended_at=None if call.ended_at is None else _moment(call.ended_at),
             outcome=_OUTCOMES[call.status],

@@ -1,6 +1,6 @@
-"""What a change makes of a file, or why it is refused in the words that the model reads: for the tools and for previews.
+"""The result of a change to a file, or the refusal that the model reads: for the tools and for previews.
 
-Not here: bytes and encodings (`_write`), and how a text is edited (`_edit`).
+Not here: bytes and encodings (`_write_plan`), and how a text is edited (`_edit`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_deep._text import Text, guess_media_type, parse_text
 
 from ._edit import MAX_LINES_NAMED, Edited, NoMatchError, SeveralMatchesError, is_same
-from ._explain import explain_no_match
 from ._files import Place
-from ._write import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
+from ._match_failures import explain_no_match
+from ._write_plan import ChangedSinceReadError, NotTextError, ReplacementError, Written, plan_edit, plan_write
 
 MAX_TIMEOUT_SECONDS = 3_600.0
 """The longest that a model can let a command run."""

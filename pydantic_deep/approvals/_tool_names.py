@@ -1,4 +1,4 @@
-"""Tools by name: which are known, what a misspelt one could mean, and which ask of themselves."""
+"""Tools by name: which exist, what a misspelt name may mean, and which require approval by their own definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the model is told of a call that a person changed or answered. Pure."""
+"""Notes for the model on calls that a person edited or answered. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent with the configuration of a conversation, and the gate at which its runs wait for whoever reads along."""
+"""An agent with the configuration of a conversation, and the capability that passes each message to its reader."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from pydantic_ai.tools import RunContext
 
 from ._delta import Config, DepsT, OutputT
 
-See = Callable[[Sequence[ModelMessage], ModelMessage], Awaitable[None]]
-"""Is told the history of a run and the message that is complete now, and returns when the run may go on. The message
+MessageListener = Callable[[Sequence[ModelMessage], ModelMessage], Awaitable[None]]
+"""Receives the history of a run and the message that is now complete, and returns when the run may continue. The message
 is the last of the history, or comes after it."""
 
 
 @dataclass
-class Gate(AbstractCapability[Any]):
-    """Shows each message when it is complete, before anything is done with it: before the calls of a response run, and
-    before their results are sent.
+class MessageTap(AbstractCapability[Any]):
+    """Passes each complete message to a listener before it is used: before the calls of a response run, and before
+    their results are sent.
     """
 
-    see: See
+    listener: MessageListener
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
-        """Show the response whose calls are next, or the request that is sent next."""
+        """Pass on the response whose calls run next, or the request that is sent next."""
         if isinstance(node, CallToolsNode):
-            await self.see(ctx.messages, node.model_response)
+            await self.listener(ctx.messages, node.model_response)
         elif isinstance(node, ModelRequestNode):
-            await self.see(ctx.messages, node.request)
+            await self.listener(ctx.messages, node.request)
         return node
 
 
 class ComposedAgent(WrapperAgent[DepsT, OutputT]):
-    """An agent, with the instructions and tools of a conversation in each of its runs. The agent itself is not changed.
+    """An agent with the instructions and tools of a conversation in each run. The wrapped agent is not changed.
 
     Each conversation has its own, and one turn at a time.
     """
 
-    see: See
-    """Who reads along; each turn says so before it runs."""
+    listener: MessageListener
+    """The listener of the current turn; each turn sets it before it runs."""
 
     def __init__(self, wrapped: AbstractAgent[DepsT, OutputT]) -> None:
         super().__init__(wrapped)
         self.config: Config[DepsT] = Config()
-        """What its runs have besides."""
+        """Instructions, tools and capabilities that its runs have in addition."""
 
     @asynccontextmanager
     async def iter(self, *args: Any, **arguments: Any) -> AsyncGenerator[AgentRun[DepsT, Any]]:
@@ -58,6 +58,6 @@ class ComposedAgent(WrapperAgent[DepsT, OutputT]):
         if said := [*given, *(text for text in config.instructions if text not in given)]:
             arguments['instructions'] = said
         arguments['toolsets'] = [*(arguments.get('toolsets') or ()), *config.toolsets]
-        arguments['capabilities'] = [*(arguments.get('capabilities') or ()), Gate(self.see)]
+        arguments['capabilities'] = [*(arguments.get('capabilities') or ()), MessageTap(self.listener)]
         async with self.wrapped.iter(*args, **arguments) as run:
             yield run

@@ -1,8 +1,8 @@
-"""Whether answers are for what waits now: checked when a run begins with them, before anything runs.
+"""Checks that answers are for the calls that are pending now, before anything runs.
 
-pydantic-ai refuses answers for calls that have a result. A subagent that was answered in part waits on under the same
-call, and answers for its earlier pause would run once more what they ran before. So each pause of a child has a number,
-kept with the pause and, as long as the child waits, in the `details` of the usage, which a `Conversation` carries on.
+pydantic-ai refuses answers for calls that have a result. A subagent that was answered in part stays suspended under the
+same call, and answers for its earlier pause would run the same calls again. So each pause of a child has a number, stored
+with the pause and, while the child is suspended, in the `details` of the usage, which a `Conversation` carries along.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._deferred_metadata import DelegationAnswers, parse_answer
 
-from ._state import PausedChild
+from ._tree_position import PausedChild
 
 _PREFIX = 'pydantic_deep.pause.'
 """How keys of `RunUsage.details` begin that are ours; the conversation of the child follows."""

@@ -1,4 +1,4 @@
-"""A capability that subagents have too."""
+"""`Shared`: a capability that subagents have too."""
 
 from __future__ import annotations
 

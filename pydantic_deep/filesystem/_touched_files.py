@@ -1,4 +1,4 @@
-"""Which files the calls of a history have read and changed: what a summary must not lose. Pure."""
+"""Files that the calls of a history have read and changed, which a summary carries over. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as errors show them. Pure."""
+"""Short representations of values, for errors. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _SHOWN_CHARS = 200
 """How much of a wrong value an error shows."""
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a value for an error, and no more of it than helps."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else f'{text[:_SHOWN_CHARS]}…'

@@ -1,4 +1,4 @@
-"""Where a subagent stands in the tree, and what of it waits with a pause. Shapes, and nothing else."""
+"""Position in the subagent tree, and the state of a suspended subagent: models, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError, field_va
 from pydantic_ai.usage import RunUsage
 
 METADATA_KEY = 'pydantic_deep'
-"""The key of a run's `metadata` under which its place is."""
+"""The key of a run's `metadata` that holds its position."""
 
 
-class Place(BaseModel):
-    """Where a run stands in the tree of subagents.
+class TreePosition(BaseModel):
+    """Position of a run in the subagent tree.
 
     It is in the `metadata` of every run of a subagent, under `METADATA_KEY`, and nowhere else; a run without it is the
     top. How far the tree may grow from there is in deps where they have `max_depth`, else here.
@@ -29,29 +29,29 @@ class Place(BaseModel):
     """How many levels may be below it; `None` for as many as are declared."""
 
 
-_TOP = Place()
+_TOP = TreePosition()
 
 
-def place_of(metadata: Mapping[str, Any] | None) -> Place:
-    """Return the place of the run that has this metadata."""
+def position_of(metadata: Mapping[str, Any] | None) -> TreePosition:
+    """Return the position of the run that has this metadata."""
     value = (metadata or {}).get(METADATA_KEY)
     if value is None:
         return _TOP
     try:
-        return Place.model_validate(value)
+        return TreePosition.model_validate(value)
     except ValidationError:
         return _TOP  # somebody else's metadata under our key
 
 
 class PausedChild(BaseModel):
-    """What of a subagent waits with a pause, besides its messages."""
+    """State of a suspended subagent, besides its messages."""
 
     usage: RunUsage
     """What it has used, with all that is below it."""
     parent_conversation_id: str | None = None
     """The conversation of the response that called it."""
     pause_number: int = 0
-    """Which of its pauses this is; see `_stale`."""
+    """Which of its pauses this is; see `_answer_freshness`."""
     is_streamed: bool = False
     """Whether it was run for a stream."""
     model_settings: dict[str, JsonValue] = {}

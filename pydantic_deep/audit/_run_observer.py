@@ -1,4 +1,4 @@
-"""What one run has done so far, and the record that is made of it when it ends. Watching costs what is new."""
+"""Observes one run and creates its record at the end. The cost of an observation grows with new messages only."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from pydantic_deep.store import (
     new_id,
 )
 
-from ._projection import (
+from ._record_from_events import (
     JsonObject,
-    Ran,
+    ObservedCall,
     calls_of,
     dump_messages,
     dump_value,
@@ -61,12 +61,12 @@ class _Recording(Protocol):
 
 
 @runtime_checkable
-class KeepsVersions(SupportsHistory, Protocol):
+class SupportsVersions(SupportsHistory, Protocol):
     """Makes versions of the run, in a store."""
 
     @property
     def recording(self) -> _Recording:
-        """The run as it is recorded. Who has none yet is not found among the neighbours."""
+        """The run as it is recorded. Who has none yet is not found by `find_capabilities`."""
         ...
 
 
@@ -76,8 +76,8 @@ def now() -> datetime:
 
 
 @dataclass(kw_only=True)
-class Watch:
-    """One run."""
+class RunObserver:
+    """What one run has done so far."""
 
     record: AuditRecord
     """What was known when it began."""
@@ -89,7 +89,7 @@ class Watch:
     """Those of the last request."""
     model: str | None = None
     """The model that answered last."""
-    ran: dict[str, list[Ran]] = field(default_factory=dict[str, 'list[Ran]'])
+    ran: dict[str, list[ObservedCall]] = field(default_factory=dict[str, 'list[ObservedCall]'])
     """What was seen of calls, by id."""
     answered: frozenset[str] = frozenset()
     """The calls that had a result already when the run began, of the message before it."""
@@ -99,7 +99,7 @@ class Watch:
     _cost: Decimal | None = None
 
     @classmethod
-    def begin(cls, ctx: RunContext[Any], redact: Redact, above: AuditRecord | None) -> Watch:
+    def begin(cls, ctx: RunContext[Any], redact: Redact, above: AuditRecord | None) -> RunObserver:
         """Return a watch of a run that begins, below another or not, with the record of its beginning."""
         metadata = {**_deps_metadata(ctx.deps), **_version_metadata(ctx), **(ctx.metadata or {})}
         metadata = cast('JsonObject', _clean(redact, dump_value(metadata)))
@@ -134,9 +134,9 @@ class Watch:
         if cost is not None:
             self._cost = (self._cost or Decimal()) + cost
 
-    def note_started(self, tool_call_id: str) -> Ran:
+    def note_started(self, tool_call_id: str) -> ObservedCall:
         """Note that a call begins, and return what is noted of it."""
-        ran = Ran(started_at=now())
+        ran = ObservedCall(started_at=now())
         self.ran.setdefault(tool_call_id, []).append(ran)
         return ran
 
@@ -227,7 +227,7 @@ class Watch:
 
 def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
     """Return the version that has all of the run, if one has, and the run that this one goes on with."""
-    for keeper in find_capabilities(ctx, KeepsVersions):
+    for keeper in find_capabilities(ctx, SupportsVersions):
         tip = keeper.recording.tip
         is_whole = tip.run_id == run_id and tip.kind in ('turn', 'pause')
         return tip.id if is_whole else None, keeper.recording.begin.run_record.attempt_of
@@ -236,7 +236,9 @@ def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
 
 def _version_metadata(ctx: RunContext[Any]) -> Mapping[str, JsonValue]:
     """Return the metadata of the version that a run begins from."""
-    found = next((json.loads(keeper.recording.tip.metadata) for keeper in find_capabilities(ctx, KeepsVersions)), None)
+    found = next(
+        (json.loads(keeper.recording.tip.metadata) for keeper in find_capabilities(ctx, SupportsVersions)), None
+    )
     return cast('JsonObject', found or {})
 
 

@@ -1,6 +1,6 @@
-"""`audit_response`: the record of a provider's stream that was passed on, as by `HybridResponse`.
+"""`audit_response`: the record of a proxied provider stream, such as a `HybridResponse`.
 
-No agent runs there, so nothing watches: the record is made of what has come, when the caller says so.
+No agent runs, so nothing observes it: the caller says when to create the record from what was received.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pydantic_deep._session_id import current_session_id
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import new_id
 
-from ._projection import JsonObject, calls_of, dump_messages, dump_value, label_of, question_of, storable
+from ._record_from_events import JsonObject, calls_of, dump_messages, dump_value, label_of, question_of, storable
 from ._redact import Redact, redact
+from ._run_observer import now
 from ._types import AuditedError, AuditedUsage, AuditRecord
-from ._watch import now
 
 
 class ProxiedCall(Protocol):

@@ -1,4 +1,4 @@
-"""Which bytes a file gets: the new contents, in the encoding and with the line ends that it had. Pure."""
+"""The bytes of a write: the new contents, in the existing encoding and with the existing line ends. Pure."""
 
 from __future__ import annotations
 

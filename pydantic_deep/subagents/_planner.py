@@ -1,4 +1,4 @@
-"""The state of the room during one run, and how a `task` call becomes a plan."""
+"""The state of the capability during one run, and how a `task` call becomes a plan."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ._children import Builder, agent_of, supplied_agent
 from ._delegation import Delegation, Plan
 from ._deps import HasSubagents, depth_of
 from ._fork import check_forkable
-from ._hidden import check_gated_names
+from ._hidden_tools import check_gated_names
 from ._inheritance import inherited_capabilities, passed_settings
 from ._outputs import with_pause
 from ._report import describe_error
-from ._state import Place, place_of
+from ._tree_position import TreePosition, position_of
 from ._types import MAX_LEVELS, Subagent, declared_by, levels_of
 
 TOOL_NAME = 'task'
@@ -34,8 +34,8 @@ _LOGGER = logging.getLogger('pydantic_deep')
 
 
 @dataclass(kw_only=True)
-class Room:
-    """What the tool works on during one run."""
+class Planner:
+    """Plans the delegations of one run."""
 
     subagents: Mapping[str, Subagent | None]
     """The subagents by name; `None` stands for the agent itself."""
@@ -69,7 +69,7 @@ class Room:
         """
         if self._must_check_names:
             self._must_check_names = False
-            if place_of(ctx.metadata).path:
+            if position_of(ctx.metadata).path:
                 return
             built: dict[str, object] = {}
             await check_gated_names(
@@ -85,7 +85,7 @@ class Room:
         """
         if not self.subagents:
             return False
-        return depth_of(ctx.deps, place_of(ctx.metadata)) != 0 or _awaits_task(ctx.messages)
+        return depth_of(ctx.deps, position_of(ctx.metadata)) != 0 or _awaits_task(ctx.messages)
 
     async def delegate(self, ctx: RunContext[object], name: str, description: str) -> ToolReturn[object]:
         """Do what a `task` call asks for.
@@ -119,7 +119,7 @@ class Room:
         """
         if name not in self.subagents:
             raise ModelRetry(f'There is no subagent {name!r}. There are: {", ".join(self.subagents)}.')
-        place = place_of(ctx.metadata)
+        place = position_of(ctx.metadata)
         depth = depth_of(ctx.deps, place)
         chain = ' > '.join((*place.path, name))
         if depth == 0:
@@ -128,14 +128,14 @@ class Room:
             raise ToolFailed(f'At most {MAX_LEVELS} levels of subagents run, so {chain} cannot. Do it yourself.')
 
     def _checked_plan(self, ctx: RunContext[object], name: str) -> Plan:
-        place = place_of(ctx.metadata)
+        place = position_of(ctx.metadata)
         try:
             return self._plan(ctx, name, place=place, depth=depth_of(ctx.deps, place))
         except Exception as error:  # builders and inherited capabilities are the user's, and may raise anything
             _LOGGER.warning('Subagent %r cannot be built', name, exc_info=error)
             raise ToolFailed(f'The subagent {name!r} cannot be built: {describe_error(error)}') from error
 
-    def _plan(self, ctx: RunContext[object], name: str, *, place: Place, depth: int | None) -> Plan:
+    def _plan(self, ctx: RunContext[object], name: str, *, place: TreePosition, depth: int | None) -> Plan:
         subagent = self.subagents[name]
         agent = self._agent(ctx, subagent)
         is_parent = agent is ctx.agent
@@ -143,7 +143,7 @@ class Room:
         return Plan(
             name=name,
             agent=agent,
-            place=Place(path=(*place.path, name), max_depth=self._depth_below(depth, subagent, agent)),
+            place=TreePosition(path=(*place.path, name), max_depth=self._depth_below(depth, subagent, agent)),
             is_parent=is_parent,
             model=model,
             has_parents_model=has_parents_model,

@@ -1,6 +1,6 @@
-"""What messages say of a run: the question, its calls, what became of them. Pure functions on messages as JSON.
+"""Parts of an audit record, derived from the messages of a run: prompt, calls and their outcomes. Pure.
 
-On JSON, because that is what a store has and a record keeps, and because secrets are gone from it by then.
+The input is JSON, because a store has JSON and a record holds JSON, and because secrets are redacted from it by then.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_LABEL_CHARS: Final = 256
 
 
 @dataclass(kw_only=True)
-class Ran:
-    """What was seen of a call while it ran."""
+class ObservedCall:
+    """A call as observed while it ran."""
 
     started_at: datetime | None = None
     """When it began."""
@@ -104,7 +104,7 @@ def render_prompt(content: JsonValue) -> str:
 def calls_of(
     messages: Sequence[JsonValue],
     first_new: int,
-    ran: Mapping[str, Sequence[Ran]],
+    ran: Mapping[str, Sequence[ObservedCall]],
     *,
     is_waiting: bool,
     answered: Collection[str] = (),
@@ -180,9 +180,9 @@ class _Draft:
     """Whether the run has made or ended it."""
     returned: JsonObject | None = None
 
-    def audited(self, seen: Mapping[str, Iterator[Ran]], is_waiting: bool) -> AuditedCall:
+    def audited(self, seen: Mapping[str, Iterator[ObservedCall]], is_waiting: bool) -> AuditedCall:
         id = str(self.call.get('tool_call_id'))
-        ran = next(seen.get(id, iter(())), Ran())
+        ran = next(seen.get(id, iter(())), ObservedCall())
         if self.returned is not None:
             outcome, result = cast('Outcome', self.returned.get('outcome', 'success')), self.returned.get('content')
         else:

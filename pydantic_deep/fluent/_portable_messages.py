@@ -1,4 +1,4 @@
-"""Messages as JSON, without the configuration under which they were made: what a transcript has of them. Pure.
+"""Messages as JSON without the configuration of their agent, as a transcript has them. Pure.
 
 A transcript says what was said and done. The instructions, system prompts, tools and settings of an agent, its model and
 provider, and the ids of its runs belong to whoever runs it, and are set again where the transcript is loaded.

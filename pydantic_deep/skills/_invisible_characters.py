@@ -1,4 +1,4 @@
-"""Characters that a person does not see and a model reads: found and taken out. Pure."""
+"""Finds and removes characters that a person cannot see and a model reads. Pure."""
 
 from __future__ import annotations
 
