@@ -54,7 +54,6 @@ CIRCLES: Final[set[frozenset[str]]] = {
 
 LARGE_FOLDERS: Final[dict[str, int]] = {
     'pydantic_deep': 31,
-    'pydantic_deep/streaming': 25,
     'pydantic_deep/subagents': 22,
     'tests': 33,
     'tests/versions': 48,
@@ -113,12 +112,15 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
         'pydantic_deep.store.sql._dialect',
     },
     'pydantic_deep.server._run_start': {'pydantic_deep.versions._turn'},
-    'pydantic_deep.server.compat._turns': {'pydantic_deep.streaming._answer', 'pydantic_deep.versions.pauses._answers'},
+    'pydantic_deep.server.compat._turns': {
+        'pydantic_deep.streaming.providers._answer',
+        'pydantic_deep.versions.pauses._answers',
+    },
     'pydantic_deep.server.routes._versions': {'pydantic_deep.versions._versioned_agent'},
     'pydantic_deep.server.runs._event_stream': {'pydantic_deep.streaming._lines'},
     'pydantic_deep.server.runs._pool': {'pydantic_deep.streaming._failures'},
     'pydantic_deep.server.runs._server_run': {'pydantic_deep.streaming._lines'},
-    'pydantic_deep.server.runs._stored_run_events': {'pydantic_deep.streaming._project'},
+    'pydantic_deep.server.runs._stored_run_events': {'pydantic_deep.streaming.runs._events_from_messages'},
     'pydantic_deep.server.runs._stored_runs': {
         'pydantic_deep.streaming._failures',
         'pydantic_deep.versions._turn',
@@ -126,7 +128,7 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
     },
     'pydantic_deep.server.schemas._approvals': {'pydantic_deep.versions.pauses._inbox'},
     'pydantic_deep.server.schemas._runs': {
-        'pydantic_deep.streaming._parts',
+        'pydantic_deep.streaming.runs._part_events',
         'pydantic_deep.versions.recording._recorded_run',
     },
     'pydantic_deep.server.ui._extra_events': {'pydantic_deep.streaming._failures'},

@@ -1,15 +1,12 @@
-"""Streams: what a run says as it goes, and what providers say, in one form; from and to server-sent events."""
+"""Streams: one union of events for runs and for the streams of providers, from and to server-sent events.
+
+This folder has the events, the protocols of decoders and encoders, and server-sent events.
+The events of our runs are in `runs`, the formats of providers in `providers`.
+"""
 
 from pydantic_deep._session_id import current_session_id, session_scope
 
-from ._answer import APPROVAL_REQUIRED, AnswerEncoder
 from ._buffer import AssetSpill, FileSpill, Spill, WindowedBuffer
-from ._decode_anthropic import AnthropicDecoder
-from ._decode_google import GoogleDecoder
-from ._decode_openai import OpenaiDecoder
-from ._encode_anthropic import AnthropicEncoder, anthropic_error, anthropic_message
-from ._encode_google import GoogleEncoder, google_error, google_response
-from ._encode_openai import OpenaiEncoder, openai_completion, openai_error
 from ._events import (
     STREAM_EVENTS,
     Approval,
@@ -34,14 +31,21 @@ from ._events import (
 )
 from ._failures import describe_failure
 from ._frames import FrameReader, FrameTooLargeError, render_frame
-from ._hybrid import FunctionCall, HybridResponse, StreamingResponse
 from ._json import render_event
 from ._lines import NOTICE, EventEncoder, iter_lines
-from ._project import project_messages
 from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
-from ._run_events import RunEvents, stream_events
-from ._stream import AgentStream, stream_agent
-from ._whole_calls import WholeCalls
+from .providers._answer import APPROVAL_REQUIRED, AnswerEncoder
+from .providers._anthropic_decoder import AnthropicDecoder
+from .providers._anthropic_encoder import AnthropicEncoder, anthropic_error, anthropic_message
+from .providers._google_decoder import GoogleDecoder
+from .providers._google_encoder import GoogleEncoder, google_error, google_response
+from .providers._hybrid_response import FunctionCall, HybridResponse, StreamingResponse
+from .providers._openai_decoder import OpenaiDecoder
+from .providers._openai_encoder import OpenaiEncoder, openai_completion, openai_error
+from .runs._agent_stream import AgentStream, stream_agent
+from .runs._events_from_messages import project_messages
+from .runs._run_events import RunEvents, stream_events
+from .runs._whole_calls import WholeCalls
 
 __all__ = (
     'APPROVAL_REQUIRED',

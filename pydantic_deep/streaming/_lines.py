@@ -120,17 +120,17 @@ async def iter_lines(
         tool_results: Whether results of tools are told.
         function_calls: Whether calls of tools are told, as `event: function_call`.
     """
-    speaker = encoder or EventEncoder(notice=notice, tool_results=tool_results, function_calls=function_calls)
+    line_encoder = encoder or EventEncoder(notice=notice, tool_results=tool_results, function_calls=function_calls)
     try:
         async for event in events:
-            for frame in speaker.encode(event):
+            for frame in line_encoder.encode(event):
                 yield render_frame(frame)
     except Exception as error:  # the outermost edge: whoever reads must not take what was told for all of it
         if not isinstance(error, FORESEEN):
             _LOGGER.exception('The source of a stream failed', exc_info=error)
-        for frame in speaker.encode(describe_failure(error)):
+        for frame in line_encoder.encode(describe_failure(error)):
             yield render_frame(frame)
-    for frame in speaker.finish():
+    for frame in line_encoder.finish():
         yield render_frame(frame)
 
 

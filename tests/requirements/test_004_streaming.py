@@ -660,7 +660,9 @@ async def test_another_provider_is_another_adapter() -> None:
     names = ('openai', 'anthropic', 'google')
     imported = [
         node.module
-        for node in ast.walk(modules('streaming/_hybrid.py')['streaming/_hybrid.py'])
+        for node in ast.walk(
+            modules('streaming/providers/_hybrid_response.py')['streaming/providers/_hybrid_response.py']
+        )
         if isinstance(node, ast.ImportFrom)
     ]
     assert not [module for module in imported if module and module.endswith(names)]

@@ -10,7 +10,7 @@ import pytest
 
 from pydantic_deep.approvals import PendingApproval, Preview
 from pydantic_deep.streaming import AnswerEncoder, Approval, StreamEvent, render_frame
-from pydantic_deep.streaming._parts import approval_of
+from pydantic_deep.streaming.runs._part_events import approval_of
 
 
 def waiting(

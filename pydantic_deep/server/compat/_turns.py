@@ -41,7 +41,7 @@ from pydantic_deep.streaming import (
     UsageEvent,
     render_frame,
 )
-from pydantic_deep.streaming._answer import AnswerEncoder, read_answer
+from pydantic_deep.streaming.providers._answer import AnswerEncoder, read_answer
 from pydantic_deep.versions import AgentVersion
 from pydantic_deep.versions.pauses._answers import decode_decision
 

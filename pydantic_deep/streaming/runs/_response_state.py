@@ -1,4 +1,4 @@
-"""Who speaks in a run, the agent or one of its subagents: the pieces of one response after the other."""
+"""State of the response that an agent of a run, or one of its subagents, is streaming."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 
-from ._events import StreamEvent, TextEvent, ThinkingEvent, ToolCallDeltaEvent
-from ._parts import args_text, call_event, escaped_id, result_event, thinking_events
+from pydantic_deep.streaming._events import StreamEvent, TextEvent, ThinkingEvent, ToolCallDeltaEvent
+
+from ._part_events import args_text, call_event, escaped_id, result_event, thinking_events
 
 
-class Speaker:
+class ResponseState:
     """Translates the pieces of the responses of one agent of a run."""
 
     def __init__(self, within: str, path: tuple[str, ...]) -> None:
-        """Begin to listen.
+        """Create the state before the first response.
 
         Args:
             within: What stands before the ids of its calls.

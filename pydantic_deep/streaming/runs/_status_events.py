@@ -8,9 +8,8 @@ from pydantic_ai import CapabilityEvent
 
 from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent, Measure
 from pydantic_deep.retries import ModelRetriedEvent
+from pydantic_deep.streaming._events import StatusEvent
 from pydantic_deep.summarization import SummarizedEvent
-
-from ._events import StatusEvent
 
 
 def status_of(event: CapabilityEvent, *, path: tuple[str, ...] = (), said: str = '') -> StatusEvent:

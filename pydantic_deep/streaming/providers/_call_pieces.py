@@ -1,4 +1,4 @@
-"""Tool calls while a model writes them: pieces come in, in turns if there are several, and whole calls go out in order."""
+"""Assembles tool calls from their streamed pieces, which may interleave, and returns complete calls in order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
-from ._events import ToolCallDeltaEvent, ToolCallEvent
+from pydantic_deep.streaming._events import ToolCallDeltaEvent, ToolCallEvent
 
 MAX_CALL_CHARS: Final = 16 * 1024 * 1024
 """How much all calls of an answer may have together. A model writes some hundred thousand characters at most; the rest

@@ -1,4 +1,4 @@
-"""What a part of a message tells, whether it streams by or is read again: pure. `RunEvents` and projections share it."""
+"""Events of a part of a message, for live runs and for stored messages. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,7 @@ from pydantic_core import to_json
 
 from pydantic_deep._resolved_path import resolved_path
 from pydantic_deep.approvals import PendingApproval, pending_approvals
-from pydantic_deep.todos import Todo
-from pydantic_deep_backends.errors import InvalidPathError
-from pydantic_deep_backends.paths import resolve_path
-
-from ._events import (
+from pydantic_deep.streaming._events import (
     Approval,
     ApprovalRequiredEvent,
     FileEvent,
@@ -31,7 +27,10 @@ from ._events import (
     ToolCallEvent,
     ToolResultEvent,
 )
-from ._json import render_json
+from pydantic_deep.streaming._json import render_json
+from pydantic_deep.todos import Todo
+from pydantic_deep_backends.errors import InvalidPathError
+from pydantic_deep_backends.paths import resolve_path
 
 TASK = 'task'
 """The tool that delegates, of the subagents room."""

@@ -1,4 +1,4 @@
-"""What the decoders of all providers have in common: JSON that may be anything, how a stream ends, what is an error."""
+"""`JsonDecoder`: what the decoders of all providers share, that is untrusted JSON, the end of a stream, and errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import ClassVar, Final, NoReturn, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from ._decode_calls import MAX_CALL_CHARS, CallPieces, CallsTooLargeError
-from ._events import EndEvent, ErrorEvent, FinishReason, StartEvent, StreamEvent, UsageEvent
-from ._protocol import Frame
+from pydantic_deep.streaming._events import EndEvent, ErrorEvent, FinishReason, StartEvent, StreamEvent, UsageEvent
+from pydantic_deep.streaming._protocol import Frame
+
+from ._call_pieces import MAX_CALL_CHARS, CallPieces, CallsTooLargeError
 
 JsonObject: TypeAlias = dict[str, JsonValue]
 """What a frame of a provider says."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from ._events import (
+from pydantic_deep.streaming._events import (
     Approval,
     ApprovalRequiredEvent,
     EndEvent,
@@ -27,9 +27,9 @@ from ._events import (
     ToolResultEvent,
     UsageEvent,
 )
-from ._json import render_json
-from ._lines import BROKEN_OFF
-from ._protocol import Frame
+from pydantic_deep.streaming._json import render_json
+from pydantic_deep.streaming._lines import BROKEN_OFF
+from pydantic_deep.streaming._protocol import Frame
 
 APPROVAL_REQUIRED = 'approval_required'
 """The name of the call by which a client is asked for an approval."""

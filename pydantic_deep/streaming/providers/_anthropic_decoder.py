@@ -10,10 +10,11 @@ from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
-from ._decode import JsonDecoder, JsonObject, count_of, index_of, object_of, parse_object, render_args, text_of
-from ._decode_calls import MAX_CALL_CHARS
-from ._events import FinishReason, StreamEvent, TextEvent, ThinkingEvent, UsageEvent
-from ._protocol import Frame
+from pydantic_deep.streaming._events import FinishReason, StreamEvent, TextEvent, ThinkingEvent, UsageEvent
+from pydantic_deep.streaming._protocol import Frame
+
+from ._call_pieces import MAX_CALL_CHARS
+from ._json_decoder import JsonDecoder, JsonObject, count_of, index_of, object_of, parse_object, render_args, text_of
 
 _REASONS: Final[dict[str, FinishReason]] = {
     'end_turn': 'stop',

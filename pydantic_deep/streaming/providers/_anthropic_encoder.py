@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from pydantic import JsonValue
 
+from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StartEvent, StreamEvent, ThinkingEvent, UsageEvent
+from pydantic_deep.streaming._json import render_json
+from pydantic_deep.streaming._protocol import Frame
+
 from ._answer import AnswerEncoder, Call, read_answer
-from ._events import ErrorEvent, FinishReason, StartEvent, StreamEvent, ThinkingEvent, UsageEvent
-from ._json import render_json
-from ._protocol import Frame
 
 Json: TypeAlias = dict[str, JsonValue]
 

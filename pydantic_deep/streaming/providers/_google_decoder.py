@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from ._decode import JsonDecoder, JsonObject, count_of, object_of, objects_of, parse_object, render_args, text_of
-from ._events import ErrorEvent, FinishReason, StreamEvent, TextEvent, ThinkingEvent, UsageEvent
-from ._protocol import Frame
+from pydantic_deep.streaming._events import ErrorEvent, FinishReason, StreamEvent, TextEvent, ThinkingEvent, UsageEvent
+from pydantic_deep.streaming._protocol import Frame
+
+from ._json_decoder import JsonDecoder, JsonObject, count_of, object_of, objects_of, parse_object, render_args, text_of
 
 _REASONS: Final[dict[str, FinishReason]] = {
     'STOP': 'stop',

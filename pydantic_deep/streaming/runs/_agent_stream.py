@@ -18,10 +18,10 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_deep._checks import check_names, check_numbers, check_prompt
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.streaming._events import StatusEvent, StreamEvent, TextEvent, ToolCallEvent
+from pydantic_deep.streaming._lines import NOTICE, iter_lines
+from pydantic_deep.streaming._protocol import Encoder
 
-from ._events import StatusEvent, StreamEvent, TextEvent, ToolCallEvent
-from ._lines import NOTICE, iter_lines
-from ._protocol import Encoder
 from ._run_events import RunEvents, stream_events
 from ._whole_calls import WholeCalls
 

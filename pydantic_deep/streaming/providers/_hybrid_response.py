@@ -1,4 +1,4 @@
-"""`HybridResponse`: a provider's stream, read and passed on at once.
+"""`HybridResponse`: a provider's stream, decoded and passed on at the same time.
 
 What the provider's format means is the decoder's business. Nothing here names a provider: another one is another
 `Decoder`.
@@ -17,9 +17,8 @@ from typing import Final, Protocol, Self, TypeAlias, runtime_checkable
 import anyio
 from pydantic import JsonValue
 
-from ._buffer import WINDOW_BYTES, Spill, WindowedBuffer
-from ._decode import error_message, error_of, parse_json, parse_object, without_keys
-from ._events import (
+from pydantic_deep.streaming._buffer import WINDOW_BYTES, Spill, WindowedBuffer
+from pydantic_deep.streaming._events import (
     EndEvent,
     ErrorEvent,
     FinishReason,
@@ -30,9 +29,11 @@ from ._events import (
     ToolCallEvent,
     UsageEvent,
 )
-from ._frames import MAX_FRAME_BYTES, FrameReader, FrameTooLargeError, render_frame
-from ._json import render_json
-from ._protocol import Decoder, Frame, SupportsCallRemoval
+from pydantic_deep.streaming._frames import MAX_FRAME_BYTES, FrameReader, FrameTooLargeError, render_frame
+from pydantic_deep.streaming._json import render_json
+from pydantic_deep.streaming._protocol import Decoder, Frame, SupportsCallRemoval
+
+from ._json_decoder import error_message, error_of, parse_json, parse_object, without_keys
 
 _MAX_ERROR_BYTES: Final = 64 * 1024
 """How much of the body of an error is read."""

@@ -1,6 +1,6 @@
-"""A run as a stream: the events of pydantic-ai and of our rooms become `StreamEvent`s, as they happen.
+"""`RunEvents`: translates the events of pydantic-ai and of our capabilities into `StreamEvent`s as they occur.
 
-Not here: what a finished run has told (`_project`), and how events become frames.
+Not here: what a finished run has told (`_events_from_messages`), and how events become frames.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.messages import ToolResultEvent as RunToolResultEvent
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.subagents import SubagentEvent
-
-from ._events import (
+from pydantic_deep.streaming._events import (
     EndEvent,
     FinishReason,
     RunStatus,
@@ -33,8 +31,10 @@ from ._events import (
     StreamEvent,
     UsageEvent,
 )
-from ._failures import FORESEEN, describe_failure, status_after, suspended_event
-from ._parts import (
+from pydantic_deep.streaming._failures import FORESEEN, describe_failure, status_after, suspended_event
+from pydantic_deep.subagents import SubagentEvent
+
+from ._part_events import (
     CHANGERS,
     WRITE_TODOS,
     approval_events,
@@ -45,8 +45,8 @@ from ._parts import (
     output_text,
     result_event,
 )
-from ._speaker import Speaker
-from ._status import status_of
+from ._response_state import ResponseState
+from ._status_events import status_of
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -91,7 +91,7 @@ class RunEvents:
         self._usage_before = usage_before or RunUsage()
         self._working_dir = working_dir
         self._told_usage = UsageEvent()
-        self._speakers: dict[str, Speaker] = {}
+        self._state_by_key: dict[str, ResponseState] = {}
         self._announced: set[str] = set()
         self._changing: dict[str, ToolCallPart] = {}
         self._has_result = False
@@ -109,9 +109,9 @@ class RunEvents:
         news = self._usage_news()
         if isinstance(event, SubagentEvent):
             within = f'{escaped_id(event.tool_call_id or "")}/'
-            speaker = self._speaker(within + event.conversation_id, within=within, path=event.path)
-            return [*news, *self._told_by(speaker, event.event)]
-        return [*news, *self._told_by(self._speaker(''), event)]
+            response_state = self._state_of(within + event.conversation_id, within=within, path=event.path)
+            return [*news, *self._told_by(response_state, event.event)]
+        return [*news, *self._told_by(self._state_of(''), event)]
 
     def end(self, *, version_id: str | None = None, status: RunStatus | None = None) -> list[StreamEvent]:
         """Return what is told last of a run that raised nothing.
@@ -146,35 +146,35 @@ class RunEvents:
         said = suspended_event() if is_suspended else describe_failure(error)
         return [*self._usage_news(), said, EndEvent(finish_reason='error', status=status, version_id=version_id)]
 
-    def _speaker(self, key: str, *, within: str = '', path: tuple[str, ...] = ()) -> Speaker:
-        return self._speakers.setdefault(key, Speaker(within, path))
+    def _state_of(self, key: str, *, within: str = '', path: tuple[str, ...] = ()) -> ResponseState:
+        return self._state_by_key.setdefault(key, ResponseState(within, path))
 
-    def _told_by(self, speaker: Speaker, event: AgentStreamEvent) -> list[StreamEvent]:
+    def _told_by(self, response_state: ResponseState, event: AgentStreamEvent) -> list[StreamEvent]:
         match event:
             case PartStartEvent() | PartDeltaEvent() | PartEndEvent():
-                return speaker.tell_part(event)
+                return response_state.tell_part(event)
             case RunToolCallEvent(part=part):
-                return self._tell_call(speaker, part)
+                return self._tell_call(response_state, part)
             case RunToolResultEvent(part=part):
-                told = result_event(part, within=speaker.within, path=speaker.path)
+                told = result_event(part, within=response_state.within, path=response_state.path)
                 call = self._changing.pop(told.id, None)
                 if call is None or part.outcome != 'success':
                     return [told]
                 return [told, *change_events(call, part, working_dir=self._working_dir)]
             case CapabilityEvent():
-                status = status_of(event, path=speaker.path, said=speaker.said)
+                status = status_of(event, path=response_state.path, said=response_state.said)
                 if status.void_text:
-                    speaker.forget()
+                    response_state.forget()
                 return [status]
             case _:
                 return []
 
-    def _tell_call(self, speaker: Speaker, part: ToolCallPart) -> list[StreamEvent]:
+    def _tell_call(self, response_state: ResponseState, part: ToolCallPart) -> list[StreamEvent]:
         """Tell a call once: one that waited is announced again when it runs."""
-        index = speaker.index_of(part.tool_call_id)
-        told = call_event(part, within=speaker.within, path=speaker.path, index=index)
+        index = response_state.index_of(part.tool_call_id)
+        told = call_event(part, within=response_state.within, path=response_state.path, index=index)
         # The plan of a subagent is its own: only files are shared.
-        if part.tool_name in CHANGERS and not (speaker.path and part.tool_name == WRITE_TODOS):
+        if part.tool_name in CHANGERS and not (response_state.path and part.tool_name == WRITE_TODOS):
             self._changing[told.id] = part
         if told.id in self._announced:
             return []

@@ -1,4 +1,4 @@
-"""What a run has told, made again from its messages alone: pure. Nothing that only lives, such as a retry, is in it."""
+"""Events of a run, derived from its messages alone. Transient events, such as a retry, are missing. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,17 @@ from pydantic_ai.messages import (
     ToolReturnPart,
 )
 
-from ._events import EndEvent, ErrorEvent, RunStatus, StartEvent, StreamEvent, TextEvent, UsageEvent
-from ._parts import (
+from pydantic_deep.streaming._events import (
+    EndEvent,
+    ErrorEvent,
+    RunStatus,
+    StartEvent,
+    StreamEvent,
+    TextEvent,
+    UsageEvent,
+)
+
+from ._part_events import (
     TASK,
     approval_events,
     call_event,
@@ -58,7 +67,7 @@ def project_messages(
         version_id: The version that it ended with.
         working_dir: The directory that relative paths of tool calls start from.
     """
-    projection = _Projection(messages, working_dir)
+    projection = _EventBuilder(messages, working_dir)
     told: list[StreamEvent] = [start or StartEvent(), *projection.answered_before(since)]
     for message in messages[since:]:
         told += (
@@ -74,7 +83,7 @@ def project_messages(
     return [*told, end]
 
 
-class _Projection:
+class _EventBuilder:
     """The state between messages: calls by their ids, and the usage so far."""
 
     def __init__(self, messages: Sequence[ModelMessage], working_dir: str) -> None:
