@@ -7,14 +7,11 @@ subagent inherits a recorder of its own; the link to the call that started it is
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
-from decimal import Decimal
 from typing import Any, cast
 
 from opentelemetry import trace
@@ -47,15 +44,12 @@ from pydantic_ai.messages import (
     ModelRequestAttempt,
     ModelRequestPart,
     ModelResponse,
-    RetryFeedbackPart,
     ToolCallPart,
-    ToolReturnPart,
 )
 from pydantic_ai.models import Model, ModelRequestContext
-from pydantic_ai.usage import RequestUsage, RunUsage
+from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
-from pydantic_deep._canonical_request import canonical_message
 from pydantic_deep._deferred_metadata import (
     MAY_HAVE_RUN_AND_FAILS,
     CallRequest,
@@ -65,8 +59,6 @@ from pydantic_deep._deferred_metadata import (
     parse_answer,
     with_notice,
 )
-from pydantic_deep._observed_model import ObservedModel
-from pydantic_deep._prices import price_of
 from pydantic_deep.approvals import Approvals
 from pydantic_deep.extensions import (
     SupportsConversationUsage,
@@ -78,8 +70,6 @@ from pydantic_deep.store import (
     ApprovalRecord,
     BranchExistsError,
     CallRecord,
-    NewAsset,
-    RequestKind,
     RunTakenOverError,
     Store,
     StoreError,
@@ -88,7 +78,6 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.versions._instructions_check import literal_instructions_in
 from pydantic_deep.versions._run_to_completion import to_end
-from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
 from pydantic_deep.versions.pauses._pause import approvals_of
 from pydantic_deep.versions.pauses._pause_histories import store_pause
@@ -106,10 +95,9 @@ from ._ledger import (
     parts_of,
     replay_result,
 )
-from ._messages import encode_message
 from ._presummary_history import earlier_messages
 from ._recorded_run import FAILED, Recording, now
-from ._request_log import Noted, RequestLog, clock_us
+from ._request_accounting import RequestAccounting
 from ._run_start import Caller, begin_run, begun_before
 
 _LOGGER = logging.getLogger('pydantic_deep')
@@ -158,26 +146,9 @@ class Recorder(AbstractCapability[object]):
         default_factory=list['tuple[asyncio.Task[object], asyncio.Event]'], init=False, repr=False
     )
     """The calls that run now: the task of each, and what is set when it has ended."""
-    _own_usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
-    """What the run has used by itself."""
     _usage: RunUsage = field(default_factory=RunUsage, init=False, repr=False)
     """What its conversation has used, with all below it."""
-    _cost: Decimal | None = field(default=None, init=False, repr=False)
-    _ctx: RunContext[object] | None = field(default=None, init=False, repr=False)
-    """The run, as it is at its last request."""
-    _asking: ModelRequestContext | None = field(default=None, init=False, repr=False)
-    """The last request."""
-    _sent_at: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
-    """When it was sent, in microseconds since 1970 and by a clock that never goes back."""
-    _is_held: bool = field(default=False, init=False, repr=False)
-    """Whether a capability may wait with the answer to it."""
-    _asked: Noted | None = field(default=None, init=False, repr=False)
-    """It, once a model has answered, as long as no message is known to have the answer."""
-    _original: tuple[object, tuple[bytes, list[NewAsset]]] | None = field(default=None, init=False, repr=False)
-    """The answer before capabilities have changed it, in canonical form and as it is stored; `None` if none can."""
-    _settled: Noted | None = field(default=None, init=False, repr=False)
-    """The last request whose answer is in a message."""
-    _heard: ObservedModel | None = field(default=None, init=False, repr=False)
+    _accounting: RequestAccounting = field(default_factory=RequestAccounting, init=False, repr=False)
     _refused_below: StoreError | None = field(default=None, init=False, repr=False)
     """With what the run of a subagent has ended, because the store did not take what it did."""
 
@@ -235,6 +206,7 @@ class Recorder(AbstractCapability[object]):
         try:
             # To its end: who is cancelled while the store commits the beginning has a run to end.
             recording = self.recording or await to_end(self._begin(ctx))
+            self._accounting.recording = recording
             if self._parent is not None:
                 link = {'pydantic_deep.sub_agent_thread_id': recording.tip.conversation_id}
                 trace.get_current_span().set_attributes(link)
@@ -322,7 +294,7 @@ class Recorder(AbstractCapability[object]):
                 self._returned.clear()
                 self._catch_up(recording)
         elif isinstance(result, ModelRequestNode):
-            self._reject(result.request)
+            self._accounting.reject(result.request, self._live)
             await recording.keep_step()
         elif (
             isinstance(node, ModelRequestNode)
@@ -332,23 +304,6 @@ class Recorder(AbstractCapability[object]):
             self._returned.clear()
             await recording.stage(ctx.messages, self._usage)
         return result
-
-    def _reject(self, request: ModelRequest) -> None:
-        """Note that the last answer was sent back to the model, if it was: by a hook or by a validator of the output."""
-        if self._asked is not None and isinstance(self._live[-1], ModelResponse):
-            self._settle(self._live[-1], 'rejected')
-        elif self._settled is not None and request.parts and all(map(self._is_refusal, request.parts)):
-            self._settled.record = self._settled.record._replace(kind='rejected')
-
-    def _is_refusal(self, part: ModelRequestPart) -> bool:
-        """Return whether a part tells the model that its output was refused."""
-        tools = () if self._asking is None else self._asking.model_request_parameters.output_tools
-        is_of_output = (
-            isinstance(part, ToolReturnPart)
-            and part.outcome == 'retried'
-            and part.tool_name in {tool.name for tool in tools}
-        )
-        return is_of_output or isinstance(part, RetryFeedbackPart)
 
     def _catch_up(self, recording: Recording) -> None:
         """Go on with the history that the store has, where the last response of the crashed process was told again."""
@@ -378,123 +333,19 @@ class Recorder(AbstractCapability[object]):
         self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
     ) -> None:
         """Store the request for a summary at once: the request that it is made for may take long."""
-        recording = self.recording
-        if recording is None:
-            return
-        noted = self._note_apart(request, started_at, duration_us, response.model_name, 'summary')
-        self._own_usage.requests += 1
-        self._use(noted, response.usage, response)
-        self._note_failed(request, response.failed_attempts or ())
-        await recording.keep_requests()
+        if self.recording is not None:
+            await self._accounting.record_summary(request, response, started_at=started_at, duration_us=duration_us)
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
-        """Note the attempts at the last request that were billed, and of which no response tells."""
-        if self._asking is not None:
-            self._note_failed(self._asking, attempts)
-
-    def _note_failed(self, request: ModelRequestContext, attempts: Sequence[ModelRequestAttempt]) -> None:
-        """Note the attempts at a request that were billed, and whose answers the run could not use."""
-        for attempt in attempts:
-            if attempt.usage is None:
-                continue
-            started_at = int(attempt.timestamp.timestamp() * 1e6)
-            duration_us = attempt.duration // timedelta(microseconds=1)
-            noted = self._note_apart(request, started_at, duration_us, attempt.model_name, 'failed')
-            self._use(noted, attempt.usage)
-
-    def _note_apart(
-        self, request: ModelRequestContext, started_at: int, duration_us: int, model_name: str | None, kind: RequestKind
-    ) -> Noted:
-        """Note a request of which the answer is in no message of the history."""
-        recording = cast('Recording', self.recording)
-        noted, assets = RequestLog().note(
-            recording.run_id,
-            request,
-            request.messages,
-            begun_with=request.messages,
-            prompt=None,
-            started_at=started_at,
-            duration_us=duration_us,
-            model_name=model_name,
-            kind=kind,
-        )
-        recording.note_request(noted, assets)
-        return noted
-
-    def _use(self, noted: Noted, usage: RequestUsage, response: ModelResponse | None = None) -> None:
-        """Count what an answer has used."""
-        cost = usage.cost if usage.cost is not None or response is None else price_of(response)
-        noted.use(usage, cost)
-        self._own_usage.incr(usage)
-        if cost is not None:
-            self._cost = (self._cost or Decimal()) + cost
-
-    def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
-        """Note what models have answered to the request that is asked now."""
-        request = cast('ModelRequestContext', self._asking)
-        self._note_failed(request, failed)
-        if response is None or not (response.parts or response.usage.has_values()):
-            return
-        if self._asked is None:
-            self._asked = self._note(request, response)
-        self._use(self._asked, response.usage, response)
-        if self._is_held:
-            self._original = canonical_message(response), encode_message(response)
-
-    def _note(self, request: ModelRequestContext, response: ModelResponse) -> Noted:
-        """Note a request with what the history was when it was sent."""
-        recording, ctx = cast('Recording', self.recording), cast('RunContext[object]', self._ctx)
-        noted, assets = recording.begin.requests.note(
-            recording.run_id,
-            request,
-            ctx.messages,
-            begun_with=recording.begin.messages,
-            prompt=ctx.prompt,
-            started_at=self._sent_at[0],
-            duration_us=clock_us() - self._sent_at[1],
-            model_name=response.model_name,
-            kind='superseded',  # as long as no message has the answer
-        )
-        recording.note_request(noted, assets)
-        return noted
-
-    def _settle(self, response: ModelResponse, kind: RequestKind) -> None:
-        """Note which message has the answer to the request that was asked."""
-        asked, self._asked = self._asked, None
-        if asked is None:  # a capability has answered in place of the model
-            asked, kind = self._note(cast('ModelRequestContext', self._asking), response), 'skipped'
-            self._use(asked, response.usage, response)
-        asked.response, asked.record = response, asked.record._replace(kind=kind)
-        self._own_usage.requests += 1
-        original, self._original = self._original, None
-        if original is not None and original[0] != canonical_message(response):
-            body, assets = original[1]
-            asked.sent['response'] = json.loads(body)
-            cast('Recording', self.recording).note_assets(assets)
-        self._settled = asked
-
-    def _settle_cut_off(self) -> None:
-        """Note what has become of the answer to the last request, where the run ends with it."""
-        if self._asked is None:
-            return
-        if isinstance(self._live[-1], ModelResponse) and self._live[-1].parts:
-            self._settle(self._live[-1], 'interrupted')
-        else:  # pydantic-ai counts what it has used, and no request
-            self._asked.record = self._asked.record._replace(kind='failed')
-
-    async def _keep_answers(self, is_answered: bool) -> None:
-        """Make answers durable before the next request is sent, and before another capability may wait with one."""
-        if self.recording is not None and (self._is_held or not is_answered):
-            await self.recording.keep_requests()
+        """Note the attempts at the last request that were billed and that no response includes."""
+        self._accounting.record_billed_attempts(attempts)
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Answer from what was recorded, as long as a run that is recovered does what it did; hear what is answered."""
         replayed = None if self._replayed is None else self._replayed.before(model)
         if replayed is not None or self.recording is None:
             return replayed
-        if self._heard is None or self._heard.wrapped is not model:  # what it is told apart by stays the same
-            self._heard = ObservedModel(model, self._hear, self._keep_answers)
-        return self._heard
+        return self._accounting.observe(model)
 
     async def wrap_model_request(
         self, ctx: RunContext[object], *, request_context: ModelRequestContext, handler: WrapModelRequestHandler
@@ -506,9 +357,7 @@ class Recorder(AbstractCapability[object]):
             return await handler(request_context)
         if self._parent is None:
             recording.note_instructions(literal_instructions_in(request_context.model_request_parameters))
-        self._ctx, self._asking, self._original = ctx, request_context, None
-        self._sent_at = now(), clock_us()
-        self._is_held = self._may_hold(ctx)
+        self._accounting.send(ctx, request_context)
         told = None if self._replayed is None else self._replayed.told
         try:
             response = await handler(request_context)
@@ -525,19 +374,7 @@ class Recorder(AbstractCapability[object]):
             replayed.told = min(replayed.told, len(replayed.responses)) + 1
         if self.is_recovered_response():
             return
-        request = cast('ModelRequestContext', self._asking)
-        recording = cast('Recording', self.recording)
-        recording.model = f'{request.model.system}:{request.model.model_name}'
-        self._settle(response, 'answer')
-
-    @staticmethod
-    def _may_hold(ctx: RunContext[object]) -> bool:
-        """Return whether a capability of the user's may wait with an answer, or change it."""
-        leaves: list[AbstractCapability[Any]] = []
-        cast('AbstractCapability[Any]', ctx.root_capability).apply(leaves.append)
-        return any(
-            overrides(each, 'after_model_request', 'wrap_model_request') for each in leaves if not is_framework(each)
-        )
+        self._accounting.answer(response)
 
     async def wrap_tool_validate(
         self,
@@ -686,7 +523,7 @@ class Recorder(AbstractCapability[object]):
         finally:
             self._under_way.remove(under_way)
             under_way[1].set()
-        self._own_usage.tool_calls += 1
+        self._accounting.usage.tool_calls += 1
         self._returned[entry.tool_call_id] = parts_of(entry.tool_name, entry.tool_call_id, result)
         is_told = is_told_by_message(result)
         if is_told:
@@ -738,15 +575,15 @@ class Recorder(AbstractCapability[object]):
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None
         if self._has_ended_before(recording, requests):
             self._live[:] = recording.history[0]
-            await recording.end_as_before(self._own_usage, self._spent)
+            await recording.end_as_before(self._accounting.usage, self._accounting.total_cost)
         elif requests is None:
             await recording.end(
                 result.all_messages(),
                 self._usage,
                 kind='turn',
                 state='complete',
-                run_usage=self._own_usage,
-                cost=self._spent,
+                run_usage=self._accounting.usage,
+                cost=self._accounting.total_cost,
                 output=_encode_output(result.output),
             )
         else:
@@ -781,8 +618,8 @@ class Recorder(AbstractCapability[object]):
             self._usage,
             kind='pause',
             state='awaiting_approval',
-            run_usage=self._own_usage,
-            cost=self._spent,
+            run_usage=self._accounting.usage,
+            cost=self._accounting.total_cost,
             pending=await store_pause(self.store, requests),
             approvals=approvals,
             supersedes=supersedes,
@@ -796,7 +633,7 @@ class Recorder(AbstractCapability[object]):
             return
         if isinstance(error, BranchExistsError):
             recording.lose_name()
-        self._settle_cut_off()
+        self._accounting.end_cut_off(self._live)
         is_stopped = isinstance(error, RunCancelled) or not isinstance(error, Exception)
         state: VersionState = 'interrupted' if is_stopped else 'failed'
         await self._stop_calls()
@@ -806,8 +643,8 @@ class Recorder(AbstractCapability[object]):
                 self._usage,
                 kind='turn',
                 state=state,
-                run_usage=self._own_usage,
-                cost=self._spent,
+                run_usage=self._accounting.usage,
+                cost=self._accounting.total_cost,
                 error=error,
             )
         except StoreError as unsaved:
@@ -840,7 +677,7 @@ class Recorder(AbstractCapability[object]):
 
     async def _abandon(self, recording: Recording, error: BaseException, unsaved: Exception) -> None:
         """End a run whose end cannot be written down, so that nobody takes it for one that works."""
-        await recording.abandon(error, self._own_usage, self._spent)
+        await recording.abandon(error, self._accounting.usage, self._accounting.total_cost)
         error.add_note(f'The run is kept up to version {recording.tip.id}; what came after cannot be kept: {unsaved}')
 
     def _with_returned(self, recording: Recording) -> Sequence[ModelMessage]:
@@ -854,11 +691,6 @@ class Recorder(AbstractCapability[object]):
             *messages,
             ModelRequest(parts, state='interrupted', run_id=about.id, conversation_id=about.conversation_id),
         ]
-
-    @property
-    def _spent(self) -> str | None:
-        """US dollars; `None` where no request had a known price."""
-        return None if self._cost is None else str(self._cost)
 
 
 async def _preview(

@@ -1,0 +1,225 @@
+"""The model requests of one run: which were sent, which message has the response to each, and what they cost.
+
+Each request becomes one row of the store, also if its response was rejected, superseded or lost.
+
+Not here: the row itself and its encoding (`_request_log`), and when it is committed (`_recorded_run`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestAttempt,
+    ModelRequestPart,
+    ModelResponse,
+    RetryFeedbackPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models import Model, ModelRequestContext
+from pydantic_ai.usage import RequestUsage, RunUsage
+
+from pydantic_deep._canonical_request import canonical_message
+from pydantic_deep._observed_model import ObservedModel
+from pydantic_deep._prices import price_of
+from pydantic_deep.store import NewAsset, RequestKind
+from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
+
+from ._messages import encode_message
+from ._recorded_run import Recording, now
+from ._request_log import Noted, RequestLog, clock_us
+
+
+@dataclass(kw_only=True)
+class RequestAccounting:
+    """Records the model requests of one run and sums up what they use."""
+
+    recording: Recording | None = None
+    """The run that the requests belong to, from its start on."""
+    usage: RunUsage = field(default_factory=RunUsage)
+    """What the run has used itself, without its subagents."""
+    cost: Decimal | None = None
+    """The cost in US dollars; `None` while no request had a known price."""
+    _ctx: RunContext[object] | None = field(default=None, init=False, repr=False)
+    """The run context of the last request."""
+    _asking: ModelRequestContext | None = field(default=None, init=False, repr=False)
+    """The last request."""
+    _sent_at: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
+    """When it was sent: microseconds since 1970, and by a monotonic clock."""
+    _is_held: bool = field(default=False, init=False, repr=False)
+    """Whether a capability may hold back or change its response."""
+    _asked: Noted | None = field(default=None, init=False, repr=False)
+    """Its entry, from the first response of a model until a message is known to have that response."""
+    _original: tuple[object, tuple[bytes, list[NewAsset]]] | None = field(default=None, init=False, repr=False)
+    """The response before capabilities changed it, in canonical and in stored form; `None` if none can change it."""
+    _settled: Noted | None = field(default=None, init=False, repr=False)
+    """The entry of the last request whose response is in a message."""
+    _observed: ObservedModel | None = field(default=None, init=False, repr=False)
+
+    @property
+    def total_cost(self) -> str | None:
+        """The cost in US dollars as text; `None` if no request had a known price."""
+        return None if self.cost is None else str(self.cost)
+
+    def observe(self, model: Model) -> ObservedModel:
+        """Return the model wrapped so that its responses are recorded; the same wrapper for the same model."""
+        if self._observed is None or self._observed.wrapped is not model:
+            self._observed = ObservedModel(model, self._hear, self._keep_responses)
+        return self._observed
+
+    def send(self, ctx: RunContext[object], request: ModelRequestContext) -> None:
+        """Note that a request is sent now."""
+        self._ctx, self._asking, self._original = ctx, request, None
+        self._sent_at = now(), clock_us()
+        self._is_held = _may_hold(ctx)
+
+    def answer(self, response: ModelResponse) -> None:
+        """Record the response to the last request, which its message has."""
+        request = cast('ModelRequestContext', self._asking)
+        cast('Recording', self.recording).model = f'{request.model.system}:{request.model.model_name}'
+        self._settle(response, 'answer')
+
+    def reject(self, request: ModelRequest, live: Sequence[ModelMessage]) -> None:
+        """Note that a hook or a validator of the output has sent the last response back to the model, if it has."""
+        if self._asked is not None and isinstance(live[-1], ModelResponse):
+            self._settle(live[-1], 'rejected')
+        elif self._settled is not None and request.parts and all(map(self._is_refusal, request.parts)):
+            self._settled.record = self._settled.record._replace(kind='rejected')
+
+    def _is_refusal(self, part: ModelRequestPart) -> bool:
+        """Return whether a part tells the model that its output was refused."""
+        tools = () if self._asking is None else self._asking.model_request_parameters.output_tools
+        is_of_output = (
+            isinstance(part, ToolReturnPart)
+            and part.outcome == 'retried'
+            and part.tool_name in {tool.name for tool in tools}
+        )
+        return is_of_output or isinstance(part, RetryFeedbackPart)
+
+    async def record_summary(
+        self, request: ModelRequestContext, response: ModelResponse, *, started_at: int, duration_us: int
+    ) -> None:
+        """Store the request for a summary at once: the request that it is made for may take long."""
+        noted = self._note_apart(request, started_at, duration_us, response.model_name, 'summary')
+        self.usage.requests += 1
+        self._use(noted, response.usage, response)
+        self._note_failed(request, response.failed_attempts or ())
+        await cast('Recording', self.recording).keep_requests()
+
+    def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
+        """Note the attempts at the last request that were billed, and of which no response tells."""
+        if self._asking is not None:
+            self._note_failed(self._asking, attempts)
+
+    def _note_failed(self, request: ModelRequestContext, attempts: Sequence[ModelRequestAttempt]) -> None:
+        """Note the attempts at a request that were billed, and whose answers the run could not use."""
+        for attempt in attempts:
+            if attempt.usage is None:
+                continue
+            started_at = int(attempt.timestamp.timestamp() * 1e6)
+            duration_us = attempt.duration // timedelta(microseconds=1)
+            noted = self._note_apart(request, started_at, duration_us, attempt.model_name, 'failed')
+            self._use(noted, attempt.usage)
+
+    def _note_apart(
+        self, request: ModelRequestContext, started_at: int, duration_us: int, model_name: str | None, kind: RequestKind
+    ) -> Noted:
+        """Note a request of which the answer is in no message of the history."""
+        recording = cast('Recording', self.recording)
+        noted, assets = RequestLog().note(
+            recording.run_id,
+            request,
+            request.messages,
+            begun_with=request.messages,
+            prompt=None,
+            started_at=started_at,
+            duration_us=duration_us,
+            model_name=model_name,
+            kind=kind,
+        )
+        recording.note_request(noted, assets)
+        return noted
+
+    def _use(self, noted: Noted, usage: RequestUsage, response: ModelResponse | None = None) -> None:
+        """Count what an answer has used."""
+        cost = usage.cost if usage.cost is not None or response is None else price_of(response)
+        noted.use(usage, cost)
+        self.usage.incr(usage)
+        if cost is not None:
+            self.cost = (self.cost or Decimal()) + cost
+
+    def _hear(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
+        """Note what models have answered to the request that is asked now."""
+        request = cast('ModelRequestContext', self._asking)
+        self._note_failed(request, failed)
+        if response is None or not (response.parts or response.usage.has_values()):
+            return
+        if self._asked is None:
+            self._asked = self._note(request, response)
+        self._use(self._asked, response.usage, response)
+        if self._is_held:
+            self._original = canonical_message(response), encode_message(response)
+
+    def _note(self, request: ModelRequestContext, response: ModelResponse) -> Noted:
+        """Note a request with what the history was when it was sent."""
+        recording, ctx = cast('Recording', self.recording), cast('RunContext[object]', self._ctx)
+        noted, assets = recording.begin.requests.note(
+            recording.run_id,
+            request,
+            ctx.messages,
+            begun_with=recording.begin.messages,
+            prompt=ctx.prompt,
+            started_at=self._sent_at[0],
+            duration_us=clock_us() - self._sent_at[1],
+            model_name=response.model_name,
+            kind='superseded',  # as long as no message has the answer
+        )
+        recording.note_request(noted, assets)
+        return noted
+
+    def _settle(self, response: ModelResponse, kind: RequestKind) -> None:
+        """Note which message has the answer to the request that was asked."""
+        asked, self._asked = self._asked, None
+        if asked is None:  # a capability has answered in place of the model
+            asked, kind = self._note(cast('ModelRequestContext', self._asking), response), 'skipped'
+            self._use(asked, response.usage, response)
+        asked.response, asked.record = response, asked.record._replace(kind=kind)
+        self.usage.requests += 1
+        original, self._original = self._original, None
+        if original is not None and original[0] != canonical_message(response):
+            body, assets = original[1]
+            asked.sent['response'] = json.loads(body)
+            cast('Recording', self.recording).note_assets(assets)
+        self._settled = asked
+
+    def end_cut_off(self, live: Sequence[ModelMessage]) -> None:
+        """Settle the last request of a run that ends before its response was processed."""
+        if self._asked is None:
+            return
+        if isinstance(live[-1], ModelResponse) and live[-1].parts:
+            self._settle(live[-1], 'interrupted')
+        else:  # pydantic-ai counts what it has used, and no request
+            self._asked.record = self._asked.record._replace(kind='failed')
+
+    async def _keep_responses(self, is_answered: bool) -> None:
+        """Make answers durable before the next request is sent, and before another capability may wait with one."""
+        if self.recording is not None and (self._is_held or not is_answered):
+            await self.recording.keep_requests()
+
+
+def _may_hold(ctx: RunContext[object]) -> bool:
+    """Return whether a capability of the user's may wait with an answer, or change it."""
+    leaves: list[AbstractCapability[Any]] = []
+    cast('AbstractCapability[Any]', ctx.root_capability).apply(leaves.append)
+    return any(
+        overrides(each, 'after_model_request', 'wrap_model_request') for each in leaves if not is_framework(each)
+    )
