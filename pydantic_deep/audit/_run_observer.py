@@ -47,7 +47,7 @@ _LOST = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
 """Errors of a store after which the run may be resumed, so that it has not failed."""
 
 
-class _Beginning(Protocol):
+class _RunStart(Protocol):
     @property
     def run_record(self) -> RunRecord: ...
 
@@ -57,7 +57,7 @@ class _Recording(Protocol):
     def tip(self) -> VersionRecord: ...
 
     @property
-    def begin(self) -> _Beginning: ...
+    def start(self) -> _RunStart: ...
 
 
 @runtime_checkable
@@ -230,7 +230,7 @@ def _kept(ctx: RunContext[Any], run_id: str) -> tuple[str | None, str | None]:
     for keeper in find_capabilities(ctx, SupportsVersions):
         tip = keeper.recording.tip
         is_whole = tip.run_id == run_id and tip.kind in ('turn', 'pause')
-        return tip.id if is_whole else None, keeper.recording.begin.run_record.attempt_of
+        return tip.id if is_whole else None, keeper.recording.start.run_record.attempt_of
     return None, None
 
 

@@ -30,7 +30,7 @@ from pydantic_deep.approvals import Decision, NothingPendingError, PendingApprov
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionConflictError
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent, VersionedConversation
-from pydantic_deep.versions._run_to_completion import to_end
+from pydantic_deep.versions._run_to_completion import run_to_completion
 from pydantic_deep.versions.recording._coalesced_requests import identical
 
 from ._builder import PromptBuilder
@@ -382,9 +382,9 @@ class Conversation(Generic[DepsT, OutputT]):
         except BaseException as error:
             is_failure = isinstance(error, Exception) and not isinstance(error, RunCancelled)
             self._state = 'suspended' if self._runtime.is_suspended else 'failed' if is_failure else 'interrupted'
-            await to_end(self._settle(ask, None))
+            await run_to_completion(self._settle(ask, None))
             raise
-        await to_end(self._settle(ask, result))
+        await run_to_completion(self._settle(ask, result))
         last = self.messages[self._known - 1]
         if not is_text and isinstance(last, ModelRequest):
             await turn.emit(last)

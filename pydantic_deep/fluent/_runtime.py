@@ -219,7 +219,7 @@ class Versioned(Runtime[DepsT, OutputT]):
         self.agent = agent
         self.conversation_id = conversation_id or new_id()
         self._versioned = versioned.with_agent(agent)
-        self._bench = self._versioned.workbench
+        self._session = self._versioned.session
         self._deps = deps
         self._backend: BackendProtocol | None = deps.backend if isinstance(deps, DeepAgentDeps) else None
         self._moves_head = True
@@ -250,14 +250,14 @@ class Versioned(Runtime[DepsT, OutputT]):
     async def refresh(self) -> Sequence[ModelMessage] | None:
         if self.head is not None and not self._moves_head:
             return None
-        conversation = await self._bench.store.conversation(self.conversation_id)
+        conversation = await self._session.store.conversation(self.conversation_id)
         if conversation is None or (self.head is not None and conversation.head_id == self.head.id):
             return None
         return await self._go_to(await self.handle.head())
 
     async def _go_to(self, version: AgentVersion[DepsT, OutputT]) -> Sequence[ModelMessage]:
         self.head = version
-        return (await self._bench.history(version.record))[0]
+        return (await self._session.history(version.record))[0]
 
     @asynccontextmanager
     async def run(self, ask: TurnRequest) -> AsyncGenerator[Events[OutputT]]:
@@ -294,7 +294,7 @@ class Versioned(Runtime[DepsT, OutputT]):
         told = await head.with_metadata(instructions=[*head.instructions, *new])
         if self._moves_head:
             move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=told.id)
-            await self._bench.store.commit(Commit(heads=[move]))
+            await self._session.store.commit(Commit(heads=[move]))
         return told
 
     async def _with_history(
@@ -305,13 +305,13 @@ class Versioned(Runtime[DepsT, OutputT]):
         Raises:
             VersionConflictError: Somebody else moved the head meanwhile. Nothing has run.
         """
-        record = await with_messages(self._bench, head.record, history)
+        record = await with_messages(self._session, head.record, history)
         if record is None:
             return head
         if self._moves_head:
             move = HeadMove(conversation_id=self.conversation_id, expected_id=head.id, version_id=record.id)
-            await self._bench.store.commit(Commit(heads=[move]))
-        return await self._bench.handle(record, self._backend)
+            await self._session.store.commit(Commit(heads=[move]))
+        return await self._session.handle(record, self._backend)
 
     async def settle(
         self, ask: TurnRequest, result: AgentRunResult[OutputT] | None, seen: Sequence[ModelMessage]
@@ -321,8 +321,8 @@ class Versioned(Runtime[DepsT, OutputT]):
             return None
         if stream.conflict is not None:
             raise stream.conflict
-        tip = await self._bench.load(stream.version_id, self._backend)
-        history, _ = await self._bench.history(tip.record)
+        tip = await self._session.load(stream.version_id, self._backend)
+        history, _ = await self._session.history(tip.record)
         common = _told_before(ask.history, history)
         if result is None and ask.prompt is not None and not _is_answered(history[common:]):
             return None
@@ -336,7 +336,7 @@ class Versioned(Runtime[DepsT, OutputT]):
         summary = find_summary(messages)
         if self.head is None or summary is None or read_summary(summary).messages is not None:
             return list(messages)
-        earlier = await earlier_messages(self._bench.store, self.head.record)
+        earlier = await earlier_messages(self._session.store, self.head.record)
         return [_with_replaced(message, earlier) for message in messages]
 
     def branch(self) -> Self:
@@ -345,7 +345,7 @@ class Versioned(Runtime[DepsT, OutputT]):
         branch = type(self)(agent, self._versioned, self._deps, self.conversation_id)
         branch._moves_head = False
         if self.head is not None:  # what goes on from it is run by the agent of the branch
-            branch.head = replace(self.head, _bench=branch._bench)
+            branch.head = replace(self.head, _session=branch._session)
         return branch
 
 

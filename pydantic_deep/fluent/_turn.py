@@ -13,7 +13,7 @@ from typing import Generic
 
 from typing_extensions import TypeVar
 
-from pydantic_deep.versions._run_to_completion import to_end
+from pydantic_deep.versions._run_to_completion import run_to_completion
 
 from .errors import TurnStoppedError
 
@@ -81,7 +81,7 @@ class Turn(Generic[ItemT]):
         if not self._is_stopped:  # what is closing must not be cut off by who asks again
             self._is_stopped = True
             self._task.cancel()
-        await to_end(_ended(self._task))
+        await run_to_completion(_ended(self._task))
         if not self._task.cancelled():
             self._task.result()
 

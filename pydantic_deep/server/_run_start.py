@@ -84,7 +84,7 @@ async def start_run(
     if branch is not None and branch in {each.name for each in await state.store.branches(version.conversation_id)}:
         raise ServerError('conflict', f'The conversation has a branch {branch!r} already. Choose another name.')
     await _refuse_if_busy_error(state, version)
-    await refuse_replaced(state.agents[version.agent_name].workbench, version.record, version.backend)
+    await refuse_replaced(state.agents[version.agent_name].session, version.record, version.backend)
     conversation = await state.store.conversation(version.conversation_id)
     limits = await _usage_limits(state, version, max_iterations)
     with refusals_as_errors():

@@ -23,7 +23,7 @@ from .errors import ConversationNotFoundError
 from .recording._prompts import Prompt
 
 if TYPE_CHECKING:
-    from ._session import Workbench
+    from ._session import Session
 
 
 class VersionedConversation(Generic[DepsT, OutputT]):
@@ -33,10 +33,10 @@ class VersionedConversation(Generic[DepsT, OutputT]):
     kept on a branch of its own, and its caller is told by `VersionConflictError`.
     """
 
-    def __init__(self, bench: Workbench[DepsT, OutputT], id: str, backend: BackendProtocol | None) -> None:
+    def __init__(self, session: Session[DepsT, OutputT], id: str, backend: BackendProtocol | None) -> None:
         self.id = id
         """The `conversation_id`."""
-        self._bench = bench
+        self._session = session
         self._backend = backend
 
     def __repr__(self) -> str:
@@ -49,12 +49,12 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             ConversationNotFoundError: The store has no such conversation.
             LookupError: Its head was deleted.
         """
-        conversation = await self._bench.store.conversation(self.id)
+        conversation = await self._session.store.conversation(self.id)
         if conversation is None:
             raise ConversationNotFoundError(self.id)
         if conversation.head_id is None:
             raise LookupError(f'The conversation {self.id!r} has no head: it was deleted. Set one with `move_to`.')
-        return await self._bench.load(conversation.head_id, self._backend)
+        return await self._session.load(conversation.head_id, self._backend)
 
     async def advance(
         self, prompt: Prompt, *, deps: DepsT | None = None, model: Model | str | None = None,
@@ -93,10 +93,10 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """
         if version.conversation_id != self.id:
             raise ValueError(f'The version {version.id} is of the conversation {version.conversation_id!r}.')
-        conversation = await self._bench.store.conversation(self.id)
+        conversation = await self._session.store.conversation(self.id)
         expected = None if conversation is None else conversation.head_id
         move = HeadMove(conversation_id=self.id, expected_id=expected, version_id=version.id)
-        await self._bench.store.commit(Commit(heads=[move]))
+        await self._session.store.commit(Commit(heads=[move]))
 
     async def rename(self, name: str) -> AgentVersion[DepsT, OutputT]:
         """Give the conversation another name, as a version of its own at the head, and return that.
@@ -108,7 +108,9 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         """
         check_name('name', name)
         head = await self.head()
-        return await self._bench.load((await with_name(self._bench, head.record, head.backend, name)).id, self._backend)
+        return await self._session.load(
+            (await with_name(self._session, head.record, head.backend, name)).id, self._backend
+        )
 
     async def set(self, messages: Sequence[ModelMessage]) -> AgentVersion[DepsT, OutputT]:
         """Give the head this history, as a version of its own, and return it; the same history makes no version.
@@ -119,8 +121,8 @@ class VersionedConversation(Generic[DepsT, OutputT]):
             VersionConflictError: Somebody else moved the head meanwhile. The version is kept as a branch.
         """
         head = await self.head()
-        record = await with_messages(self._bench, head.record, messages)
-        return head if record is None else await self._move(head, await self._bench.load(record.id, self._backend))
+        record = await with_messages(self._session, head.record, messages)
+        return head if record is None else await self._move(head, await self._session.load(record.id, self._backend))
 
     async def messages(self) -> list[ModelMessage]:
         """Return the history of the head."""
@@ -132,8 +134,8 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         Raises:
             ConversationNotFoundError: The store has no such conversation.
         """
-        branches = await self._bench.store.branches(self.id)
-        if not branches and await self._bench.store.conversation(self.id) is None:
+        branches = await self._session.store.branches(self.id)
+        if not branches and await self._session.store.conversation(self.id) is None:
             raise ConversationNotFoundError(self.id)
         return branches
 
@@ -141,5 +143,5 @@ class VersionedConversation(Generic[DepsT, OutputT]):
         self, head: AgentVersion[DepsT, OutputT], version: AgentVersion[DepsT, OutputT]
     ) -> AgentVersion[DepsT, OutputT]:
         move = HeadMove(conversation_id=self.id, expected_id=head.id, version_id=version.id)
-        await self._bench.store.commit(Commit(heads=[move]))
+        await self._session.store.commit(Commit(heads=[move]))
         return version

@@ -13,17 +13,17 @@ from .recording._messages import encode_message
 from .recording._recorded_run import now
 
 if TYPE_CHECKING:
-    from ._session import Workbench
+    from ._session import Session
 
 
 async def with_messages(
-    agent: Workbench[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage]
+    session: Session[Any, Any], record: VersionRecord, messages: Sequence[ModelMessage]
 ) -> VersionRecord | None:
     """Store and return a child of a version with these messages; `None`, and nothing is stored, if it has just these.
 
     What both begin with is shared. If that is not all of the old history, the child is on a branch of its own.
     """
-    history, ids = await agent.history(record)
+    history, ids = await session.history(record)
     common = next(
         (
             index
@@ -49,9 +49,9 @@ async def with_messages(
         is_fork=common < len(history),
         rewrites=len(history) if common == 0 and history else None,
     )
-    await agent.store.commit(Commit(assets=assets, append=append, versions=[child]))
-    agent.keep_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
-    return await agent.store.version(child.id)
+    await session.store.commit(Commit(assets=assets, append=append, versions=[child]))
+    session.keep_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
+    return await session.store.version(child.id)
 
 
 def edit_of(version: VersionRecord) -> VersionRecord:

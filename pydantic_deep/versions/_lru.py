@@ -1,4 +1,4 @@
-"""What was read or made last, kept at hand: values that never change, so nothing here can be stale."""
+"""A cache of immutable values, so that no entry can be stale."""
 
 from __future__ import annotations
 
@@ -6,34 +6,35 @@ import threading
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-KEPT = 8
-"""How many histories and trees are kept: the next turn from one of the last versions reads nothing again."""
+MAX_ENTRIES = 8
+"""How many histories and trees are cached: the next turn from a recent version reads nothing again."""
 
 T = TypeVar('T')
 
 
-class AtHand(Generic[T]):
-    """The last values by key. Its lock guards single operations on a dictionary and is never held across an `await`,
-    so tasks and threads may share it.
+class LRUCache(Generic[T]):
+    """The most recently used values by key.
+
+    Its lock guards single dictionary operations and is never held across an `await`, so tasks and threads may share it.
     """
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        self._max_entries = max_entries
         self._lock = threading.RLock()
         self._values: OrderedDict[str, T] = OrderedDict()
 
     def get(self, key: str) -> T | None:
-        """Return the value of a key, if it is at hand."""
+        """Return the value of a key, or `None` if it is not cached."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
             return self._values.get(key)
 
     def set(self, key: str, value: T) -> T:
-        """Keep a value, instead of the one that was used longest ago, and return it."""
+        """Cache a value, evicting the least recently used one if the cache is full, and return it."""
         with self._lock:
             self._values[key] = value
             self._values.move_to_end(key)
-            while len(self._values) > self._kept:
+            while len(self._values) > self._max_entries:
                 self._values.popitem(last=False)
         return value

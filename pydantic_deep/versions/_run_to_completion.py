@@ -1,4 +1,4 @@
-"""Awaiting what must be done to its end, in a task that is cancelled too."""
+"""Work that runs to completion even if the task that awaits it is cancelled."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import anyio
 T = TypeVar('T')
 
 
-async def to_end(work: Coroutine[object, object, T]) -> T:
-    """Await work to its end, however often this task is cancelled meanwhile; the cancellation is raised then.
+async def run_to_completion(work: Coroutine[object, object, T]) -> T:
+    """Run a coroutine to completion, even if this task is cancelled meanwhile; the cancellation is raised afterwards.
 
     A shield of anyio holds off only cancellations by scopes. `Task.cancel`, which asyncio, pydantic-ai and web servers
     use, goes through it, and again for each task above this one: so the work runs in a task that nobody else knows.

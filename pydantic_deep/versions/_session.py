@@ -1,4 +1,4 @@
-"""`Workbench`: what versions call to go on from them, and what a turn needs. Users call `VersionedAgent` and versions."""
+"""`Session`: what versions call to go on from them, and what a turn needs. Users call `VersionedAgent` and versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree
 
 from ._instructions_check import warn_of_other_instructions
-from ._lru import AtHand
+from ._lru import LRUCache
 from ._output_types import output_adapter
 from ._settings import (
     check_settings,
@@ -56,15 +56,15 @@ from .files._version_checkout import checkout_version
 from .pauses import _answers
 from .recording._messages import decode_messages, load_history
 from .recording._prompts import Prompt
-from .recording._recorded_run import Recording, now
+from .recording._recorded_run import RecordedRun, now
 from .recording._request_log import RequestLog
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
 """Everything but steps."""
 
 
-class Workbench(Generic[DepsT, OutputT]):
-    """What all versions of one agent work with: the agent, the store, and what was read last."""
+class Session(Generic[DepsT, OutputT]):
+    """An agent with its store and caches, shared by all versions of the agent."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Workbench(Generic[DepsT, OutputT]):
         self.approval_timeout_seconds = approval_timeout_seconds
         """After how long what waits counts as denied."""
         self._make_deps = make_deps
-        self._histories = AtHand[tuple[list[ModelMessage], list[str]]]()
-        self._request_logs = AtHand[RequestLog]()
-        self._trees = AtHand[Tree]()
+        self._histories = LRUCache[tuple[list[ModelMessage], list[str]]]()
+        self._request_logs = LRUCache[RequestLog]()
+        self._trees = LRUCache[Tree]()
 
     @property
     def name(self) -> str:
@@ -373,7 +373,7 @@ class Workbench(Generic[DepsT, OutputT]):
     def _output_adapter(self) -> TypeAdapter[Any]:
         return output_adapter(self.agent.output_type)
 
-    # What turns need (`Host`)
+    # What turns need (`TurnSession`)
 
     def make_deps(self) -> object:
         """Return fresh deps."""
@@ -407,10 +407,10 @@ class Workbench(Generic[DepsT, OutputT]):
         """Keep a history at hand that no run has made."""
         self._histories.set(version_id, (messages, ids))
 
-    def keep(self, recording: Recording, tree: Tree | None) -> None:
+    def keep(self, recording: RecordedRun, tree: Tree | None) -> None:
         """Keep at hand what the next turn will ask for."""
         self._histories.set(recording.tip.id, recording.history)
-        self._request_logs.set(recording.tip.id, recording.begin.requests)
+        self._request_logs.set(recording.tip.id, recording.start.requests)
         if tree is not None:
             self._trees.set(tree.digest, tree)
 
@@ -474,7 +474,7 @@ class Workbench(Generic[DepsT, OutputT]):
             for key in {(record.deps, record.pending) for record in records}
         }
         return [
-            AgentVersion(_bench=self, _record=record, _loaded=loaded[record.deps, record.pending], _backend=backend)
+            AgentVersion(_session=self, _record=record, _loaded=loaded[record.deps, record.pending], _backend=backend)
             for record in records
         ]
 

@@ -19,11 +19,11 @@ from .recording._deps_state import DepsState, load_deps
 from .recording._recorded_run import now
 
 if TYPE_CHECKING:
-    from ._session import Workbench
+    from ._session import Session
 
 
 async def with_upload(
-    agent: Workbench[Any, Any],
+    session: Session[Any, Any],
     record: VersionRecord,
     backend: BackendProtocol | None,
     name: str,
@@ -32,34 +32,34 @@ async def with_upload(
     moves_head: bool,
 ) -> VersionRecord:
     """Store and return a child of a version that has an upload: in its directory as well, if that has its files."""
-    return await _with(agent, record, backend, lambda deps: deps.upload(name, data), moves_head=moves_head)
+    return await _with(session, record, backend, lambda deps: deps.upload(name, data), moves_head=moves_head)
 
 
 async def without_upload(
-    agent: Workbench[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str, *, moves_head: bool
+    session: Session[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str, *, moves_head: bool
 ) -> VersionRecord:
     """Store and return a child of a version without one of its uploads, and without the file."""
-    return await _with(agent, record, backend, lambda deps: deps.remove_upload(name), moves_head=moves_head)
+    return await _with(session, record, backend, lambda deps: deps.remove_upload(name), moves_head=moves_head)
 
 
 async def with_name(
-    agent: Workbench[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str
+    session: Session[Any, Any], record: VersionRecord, backend: BackendProtocol | None, name: str
 ) -> VersionRecord:
     """Store and return a child of a version with another name, and move the head to it."""
     if record.state == 'awaiting_approval':
-        raise await _waiting(agent, record)
-    opened = await open_files(agent, TurnRequest(base=record, backend=backend))
+        raise await _waiting(session, record)
+    opened = await open_files(session, TurnRequest(base=record, backend=backend))
     held = base = record if opened is None else opened.base
     try:
         child = _child_of(base)._replace(name=name)
         move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
         try:
-            await agent.store.commit(Commit(versions=[child], heads=[move]))
+            await session.store.commit(Commit(versions=[child], heads=[move]))
         except VersionConflictError:  # all of the commit is true but the head
             held = child
             raise
         held = child
-        return await agent.store.version(child.id)
+        return await session.store.version(child.id)
     finally:
         if opened is not None:
             with anyio.CancelScope(shield=True):
@@ -75,13 +75,13 @@ def _child_of(base: VersionRecord) -> VersionRecord:
     )  # fmt: skip
 
 
-async def _waiting(agent: Workbench[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
-    approvals = await agent.store.approvals(status=None, version_id=record.id, limit=10_000)
+async def _waiting(session: Session[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
+    approvals = await session.store.approvals(status=None, version_id=record.id, limit=10_000)
     return ApprovalsPendingError(record.id, [each.pending_id for each in approvals])
 
 
 async def _with(
-    agent: Workbench[Any, Any],
+    session: Session[Any, Any],
     record: VersionRecord,
     backend: BackendProtocol | None,
     change: Callable[[DeepAgentDeps], Awaitable[Upload | None]],
@@ -89,21 +89,21 @@ async def _with(
     moves_head: bool,
 ) -> VersionRecord:
     if record.state == 'awaiting_approval':
-        raise await _waiting(agent, record)
-    opened = await open_files(agent, TurnRequest(base=record, backend=backend))
+        raise await _waiting(session, record)
+    opened = await open_files(session, TurnRequest(base=record, backend=backend))
     if opened is None:
         raise UnversionedBackendError(
             f'The files of the version {record.id} are not versioned, so nothing can be added.'
         )
     try:
-        return await _keep(agent, record, opened, change, moves_head=moves_head)
+        return await _keep(session, record, opened, change, moves_head=moves_head)
     finally:
         with anyio.CancelScope(shield=True):
             await opened.files.files.aclose()
 
 
 async def _keep(
-    agent: Workbench[Any, Any],
+    session: Session[Any, Any],
     record: VersionRecord,
     opened: OpenFiles,
     change: Callable[[DeepAgentDeps], Awaitable[Upload | None]],
@@ -112,11 +112,11 @@ async def _keep(
 ) -> VersionRecord:
     base = opened.base
     held = base  # what the directory has, whatever fails
-    store = agent.store
+    store = session.store
     try:
-        deps = await load_deps(store, base.deps, agent.make_deps(), opened.files.files.backend)
+        deps = await load_deps(store, base.deps, session.make_deps(), opened.files.files.backend)
         if not isinstance(deps, DeepAgentDeps):
-            raise UnversionedBackendError(f'The deps of {agent.name!r} are no `DeepAgentDeps`: they hold no uploads.')
+            raise UnversionedBackendError(f'The deps of {session.name!r} are no `DeepAgentDeps`: they hold no uploads.')
         state = DepsState(digest=base.deps)
         await state.begin(deps)
         state.protected = opened.brought

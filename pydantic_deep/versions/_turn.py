@@ -47,7 +47,7 @@ from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadBlob, R
 from pydantic_deep_backends.errors import BackendError
 
 from ._history_edit import edit_of
-from ._run_to_completion import to_end
+from ._run_to_completion import run_to_completion
 from ._settings import load_instructions, load_settings
 from .errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
 from .files._backend_descriptions import (
@@ -59,16 +59,16 @@ from .files._backend_descriptions import (
     workspace_key,
 )
 from .files._checkout import checkout, is_vacant
-from .files._directory_claim import Claim, find_noted, make_missing
+from .files._directory_claim import DirectoryClaim, find_noted, make_missing
 from .files._protected_files import protected_changes, protected_states, states_before, states_key, warn_of_protected
 from .files._run_files import RunFiles, UnversionedFilesWarning, open_run_files, warn_of_omitted, why_unversioned
 from .files._turn_files import TurnFiles
 from .recording._deps_state import load_deps
 from .recording._prompts import Prompt, encode_prompt
-from .recording._recorded_run import FAILED, Beginning, CallKey, Recording, load_usage, now
+from .recording._recorded_run import FAILED, CallKey, RecordedRun, RunStart, load_usage, now
 from .recording._recorder import Recorder, suspension_note
 from .recording._request_log import RequestLog
-from .recovery._attempts import LeftFiles, end_of_attempt
+from .recovery._attempts import CrashRemnants, end_of_attempt
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -76,8 +76,8 @@ ALL_RUNS = 1_000_000
 """A limit above the number of runs that crashed processes can leave."""
 
 
-class Host(Protocol):
-    """What a turn needs of the versioned agent."""
+class TurnSession(Protocol):
+    """The part of a `Session` that a turn uses."""
 
     @property
     def agent(self) -> AbstractAgent[Any, Any]:
@@ -105,7 +105,7 @@ class Host(Protocol):
         """Return what is known of the requests up to a version, for a run that goes on from it."""
         ...
 
-    def keep(self, recording: Recording, tree: Tree | None) -> None:
+    def keep(self, recording: RecordedRun, tree: Tree | None) -> None:
         """Keep at hand what the next turn will ask for."""
         ...
 
@@ -162,7 +162,7 @@ class TurnRequest:
     """The parent of the version that it ends with, if that is not the base."""
     pause_id: str | None = None
     """The version that `results` answer, if that is not the base."""
-    left: LeftFiles | None = None
+    left: CrashRemnants | None = None
     """The files that the dead process left, where they are not in their directory any more."""
     left_deps: str | None = None
     """The state of deps that the dead process left, where it is newer than that of the version."""
@@ -178,59 +178,59 @@ class OpenTurn:
 
     arguments: dict[str, Any]
     """What `agent.run` takes."""
-    recording: Recording
+    recording: RecordedRun
     """Its `tip` is the version that the turn ends with, when the run has ended."""
     backend: BackendProtocol | None
     """The files of the deps."""
 
 
 @asynccontextmanager
-async def open_turn(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
+async def open_turn(session: TurnSession, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     """Open the files of a version, make its deps, and record that a run begins."""
     base = request.base
     about = {AGENT_NAME: base.agent_name, CONVERSATION_ID: base.conversation_id, PARENT_ID: base.id}
     with open_span(f'turn {base.agent_name}', about) as span:
-        async with _opened(host, request) as turn:
+        async with _opened(session, request) as turn:
             yield turn
         span.set_attributes({VERSION_ID: turn.recording.tip.id, 'pydantic_deep.version.kind': turn.recording.tip.kind})
 
 
 @asynccontextmanager
-async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
+async def _opened(session: TurnSession, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
     base = request.base
     if request.branch is not None:  # before anything is paid for
-        taken = {branch.name for branch in await host.store.branches(base.conversation_id)}
+        taken = {branch.name for branch in await session.store.branches(base.conversation_id)}
         if request.branch in taken:
             raise BranchExistsError(request.branch)
     if request.claim_results is not None:
-        await _refuse_if_taken(host.store, base.id)
-    opened = await open_files(host, request)
+        await _refuse_if_taken(session.store, base.id)
+    opened = await open_files(session, request)
     run: RunRecord | None = None
     try:
         omitted = () if opened is None else opened.files.omitted
         warn_of_omitted(omitted)
         if opened is not None:
             base = opened.base
-        messages, ids = await host.history(base)
-        given = request.deps if request.deps is not None else host.make_deps()
+        messages, ids = await session.history(base)
+        given = request.deps if request.deps is not None else session.make_deps()
         state = request.left_deps or base.deps
-        deps = await load_deps(host.store, state, given, None if opened is None else opened.files.files.backend)
+        deps = await load_deps(session.store, state, given, None if opened is None else opened.files.files.backend)
         settings, model = load_settings(base.model_settings)
         backend = getattr(deps, 'backend', None) if opened is None else opened.files.files.backend
         began_with = request.attempt_of or (base.run_id if request.base.kind == 'pause' else None)
         is_in_place = opened is None or opened.claim is not None
         found = None if opened is None else opened.protected
-        protected = await states_before(host.store, began_with, backend, in_place=is_in_place, found=found)
+        protected = await states_before(session.store, began_with, backend, in_place=is_in_place, found=found)
         states = {} if protected is None else {states_key(in_place=is_in_place): protected}
-        run = await _begin(host, request, base, states)
+        run = await _begin(session, request, base, states)
         results = request.results
         if request.claim_results is not None:
             try:
                 results = await request.claim_results(run.id)
             except BaseException as error:
-                await _end_unbegun(host, request, run, error)
+                await _end_unbegun(session, request, run, error)
                 raise
-        begin = Beginning(
+        start = RunStart(
             base=base,
             messages=messages,
             message_ids=ids,
@@ -247,13 +247,13 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             pause_id=_pause_id(request),
             head_id=request.head_id,
             has_loaded_deps=state is not None,
-            requests=host.request_log(base),
+            requests=session.request_log(base),
             protected=protected,
         )
-        recording = Recording(store=host.store, begin=begin)
-        timeout = host.approval_timeout_seconds
+        recording = RecordedRun(store=session.store, start=start)
+        timeout = session.approval_timeout_seconds
         recorder = Recorder(
-            store=host.store,
+            store=session.store,
             recording=recording,
             expires_at=None if timeout is None else now() + int(timeout * 1_000_000),
         )
@@ -270,10 +270,10 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             'deps': deps,
             'usage': load_usage(base.usage) + request.lost,
             'usage_limits': limits or UsageLimits(request_limit=None),
-            'capabilities': [recorder, *missing_failures(host.agent)],
+            'capabilities': [recorder, *missing_failures(session.agent)],
         }
         if request.can_pause:
-            arguments['output_type'] = [host.agent.output_type, DeferredToolRequests]
+            arguments['output_type'] = [session.agent.output_type, DeferredToolRequests]
         turn = OpenTurn(
             arguments=arguments,
             recording=recording,
@@ -283,11 +283,11 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             yield turn
         except BaseException as error:
             if not recording.is_begun:  # such as for a model that is not known: no recorder has seen it
-                await _end_unbegun(host, request, run, error)
+                await _end_unbegun(session, request, run, error)
             elif not recording.is_ended:
                 request.outcome.is_suspended = True
             raise
-        host.keep(recording, None if opened is None else opened.files.tree)
+        session.keep(recording, None if opened is None else opened.files.tree)
         warn_of_omitted(() if opened is None else [file for file in opened.files.omitted if file not in omitted])
         brought = () if opened is None else opened.brought  # that was said when they were written
         warn_of_protected([each for each in recording.protected_changes if each not in brought])
@@ -296,7 +296,7 @@ async def _opened(host: Host, request: TurnRequest) -> AsyncGenerator[OpenTurn]:
             with anyio.CancelScope(shield=True):
                 await opened.files.files.aclose()
                 if run is None:
-                    await _undo(host.store, opened, request.base)
+                    await _undo(session.store, opened, request.base)
 
 
 async def _undo(store: Store, opened: OpenFiles, base: VersionRecord) -> None:
@@ -320,7 +320,7 @@ def _needs_repair(request: TurnRequest) -> bool:
     return request.prompt is not None and not is_whole
 
 
-async def _end_unbegun(host: Host, request: TurnRequest, run: RunRecord, error: BaseException) -> None:
+async def _end_unbegun(session: TurnSession, request: TurnRequest, run: RunRecord, error: BaseException) -> None:
     """End a run that nothing has come of, so that nobody recovers it; if the store cannot take that, it is given up.
 
     One that recovers another is given up too if it was stopped or the store failed: it is to be recovered again.
@@ -329,10 +329,10 @@ async def _end_unbegun(host: Host, request: TurnRequest, run: RunRecord, error: 
     if request.attempt_of is None or (isinstance(error, Exception) and not isinstance(error, FAILED)):
         with anyio.CancelScope(shield=True), suppress(StoreError):  # the error that ends the turn is the one to raise
             with suppress(ValueError):  # the store has no such run
-                await host.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
+                await session.store.commit(Commit(ends=[RunEnd(run_id=run.id, state='failed')]))
             is_over = True
     if not is_over:
-        host.store.mark_orphaned(run.id)
+        session.store.mark_orphaned(run.id)
         request.outcome.is_suspended = True
         error.add_note(suspension_note(run.id, request.base.id))
 
@@ -340,7 +340,7 @@ async def _end_unbegun(host: Host, request: TurnRequest, run: RunRecord, error: 
 @dataclass(frozen=True, kw_only=True)
 class OpenFiles:
     files: TurnFiles
-    claim: Claim | None
+    claim: DirectoryClaim | None
     """Of their directory, if they are in it and not in a view."""
     base: VersionRecord
     """The version with the files as they are: the one asked for, or an edit of it."""
@@ -351,9 +351,9 @@ class OpenFiles:
     """The protected files that bringing them has changed."""
 
 
-async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
+async def open_files(session: TurnSession, request: TurnRequest) -> OpenFiles | None:
     """Open the files of a version: in their directory if it holds them and nobody works in it, else in a view."""
-    base, store = request.base, host.store
+    base, store = request.base, session.store
     if base.tree is None:
         return None
     backend = request.backend
@@ -361,29 +361,29 @@ async def open_files(host: Host, request: TurnRequest) -> OpenFiles | None:
         backend = attach_backend(base.backend)
     described = None if backend is None else describe_backend(backend)
     if described is None:
-        return await _open_claimed(host, request, backend, None)
-    claim = Claim(store=store, workspace=workspace_key(described), run_id=request.run_id, backend=backend)
+        return await _open_claimed(session, request, backend, None)
+    claim = DirectoryClaim(store=store, workspace=workspace_key(described), run_id=request.run_id, backend=backend)
     try:
         held = await _take(claim, request)
         there = request if held is None else replace(request, base=held)
-        return await _open_claimed(host, there, backend, None if held is None else claim)
+        return await _open_claimed(session, there, backend, None if held is None else claim)
     except (WorkspaceReplacedError, ReadOnlyError) as error:
         await claim.let_go(base.id)
         if isinstance(error, WorkspaceReplacedError) and request.attempt_of is None:
             raise
-        return await _open_claimed(host, request, backend, None)  # what a crashed process did there is in the store
+        return await _open_claimed(session, request, backend, None)  # what a crashed process did there is in the store
     except BaseException:
         await claim.let_go(base.id)
         raise
 
 
-async def refuse_replaced(host: Host, base: VersionRecord, backend: BackendProtocol | None) -> None:
+async def refuse_replaced(session: TurnSession, base: VersionRecord, backend: BackendProtocol | None) -> None:
     """Refuse a version whose directory is another one now, with files of its own, before a run is made for a turn.
 
     The turn looks again when it has claimed the directory: this says what is true now.
 
     Args:
-        host: The versioned agent.
+        session: The session of the turn.
         base: The version.
         backend: Its files, if the caller has them open.
 
@@ -395,24 +395,24 @@ async def refuse_replaced(host: Host, base: VersionRecord, backend: BackendProto
     described = None if backend is None else describe_backend(backend)
     if backend is None or described is None or base.tree is None:
         return
-    noted = await host.store.workspace(workspace_key(described))
+    noted = await session.store.workspace(workspace_key(described))
     if noted is None or (noted.version_id, noted.run_id) != (base.id, None):
         return  # the turn will work on a view
-    claim = Claim(store=host.store, workspace=noted.backend, run_id='', backend=backend, noted=noted)
+    claim = DirectoryClaim(store=session.store, workspace=noted.backend, run_id='', backend=backend, noted=noted)
     if await claim.is_same_directory() is not False:
         return
-    wanted = await host.tree(base.tree)
+    wanted = await session.tree(base.tree)
     # Where it cannot be looked at, the turn says so or works on a view; a missing directory will be made.
     with suppress(UnversionedBackendError, BackendError, OSError):
         try:
             await checkout(
-                backend, current=None, target=wanted, known=[wanted], read_blob=_reader(host.store), only_looks=True
+                backend, current=None, target=wanted, known=[wanted], read_blob=_reader(session.store), only_looks=True
             )
         except UnversionedChangesError as error:
             raise WorkspaceReplacedError(claim.workspace, base.id, error.paths, can_be_kept=error.can_be_kept) from None
 
 
-async def _take(claim: Claim, request: TurnRequest) -> VersionRecord | None:
+async def _take(claim: DirectoryClaim, request: TurnRequest) -> VersionRecord | None:
     """Claim a directory for a run, and return the version that it holds; `None` if the run is to work on a view."""
     try:
         if await claim.take(request.base.id):
@@ -425,7 +425,7 @@ async def _take(claim: Claim, request: TurnRequest) -> VersionRecord | None:
         return None  # what a dead process did there is in the store, and is gone on with in a view
 
 
-async def _abandoned_edit(claim: Claim, base: VersionRecord) -> VersionRecord | None:
+async def _abandoned_edit(claim: DirectoryClaim, base: VersionRecord) -> VersionRecord | None:
     """Return the edit of a version that a directory holds for a run which died before it began; `None` if it has none."""
     held = await claim.store.workspace(claim.workspace)
     if held is None or held.run_id is None or await claim.store.run(held.run_id) is not None:
@@ -435,12 +435,12 @@ async def _abandoned_edit(claim: Claim, base: VersionRecord) -> VersionRecord | 
 
 
 async def _open_claimed(
-    host: Host, request: TurnRequest, backend: BackendProtocol | None, claim: Claim | None
+    session: TurnSession, request: TurnRequest, backend: BackendProtocol | None, claim: DirectoryClaim | None
 ) -> OpenFiles:
     """Open files in the directory that was claimed, or a view of them where none was."""
-    base, store, left = request.base, host.store, request.left
+    base, store, left = request.base, session.store, request.left
     in_place = claim is not None
-    tree = await host.tree((base.tree or '') if left is None or in_place else left.tree)
+    tree = await session.tree((base.tree or '') if left is None or in_place else left.tree)
 
     is_same = claim is None or await claim.is_same_directory()
     if in_place:
@@ -464,7 +464,7 @@ async def _open_claimed(
         there = replace(request, base=base)
         protected, brought = None, ()
         if not is_same:
-            protected, brought = await _settle(host, there, turn_files, claim, is_other=is_same is False)
+            protected, brought = await _settle(session, there, turn_files, claim, is_other=is_same is False)
         return replace(await _take_edits(there, turn_files, claim), protected=protected, brought=brought)
     except BaseException:
         with anyio.CancelScope(shield=True):
@@ -480,14 +480,14 @@ def _reader(store: Store) -> ReadBlob:
 
 
 async def _settle(
-    host: Host, request: TurnRequest, files: TurnFiles, claim: Claim, *, is_other: bool
+    session: TurnSession, request: TurnRequest, files: TurnFiles, claim: DirectoryClaim, *, is_other: bool
 ) -> tuple[Mapping[str, str] | None, tuple[ProtectedChange, ...]]:
     """Bring the files of a version into a directory that may never have had them, unless it has files of its own.
 
     Returns the states of its protected files before, if any were brought, and what has changed of them.
 
     Args:
-        host: The versioned agent.
+        session: The session of the turn.
         request: The turn, from the version that is noted of the directory.
         files: Those of the directory, with the tree of the version.
         claim: Of the directory.
@@ -498,7 +498,7 @@ async def _settle(
     """
     backend, read_blob = files.files.backend, _reader(claim.store)
     here = (await files.files.capture(files.tree, is_full=True)).tree
-    wanted = files.tree if request.left is None else await host.tree(request.left.tree)
+    wanted = files.tree if request.left is None else await session.tree(request.left.tree)
     if not is_other and (here == wanted or not await is_vacant(backend, here, wanted, read_blob)):
         return None, ()
     states = await protected_states(backend)
@@ -524,7 +524,7 @@ def _description(base: VersionRecord, backend: BackendProtocol | None) -> str | 
     return described
 
 
-async def _take_edits(request: TurnRequest, files: TurnFiles, claim: Claim) -> OpenFiles:
+async def _take_edits(request: TurnRequest, files: TurnFiles, claim: DirectoryClaim) -> OpenFiles:
     """Make a version of what was edited in the directory since the version that it holds."""
     base, store = request.base, claim.store
     new = await files.capture(is_full=True)
@@ -549,7 +549,7 @@ async def open_files_of(backend: BackendProtocol, read_blob: Callable[[str], Awa
 
 
 async def _begin(
-    host: Host, request: TurnRequest, base: VersionRecord, protected: Mapping[str, Mapping[str, str]]
+    session: TurnSession, request: TurnRequest, base: VersionRecord, protected: Mapping[str, Mapping[str, str]]
 ) -> RunRecord:
     run = RunRecord(
         id=request.run_id,
@@ -570,7 +570,7 @@ async def _begin(
                 'head': request.head_id,
                 **protected,
                 **session_option(),
-                'after': await _suspended_before(host, request),
+                'after': await _suspended_before(session, request),
                 'usage_limits': None
                 if request.usage_limits is None
                 else _limits().dump_python(request.usage_limits, mode='json', exclude_defaults=True),
@@ -585,24 +585,24 @@ async def _begin(
     )
     commit = Commit(runs=[run])
     if request.attempt_of is not None:  # one ends as the other begins: whoever dies in between leaves one to recover
-        ended = await end_of_attempt(host.store, request.attempt_of)
+        ended = await end_of_attempt(session.store, request.attempt_of)
         commit = replace(commit, fence=request.attempt_of, ends=[ended])
     try:
-        await to_end(host.store.commit(commit))
+        await run_to_completion(session.store.commit(commit))
     except (asyncio.CancelledError, StoreUnavailableError) as error:  # the store may have it all the same
-        await _end_unbegun(host, request, run, error)
+        await _end_unbegun(session, request, run, error)
         raise
     return run
 
 
-async def _suspended_before(host: Host, request: TurnRequest) -> list[str]:
+async def _suspended_before(session: TurnSession, request: TurnRequest) -> list[str]:
     """Return the suspended runs of the conversation that a new turn moves on from, so that none resumes by itself."""
     if request.attempt_of is not None:
         return []
-    running = await host.store.runs(conversation_id=request.base.conversation_id, states=['running'])
+    running = await session.store.runs(conversation_id=request.base.conversation_id, states=['running'])
     if not running:
         return []
-    orphans = {run.id for run in await host.store.orphans(ALL_RUNS)}
+    orphans = {run.id for run in await session.store.orphans(ALL_RUNS)}
     return [run.id for run in running if run.id in orphans]
 
 

@@ -33,7 +33,7 @@ from .recording._prompts import Prompt
 from .recording._recorded_run import load_usage
 
 if TYPE_CHECKING:
-    from ._session import Workbench
+    from ._session import Session
     from ._subagent_threads import SubagentThread
     from ._turn_stream import TurnStream
     from .comparison._version_diff import Replay, VersionDiff
@@ -58,7 +58,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
     Versions are equal if they are the same one.
     """
 
-    _bench: Workbench[DepsT, OutputT]
+    _session: Session[DepsT, OutputT]
     _record: VersionRecord
     _loaded: Loaded = field(default_factory=Loaded)
     _backend: BackendProtocol | None = None
@@ -153,7 +153,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
     def output(self) -> OutputT | None:
         """What the turn answered with; `None` for a version that answers nothing."""
         text = self._record.output
-        return None if text is None else self._bench.parse_output(text)
+        return None if text is None else self._session.parse_output(text)
 
     @property
     def pending(self) -> list[PendingApproval]:
@@ -262,7 +262,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ApprovalsPendingError: The version waits for a person: `resume` it.
             BranchExistsError: The conversation has a branch of that name.
         """
-        return await self._bench.advance(
+        return await self._session.advance(
             self, prompt, deps=deps, model=model, branch=branch, usage_limits=usage_limits, model_settings=settings
         )
 
@@ -305,7 +305,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
                 meanwhile it stays there (`TurnStream.conflict`), and where the model has not answered at all.
             **settings: Settings of this turn, such as `temperature=0`; they win over those of the version.
         """
-        return self._bench.advance_stream(
+        return self._session.advance_stream(
             self,
             prompt,
             deps=deps,
@@ -346,7 +346,9 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ApprovalAnsweredError: Somebody was faster, or another run acts on the answers already.
             UnansweredApprovalError: A call that cannot wait on has no answer.
         """
-        return await self._bench.resume(self, answers or {}, by=by, reason=reason, deps=deps, usage_limits=usage_limits)
+        return await self._session.resume(
+            self, answers or {}, by=by, reason=reason, deps=deps, usage_limits=usage_limits
+        )
 
     def resume_stream(
         self,
@@ -364,7 +366,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
 
         The answers are given when the iteration begins, and errors of them raised there.
         """
-        return self._bench.resume_stream(
+        return self._session.resume_stream(
             self,
             answers or {},
             by=by,
@@ -385,7 +387,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         check_index('start', start)
         if stop is not None:
             check_index('stop', stop)
-        return await self._bench.messages_of(self._record, start, stop)
+        return await self._session.messages_of(self._record, start, stop)
 
     async def lineage(self) -> Lineage[DepsT, OutputT]:
         """Return the versions from the root to this one, both included.
@@ -393,7 +395,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: One on the way is missing, and nobody has deleted it: the store is damaged.
         """
-        return await self._bench.lineage_of(self._record)
+        return await self._session.lineage_of(self._record)
 
     async def children(self, *, steps: bool = False) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the versions that came from this one, oldest first.
@@ -401,11 +403,11 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Args:
             steps: Also those in the middle of turns.
         """
-        return await self._bench.children_of(self._record, steps=steps)
+        return await self._session.children_of(self._record, steps=steps)
 
     async def steps(self) -> list[AgentVersion[DepsT, OutputT]]:
         """Return the versions in the middle of the turn that made this one, in their order."""
-        return await self._bench.steps_of(self._record)
+        return await self._session.steps_of(self._record)
 
     async def clone(self) -> AgentVersion[DepsT, OutputT]:
         """Return a new version with all that this one has and the same parent: a sibling. (Not what `git clone` does.)
@@ -415,7 +417,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             VersionNotFoundError: This one was deleted.
         """
-        return await self._bench.clone(self)
+        return await self._session.clone(self)
 
     async def with_metadata(
         self,
@@ -432,7 +434,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             ValidationError: A setting cannot be kept, or an instruction is blank.
             ValidationError: The metadata are no JSON.
         """
-        return await self._bench.edit(
+        return await self._session.edit(
             self, metadata=metadata, name=name, model_settings=model_settings, instructions=instructions
         )
 
@@ -454,7 +456,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
                 hold no uploads.
             VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
         """
-        return await self._bench.upload(self, name, data, moves_head=moves_head)
+        return await self._session.upload(self, name, data, moves_head=moves_head)
 
     async def remove_upload(self, name: str, *, moves_head: bool = False) -> AgentVersion[DepsT, OutputT]:
         """Return a child without one of the uploads and without its file. Earlier versions still have both.
@@ -469,11 +471,11 @@ class AgentVersion(Generic[DepsT, OutputT]):
             UnversionedBackendError: Its files are not versioned, or the agent's deps hold no uploads.
             VersionConflictError: Somebody else moved the head meanwhile. The child is kept.
         """
-        return await self._bench.remove_upload(self, name, moves_head=moves_head)
+        return await self._session.remove_upload(self, name, moves_head=moves_head)
 
     async def diff(self, other: AgentVersion[DepsT, OutputT]) -> VersionDiff:
         """Return what is different in `other`: messages, files as unified diffs, todos, usage."""
-        return await self._bench.diff(self, other)
+        return await self._session.diff(self, other)
 
     async def merge(self, other: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """Return a child with the files and uploads of both: what each changed since they parted.
@@ -484,7 +486,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
             MergeConflictError: Both changed the same; it lists where. Nothing is made.
             NoCommonVersionError: They come from no common version.
         """
-        return await self._bench.merge(self, other)
+        return await self._session.merge(self, other)
 
     async def checkout(self, *, force: bool = False, backend: BackendProtocol | None = None) -> None:
         """Make the files of the directory those of this version.
@@ -501,26 +503,26 @@ class AgentVersion(Generic[DepsT, OutputT]):
             WorkspaceBusyError: A run works in the directory.
             NoFilesError: The version has no files, or it is not known where they go.
         """
-        await self._bench.checkout(self, force=force, backend=backend)
+        await self._session.checkout(self, force=force, backend=backend)
 
     async def files(self) -> BackendProtocol:
         """Return its files, to be read; contents are fetched when they are."""
-        return await self._bench.files_of(self._record)
+        return await self._session.files_of(self._record)
 
     async def file_tree(self) -> Tree:
         """Return the tree of its files; empty where files are not versioned."""
-        return Tree() if self.tree is None else await self._bench.tree(self.tree)
+        return Tree() if self.tree is None else await self._session.tree(self.tree)
 
     async def requests(self) -> Sequence[RequestRecord]:
         """Return the requests to models of its turn: model, effective settings, tokens, cost, duration of each."""
-        return await self._bench.requests_of(self._record)
+        return await self._session.requests_of(self._record)
 
     async def request_parameters(self) -> Mapping[str, JsonValue] | None:
         """Return what the last request up to here said besides messages; `None` if there was none.
 
         Under `instructions` is a text, under `tools` their schemas, and under `options` what else shapes an answer.
         """
-        return await self._bench.request_parameters_of(self._record)
+        return await self._session.request_parameters_of(self._record)
 
     async def subagents(self, *, whole_conversation: bool = False) -> Sequence[SubagentThread]:
         """Return the delegations of its turn as a tree: each thread has the threads that it delegated to.
@@ -528,7 +530,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Args:
             whole_conversation: Return those of all turns up to this version, oldest first.
         """
-        return await self._bench.subagents_of(self._record, whole_conversation=whole_conversation)
+        return await self._session.subagents_of(self._record, whole_conversation=whole_conversation)
 
     async def replay(self) -> Replay:
         """Run its turn again with the answers and results that were recorded: no model, no tool.
@@ -538,7 +540,7 @@ class AgentVersion(Generic[DepsT, OutputT]):
         Raises:
             ValueError: It is no end of a turn.
         """
-        return await self._bench.replay(self)
+        return await self._session.replay(self)
 
 
 class Lineage(tuple[AgentVersion[DepsT, OutputT], ...], Generic[DepsT, OutputT]):

@@ -34,14 +34,14 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, Tree
 
 from ._conversation import VersionedConversation
-from ._session import Workbench, dump_metadata
+from ._session import Session, dump_metadata
 from ._settings import dump_settings, listed
 from ._subagent_threads import ThreadEvent, load_events
 from ._turn import open_files_of
 from ._version import AgentVersion, DepsT, OutputT
 from .errors import ConversationNotFoundError, ValidationError
 from .files._backend_descriptions import describe_backend, with_omitted, workspace_key
-from .files._directory_claim import Claim
+from .files._directory_claim import DirectoryClaim
 from .files._run_files import warn_of_omitted
 from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
@@ -84,8 +84,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         self.approval_timeout_seconds = approval_timeout_seconds
         """After how long what waits counts as denied."""
         self._make_deps = make_deps
-        self._bench = Workbench(agent, store, make_deps=make_deps, approval_timeout_seconds=approval_timeout_seconds)
-        self.workbench = self._bench
+        self._session = Session(agent, store, make_deps=make_deps, approval_timeout_seconds=approval_timeout_seconds)
+        self.session = self._session
         """What its versions work with: for what of this framework stands above them."""
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             raise ValidationError('conversation_id', message)
         id = conversation_id or new_id()
         branch = BranchRecord(new_id(), id, MAIN, None, 0, 0, None, None, now())
-        given = deps if deps is not None else self._bench.make_deps()
+        given = deps if deps is not None else self._session.make_deps()
         root = root_version(self.name, branch)._replace(
             name=name,
             metadata=dump_metadata(metadata),
@@ -153,7 +153,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             backend = backend or given.backend
         nodes: Mapping[str, bytes] = {}
         if backend is not None:
-            files = await open_files_of(backend, self._bench.read_asset)
+            files = await open_files_of(backend, self._session.read_asset)
             if files is not None:
                 turn_files = TurnFiles(files=files, tree=Tree())
                 try:
@@ -176,7 +176,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 workspaces=await _workspaces_of(self.store, root, backend),
             )
         )
-        return await self._bench.handle(await self.store.version(root.id), backend)
+        return await self._session.handle(await self.store.version(root.id), backend)
 
     async def load(self, id: str, *, backend: BackendProtocol | None = None) -> AgentVersion[DepsT, OutputT]:
         """Return a version.
@@ -194,7 +194,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 `create_deep_agent` has not made this is known, and warned of, with the first request of the next turn.
         """
         check_name('id', id)
-        return await self._bench.load(id, backend)
+        return await self._session.load(id, backend)
 
     async def list(
         self,
@@ -227,7 +227,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             limit=limit,
             offset=offset,
         )
-        return await self._bench.handles(found)
+        return await self._session.handles(found)
 
     async def count(
         self,
@@ -264,7 +264,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             limit=limit,
             offset=offset,
         )
-        return await self._bench.handles(records)
+        return await self._session.handles(records)
 
     def conversation(self, id: str, *, backend: BackendProtocol | None = None) -> VersionedConversation[DepsT, OutputT]:
         """Return the handle of a conversation, whose head moves with each turn.
@@ -274,7 +274,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             backend: Its files, as for `load`.
         """
         check_name('id', id)
-        return VersionedConversation(self._bench, id, backend)
+        return VersionedConversation(self._session, id, backend)
 
     async def thread(self, conversation_id: str) -> list[ModelMessage]:
         """Return the newest messages of a conversation, that of a subagent too: take the `sub_agent_thread_id`.
@@ -286,7 +286,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         newest = await self.store.versions(VersionFilter(conversation_id=conversation_id), limit=1)
         if not newest:
             raise ConversationNotFoundError(conversation_id)
-        return (await self._bench.history(newest[0]))[0]
+        return (await self._session.history(newest[0]))[0]
 
     async def events(self, conversation_id: str) -> list[ThreadEvent]:
         """Return the delegations of a conversation: `tool_call` with the link to the thread, and `tool_response`.
@@ -337,7 +337,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
                 resumed whose conversation has not.
         """
         check_names(run_id=run_id)
-        return await _recovery.recover(self._bench, run_id)
+        return await _recovery.recover(self._session, run_id)
 
     async def suspended(self, conversation_id: str | None = None) -> list[SuspendedRun]:
         """Return the suspended runs of this agent, oldest first: those without an end whose process does not work on them.
@@ -346,7 +346,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             conversation_id: Only those of one conversation.
         """
         check_names(conversation_id=conversation_id)
-        return await suspended(self._bench, conversation_id)
+        return await suspended(self._session, conversation_id)
 
     async def cancel(self, run_id: str) -> bool:
         """End a suspended run, so that nothing resumes it, and return whether it was suspended.
@@ -358,7 +358,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             StoreUnavailableError: The store does not take it now. The run is still suspended.
         """
         check_name('run_id', run_id)
-        return await _recovery.cancel(self._bench, run_id)
+        return await _recovery.cancel(self._session, run_id)
 
     async def finish_crashed(self, version: AgentVersion[DepsT, OutputT]) -> AgentVersion[DepsT, OutputT]:
         """End the crashed run whose newest version is this one, and return the version that it ends with.
@@ -367,8 +367,8 @@ class VersionedAgent(Generic[DepsT, OutputT]):
         files and todos of all finished calls. No model is called, no tool runs, and `recover` no longer resumes the
         run. If no crashed run ends at this version, the version is returned unchanged.
         """
-        record = await _recovery.finish_crashed(self._bench, version.record)
-        return version if record is version.record else await self._bench.handle(record, version.backend)
+        record = await _recovery.finish_crashed(self._session, version.record)
+        return version if record is version.record else await self._session.handle(record, version.backend)
 
     def _filter(
         self,
@@ -405,7 +405,7 @@ async def _workspaces_of(store: Store, root: VersionRecord, backend: BackendProt
     held = await store.workspace(key)
     if not await _claim(store, key, root.id, None if held is None else held.version_id):
         return []
-    return [await Claim(store=store, workspace=key, run_id=root.id, backend=backend).note(root.id)]
+    return [await DirectoryClaim(store=store, workspace=key, run_id=root.id, backend=backend).note(root.id)]
 
 
 async def _claim(store: Store, key: str, root_id: str, held_id: str | None) -> bool:

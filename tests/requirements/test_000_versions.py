@@ -32,7 +32,7 @@ from pydantic_deep.store import (
 from pydantic_deep.store._engine import Statement
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, _lru
-from pydantic_deep.versions._lru import AtHand
+from pydantic_deep.versions._lru import LRUCache
 from pydantic_deep_backends import digest_of
 
 pytestmark = pytest.mark.anyio
@@ -82,7 +82,7 @@ def test_the_lock_of_the_cache_guards_single_operations() -> None:
     000-01b: That lock is never held across an `await`; reading the cache is synchronous, and there is no
     `asyncio.Lock`.
     """
-    cache = AtHand[int](kept=2)
+    cache = LRUCache[int](max_entries=2)
     locks = [value for value in vars(cache).values() if isinstance(value, type(threading.RLock()))]
     tree = ast.parse(inspect.getsource(_lru))
     guarded = [node for node in ast.walk(tree) if isinstance(node, ast.With)]

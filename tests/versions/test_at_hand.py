@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic_deep.versions._lru import AtHand
+from pydantic_deep.versions._lru import LRUCache
 
 
 def test_the_value_that_was_used_longest_ago_goes() -> None:
-    at_hand = AtHand[int](kept=2)
+    at_hand = LRUCache[int](kept=2)
     at_hand.set('a', 1)
     at_hand.set('b', 2)
     assert at_hand.get('a') == 1

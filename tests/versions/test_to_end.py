@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from pydantic_deep.versions._run_to_completion import to_end
+from pydantic_deep.versions._run_to_completion import run_to_completion
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +34,12 @@ class Work:
 async def test_what_the_work_returns_is_returned() -> None:
     work = Work()
     work.go.set()
-    assert await to_end(work.run()) == 'result'
+    assert await run_to_completion(work.run()) == 'result'
 
 
 async def test_work_goes_on_however_often_its_task_is_cancelled_and_then_the_task_is() -> None:
     work = Work()
-    task = asyncio.create_task(to_end(work.run()))
+    task = asyncio.create_task(run_to_completion(work.run()))
     await work.begun.wait()
     for _ in range(3):
         task.cancel()
@@ -54,7 +54,7 @@ async def test_work_goes_on_however_often_its_task_is_cancelled_and_then_the_tas
 async def test_a_scope_that_is_cancelled_waits_too() -> None:
     work = Work()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(to_end, work.run())
+        tasks.start_soon(run_to_completion, work.run())
         await work.begun.wait()
         tasks.cancel_scope.cancel()
         work.go.set()
@@ -63,7 +63,7 @@ async def test_a_scope_that_is_cancelled_waits_too() -> None:
 
 async def test_what_has_gone_wrong_is_raised_and_not_that_the_task_was_cancelled() -> None:
     work = Work()
-    task = asyncio.create_task(to_end(work.fail()))
+    task = asyncio.create_task(run_to_completion(work.fail()))
     await asyncio.sleep(0)
     task.cancel()
     work.go.set()

@@ -181,7 +181,7 @@ def _replay(
         runtime = create_runtime(environment, settings, approvals=approvals)
         versions = VersionedAgent(runtime.agent, reader.store)
         try:
-            return record, await (await versions.workbench.handle(record)).replay()
+            return record, await (await versions.session.handle(record)).replay()
         except ValueError as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
 

@@ -13,27 +13,27 @@ from pydantic_deep.versions.recording._recorded_run import now
 from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Workbench
+    from pydantic_deep.versions._session import Session
 
 
-async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
     """Store and return the version that `ours` and `theirs` make.
 
     Raises:
         NoCommonVersionError: They come from no common version.
         MergeConflictError: Both changed the same.
     """
-    base = await _common(agent, ours, theirs)
+    base = await _common(session, ours, theirs)
     base_tree, our_tree, their_tree = [
-        Tree() if each.tree is None else await agent.tree(each.tree) for each in (base, ours, theirs)
+        Tree() if each.tree is None else await session.tree(each.tree) for each in (base, ours, theirs)
     ]
     blobs = {
-        digest: await agent.read_asset(digest) for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
+        digest: await session.read_asset(digest) for digest in sorted(needed_for_merge(base_tree, our_tree, their_tree))
     }
     result = merge_trees(base_tree, our_tree, their_tree, blobs)
     if result.conflicts:
         raise MergeConflictError(result.conflicts)
-    deps = await _deps(agent, base, ours, theirs)
+    deps = await _deps(session, base, ours, theirs)
     merged = ours._replace(
         id=new_id(),
         number=0,
@@ -49,7 +49,7 @@ async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs
         created_at=now(),
     )
     known = {digest for digest, _ in our_tree.nodes()}
-    await agent.store.commit(
+    await session.store.commit(
         Commit(
             assets=[
                 *(NewAsset(digest=digest, data=data) for digest, data in result.blobs.items()),
@@ -57,21 +57,21 @@ async def merge_versions(agent: Workbench[Any, Any], ours: VersionRecord, theirs
             ],
             nodes=dict(result.tree.nodes(known)),
             versions=[merged],
-            approvals=await fresh_approvals(agent.store, ours, merged.id),
+            approvals=await fresh_approvals(session.store, ours, merged.id),
         )
     )
-    return await agent.store.version(merged.id)
+    return await session.store.version(merged.id)
 
 
 async def _deps(
-    agent: Workbench[Any, Any], base: VersionRecord, ours: VersionRecord, theirs: VersionRecord
+    session: Session[Any, Any], base: VersionRecord, ours: VersionRecord, theirs: VersionRecord
 ) -> NewAsset | None:
     """Return the deps of `ours` with the uploads of both; `None` if it has these, or one of them cannot have any."""
     if ours.deps is None or theirs.deps is None:
         return None
     digests = [base.deps, ours.deps, theirs.deps]
     states: list[dict[str, Any]] = [
-        {} if digest is None else json.loads(await agent.read_asset(digest)) for digest in digests
+        {} if digest is None else json.loads(await session.read_asset(digest)) for digest in digests
     ]
     uploads = _joined(*(state.get('uploads', {}) for state in states))
     if uploads == states[1].get('uploads', {}):
@@ -86,23 +86,23 @@ def _joined(old: Mapping[str, object], ours: Mapping[str, object], theirs: Mappi
     return {name: upload for name, upload in joined.items() if upload is not None}
 
 
-async def _common(agent: Workbench[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
+async def _common(session: Session[Any, Any], ours: VersionRecord, theirs: VersionRecord) -> VersionRecord:
     """Return the newest version that both come from; a merge comes from both of its parents."""
-    above = await _ancestors(agent, theirs)
-    found = [each for id, each in (await _ancestors(agent, ours)).items() if id in above]
+    above = await _ancestors(session, theirs)
+    found = [each for id, each in (await _ancestors(session, ours)).items() if id in above]
     if not found:
         raise NoCommonVersionError(ours.id, theirs.id)
     return max(found, key=lambda each: each.number)
 
 
-async def _ancestors(agent: Workbench[Any, Any], record: VersionRecord) -> dict[str, VersionRecord]:
+async def _ancestors(session: Session[Any, Any], record: VersionRecord) -> dict[str, VersionRecord]:
     found: dict[str, VersionRecord] = {}
     waiting = [record.id]
     while waiting:
         id = waiting.pop()
         if id in found:
             continue
-        for each in (await agent.store.lineage(id)).versions:
+        for each in (await session.store.lineage(id)).versions:
             if each.id not in found:
                 found[each.id] = each
                 if each.merged_from is not None:

@@ -47,15 +47,15 @@ from pydantic_deep.versions.recording._presummary_history import all_messages
 from pydantic_deep.versions.recording._prompts import Prompt, prompt_from
 from pydantic_deep.versions.recording._recorded_run import load_usage
 from pydantic_deep.versions.recording._request_log import RequestLog, named_messages
-from pydantic_deep.versions.recovery._attempts import attempts_of, load_replayed
-from pydantic_deep.versions.recovery._recovery_script import Replayed
+from pydantic_deep.versions.recovery._attempts import attempts_of, load_script
+from pydantic_deep.versions.recovery._recovery_script import RecoveryScript
 from pydantic_deep_backends import BackendUnavailableError, Command, CommandResult, StateBackend, Tree
 
 from ._difference_origins import Origins, Probe, said, said_by
 from ._version_diff import Replay, RequestDifference
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Workbench
+    from pydantic_deep.versions._session import Session
 
 
 class _ReplayEndedError(Exception):
@@ -67,7 +67,7 @@ class _Replayer(AbstractCapability[object]):
     """Answers requests and calls from what was recorded, and compares."""
 
     id: str | None = 'recorder'
-    replayed: Replayed
+    script: RecoveryScript
     recorded: Sequence[RequestRecord]
     waits: DeferredToolRequests | None
     """What the turn waited for in the end."""
@@ -92,7 +92,7 @@ class _Replayer(AbstractCapability[object]):
         return self
 
     def get_wrapper_model(self, model: Model) -> Model | None:
-        wrapper = self.replayed.before(model)
+        wrapper = self.script.before(model)
         if wrapper is None or self.number == len(self.recorded):
             self.is_over = True
             raise _ReplayEndedError
@@ -103,10 +103,10 @@ class _Replayer(AbstractCapability[object]):
         return []
 
     def has_overflowed(self) -> bool:
-        return self.replayed.has_overflowed
+        return self.script.has_overflowed
 
     def next_summary(self) -> ModelMessage | None:
-        return self.replayed.next_summary()
+        return self.script.next_summary()
 
     def recorded_notice(self, heading: str, known: str) -> str:
         parts = (part for message in self.began_with for part in message.parts if isinstance(part, SystemPromptPart))
@@ -132,14 +132,14 @@ class _Replayer(AbstractCapability[object]):
             with suppress(Exception):  # a capability may make another error of it
                 await self.probe.request(ctx, request_context, self)
             raise _ReplayEndedError
-        told = self.replayed.told
+        told = self.script.position
         try:
             response = await handler(request_context)
         except SkipModelRequest:
             self._compare(ctx, request_context, told)
             raise
         except ModelRetry:
-            if self.replayed.told > told:  # the answer was sent back, else the request was not sent
+            if self.script.position > told:  # the answer was sent back, else the request was not sent
                 self._compare(ctx, request_context, told)
             raise
         self._compare(ctx, request_context, told)
@@ -148,8 +148,8 @@ class _Replayer(AbstractCapability[object]):
     def _compare(self, ctx: RunContext[object], request_context: ModelRequestContext, told: int) -> None:
         """Compare a request with the recorded one, and end the replay if it differs."""
         self.number += 1
-        if self.replayed.told == told:  # a capability has answered in place of the model, as it has then
-            self.replayed.told += 1
+        if self.script.position == told:  # a capability has answered in place of the model, as it has then
+            self.script.position += 1
         if self.number > len(self.recorded):
             self.is_over = True
             raise _ReplayEndedError
@@ -167,7 +167,7 @@ class _Replayer(AbstractCapability[object]):
         args: ValidatedToolArgs,
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        told = self.replayed.last
+        told = self.script.last
         known = None if told is None else told.calls.get(call.tool_call_id)
         if self.waits is not None and known is not None and known.status not in ('done', 'failed'):
             waiting = {each.tool_call_id: is_external for each, is_external in _waiting(self.waits)}
@@ -197,17 +197,17 @@ class _WithCommands(StateBackend):
         raise BackendUnavailableError(f'A replay runs no commands, and something that is no tool wants {command!r}.')
 
 
-async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
+async def replay(session: Session[Any, Any], record: VersionRecord) -> Replay:
     """Run the turn of a version again, and compare.
 
     Raises:
         ValueError: The version is no end of a turn.
     """
-    run = None if record.run_id is None else await agent.store.run(record.run_id)
+    run = None if record.run_id is None else await session.store.run(record.run_id)
     if run is None or run.base_id is None or record.kind not in ('turn', 'pause'):
         raise ValueError(f'The version {record.id} is no end of a turn, but {record.kind}. Replay one that is.')
-    attempts = await attempts_of(agent.store, run)
-    turn = await _Turn.load(agent, record, attempts)
+    attempts = await attempts_of(session.store, run)
+    turn = await _Turn.load(session, record, attempts)
     replayer = turn.replayer(turn.recorded)
     result = await turn.run(replayer)
     return Replay(
@@ -222,12 +222,12 @@ async def replay(agent: Workbench[Any, Any], record: VersionRecord) -> Replay:
 class _Turn:
     """What is recorded of a turn."""
 
-    agent: Workbench[Any, Any]
+    session: Session[Any, Any]
     base: VersionRecord
     """The version that it began from."""
     attempts: Sequence[RunRecord]
     """Its run, after those of crashed processes."""
-    replayed: Replayed
+    script: RecoveryScript
     recorded: Sequence[RequestRecord]
     waits: DeferredToolRequests | None
     history: Sequence[ModelMessage]
@@ -238,26 +238,26 @@ class _Turn:
     files: type[StateBackend]
 
     @classmethod
-    async def load(cls, agent: Workbench[Any, Any], record: VersionRecord, attempts: Sequence[RunRecord]) -> _Turn:
-        store = agent.store
+    async def load(cls, session: Session[Any, Any], record: VersionRecord, attempts: Sequence[RunRecord]) -> _Turn:
+        store = session.store
         base = await store.version(attempts[0].base_id or '')
-        replayed = await load_replayed(store, attempts)
-        recorded = await _requests_of(store, attempts, replayed)
+        script = await load_script(store, attempts)
+        recorded = await _requests_of(store, attempts, script)
         ids = {request.response_id for request in recorded}
         messages = dict(await all_messages(store, record))
-        note = (await _sent(agent, recorded[0])).get('prompt') if recorded else None
+        note = (await _sent(session, recorded[0])).get('prompt') if recorded else None
         run_ids = {attempt.id for attempt in attempts}
         prompt = None if _resumes(attempts[-1]) is not None else prompt_from(note, list(messages.values()), run_ids)
-        waits = None if record.pending is None else await load_pause(store, await agent.read_asset(record.pending))
+        waits = None if record.pending is None else await load_pause(store, await session.read_asset(record.pending))
         return cls(
-            agent=agent,
+            session=session,
             base=base,
             attempts=attempts,
             # One without a request is a copy of another that a capability has changed, or answers in place of a model.
-            replayed=replace(replayed, responses=[each for each in replayed.responses if each.id in ids]),
+            script=replace(script, responses=[each for each in script.responses if each.id in ids]),
             recorded=recorded,
             waits=waits,
-            history=(await agent.history(base))[0],
+            history=(await session.history(base))[0],
             messages=messages,
             prompt=prompt,
             files=_WithCommands if record.backend is not None and runs_commands(record.backend) else StateBackend,
@@ -268,7 +268,7 @@ class _Turn:
         run_ids = {attempt.id for attempt in self.attempts}
         own = (message for message in self.messages.values() if message.run_id in run_ids)
         return _Replayer(
-            replayed=replace(self.replayed),
+            script=replace(self.script),
             recorded=recorded,
             waits=self.waits,
             probe=probe,
@@ -277,17 +277,17 @@ class _Turn:
 
     async def run(self, replayer: _Replayer) -> AgentRunResult[Any] | None:
         """Run the turn once more, up to the first request that is not as recorded."""
-        agent, base = self.agent, self.base
-        tree = Tree() if base.tree is None else await agent.tree(base.tree)
-        view = self.files.of(tree, agent.read_asset)
-        deps = await load_deps(agent.store, base.deps, agent.make_deps(), view)
+        session, base = self.session, self.base
+        tree = Tree() if base.tree is None else await session.tree(base.tree)
+        view = self.files.of(tree, session.read_asset)
+        deps = await load_deps(session.store, base.deps, session.make_deps(), view)
         settings, model = load_settings(base.model_settings)
         options: dict[str, Any] = json.loads(self.attempts[-1].options)
         try:
-            return await agent.agent.run(
+            return await session.agent.run(
                 self.prompt,
                 message_history=repair_messages(self.history) if self.prompt is not None else self.history,
-                deferred_tool_results=await _results(agent, self.attempts),
+                deferred_tool_results=await _results(session, self.attempts),
                 conversation_id=base.conversation_id,
                 model=options.get('model') or model,
                 model_settings=merge_model_settings(
@@ -297,7 +297,7 @@ class _Turn:
                 deps=deps,
                 usage=load_usage(base.usage),
                 usage_limits=UsageLimits(request_limit=None),
-                capabilities=[replayer, *missing_failures(agent.agent)],
+                capabilities=[replayer, *missing_failures(session.agent)],
             )
         except _ReplayEndedError:
             return None
@@ -314,7 +314,7 @@ class _Turn:
         start = ids.index(self.recorded[number - 2].response_id) if number > 1 else self._start()
         since = list(self.messages.values())[start:stop]
         history = [cast('JsonValue', canonical_message(each)) for each in (*before, *since)]
-        named = (await _sent(self.agent, self.recorded[number - 1])).get('messages')
+        named = (await _sent(self.session, self.recorded[number - 1])).get('messages')
         return history if named is None else named_messages(cast('list[JsonValue]', named), history)
 
     def _start(self) -> int:
@@ -324,20 +324,20 @@ class _Turn:
         return next(places)
 
 
-async def _sent(agent: Workbench[Any, Any], request: RequestRecord) -> Mapping[str, JsonValue]:
+async def _sent(session: Session[Any, Any], request: RequestRecord) -> Mapping[str, JsonValue]:
     """Return what is recorded of a request that the history does not tell."""
-    return {} if request.message_digests is None else json.loads(await agent.read_asset(request.message_digests))
+    return {} if request.message_digests is None else json.loads(await session.read_asset(request.message_digests))
 
 
-async def _results(agent: Workbench[Any, Any], attempts: Sequence[RunRecord]) -> DeferredToolResults | None:
+async def _results(session: Session[Any, Any], attempts: Sequence[RunRecord]) -> DeferredToolResults | None:
     pause_id = _resumes(attempts[-1])
     if pause_id is None:
         return None
     run_ids = {attempt.id for attempt in attempts}  # the first one has claimed them
-    approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
+    approvals = await session.store.approvals(status=None, version_id=pause_id, limit=10_000)
     answers = answers_of([each for each in approvals if each.resumed_by in run_ids])
-    pending = (await agent.store.version(pause_id)).pending or ''
-    return answer_approvals(await load_pause(agent.store, await agent.read_asset(pending)), answers)
+    pending = (await session.store.version(pause_id)).pending or ''
+    return answer_approvals(await load_pause(session.store, await session.read_asset(pending)), answers)
 
 
 def _resumes(run: RunRecord) -> str | None:
@@ -348,11 +348,11 @@ def _resumes(run: RunRecord) -> str | None:
     return json.loads(run.options).get('resumes')
 
 
-async def _requests_of(store: Store, attempts: Sequence[RunRecord], replayed: Replayed) -> list[RequestRecord]:
+async def _requests_of(store: Store, attempts: Sequence[RunRecord], script: RecoveryScript) -> list[RequestRecord]:
     """Return the requests that were answered with the responses of a turn, in their order."""
     found = [request for attempt in attempts for request in await store.requests(attempt.id)]
     request_by_response = {request.response_id: request for request in found}
-    return [request_by_response[response.id] for response in replayed.responses if response.id in request_by_response]
+    return [request_by_response[response.id] for response in script.responses if response.id in request_by_response]
 
 
 async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> RequestDifference | None:
@@ -369,7 +369,7 @@ async def _difference(turn: _Turn, replayer: _Replayer, state: RunState) -> Requ
         return RequestDifference(number=number, part='count', detail=detail, capabilities=probe.able('count').names)
     number, context = replayer.difference
     recorded = replayer.recorded[number - 1]
-    before: dict[str, JsonValue] = json.loads(await turn.agent.read_asset(recorded.parameters or ''))
+    before: dict[str, JsonValue] = json.loads(await turn.session.read_asset(recorded.parameters or ''))
     after = RequestLog.parameters_of(context)
     known = await turn.sent(number, replayer.history if number > 1 else turn.history)
     probe = Probe()

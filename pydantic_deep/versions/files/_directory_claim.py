@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, WorkspaceRecord
-from pydantic_deep.versions._run_to_completion import to_end
+from pydantic_deep.versions._run_to_completion import run_to_completion
 from pydantic_deep_backends import BackendProtocol, SupportsIdentity
 
 
 @dataclass(kw_only=True)
-class Claim:
+class DirectoryClaim:
     """What a run or a checkout has of a directory."""
 
     store: Store
@@ -35,7 +35,7 @@ class Claim:
         Raises:
             UnfinishedCheckoutError: See `Store.claim_workspace`.
         """
-        return await to_end(self._take(version_id))
+        return await run_to_completion(self._take(version_id))
 
     async def _take(self, version_id: str | None) -> bool:
         self.noted = await self.store.workspace(self.workspace)
@@ -88,7 +88,7 @@ class Claim:
         if not self.is_held:
             return
         try:
-            await to_end(self.store.commit(Commit(workspaces=[self.record(version_id, run_id)])))
+            await run_to_completion(self.store.commit(Commit(workspaces=[self.record(version_id, run_id)])))
         except BaseException:
             self.store.mark_orphaned(self.run_id)
             raise

@@ -1,4 +1,4 @@
-"""One run as it is recorded: what the store has of it already, and what each commit brings.
+"""One recorded run: what the store already has of it, and what each commit adds.
 
 A commit brings what is new: messages are told from those before by identity, files by what was written. Nothing here
 looks at a whole history but once, when the run begins.
@@ -48,10 +48,10 @@ from pydantic_deep.store import (
     new_id,
 )
 from pydantic_deep.versions._instructions_check import warn_of_other_instructions
-from pydantic_deep.versions._run_to_completion import to_end
+from pydantic_deep.versions._run_to_completion import run_to_completion
 from pydantic_deep.versions._settings import with_agent_instructions
 from pydantic_deep.versions.files._backend_descriptions import with_omitted
-from pydantic_deep.versions.files._directory_claim import Claim
+from pydantic_deep.versions.files._directory_claim import DirectoryClaim
 from pydantic_deep.versions.files._protected_files import protected_changes
 from pydantic_deep.versions.files._run_files import OmittedFile
 from pydantic_deep.versions.files._turn_files import NewFiles, TurnFiles, key_of
@@ -61,7 +61,7 @@ from ._coalesced_requests import common, merged, rest_of
 from ._deps_state import DepsState
 from ._ledger import with_deps
 from ._messages import encode_message
-from ._request_log import Noted, RequestLog
+from ._request_log import RequestEntry, RequestLog
 
 FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
 """What a store says that takes nothing more of a run, for now or for good."""
@@ -76,8 +76,8 @@ def now() -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beginning:
-    """What a run begins with."""
+class RunStart:
+    """The state in which a run starts: its base version, history, files and earlier attempts."""
 
     base: VersionRecord
     """The version that it goes on from."""
@@ -89,7 +89,7 @@ class Beginning:
     """The run, as it is to be stored."""
     files: TurnFiles | None = None
     """The files of the turn; `None` where nothing is known of files."""
-    claim: Claim | None = None
+    claim: DirectoryClaim | None = None
     """Of the directory in which the run works, if it has claimed one."""
     branch_name: str | None = None
     """How the branch is to be called; `None` to go on with that of the base."""
@@ -122,8 +122,8 @@ class Beginning:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Draft:
-    """A version that is to be made."""
+class _VersionDraft:
+    """A version that is not committed yet."""
 
     version: VersionRecord
     """It, without its files: they are taken when it is made."""
@@ -140,11 +140,11 @@ class _Draft:
 
 
 @dataclass(kw_only=True)
-class Recording:
+class RecordedRun:
     """The state of one recorded run."""
 
     store: Store
-    begin: Beginning
+    start: RunStart
     model: str | None = None
     """The model that answered last."""
     deps: object = field(default=None, init=False)
@@ -170,12 +170,12 @@ class Recording:
     _ended_calls: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], init=False)
     """Those whose result no message has yet."""
     _unsent_calls: list[CallRecord] = field(default_factory=list[CallRecord], init=False)
-    _requests: list[Noted] = field(default_factory=list[Noted], init=False)
+    _requests: list[RequestEntry] = field(default_factory=list[RequestEntry], init=False)
     """Those that the store does not have as they stay."""
     _request_assets: list[NewAsset] = field(default_factory=list[NewAsset], init=False)
     _request_count: int = field(default=0, init=False)
     _first_response_id: str | None = field(init=False)
-    _staged: _Draft | None = field(default=None, init=False)
+    _staged: _VersionDraft | None = field(default=None, init=False)
     """The step that whoever runs the first of its calls makes durable."""
     _reported: set[OmittedFile] = field(default_factory=set[OmittedFile], init=False)
     """The files without a version that the model knows of, or that were there before the run."""
@@ -184,32 +184,32 @@ class Recording:
 
     def __post_init__(self) -> None:
         """Begin where the base ends."""
-        begin = self.begin
-        self.tip = begin.base
-        self._messages = list(begin.messages)
-        self._ids = list(begin.message_ids)
-        self._branch_id = begin.base.branch_id
-        self._forks = begin.branch_name is not None
-        self._has_prompt = begin.run_record.prompt is not None
-        self._deps_state = DepsState(digest=begin.base.deps, fork=begin.fork, run_id=begin.run_record.id)
-        self._first_response_id = response_id_of(begin.messages, begin.message_ids)
-        self._reported.update(() if begin.files is None else begin.files.omitted)
+        start = self.start
+        self.tip = start.base
+        self._messages = list(start.messages)
+        self._ids = list(start.message_ids)
+        self._branch_id = start.base.branch_id
+        self._forks = start.branch_name is not None
+        self._has_prompt = start.run_record.prompt is not None
+        self._deps_state = DepsState(digest=start.base.deps, fork=start.fork, run_id=start.run_record.id)
+        self._first_response_id = response_id_of(start.messages, start.message_ids)
+        self._reported.update(() if start.files is None else start.files.omitted)
 
     @property
     def run_id(self) -> str:
         """The run."""
-        return self.begin.run_record.id
+        return self.start.run_record.id
 
     async def begin_with(self, deps: object) -> None:
         """Take the deps of the run, as they are when it begins."""
         self.is_begun = True
         self.deps = deps
-        if self.begin.has_loaded_deps:
+        if self.start.has_loaded_deps:
             await self._deps_state.begin(deps)
 
     def lose_name(self) -> None:
         """Let the branch have any name: somebody has taken its own since the run began."""
-        self.begin = replace(self.begin, branch_name=None)
+        self.start = replace(self.start, branch_name=None)
 
     @property
     def history(self) -> tuple[list[ModelMessage], list[str]]:
@@ -248,7 +248,7 @@ class Recording:
     @property
     def asked_by(self) -> str:
         """The run under which the calls that run now are noted: of several attempts, the one that had the response."""
-        asked_by = self.begin.asked_by
+        asked_by = self.start.asked_by
         return asked_by if asked_by is not None and self.response_id == self._first_response_id else self.run_id
 
     def catch_up(self, response: ModelResponse) -> list[ModelMessage]:
@@ -264,7 +264,7 @@ class Recording:
 
     async def end_as_before(self, run_usage: RunUsage, cost: str | None) -> None:
         """Commit the end of the run where the base, which the run before has made, is its end already."""
-        base = self.begin.base
+        base = self.start.base
         state = 'awaiting_approval' if base.state == 'awaiting_approval' else 'complete'
         end = RunEnd(run_id=self.run_id, state=state, usage=dump_usage(run_usage), cost=cost)
         await self._store(Commit(fence=self.run_id, calls=self._unsent_calls, ends=[end]))
@@ -293,15 +293,15 @@ class Recording:
 
     def take_omitted(self) -> list[OmittedFile]:
         """Return the files that the last capture left out and that the model has not been told of; it is told now."""
-        files = self.begin.files
+        files = self.start.files
         new = [] if files is None else [each for each in files.omitted if each not in self._reported]
         self._reported.update(new)
         return new
 
     @property
     def _volatile_files(self) -> TurnFiles | None:
-        files = self.begin.files
-        return files if files is not None and files.is_volatile and self.begin.has_files else None
+        files = self.start.files
+        return files if files is not None and files.is_volatile and self.start.has_files else None
 
     def note_call(self, call: CallRecord) -> None:
         """Note with the next commit what became of a call: one that can be repeated."""
@@ -331,7 +331,7 @@ class Recording:
 
     async def end_call(self, call: CallRecord) -> None:
         """Note durably what became of a call, of the deps and of the files, and when they were looked at."""
-        files = self.begin.files
+        files = self.start.files
         if files is None:
             call, assets, state = await self._with_deps(call)
             call = call._replace(ended_at=now())
@@ -358,11 +358,11 @@ class Recording:
     def note_instructions(self, instructions: str) -> None:
         """Keep the literal instructions of the agent with the versions of the run; warn if they were others before."""
         if self._settings is None:
-            base = self.begin.base
+            base = self.start.base
             self._settings = with_agent_instructions(base.model_settings, instructions)
             warn_of_other_instructions(self.store, base, instructions)
 
-    def note_request(self, request: Noted, assets: Sequence[NewAsset] = ()) -> None:
+    def note_request(self, request: RequestEntry, assets: Sequence[NewAsset] = ()) -> None:
         """Note a request with the commit of the message that has its answer."""
         self._request_count += 1
         request.record = request.record._replace(number=self._request_count)
@@ -380,7 +380,9 @@ class Recording:
             return
         lost = [each.lost() for each in new]
         assets = [*self._request_assets, *(asset for _, each in lost for asset in each)]
-        await to_end(self._store(Commit(fence=self.run_id, assets=assets, requests=[record for record, _ in lost])))
+        await run_to_completion(
+            self._store(Commit(fence=self.run_id, assets=assets, requests=[record for record, _ in lost]))
+        )
         for each in new:
             each.is_stored = True
         self._request_assets = []
@@ -394,7 +396,7 @@ class Recording:
         async with self._staging:
             if self._staged is None:
                 return False
-            await to_end(self._commit(self._staged, started=call))
+            await run_to_completion(self._commit(self._staged, started=call))
             return True
 
     async def end(
@@ -420,11 +422,11 @@ class Recording:
             cost=cost,
             error=None if error is None else _dump_error(error),
         )
-        begin = self.begin
+        start = self.start
         async with self._staging:
             self._deps_state.protected = await self.find_protected_changes()
             draft = await self._draft(
-                messages, usage, kind=kind, state=state, parent_id=begin.parent_id or begin.base.id
+                messages, usage, kind=kind, state=state, parent_id=start.parent_id or start.base.id
             )
             version = draft.version._replace(output=output)
             assets = list(draft.commit.assets)
@@ -451,15 +453,15 @@ class Recording:
 
     async def find_protected_changes(self) -> tuple[ProtectedChange, ...]:
         """Return what the turn has changed in protected files so far."""
-        begin = self.begin
-        backend = getattr(self.deps, 'backend', None) if begin.files is None else begin.files.files.backend
-        in_place = begin.files is None or begin.claim is not None
-        return await protected_changes(begin.protected, backend, in_place=in_place)
+        start = self.start
+        backend = getattr(self.deps, 'backend', None) if start.files is None else start.files.files.backend
+        in_place = start.files is None or start.claim is not None
+        return await protected_changes(start.protected, backend, in_place=in_place)
 
     async def abandon(self, error: BaseException, run_usage: RunUsage, cost: str | None) -> None:
         """Commit that the run has failed, and no version: the newest one stays the last."""
         await self.keep_requests()
-        claim = self.begin.claim
+        claim = self.start.claim
         held = [] if claim is None else [claim.record(self.tip.id)]
         end = RunEnd(
             run_id=self.run_id, state='failed', usage=dump_usage(run_usage), cost=cost, error=_dump_error(error)
@@ -467,22 +469,22 @@ class Recording:
         await self._store(Commit(fence=self.run_id, ends=[end], workspaces=held))
         self.is_ended = True
 
-    def _heads(self, version: VersionRecord, draft: _Draft) -> list[HeadMove]:
+    def _heads(self, version: VersionRecord, draft: _VersionDraft) -> list[HeadMove]:
         """Return how the head moves. It stays where a turn ended before it was answered: the prompt can be sent again."""
-        begin = self.begin
-        if begin.head_id is None:
+        start = self.start
+        if start.head_id is None:
             return []
         is_answered = (
             version.state in ('complete', 'awaiting_approval')
-            or begin.pause_id is not None
-            or begin.base.kind == 'step'
-            or self.tip is not begin.base
+            or start.pause_id is not None
+            or start.base.kind == 'step'
+            or self.tip is not start.base
             or any(
                 isinstance(message, ModelResponse) and message.parts
-                for message in [*self._messages[: draft.at], *draft.messages][len(begin.messages) :]
+                for message in [*self._messages[: draft.at], *draft.messages][len(start.messages) :]
             )
         )
-        move = HeadMove(conversation_id=version.conversation_id, expected_id=begin.head_id, version_id=version.id)
+        move = HeadMove(conversation_id=version.conversation_id, expected_id=start.head_id, version_id=version.id)
         return [move] if is_answered else []
 
     async def _draft(
@@ -493,12 +495,12 @@ class Recording:
         kind: VersionKind,
         state: VersionState,
         parent_id: str,
-    ) -> _Draft:
+    ) -> _VersionDraft:
         append, new, ids, assets = self._appended(messages)
         at = len(self._messages) if append is None else append.at
         deps_state, of_deps = await self._state_of_deps()
         assets += of_deps
-        base = self.begin.base
+        base = self.start.base
         version = base._replace(
             id=new_id(),
             number=0,
@@ -525,12 +527,12 @@ class Recording:
             settled_calls=() if append is None else tuple(self._ended_calls),
             clears_prompt_of=self.run_id if self._has_prompt and append is not None else None,
         )
-        return _Draft(version=version, at=at, messages=new, ids=ids, commit=commit, deps_state=deps_state)
+        return _VersionDraft(version=version, at=at, messages=new, ids=ids, commit=commit, deps_state=deps_state)
 
-    async def _commit(self, draft: _Draft, *, started: CallRecord | None = None) -> VersionRecord:
+    async def _commit(self, draft: _VersionDraft, *, started: CallRecord | None = None) -> VersionRecord:
         """Make a version, with the files as they are now."""
-        files = self.begin.files
-        if files is None or not self.begin.has_files:
+        files = self.start.files
+        if files is None or not self.start.has_files:
             return await self._send(draft, started)
         async with files.lock:
             new = await files.capture(is_full=bool(draft.commit.ends))
@@ -538,7 +540,9 @@ class Recording:
             files.stored(new)
             return kept
 
-    async def _send(self, draft: _Draft, started: CallRecord | None, files: NewFiles | None = None) -> VersionRecord:
+    async def _send(
+        self, draft: _VersionDraft, started: CallRecord | None, files: NewFiles | None = None
+    ) -> VersionRecord:
         version, commit = draft.version, draft.commit
         requests, left, of_requests = _with_responses(self._requests, draft.messages, draft.ids)
         for each in left:
@@ -554,8 +558,8 @@ class Recording:
         told = set(commit.settled_calls)
         settled = told - {key_of(call) for call in calls}
         workspaces: list[WorkspaceRecord] = []
-        if self.begin.claim is not None:
-            workspaces.append(await self.begin.claim.note(version.id, None if commit.ends else self.run_id))
+        if self.start.claim is not None:
+            workspaces.append(await self.start.claim.note(version.id, None if commit.ends else self.run_id))
         self.tip = await self._made(
             version,
             replace(
@@ -638,7 +642,7 @@ class Recording:
             at=at,
             messages=news,
             fork_id=new_id(),
-            fork_name=self.begin.branch_name if self._forks else None,
+            fork_name=self.start.branch_name if self._forks else None,
             is_fork=self._forks or at < len(known),
             rewrites=len(known) if at < len(known) else None,
         )
@@ -672,8 +676,8 @@ def response_id_of(messages: Sequence[ModelMessage], ids: Sequence[str]) -> str 
 
 
 def _with_responses(
-    requests: Sequence[Noted], messages: Sequence[ModelMessage], ids: Sequence[str]
-) -> tuple[list[RequestRecord], list[Noted], list[NewAsset]]:
+    requests: Sequence[RequestEntry], messages: Sequence[ModelMessage], ids: Sequence[str]
+) -> tuple[list[RequestRecord], list[RequestEntry], list[NewAsset]]:
     """Return requests with the id of the message that has the answer of each, those of which none has, and new assets."""
     id_by_object = {id(message): message_id for message, message_id in zip(messages, ids, strict=True)}
     last = last_response(messages)
@@ -681,7 +685,7 @@ def _with_responses(
     if newest is not None and last >= 0:
         id_by_object.setdefault(id(newest), ids[last])  # a hook may have replaced it
     found: list[RequestRecord] = []
-    left: list[Noted] = []
+    left: list[RequestEntry] = []
     assets: list[NewAsset] = []
     for request in requests:
         response_id = None if request.response is None else id_by_object.get(id(request.response))

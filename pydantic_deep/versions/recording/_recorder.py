@@ -77,12 +77,12 @@ from pydantic_deep.store import (
     VersionState,
 )
 from pydantic_deep.versions._instructions_check import literal_instructions_in
-from pydantic_deep.versions._run_to_completion import to_end
+from pydantic_deep.versions._run_to_completion import run_to_completion
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
 from pydantic_deep.versions.pauses._pause import approvals_of
 from pydantic_deep.versions.pauses._pause_histories import store_pause
 from pydantic_deep.versions.recovery._attempts import calls_before_pause, usage_of_call
-from pydantic_deep.versions.recovery._recovery_script import Replayed
+from pydantic_deep.versions.recovery._recovery_script import RecoveryScript
 from pydantic_deep_backends.paths import display_path
 
 from ._ledger import (
@@ -96,7 +96,7 @@ from ._ledger import (
     replay_result,
 )
 from ._presummary_history import earlier_messages
-from ._recorded_run import FAILED, Recording, now
+from ._recorded_run import FAILED, RecordedRun, now
 from ._request_accounting import RequestAccounting
 from ._run_start import Caller, begin_run, begun_before
 
@@ -121,18 +121,18 @@ class Recorder(AbstractCapability[object]):
     """Which capability it is: one recorder replaces another."""
     store: Store
     """Where to."""
-    recording: Recording | None = None
+    recording: RecordedRun | None = None
     """The run, if it was begun already; else it begins with the run."""
     expires_at: int | None = None
     """When what waits is denied, in microseconds since 1970."""
-    _parent: Recording | None = field(default=None, repr=False)
+    _parent: RecordedRun | None = field(default=None, repr=False)
     _caller: Caller | None = field(default=None, init=False, repr=False)
     """The call of it that the run belongs to."""
     _beside: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], repr=False)
     """The tasks of the runs that have the same parent; the list is its."""
     _below: list[asyncio.Task[object]] = field(default_factory=list['asyncio.Task[object]'], init=False, repr=False)
     """The tasks of the runs of subagents."""
-    _replayed: Replayed | None = field(default=None, init=False, repr=False)
+    _script: RecoveryScript | None = field(default=None, init=False, repr=False)
     _is_behind: bool = field(default=False, init=False, repr=False)
     """Whether the run has not come as far yet as the one that it recovers: what it does is in the store."""
     _delegated: SupportsDelegationUsage | None = field(default=None, init=False, repr=False)
@@ -171,8 +171,8 @@ class Recorder(AbstractCapability[object]):
 
     def tracks_all_changes(self) -> bool:
         """Return whether the turn works on the files themselves, of which it knows what was protected when it began."""
-        begin = None if self.recording is None else self.recording.begin
-        return begin is not None and begin.protected is not None and (begin.files is None or begin.claim is not None)
+        start = None if self.recording is None else self.recording.start
+        return start is not None and start.protected is not None and (start.files is None or start.claim is not None)
 
     async def wrap_run(self, ctx: RunContext[object], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
         """Record the beginning of the run, and its end whatever it is; one that cannot be stored is given up."""
@@ -196,7 +196,7 @@ class Recorder(AbstractCapability[object]):
         finally:
             self._beside.remove(task)
 
-    def _suspend(self, recording: Recording, error: BaseException) -> None:
+    def _suspend(self, recording: RecordedRun, error: BaseException) -> None:
         """Leave a run whose end the store did not take to be recovered or cancelled."""
         self.store.mark_orphaned(recording.run_id)
         if self._parent is None:
@@ -205,7 +205,7 @@ class Recorder(AbstractCapability[object]):
     async def _wrap_run(self, ctx: RunContext[object], handler: WrapRunHandler) -> AgentRunResult[Any]:
         try:
             # To its end: who is cancelled while the store commits the beginning has a run to end.
-            recording = self.recording or await to_end(self._begin(ctx))
+            recording = self.recording or await run_to_completion(self._begin(ctx))
             self._accounting.recording = recording
             if self._parent is not None:
                 link = {'pydantic_deep.sub_agent_thread_id': recording.tip.conversation_id}
@@ -215,28 +215,28 @@ class Recorder(AbstractCapability[object]):
             await self._stop_lost()
         except BaseException as error:
             if self.recording is not None:
-                await to_end(self._fail(self.recording, error))
+                await run_to_completion(self._fail(self.recording, error))
             raise
         try:
-            await to_end(self._finish(recording, result))
+            await run_to_completion(self._finish(recording, result))
         except BranchExistsError as error:
             recording.lose_name()
-            await to_end(self._finish(recording, result))
+            await run_to_completion(self._finish(recording, result))
             error.add_note(f'The run is kept as version {recording.tip.id}.')
             raise
         except StoreError as error:
             recording.refused = error
             raise
         except Exception as error:
-            await to_end(self._abandon(recording, error, error))
+            await run_to_completion(self._abandon(recording, error, error))
             raise
         return result
 
-    async def _begin(self, ctx: RunContext[object]) -> Recording:
-        recording, self._replayed = await begin_run(self.store, ctx, self._caller)
+    async def _begin(self, ctx: RunContext[object]) -> RecordedRun:
+        recording, self._script = await begin_run(self.store, ctx, self._caller)
         self.recording = recording
-        self._is_behind = self._replayed is not None and bool(self._replayed.responses)
-        self._count(ctx, recording.begin.lost)
+        self._is_behind = self._script is not None and bool(self._script.responses)
+        self._count(ctx, recording.start.lost)
         return recording
 
     def _count(self, ctx: RunContext[object], used: RunUsage) -> None:
@@ -248,12 +248,12 @@ class Recorder(AbstractCapability[object]):
     @property
     def earlier_usage(self) -> RunUsage:
         """What crashed attempts at this run have used before it began, as far as it is not told again."""
-        return RunUsage() if self.recording is None else self.recording.begin.earlier
+        return RunUsage() if self.recording is None else self.recording.start.earlier
 
     @property
     def lost_usage(self) -> RunUsage:
         """The part of that which is in no response of the history."""
-        return RunUsage() if self.recording is None else self.recording.begin.lost
+        return RunUsage() if self.recording is None else self.recording.start.lost
 
     async def recovered_conversation_id(self) -> str | None:
         """Return the conversation in which a crashed process has begun the call that runs now; `None` if it has not."""
@@ -263,7 +263,7 @@ class Recorder(AbstractCapability[object]):
 
     def is_recovered_response(self) -> bool:
         """Return whether the last response was that of a crashed process."""
-        return self._replayed is not None and self._replayed.is_telling
+        return self._script is not None and self._script.is_active
 
     def _tell_caller(self, error: StoreError) -> None:
         """Let the run above end too: its model would be told that the subagent failed, and go on without what it did."""
@@ -271,7 +271,7 @@ class Recorder(AbstractCapability[object]):
         if caller is not None and (self.recording is None or self._is_left(self.recording, error)):
             caller.refused.append(error)
 
-    def _is_left(self, recording: Recording, error: BaseException) -> bool:
+    def _is_left(self, recording: RecordedRun, error: BaseException) -> bool:
         """Return whether the store has refused what this subagent did, or one below: then no run above it is ended.
 
         What is not merged of its fork would be lost with them. `recover` tells it again to all of them.
@@ -305,10 +305,10 @@ class Recorder(AbstractCapability[object]):
             await recording.stage(ctx.messages, self._usage)
         return result
 
-    def _catch_up(self, recording: Recording) -> None:
+    def _catch_up(self, recording: RecordedRun) -> None:
         """Go on with the history that the store has, where the last response of the crashed process was told again."""
-        replayed = cast('Replayed', self._replayed)
-        if replayed.told == len(replayed.responses):
+        script = cast('RecoveryScript', self._script)
+        if script.position == len(script.responses):
             self._is_behind = False
             self._live[:] = recording.catch_up(cast('ModelResponse', self._live[-1]))
 
@@ -318,11 +318,11 @@ class Recorder(AbstractCapability[object]):
 
     def has_overflowed(self) -> bool:
         """Return whether the next request was refused as too long in the run that this one recovers."""
-        return self._replayed is not None and self._replayed.has_overflowed
+        return self._script is not None and self._script.has_overflowed
 
     def next_summary(self) -> ModelMessage | None:
         """Return the summary that the run made that this one recovers, as long as it does what that did."""
-        return None if self._replayed is None else self._replayed.next_summary()
+        return None if self._script is None else self._script.next_summary()
 
     async def persist(self, ctx: RunContext[object], messages: Sequence[ModelMessage]) -> None:
         """Make a history durable before it is told anew: answers that were rejected are not yet, if none had calls."""
@@ -342,9 +342,9 @@ class Recorder(AbstractCapability[object]):
 
     def get_wrapper_model(self, model: Model) -> Model | None:
         """Answer from what was recorded, as long as a run that is recovered does what it did; hear what is answered."""
-        replayed = None if self._replayed is None else self._replayed.before(model)
-        if replayed is not None or self.recording is None:
-            return replayed
+        script = None if self._script is None else self._script.before(model)
+        if script is not None or self.recording is None:
+            return script
         return self._accounting.observe(model)
 
     async def wrap_model_request(
@@ -358,7 +358,7 @@ class Recorder(AbstractCapability[object]):
         if self._parent is None:
             recording.note_instructions(literal_instructions_in(request_context.model_request_parameters))
         self._accounting.send(ctx, request_context)
-        told = None if self._replayed is None else self._replayed.told
+        told = None if self._script is None else self._script.position
         try:
             response = await handler(request_context)
         except SkipModelRequest as skipped:
@@ -369,9 +369,9 @@ class Recorder(AbstractCapability[object]):
 
     def _answered(self, told: int | None, response: ModelResponse) -> None:
         """Note a response of a request, unless it was told again."""
-        replayed = self._replayed
-        if replayed is not None and replayed.told == told:  # a capability has answered in place of the model
-            replayed.told = min(replayed.told, len(replayed.responses)) + 1
+        script = self._script
+        if script is not None and script.position == told:  # a capability has answered in place of the model
+            script.position = min(script.position, len(script.responses)) + 1
         if self.is_recovered_response():
             return
         self._accounting.answer(response)
@@ -455,25 +455,25 @@ class Recorder(AbstractCapability[object]):
         )
         return await self._execute(caller, args, handler, is_delegation=is_delegation(tool_def))
 
-    def _asked_by(self, recording: Recording) -> tuple[str, str]:
+    def _asked_by(self, recording: RecordedRun) -> tuple[str, str]:
         """Return the run and the message under which calls are noted that run now."""
-        told = None if self._replayed is None else self._replayed.last
+        told = None if self._script is None else self._script.last
         return (recording.asked_by, recording.response_id) if told is None else (told.run_id, told.id)
 
-    async def _supersede(self, recording: Recording, entry: CallRecord) -> None:
+    async def _supersede(self, recording: RecordedRun, entry: CallRecord) -> None:
         """Mark what was noted of a call that may have run, and that a person has allowed to run now."""
-        about = recording.begin
+        about = recording.start
         with suppress(VersionNotFoundError):  # the pause was deleted
             attempts = [*about.attempts, about.run_record]
             for call in await calls_before_pause(self.store, attempts, entry.response_id, entry.tool_call_id):
                 recording.supersede(call)
 
     async def _tell_result(
-        self, ctx: RunContext[object], recording: Recording, known: CallRecord, kept: str, *, is_delegation: bool
+        self, ctx: RunContext[object], recording: RecordedRun, known: CallRecord, kept: str, *, is_delegation: bool
     ) -> object:
         """Return what a call of a crashed process has returned; what subagents have used in it is counted."""
         if is_delegation:
-            attempts = recording.begin.attempts
+            attempts = recording.start.attempts
             now_used, before = await usage_of_call(self.store, attempts, known.response_id, known.tool_call_id)
             self._count(ctx, now_used)
             for counter in find_capabilities(ctx, SupportsConversationUsage):
@@ -484,22 +484,22 @@ class Recorder(AbstractCapability[object]):
         self._returned[known.tool_call_id] = parts_of(known.tool_name, known.tool_call_id, result)
         return result
 
-    def _known(self, recording: Recording, tool_call_id: str) -> CallRecord | None:
+    def _known(self, recording: RecordedRun, tool_call_id: str) -> CallRecord | None:
         """Return what a dead process has noted of a call of the last response.
 
         What it wrote to files that no version has is gone with it, and is written again. Of a fork that is only what no
         call since has kept.
         """
-        begin = recording.begin
-        told = None if self._replayed is None else self._replayed.last
+        start = recording.start
+        told = None if self._script is None else self._script.last
         if told is not None:
             known = told.calls.get(tool_call_id)
         else:
-            known = begin.settled.get((recording.response_id, tool_call_id)) if begin.settled else None
+            known = start.settled.get((recording.response_id, tool_call_id)) if start.settled else None
         if known is None or known.effect != 'write':
             return known
         is_lost = (
-            known.status == 'started' if begin.fork is not None else begin.files is not None and not begin.has_files
+            known.status == 'started' if start.fork is not None else start.files is not None and not start.has_files
         )
         return None if is_lost else known
 
@@ -555,7 +555,7 @@ class Recorder(AbstractCapability[object]):
         self._refused_below = caller.refused[0]
         raise self._refused_below  # not in the handler: what was raised there has it for its cause
 
-    async def _end_failed(self, recording: Recording, entry: CallRecord, error: Exception) -> None:
+    async def _end_failed(self, recording: RecordedRun, entry: CallRecord, error: Exception) -> None:
         if isinstance(error, (ToolFailed, ModelRetry, ToolFailedError, ToolRetryError)):
             recording.note_told(entry)
             told = failure_of(error)
@@ -564,14 +564,14 @@ class Recorder(AbstractCapability[object]):
             entry = entry._replace(error=type(error).__name__)
         await self._end(recording, entry._replace(status='failed'))
 
-    async def _end(self, recording: Recording, entry: CallRecord) -> None:
+    async def _end(self, recording: RecordedRun, entry: CallRecord) -> None:
         entry = entry._replace(ended_at=now())
         if recording.can_repeat(entry) and (entry.effect == 'read' or not await recording.changed_deps()):
             recording.note_call(entry)
         else:
-            await to_end(recording.end_call(entry))  # it has happened: that must be known
+            await run_to_completion(recording.end_call(entry))  # it has happened: that must be known
 
-    async def _finish(self, recording: Recording, result: AgentRunResult[Any]) -> None:
+    async def _finish(self, recording: RecordedRun, result: AgentRunResult[Any]) -> None:
         requests = result.output if isinstance(result.output, DeferredToolRequests) else None
         if self._has_ended_before(recording, requests):
             self._live[:] = recording.history[0]
@@ -589,27 +589,27 @@ class Recorder(AbstractCapability[object]):
         else:
             await self._pause(recording, result, requests)
 
-    def _has_ended_before(self, recording: Recording, requests: DeferredToolRequests | None) -> bool:
+    def _has_ended_before(self, recording: RecordedRun, requests: DeferredToolRequests | None) -> bool:
         """Return whether a crashed process has stored the same end: all that it was answered was told again."""
-        base, replayed = recording.begin.base, self._replayed
-        if replayed is None or replayed.told != len(replayed.responses) or recording.tip is not base:
+        base, script = recording.start.base, self._script
+        if script is None or script.position != len(script.responses) or recording.tip is not base:
             return False
         state = 'complete' if requests is None else 'awaiting_approval'
         return (
             base.kind != 'step'
             and base.state == state
-            and base.run_id in {each.id for each in recording.begin.attempts}
+            and base.run_id in {each.id for each in recording.start.attempts}
         )
 
-    async def _pause(self, recording: Recording, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:
+    async def _pause(self, recording: RecordedRun, result: AgentRunResult[Any], requests: DeferredToolRequests) -> None:
         approvals: list[ApprovalRecord] = []
         supersedes: dict[str, str] = {}
         if self._parent is None:  # those of a subagent rise to the top, and are listed there
             approvals, supersedes = await approvals_of(
                 self.store,
-                recording.begin.base,
+                recording.start.base,
                 requests,
-                pause_id=recording.begin.pause_id,
+                pause_id=recording.start.pause_id,
                 created_at=now(),
                 expires_at=self.expires_at,
             )
@@ -625,7 +625,7 @@ class Recorder(AbstractCapability[object]):
             supersedes=supersedes,
         )
 
-    async def _fail(self, recording: Recording, error: BaseException) -> None:
+    async def _fail(self, recording: RecordedRun, error: BaseException) -> None:
         if isinstance(error, RunTakenOverError):
             return
         if self._is_left(recording, error):
@@ -675,18 +675,18 @@ class Recorder(AbstractCapability[object]):
                 task.cancel()
             await asyncio.wait(lost)
 
-    async def _abandon(self, recording: Recording, error: BaseException, unsaved: Exception) -> None:
+    async def _abandon(self, recording: RecordedRun, error: BaseException, unsaved: Exception) -> None:
         """End a run whose end cannot be written down, so that nobody takes it for one that works."""
         await recording.abandon(error, self._accounting.usage, self._accounting.total_cost)
         error.add_note(f'The run is kept up to version {recording.tip.id}; what came after cannot be kept: {unsaved}')
 
-    def _with_returned(self, recording: Recording) -> Sequence[ModelMessage]:
+    def _with_returned(self, recording: RecordedRun) -> Sequence[ModelMessage]:
         """Return the messages of a run that is cut off, with what is done of the last response's calls."""
         messages = recording.history[0] if self._is_behind else self._live
         if self._is_behind or not self._returned or not isinstance(messages[-1], ModelResponse):
             return messages
         parts = [part for call in messages[-1].tool_calls for part in self._returned.get(call.tool_call_id, ())]
-        about = recording.begin.run_record
+        about = recording.start.run_record
         return [
             *messages,
             ModelRequest(parts, state='interrupted', run_id=about.id, conversation_id=about.conversation_id),

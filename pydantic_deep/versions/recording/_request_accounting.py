@@ -35,15 +35,15 @@ from pydantic_deep.store import NewAsset, RequestKind
 from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
 
 from ._messages import encode_message
-from ._recorded_run import Recording, now
-from ._request_log import Noted, RequestLog, clock_us
+from ._recorded_run import RecordedRun, now
+from ._request_log import RequestEntry, RequestLog, clock_us
 
 
 @dataclass(kw_only=True)
 class RequestAccounting:
     """Records the model requests of one run and sums up what they use."""
 
-    recording: Recording | None = None
+    recording: RecordedRun | None = None
     """The run that the requests belong to, from its start on."""
     usage: RunUsage = field(default_factory=RunUsage)
     """What the run has used itself, without its subagents."""
@@ -57,11 +57,11 @@ class RequestAccounting:
     """When it was sent: microseconds since 1970, and by a monotonic clock."""
     _is_held: bool = field(default=False, init=False, repr=False)
     """Whether a capability may hold back or change its response."""
-    _asked: Noted | None = field(default=None, init=False, repr=False)
+    _asked: RequestEntry | None = field(default=None, init=False, repr=False)
     """Its entry, from the first response of a model until a message is known to have that response."""
     _original: tuple[object, tuple[bytes, list[NewAsset]]] | None = field(default=None, init=False, repr=False)
     """The response before capabilities changed it, in canonical and in stored form; `None` if none can change it."""
-    _settled: Noted | None = field(default=None, init=False, repr=False)
+    _settled: RequestEntry | None = field(default=None, init=False, repr=False)
     """The entry of the last request whose response is in a message."""
     _observed: ObservedModel | None = field(default=None, init=False, repr=False)
 
@@ -85,7 +85,7 @@ class RequestAccounting:
     def answer(self, response: ModelResponse) -> None:
         """Record the response to the last request, which its message has."""
         request = cast('ModelRequestContext', self._asking)
-        cast('Recording', self.recording).model = f'{request.model.system}:{request.model.model_name}'
+        cast('RecordedRun', self.recording).model = f'{request.model.system}:{request.model.model_name}'
         self._settle(response, 'answer')
 
     def reject(self, request: ModelRequest, live: Sequence[ModelMessage]) -> None:
@@ -113,7 +113,7 @@ class RequestAccounting:
         self.usage.requests += 1
         self._use(noted, response.usage, response)
         self._note_failed(request, response.failed_attempts or ())
-        await cast('Recording', self.recording).keep_requests()
+        await cast('RecordedRun', self.recording).keep_requests()
 
     def record_billed_attempts(self, attempts: Sequence[ModelRequestAttempt]) -> None:
         """Note the attempts at the last request that were billed, and of which no response tells."""
@@ -132,9 +132,9 @@ class RequestAccounting:
 
     def _note_apart(
         self, request: ModelRequestContext, started_at: int, duration_us: int, model_name: str | None, kind: RequestKind
-    ) -> Noted:
+    ) -> RequestEntry:
         """Note a request of which the answer is in no message of the history."""
-        recording = cast('Recording', self.recording)
+        recording = cast('RecordedRun', self.recording)
         noted, assets = RequestLog().note(
             recording.run_id,
             request,
@@ -149,7 +149,7 @@ class RequestAccounting:
         recording.note_request(noted, assets)
         return noted
 
-    def _use(self, noted: Noted, usage: RequestUsage, response: ModelResponse | None = None) -> None:
+    def _use(self, noted: RequestEntry, usage: RequestUsage, response: ModelResponse | None = None) -> None:
         """Count what an answer has used."""
         cost = usage.cost if usage.cost is not None or response is None else price_of(response)
         noted.use(usage, cost)
@@ -169,14 +169,14 @@ class RequestAccounting:
         if self._is_held:
             self._original = canonical_message(response), encode_message(response)
 
-    def _note(self, request: ModelRequestContext, response: ModelResponse) -> Noted:
+    def _note(self, request: ModelRequestContext, response: ModelResponse) -> RequestEntry:
         """Note a request with what the history was when it was sent."""
-        recording, ctx = cast('Recording', self.recording), cast('RunContext[object]', self._ctx)
-        noted, assets = recording.begin.requests.note(
+        recording, ctx = cast('RecordedRun', self.recording), cast('RunContext[object]', self._ctx)
+        noted, assets = recording.start.requests.note(
             recording.run_id,
             request,
             ctx.messages,
-            begun_with=recording.begin.messages,
+            begun_with=recording.start.messages,
             prompt=ctx.prompt,
             started_at=self._sent_at[0],
             duration_us=clock_us() - self._sent_at[1],
@@ -198,7 +198,7 @@ class RequestAccounting:
         if original is not None and original[0] != canonical_message(response):
             body, assets = original[1]
             asked.sent['response'] = json.loads(body)
-            cast('Recording', self.recording).note_assets(assets)
+            cast('RecordedRun', self.recording).note_assets(assets)
         self._settled = asked
 
     def end_cut_off(self, live: Sequence[ModelMessage]) -> None:

@@ -40,8 +40,8 @@ class Head:
 
 
 @dataclass(kw_only=True)
-class Noted:
-    """A request of a run, until the store has it as it stays."""
+class RequestEntry:
+    """One model request of a run, mutable until its response is known to be in a message."""
 
     record: RequestRecord
     """It, under an id of its own as long as no message is known to have its answer."""
@@ -64,7 +64,7 @@ class Noted:
     def lost(self) -> tuple[RequestRecord, list[NewAsset]]:
         """Return the request as it is recorded for the case that the process crashes before a message has its answer."""
         record, assets = self.finished(None)
-        return (record._replace(kind='superseded') if record.kind in _KEPT else record), assets
+        return (record._replace(kind='superseded') if record.kind in _USABLE_KINDS else record), assets
 
     def use(self, usage: RequestUsage, cost: Decimal | None) -> None:
         """Count what one more answer to the request has used: a provider may go on where it has paused."""
@@ -80,7 +80,7 @@ class Noted:
         )
 
 
-_KEPT: Final = frozenset({'answer', 'interrupted', 'summary'})
+_USABLE_KINDS: Final = frozenset({'answer', 'interrupted', 'summary'})
 """The kinds of requests whose answer is lost if no version has it."""
 
 
@@ -113,7 +113,7 @@ class RequestLog:
         duration_us: int,
         model_name: str | None = None,
         kind: RequestKind = 'failed',
-    ) -> tuple[Noted, list[NewAsset]]:
+    ) -> tuple[RequestEntry, list[NewAsset]]:
         """Return a request as it is recorded, which has used nothing yet, and the assets that are new with it.
 
         Args:
@@ -147,7 +147,7 @@ class RequestLog:
             kind=kind,
         )
         sent = self._sent(run_id, request.messages, history, begun_with, prompt)
-        return Noted(record=record, sent=sent), assets
+        return RequestEntry(record=record, sent=sent), assets
 
     def digest_of(self, request: ModelRequestContext) -> str:
         """Return the digest of a request in its canonical form."""

@@ -1,4 +1,4 @@
-"""How a run begins that no `VersionedAgent` began: that of a subagent, or of an agent that has a recorder itself.
+"""The start of a run that no `VersionedAgent` started: of a subagent, or of an agent with a recorder of its own.
 
 For a subagent the empty conversation, the link to the call and the run are one commit, made before its first request
 and after the step of its parent.
@@ -40,17 +40,17 @@ from pydantic_deep.versions.recovery._attempts import (
     attempts_of,
     last_deps,
     last_fork,
-    load_replayed,
+    load_script,
     newest_version,
     settled_calls,
     usage_of_requests,
 )
-from pydantic_deep.versions.recovery._recovery_script import Replayed
+from pydantic_deep.versions.recovery._recovery_script import RecoveryScript
 from pydantic_deep_backends.overlay import OverlayBackend
 
 from ._deps_state import restore_deps, restore_fork
 from ._messages import encode_message, load_history
-from ._recorded_run import Beginning, CallKey, Recording, now
+from ._recorded_run import CallKey, RecordedRun, RunStart, now
 
 MAIN = 'main'
 """The first branch of a conversation."""
@@ -60,7 +60,7 @@ MAIN = 'main'
 class Caller:
     """The tool call within which a run begins."""
 
-    recording: Recording
+    recording: RecordedRun
     """The run that makes the call."""
     call: CallRecord
     """The call."""
@@ -73,8 +73,8 @@ class Caller:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Start:
-    """Where a run begins."""
+class _StartingPoint:
+    """The version and history that a run starts from."""
 
     base: VersionRecord
     messages: Sequence[ModelMessage]
@@ -85,10 +85,12 @@ class _Start:
     """The runs of crashed processes that it goes on with, oldest first."""
 
 
-async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None) -> tuple[Recording, Replayed | None]:
-    """Record the beginning of a run, and return what is to be told again of it.
+async def begin_run(
+    store: Store, ctx: RunContext[object], caller: Caller | None
+) -> tuple[RecordedRun, RecoveryScript | None]:
+    """Record the start of a run, and return its recovery script if it resumes a crashed run.
 
-    A run that goes on with that of a crashed process does so in its conversation, after its last version.
+    A run that resumes a crashed one continues in its conversation, after its last version.
 
     Args:
         store: Where to.
@@ -97,8 +99,9 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
     """
     history = list(ctx.messages)
     conversation_id = ctx.conversation_id or new_id()
-    start = await _start_again(store, history, caller) or await _start(store, ctx, conversation_id, history, caller)
-    base, attempts = start.base, start.attempts
+    point = await _find_crashed(store, history, caller)
+    point = point or await _find_or_create(store, ctx, conversation_id, history, caller)
+    base, attempts = point.base, point.attempts
     run = RunRecord(
         id=ctx.run_id or new_id(),
         conversation_id=conversation_id,
@@ -117,7 +120,7 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         started_at=now(),
         ended_at=None,
     )
-    commit = replace(start.commit, runs=[run])
+    commit = replace(point.commit, runs=[run])
     if caller is not None:
         commit = replace(
             commit,
@@ -126,26 +129,26 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
             delegations=[_link(caller, conversation_id, base.agent_name)],
         )
     own_fork = _own_fork(ctx.deps, caller)
-    replayed: Replayed | None = None
+    script: RecoveryScript | None = None
     settled: Mapping[CallKey, CallRecord] = {}
     lost = RunUsage()
     try:
         await store.commit(commit)
         if attempts:
             await _restore(store, attempts, ctx.deps, own_fork)
-            replayed = await load_replayed(store, attempts)
+            script = await load_script(store, attempts)
             settled = await settled_calls(store, attempts)
-            told = [each.id for each in replayed.responses]
+            told = [each.id for each in script.responses]
             lost = await usage_of_requests(store, [attempt.id for attempt in attempts], without=told)
     except BaseException:
         store.mark_orphaned(run.id)  # nobody else knows of it
         raise
-    files = None if caller is None else caller.recording.begin.files
+    files = None if caller is None else caller.recording.start.files
     origin = attempts[0].base_id if attempts else base.id
-    begin = Beginning(
+    start = RunStart(
         base=base,
-        messages=start.messages,
-        message_ids=start.message_ids,
+        messages=point.messages,
+        message_ids=point.message_ids,
         run_record=run,
         files=files,
         has_files=files is not None and _has_backend(ctx.deps, files.files.backend),
@@ -158,22 +161,22 @@ async def begin_run(store: Store, ctx: RunContext[object], caller: Caller | None
         parent_id=origin,
         pause_id=base.id if base.state == 'awaiting_approval' and not attempts else None,
     )
-    return Recording(store=store, begin=begin), replayed
+    return RecordedRun(store=store, start=start), script
 
 
-async def _start(
+async def _find_or_create(
     store: Store, ctx: RunContext[object], conversation_id: str, history: list[ModelMessage], caller: Caller | None
-) -> _Start:
+) -> _StartingPoint:
     found = await _find(store, conversation_id, history) if history else None
     if found is None:
         is_new = await store.conversation(conversation_id) is None
         found = _new_branch(ctx, conversation_id, history, caller, name=MAIN if is_new else None)
     base, ids, commit = found
-    return _Start(base=base, messages=history, message_ids=ids, commit=commit)
+    return _StartingPoint(base=base, messages=history, message_ids=ids, commit=commit)
 
 
-async def _start_again(store: Store, history: list[ModelMessage], caller: Caller | None) -> _Start | None:
-    """Return where a run goes on that a crashed process had begun within a call; `None` if it had not, or that is gone."""
+async def _find_crashed(store: Store, history: list[ModelMessage], caller: Caller | None) -> _StartingPoint | None:
+    """Return where to resume the run that a crashed process had started within a call; `None` if there is none."""
     before = None if caller is None else await begun_before(store, caller)
     if before is None:
         return None
@@ -185,7 +188,7 @@ async def _start_again(store: Store, history: list[ModelMessage], caller: Caller
     # Somebody has deleted the versions of the subagent since the crash.
     except VersionNotFoundError:  # pragma: no cover
         return None
-    return _Start(
+    return _StartingPoint(
         base=base,
         messages=history if newest is None else messages,
         message_ids=ids,
@@ -219,7 +222,7 @@ def _fork_above(deps: object, caller: Caller | None) -> str | None:
     shares = (
         caller is not None and isinstance(deps, DeepAgentDeps) and _has_backend(caller.recording.deps, deps.backend)
     )
-    return caller.recording.begin.fork if caller is not None and shares else None
+    return caller.recording.start.fork if caller is not None and shares else None
 
 
 def _called(caller: Caller) -> str | None:

@@ -20,7 +20,7 @@ from pydantic_deep.versions.recording._messages import decode_bodies, decode_mes
 from pydantic_deep.versions.recording._presummary_history import Summarized, all_records, summaries_since
 from pydantic_deep.versions.recording._recorded_run import CallKey, dump_usage, last_response
 
-from ._recovery_script import RecordedResponse, Replayed
+from ._recovery_script import RecordedResponse, RecoveryScript
 
 _BASE = ''
 """Stands for the response that a run goes on from."""
@@ -30,7 +30,7 @@ _ALL = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftFiles:
+class CrashRemnants:
     """The files after the last call that ended, of those that no version has."""
 
     tree: str
@@ -96,7 +96,7 @@ async def asked_by(store: Store, attempts: Sequence[RunRecord], base: VersionRec
     return next((attempt.id for attempt in attempts if attempt.id == owner), attempts[0].id)
 
 
-async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed:
+async def load_script(store: Store, attempts: Sequence[RunRecord]) -> RecoveryScript:
     """Return the responses that attempts had, with the calls of each.
 
     Args:
@@ -107,7 +107,7 @@ async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed
     calls = await _calls(store, attempts)
     newest = await newest_version(store, attempts)
     if newest is None:
-        return Replayed(run_id=attempts[-1].id, responses=[])
+        return RecoveryScript(run_id=attempts[-1].id, responses=[])
     made = await summaries_since(store, newest, await store.version(attempts[0].base_id or ''))
     records = await all_records(store, newest)  # what was replaced is told again too
     messages = await decode_messages(records, _reader(store))
@@ -148,7 +148,7 @@ async def load_replayed(store: Store, attempts: Sequence[RunRecord]) -> Replayed
         for record, message in zip(records, messages, strict=True)
         if isinstance(message, ModelResponse) and record.id in run_id_by_response
     ]
-    return Replayed(
+    return RecoveryScript(
         run_id=attempts[-1].id,
         responses=responses,
         begun_from=None if begun_from is None else recorded(*begun_from, attempts[0].id),
@@ -232,7 +232,7 @@ async def _runs_below(store: Store, run: RunRecord) -> list[RunRecord]:
     return found
 
 
-async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> LeftFiles | None:
+async def crash_remnants(store: Store, attempts: Sequence[RunRecord], response_id: str | None) -> CrashRemnants | None:
     """Return the files that the calls of a response left, those of subagents included; `None` if none changed them.
 
     Args:
@@ -244,7 +244,7 @@ async def left_files(store: Store, attempts: Sequence[RunRecord], response_id: s
     calls = [call for call in await _calls(store, attempts) if call.response_id == response_id]
     calls += await store.calls([run.id for run in runs])
     found = [
-        LeftFiles(tree=call.tree, at=call.ended_at)
+        CrashRemnants(tree=call.tree, at=call.ended_at)
         for call in calls
         if call.tree is not None and call.ended_at is not None
     ]

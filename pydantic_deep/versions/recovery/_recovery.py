@@ -30,19 +30,19 @@ from pydantic_deep.store import (
 )
 from pydantic_deep.versions._turn import ALL_RUNS, TurnRequest, load_limits
 from pydantic_deep.versions.files._backend_descriptions import workspace_key
-from pydantic_deep.versions.files._directory_claim import Claim
+from pydantic_deep.versions.files._directory_claim import DirectoryClaim
 from pydantic_deep.versions.pauses._answers import answers_of
 from pydantic_deep.versions.pauses._pause_histories import load_pause
 from pydantic_deep.versions.recording._ledger import told_parts
 from pydantic_deep.versions.recording._prompts import decode_prompt
-from pydantic_deep.versions.recording._recorded_run import Beginning, Recording, load_usage, response_id_of
+from pydantic_deep.versions.recording._recorded_run import RecordedRun, RunStart, load_usage, response_id_of
 
 from ._attempts import (
     asked_by,
     attempts_of,
+    crash_remnants,
     end_of_attempt,
     left_deps,
-    left_files,
     runs_called,
     settled_calls,
     usage_of_requests,
@@ -51,15 +51,15 @@ from ._attempts import (
 from ._suspended_runs import has_moved_on, last_version
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Workbench
+    from pydantic_deep.versions._session import Session
     from pydantic_deep.versions._version import AgentVersion
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 
-async def cancel(agent: Workbench[Any, Any], run_id: str) -> bool:
+async def cancel(session: Session[Any, Any], run_id: str) -> bool:
     """End a suspended run with a version that keeps what it did; return whether it was suspended."""
-    store = agent.store
+    store = session.store
     run = await store.run(run_id)
     if run is None or run.parent_run_id is not None or not await store.claim_run(run.id):
         return False
@@ -70,34 +70,34 @@ async def cancel(agent: Workbench[Any, Any], run_id: str) -> bool:
         await (
             _end(store, run, cancelled, state='interrupted')
             if newest is None
-            else _close(agent, run, newest, cancelled)
+            else _close(session, run, newest, cancelled)
         )
     return True
 
 
-async def recover(agent: Workbench[Any, Any], run_id: str | None = None) -> list[AgentVersion[Any, Any]]:
+async def recover(session: Session[Any, Any], run_id: str | None = None) -> list[AgentVersion[Any, Any]]:
     """Resume one suspended run of an agent, or all whose conversation has not moved on."""
-    store = agent.store
+    store = session.store
     versions: list[AgentVersion[Any, Any]] = []
     for run in await store.orphans(ALL_RUNS):
         if run.parent_run_id is not None:
             await _end_stray(store, run, run.parent_run_id)
-        elif run.agent_name != agent.name or run_id not in (None, run.id):
+        elif run.agent_name != session.name or run_id not in (None, run.id):
             continue
         elif run_id is None and await has_moved_on(store, run) and not await _is_void(store, run):
             _LOGGER.info('The run %s stays suspended: its conversation has moved on', run.id)
         elif await store.claim_run(run.id):
             with _orphaned_on_failure(store, run.id):
                 await _end_children(store, run.id)  # before anything runs twice: one of them may be alive after all
-                version = await _go_on(agent, run)
+                version = await _go_on(session, run)
             if version is not None:
                 versions.append(version)
     return versions
 
 
-async def finish_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> VersionRecord:
+async def finish_crashed(session: Session[Any, Any], version: VersionRecord) -> VersionRecord:
     """End the crashed run whose newest version is this one; return the version to continue from."""
-    store = agent.store
+    store = session.store
     for run in await store.runs(conversation_id=version.conversation_id, states=['running'], limit=ALL_RUNS):
         newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
         last_id = newest[0].id if newest else run.base_id
@@ -105,7 +105,7 @@ async def finish_crashed(agent: Workbench[Any, Any], version: VersionRecord) -> 
             with _orphaned_on_failure(store, run.id):
                 await _end_children(store, run.id)
                 if newest:
-                    return await _close(agent, run, newest[0])
+                    return await _close(session, run, newest[0])
                 await _end(store, run)
     return version
 
@@ -121,12 +121,12 @@ def _orphaned_on_failure(store: Store, run_id: str) -> Generator[None]:
 
 
 async def _close(
-    agent: Workbench[Any, Any], run: RunRecord, last: VersionRecord, error: BaseException | None = None
+    session: Session[Any, Any], run: RunRecord, last: VersionRecord, error: BaseException | None = None
 ) -> VersionRecord:
     """Commit the end of a run after its newest version, or its base, as if it had been stopped there."""
-    store = agent.store
+    store = session.store
     attempts = await attempts_of(store, run)
-    messages, ids = await agent.history(last)
+    messages, ids = await session.history(last)
     response_id = response_id_of(messages, ids) or ''
     settled = await settled_calls(store, attempts)
     calls = messages[-1].tool_calls if messages and isinstance(messages[-1], ModelResponse) else ()
@@ -135,13 +135,13 @@ async def _close(
     if run.prompt is not None:  # no version of the run has it yet
         parts.append(UserPromptPart(decode_prompt(run.prompt)))
     options: dict[str, Any] = json.loads(run.options)
-    left, deps = await left_files(store, attempts, response_id), await left_deps(store, attempts, response_id)
+    left, deps = await crash_remnants(store, attempts, response_id), await left_deps(store, attempts, response_id)
     parent_id = await _origin(store, attempts[0])
     lost = await _lost_usage(store, attempts, last)
     below = await runs_called(store, attempts, response_id)
     used = load_usage(last.usage) + lost + await usage_of_runs(store, [each.id for each in below])
     used.tool_calls += sum(call is not None and call.status == 'done' for call in known)
-    begin = Beginning(
+    start = RunStart(
         base=last._replace(tree=last.tree if left is None else left.tree, deps=deps or last.deps),
         messages=messages,
         message_ids=ids,
@@ -152,7 +152,7 @@ async def _close(
         head_id=options.get('head'),
     )
     told = [ModelRequest(parts, state='interrupted', run_id=run.id, conversation_id=run.conversation_id)]
-    return await Recording(store=store, begin=begin).end(
+    return await RecordedRun(store=store, start=start).end(
         [*messages, *(told if parts else ())],
         used,
         kind='turn',
@@ -173,53 +173,55 @@ async def _earlier_usage(store: Store, origin_id: str | None, last: VersionRecor
     return load_usage(last.usage) - before
 
 
-async def _claim_of(run: RunRecord, store: Store, version: VersionRecord) -> Claim | None:
+async def _claim_of(run: RunRecord, store: Store, version: VersionRecord) -> DirectoryClaim | None:
     """Return a claim of the directory that has the files of a version, if one has; nobody looks there."""
     key = None if version.backend is None else workspace_key(version.backend)
     held = None if key is None else await store.workspace(key)
     if held is None or held.version_id != version.id:
         return None
-    return Claim(store=store, workspace=held.backend, run_id=run.id, noted=held)
+    return DirectoryClaim(store=store, workspace=held.backend, run_id=run.id, noted=held)
 
 
-async def _go_on(agent: Workbench[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
+async def _go_on(session: Session[Any, Any], run: RunRecord) -> AgentVersion[Any, Any] | None:
     """Recover a run that is ours, and return the version that it ends with; `None` if it fails."""
     try:
         with session_scope(json.loads(run.options).get('session_id')):
-            return await agent.run_turn(await _request(agent, run))
+            return await session.run_turn(await _request(session, run))
     except ApprovalAnsweredError:
         _LOGGER.info('The run %s ends here: another acts on the answers that it was to act on', run.id)
-        await _end(agent.store, run)
+        await _end(session.store, run)
     except VersionNotFoundError as error:
         _LOGGER.warning('The run %s cannot be recovered: %s', run.id, error)
-        await _end(agent.store, run, error)
+        await _end(session.store, run, error)
     except Exception:  # the code of tools and models is the user's; the version says what came of it
         _LOGGER.warning('The run %s was recovered and failed again', run.id, exc_info=True)
-        agent.store.mark_orphaned(run.id)  # it is ours and runs, if the disk was too full for another attempt to begin
+        session.store.mark_orphaned(
+            run.id
+        )  # it is ours and runs, if the disk was too full for another attempt to begin
     return None
 
 
-async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
+async def _request(session: Session[Any, Any], run: RunRecord) -> TurnRequest:
     """Return what is left to be done of a run.
 
     Raises:
         VersionNotFoundError: The version that it went on from was deleted.
         ApprovalAnsweredError: Another run acts on the answers that this one had not yet taken.
     """
-    store = agent.store
+    store = session.store
     newest = await store.versions(VersionFilter(run_id=run.id), limit=1)
     base = newest[0] if newest else await store.version(run.base_id or '')
     attempts = await attempts_of(store, run)
     options: dict[str, Any] = json.loads(run.options)
     pause_id: str | None = options.get('resumes')
-    messages, ids = await agent.history(base)
+    messages, ids = await session.history(base)
     response_id = response_id_of(messages, ids)
     origin_id = await _origin(store, attempts[0])
     lost = await _lost_usage(store, attempts, base)
     return TurnRequest(
         base=base,
         prompt=None if run.prompt is None else decode_prompt(run.prompt),
-        results=None if pause_id is None or newest else await _results(agent, attempts, pause_id),
+        results=None if pause_id is None or newest else await _results(session, attempts, pause_id),
         pause_id=pause_id,
         model=options.get('model'),
         model_settings=cast('ModelSettings', options.get('model_settings') or {}),
@@ -233,7 +235,7 @@ async def _request(agent: Workbench[Any, Any], run: RunRecord) -> TurnRequest:
         lost=lost,
         earlier=lost + await _earlier_usage(store, origin_id, base),
         parent_id=origin_id,
-        left=await left_files(store, attempts, response_id),
+        left=await crash_remnants(store, attempts, response_id),
         left_deps=await left_deps(store, attempts, response_id),
         can_pause=True,
     )
@@ -258,14 +260,14 @@ async def _is_void(store: Store, run: RunRecord) -> bool:
 
 
 async def _results(
-    agent: Workbench[Any, Any], attempts: Sequence[RunRecord], pause_id: str
+    session: Session[Any, Any], attempts: Sequence[RunRecord], pause_id: str
 ) -> DeferredToolResults | None:
     """Return the answers that a run acted on, or was to act on."""
-    approvals = await agent.store.approvals(status=None, version_id=pause_id, limit=10_000)
+    approvals = await session.store.approvals(status=None, version_id=pause_id, limit=10_000)
     if not any(each.resumed_by == attempt.id for each in approvals for attempt in attempts):
-        approvals = await agent.store.claim_approvals(pause_id, attempts[-1].id)
-    pending = (await agent.store.version(pause_id)).pending or ''
-    return answer_approvals(await load_pause(agent.store, await agent.read_asset(pending)), answers_of(approvals))
+        approvals = await session.store.claim_approvals(pause_id, attempts[-1].id)
+    pending = (await session.store.version(pause_id)).pending or ''
+    return answer_approvals(await load_pause(session.store, await session.read_asset(pending)), answers_of(approvals))
 
 
 async def _end_children(store: Store, run_id: str) -> None:

@@ -1,4 +1,4 @@
-"""A run that is told again: its requests are answered from what was recorded, its calls from the ledger."""
+"""Recovery of a crashed run: model responses come from the recording, tool results from the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pydantic_deep.store import CallRecord
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedResponse:
-    """An answer of a model, and what became of the calls in it."""
+    """A recorded model response with the ledger entries of its tool calls."""
 
     id: str
     """The id of the message."""
@@ -31,8 +31,8 @@ class RecordedResponse:
 
 
 @dataclass(kw_only=True)
-class Replayed:
-    """What was recorded of one run, and how far it is told."""
+class RecoveryScript:
+    """The recorded responses of one run, and how many of them were used."""
 
     run_id: str
     responses: Sequence[RecordedResponse]
@@ -43,33 +43,33 @@ class Replayed:
     overflowed_after: frozenset[int] = frozenset()
     """After how many of the responses a request was refused as too long."""
     summarized: int = field(default=0, init=False)
-    """How many of them were told again."""
-    told: int = field(default=0, init=False)
-    """How many of the responses."""
+    """How many of them were used."""
+    position: int = field(default=0, init=False)
+    """How many of the responses were used; one more than there are once a model has responded."""
 
     @property
     def last(self) -> RecordedResponse | None:
-        """The response whose calls are told now; `None` once something else was answered."""
-        if self.told == 0:
+        """The response whose calls run now; `None` once a model has responded."""
+        if self.position == 0:
             return self.begun_from
-        return self.responses[self.told - 1] if self.told <= len(self.responses) else None
+        return self.responses[self.position - 1] if self.position <= len(self.responses) else None
 
     @property
-    def is_telling(self) -> bool:
-        """Whether the last answer was one of the responses."""
-        return 0 < self.told <= len(self.responses)
+    def is_active(self) -> bool:
+        """Whether the last response was a recorded one."""
+        return 0 < self.position <= len(self.responses)
 
     def before(self, model: Model) -> Model | None:
-        """Return a model that answers with what is left, and then is this one; `None` if nothing is left."""
-        if self.told >= len(self.responses):
-            self.told = len(self.responses) + 1  # what is answered from now on is not recorded
+        """Return a model that gives the remaining responses; `None` if none remain."""
+        if self.position >= len(self.responses):
+            self.position = len(self.responses) + 1  # what is answered from now on is not recorded
             return None
-        return _ReplayedModel(model, self)
+        return _ScriptModel(model, self)
 
     @property
     def has_overflowed(self) -> bool:
         """Whether the next request was refused as too long."""
-        return self.told in self.overflowed_after
+        return self.position in self.overflowed_after
 
     def next_summary(self) -> ModelMessage | None:
         """Return the next summary; `None` if it is to be made."""
@@ -77,17 +77,17 @@ class Replayed:
         return self.summaries[self.summarized - 1] if self.summarized <= len(self.summaries) else None
 
     def next(self) -> ModelResponse:
-        """Return the next response, as one of the run that is told."""
-        self.told += 1
-        return replace(self.responses[self.told - 1].response, run_id=None, conversation_id=None)
+        """Return the next response, without the ids of the crashed run."""
+        self.position += 1
+        return replace(self.responses[self.position - 1].response, run_id=None, conversation_id=None)
 
 
-class _ReplayedModel(WrapperModel):
-    """Answers one request from what was recorded."""
+class _ScriptModel(WrapperModel):
+    """Responds to one request with the next recorded response."""
 
-    def __init__(self, wrapped: Model, replayed: Replayed) -> None:
+    def __init__(self, wrapped: Model, script: RecoveryScript) -> None:
         super().__init__(wrapped)
-        self._replayed = replayed
+        self._script = script
 
     async def request(
         self,
@@ -95,7 +95,7 @@ class _ReplayedModel(WrapperModel):
         model_settings: ModelSettings | None,
         model_request_parameters: ModelRequestParameters,
     ) -> ModelResponse:
-        return self._replayed.next()
+        return self._script.next()
 
     @asynccontextmanager
     async def request_stream(
@@ -106,4 +106,4 @@ class _ReplayedModel(WrapperModel):
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
         _, parameters = self.prepare_request(model_settings, model_request_parameters)
-        yield CannedStream(parameters, response=self._replayed.next())
+        yield CannedStream(parameters, response=self._script.next())

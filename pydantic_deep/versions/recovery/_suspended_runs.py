@@ -13,7 +13,7 @@ from pydantic_deep.versions._turn import ALL_RUNS
 from ._attempts import attempts_of
 
 if TYPE_CHECKING:
-    from pydantic_deep.versions._session import Workbench
+    from pydantic_deep.versions._session import Session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,19 +32,19 @@ class SuspendedRun:
     """When it began, in UTC."""
 
 
-async def suspended(agent: Workbench[Any, Any], conversation_id: str | None) -> list[SuspendedRun]:
+async def suspended(session: Session[Any, Any], conversation_id: str | None) -> list[SuspendedRun]:
     """Return the suspended runs of an agent, oldest first."""
     found: list[SuspendedRun] = []
-    for run in await agent.store.orphans(ALL_RUNS):
-        is_wanted = run.agent_name == agent.name and conversation_id in (None, run.conversation_id)
+    for run in await session.store.orphans(ALL_RUNS):
+        is_wanted = run.agent_name == session.name and conversation_id in (None, run.conversation_id)
         if is_wanted and run.parent_run_id is None:
-            version = await last_version(agent.store, run)
+            version = await last_version(session.store, run)
             found.append(
                 SuspendedRun(
                     id=run.id,
                     conversation_id=run.conversation_id,
                     version_id=None if version is None else version.id,
-                    has_moved_on=await has_moved_on(agent.store, run),
+                    has_moved_on=await has_moved_on(session.store, run),
                     started_at=datetime.fromtimestamp(run.started_at / 1_000_000, UTC),
                 )
             )
