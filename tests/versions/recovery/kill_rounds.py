@@ -1,6 +1,6 @@
 """A program: kills agents at random moments, has others recover what they left, and checks what is there then.
 
-    python tests/versions/kill_rounds.py URL --rounds 10 --seed 1 --files DIRECTORY
+    python tests/versions/recovery/kill_rounds.py URL --rounds 10 --seed 1 --files DIRECTORY
 
 Three processes run turns at once on one store, two in a directory each and one on files in memory. Each dies by SIGKILL,
 at a random moment or right before or after a random write. Then two recover at once, and may die as well; then one that

@@ -10,8 +10,7 @@ from pydantic_deep import LocalBackend, StateBackend
 from pydantic_deep.store import Commit
 from pydantic_deep.store.sql._commit_rows import size_of
 from pydantic_deep.testing import call
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

@@ -29,8 +29,7 @@ from pydantic_deep.store import ApprovalAnsweredError, ApprovalNotFoundError, St
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, NothingAnsweredError, VersionedAgent
 from pydantic_deep.versions.pauses._pause_histories import load_pause, store_pause
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

@@ -29,8 +29,7 @@ from pydantic_deep.store import open_store
 from pydantic_deep.testing import ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, InstructionsWarning, VersionedAgent
 from pydantic_deep_backends import BackendUnavailableError
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

@@ -19,8 +19,7 @@ from pydantic_deep.store import Commit, Committed, StoreUnavailableError, Versio
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, VersionedAgent
-
-from .conftest import CountingEngine, MakeAgent, SpyStore
+from tests.versions.conftest import CountingEngine, MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

@@ -13,8 +13,7 @@ from pydantic_deep.testing import call
 from pydantic_deep_backends.local._capture import DirectoryCapture
 from pydantic_deep_backends.local._protected_scan import ProtectedIndex
 from pydantic_deep_backends.sandbox import _disk_usage as _disk
-
-from .conftest import MakeAgent
+from tests.versions.conftest import MakeAgent
 
 pytestmark = [
     pytest.mark.anyio,

@@ -16,8 +16,7 @@ from pydantic_deep import StateBackend
 from pydantic_deep.subagents import Subagent
 from pydantic_deep.testing import Answer, call
 from pydantic_deep.versions.recording._overlay_deltas import Segment, joined, segments_with
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 States = Mapping[str, int]
 

@@ -10,8 +10,7 @@ from pydantic_ai.messages import ModelRequest, ToolReturnPart, UserPromptPart
 
 from pydantic_deep.testing import call
 from pydantic_deep_backends import digest_of
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

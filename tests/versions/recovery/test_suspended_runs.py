@@ -13,8 +13,7 @@ from pydantic_deep.fluent import prompt
 from pydantic_deep.store import Commit, StoreUnavailableError
 from pydantic_deep.testing import call
 from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

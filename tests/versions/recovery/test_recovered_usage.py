@@ -41,7 +41,7 @@ from pydantic_deep.store._store import SqlStore
 from pydantic_deep.testing import Answer, ScriptedModel
 from pydantic_deep.versions import AgentVersion, SubagentThread, VersionedAgent
 
-from .test_recover import MortalStore, World, call, nth, plan
+from .test_recovery import MortalStore, World, call, nth, plan
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 _HERE = Path(__file__).parent
-_SERVER = _HERE.parent / 'store' / 'postgres_server.py'
+_SERVER = _HERE.parent.parent / 'store' / 'postgres_server.py'
 
 KILL_ROUNDS = int(os.environ.get('KILL_ROUNDS', '0'))
 """How many rounds each engine has; 0 for a few."""

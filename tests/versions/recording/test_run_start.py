@@ -28,8 +28,7 @@ from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from pydantic_deep.versions import SubagentThread, ThreadEvent, VersionedAgent
 from pydantic_deep.versions._frozen_json import thaw
-
-from .conftest import CountingEngine, MakeAgent, SpyStore
+from tests.versions.conftest import CountingEngine, MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

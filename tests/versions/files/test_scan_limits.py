@@ -10,8 +10,7 @@ from pydantic_ai import RunContext
 from pydantic_deep import DeepAgentDeps, LocalBackend
 from pydantic_deep.testing import call
 from pydantic_deep_backends import ScanLimitError, _scan_budget
-
-from .conftest import MakeAgent
+from tests.versions.conftest import MakeAgent
 
 pytestmark = pytest.mark.anyio
 

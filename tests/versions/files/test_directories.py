@@ -21,8 +21,7 @@ from pydantic_deep.versions import (
     VersionedAgent,
 )
 from pydantic_deep.versions._subagent_threads import parse_arguments
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

@@ -1,6 +1,6 @@
 """A program: ends a turn right after each of its writes, one after another, recovers it, and checks what is there then.
 
-    python tests/versions/kill_boundaries.py URL --files DIRECTORY
+    python tests/versions/recovery/kill_boundaries.py URL --files DIRECTORY
 
 Nothing is left to chance: what runs at once in a turn meets in the same way each time, or nearly so.
 """

@@ -16,8 +16,7 @@ from pydantic_deep.store import Commit, Committed, VersionConflictError, new_id
 from pydantic_deep.testing import call
 from pydantic_deep.versions import ApprovalsPendingError, OmittedFile, UnversionedFilesWarning
 from pydantic_deep.versions.files._backend_descriptions import omitted_in, with_omitted
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 

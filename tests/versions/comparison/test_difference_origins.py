@@ -33,8 +33,7 @@ from pydantic_ai.toolsets import FunctionToolset
 from pydantic_deep import Approve, Subagent
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, InstructionsWarning, RequestDifference, VersionedAgent
-
-from .conftest import MakeAgent, SpyStore
+from tests.versions.conftest import MakeAgent, SpyStore
 
 pytestmark = pytest.mark.anyio
 
