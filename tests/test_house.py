@@ -56,7 +56,6 @@ LARGE_FOLDERS: Final[dict[str, int]] = {
     'pydantic_deep': 31,
     'pydantic_deep/subagents': 22,
     'tests': 33,
-    'tests/versions': 48,
 }
 """Folders of more than `MAX_FILES` modules, and how many they may have."""
 
@@ -91,12 +90,12 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
         'pydantic_deep.versions._run_to_completion',
         'pydantic_deep.versions.recording._coalesced_requests',
     },
+    'pydantic_deep.fluent._media': {'pydantic_deep.store._media'},
     'pydantic_deep.fluent._runtime': {
         'pydantic_deep.versions._history_edit',
         'pydantic_deep.versions.recording._coalesced_requests',
         'pydantic_deep.versions.recording._presummary_history',
     },
-    'pydantic_deep.fluent._media': {'pydantic_deep.store._media'},
     'pydantic_deep.fluent._turn': {'pydantic_deep.versions._run_to_completion'},
     'pydantic_deep.repository._questions_sql': {'pydantic_deep.store._engine', 'pydantic_deep.store.sql._statements'},
     'pydantic_deep.repository._table': {
