@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any
 
 from .http._errors import api_of
 
@@ -22,16 +21,6 @@ TAGS = [
 ]
 """What the OpenAPI document sorts its operations by."""
 
-COMPONENT_NAMES: Final[Mapping[str, str]] = {
-    'pydantic_deep__server__compat___google__ToolBody': 'pydantic_deep__server___wire_google__ToolBody',
-    'pydantic_deep__server__compat___openai__ToolBody': 'pydantic_deep__server___wire_openai__ToolBody',
-}
-"""Names of components as FastAPI generates them, and as they are published.
-
-FastAPI names a component after its module where two models have the same class name. Generated clients use these names,
-so they do not change when a module moves.
-"""
-
 
 def complete_document(document: dict[str, Any]) -> dict[str, Any]:
     """Complete an OpenAPI document in place, and return it. Completing it again changes nothing."""
@@ -44,24 +33,4 @@ def complete_document(document: dict[str, Any]) -> dict[str, Any]:
                 operation['responses'].pop('422', None)  # added by FastAPI; it is 400 there
             if api_of(path) == 'google' and {'key': []} not in operation['security']:
                 operation['security'].append({'key': []})
-    _rename_components(document['components']['schemas'])
     return document
-
-
-def _rename_components(schemas: dict[str, Any]) -> None:
-    for name in sorted(COMPONENT_NAMES.keys() & schemas.keys()):
-        schemas[COMPONENT_NAMES[name]] = schemas.pop(name)
-    _rename_references(schemas)
-
-
-def _rename_references(node: object) -> None:
-    if isinstance(node, list):
-        for each in cast('list[object]', node):
-            _rename_references(each)
-    elif isinstance(node, dict):
-        members = cast('dict[str, object]', node)
-        prefix, _, name = str(members.get('$ref', '')).rpartition('/')
-        if name in COMPONENT_NAMES:
-            members['$ref'] = f'{prefix}/{COMPONENT_NAMES[name]}'
-        for each in members.values():
-            _rename_references(each)

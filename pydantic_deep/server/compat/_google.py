@@ -85,7 +85,7 @@ class FunctionDeclaration(_Lenient):
     """Its name."""
 
 
-class ToolBody(BaseModel):
+class GoogleToolBody(BaseModel):
     """Tools of the client's, or of Google's."""
 
     model_config = ConfigDict(extra='allow', alias_generator=to_camel, populate_by_name=True)
@@ -128,7 +128,7 @@ class GenerateContentRequest(_Lenient):
     """What the client wants the agent to be told."""
     generation_config: GenerationConfig = GenerationConfig()
     """Settings of the turn."""
-    tools: list[ToolBody] = []
+    tools: list[GoogleToolBody] = []
     """Refused, but for `approval_required`."""
     labels: dict[str, str] = {}
     """`session_id` in it is kept with the run."""
@@ -165,7 +165,7 @@ def parse_google_request(body: GenerateContentRequest) -> Dialogue:
     return build_dialogue(system=system, messages=messages, decisions=decisions, model_settings=settings)
 
 
-def _refuse(tools: list[ToolBody], config: GenerationConfig) -> None:
+def _refuse(tools: list[GoogleToolBody], config: GenerationConfig) -> None:
     for tool in tools:
         check_tools([*(each.name for each in tool.function_declarations), *(tool.model_extra or {})])
     if config.candidate_count not in (None, 1):

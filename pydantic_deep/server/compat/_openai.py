@@ -138,7 +138,7 @@ class FunctionBody(_Lenient):
     """Its name."""
 
 
-class ToolBody(_Lenient):
+class OpenaiToolBody(_Lenient):
     """A tool of the client's."""
 
     function: FunctionBody | None = None
@@ -181,7 +181,7 @@ class ChatCompletionRequest(_Lenient):
     """For the agent's own requests."""
     n: int | None = None
     """How many answers: 1."""
-    tools: list[ToolBody] | None = None
+    tools: list[OpenaiToolBody] | None = None
     """Refused, but for `approval_required`."""
     functions: list[FunctionBody] | None = None
     """Refused likewise."""

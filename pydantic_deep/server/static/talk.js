@@ -66,7 +66,7 @@ function say(text) {
 function showCall(id, name, args, path) {
   speaking = null;
   const before = callById.get(id);
-  if (before && waits(before) && isOfEarlierRun(before)) before.remove(); // a run that goes on says again what it waited for
+  if (before && waits(before) && isOfEarlierRun(before)) before.remove(); // a resumed run announces its pending calls again
   const shown = typeof args === 'string' ? tidy(args) : asText(args ?? {});
   const item = element('li', { class: 'call' }, element('details', {},
     element('summary', {}, [...path, name].join(' › '), element('span', { class: 'state' }, ' …')),
