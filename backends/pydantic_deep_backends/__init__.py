@@ -58,6 +58,7 @@ from .snapshots import (
     needed_for_merge,
 )
 from .state import StateBackend
+from .wrapper import WrapperBackend
 
 if TYPE_CHECKING:
     from .overlay import OverlayBackend, OverlayMerge
@@ -118,6 +119,7 @@ __all__ = [
     'SupportsSnapshots',
     'Tree',
     'TreeDiff',
+    'WrapperBackend',
     'digest_of',
     'merge_trees',
     'needed_for_merge',

@@ -23,6 +23,7 @@ from pydantic_deep_backends import (
     SupportsSearch,
     SupportsSnapshots,
     Tree,
+    WrapperBackend,
     digest_of,
 )
 from pydantic_deep_backends.conformance import BackendSuite, Seed
@@ -32,45 +33,19 @@ from pydantic_deep_backends.paths import parse_path
 pytestmark = pytest.mark.anyio
 
 
-class PlainBackend:
-    """What a stranger may write: the members of `BackendProtocol` and nothing else."""
+class PlainBackend(WrapperBackend):
+    """The members of `BackendProtocol` and nothing else, as a third party may write them."""
+
+    capabilities = ()
 
     def __init__(self) -> None:
-        self.files = StateBackend()
+        super().__init__(StateBackend())
         self.unreadable: set[str] = set()
-
-    @property
-    def ref(self) -> object:
-        return self.files.ref
-
-    async def working_dir(self) -> str:
-        return await self.files.working_dir()
 
     async def read_bytes(self, path: str) -> bytes:
         if parse_path(path) in self.unreadable:
             raise PermissionError(13, 'Permission denied', path)
-        return await self.files.read_bytes(path)
-
-    async def write_bytes(self, path: str, data: bytes) -> None:
-        await self.files.write_bytes(path, data)
-
-    async def stat(self, path: str) -> FileEntry:
-        return await self.files.stat(path)
-
-    async def list_dir(self, path: str) -> Sequence[FileEntry]:
-        return await self.files.list_dir(path)
-
-    async def make_dir(self, path: str) -> None:
-        await self.files.make_dir(path)
-
-    async def remove(self, path: str) -> None:
-        await self.files.remove(path)
-
-    async def exists(self, path: str) -> bool:
-        return await self.files.exists(path)
-
-    async def realpath(self, path: str) -> str:
-        return await self.files.realpath(path)
+        return await super().read_bytes(path)
 
 
 class TestStateBackend(BackendSuite):
@@ -179,6 +154,16 @@ class TestReadOnlyBackend(BackendSuite):
     @pytest.fixture
     def is_read_only(self) -> bool:
         return True
+
+
+class TestWrapperBackend(BackendSuite):
+    @pytest.fixture
+    def backend(self, tmp_path: Path) -> WrapperBackend:
+        return WrapperBackend(LocalBackend(tmp_path, allow_commands=True))
+
+    @pytest.fixture
+    def tree_root(self) -> str:
+        return '/conformance'
 
 
 # The rules themselves: each must fail where it is broken.

@@ -17,6 +17,7 @@ from pydantic_deep_backends import (
     SupportsSearch,
     SupportsSnapshots,
     TreeDiff,
+    WrapperBackend,
 )
 
 pytestmark = pytest.mark.anyio
@@ -32,19 +33,14 @@ def test_it_searches_and_has_nothing_that_changes_files() -> None:
     assert not hasattr(ReadOnlyBackend(StateBackend()), 'restore')
 
 
-class Unsearchable:
-    """Has no capability: it hides those of a `StateBackend`."""
+class Unsearchable(WrapperBackend):
+    """Has no optional capability."""
 
-    def __init__(self) -> None:
-        files = StateBackend()
-        for name in ('read_bytes', 'write_bytes', 'stat', 'list_dir', 'make_dir', 'remove', 'exists', 'realpath'):
-            setattr(self, name, getattr(files, name))
-        self.working_dir = files.working_dir
-        self.ref = files.ref
+    capabilities = ()
 
 
 def test_it_cannot_do_what_the_other_backend_cannot() -> None:
-    backend = Unsearchable()
+    backend = Unsearchable(StateBackend())
     assert isinstance(backend, BackendProtocol)
     read_only = ReadOnlyBackend(backend)
     assert capabilities_of(read_only) == []

@@ -69,6 +69,7 @@ from pydantic_deep_backends.search import FileTree, GlobResult, GrepResult, glob
 from pydantic_deep_backends.snapshots import Tree, TreeDiff, digest_of
 from pydantic_deep_backends.tracking import DirectoryRules, Occupant
 from pydantic_deep_backends.trees._tree import versions_at
+from pydantic_deep_backends.wrapper import WrapperBackend
 
 from ._capture import CaptureCache
 from ._identity import identify, recognize
@@ -714,6 +715,7 @@ class LocalBackend:
 
 def mount_point_of(backend: object) -> str:
     """Return the mount point of a backend, where its trees begin; `/` for a backend without a directory."""
+    backend = _unwrap(backend)
     if not isinstance(backend, LocalBackend):
         return '/'
     return path_from(backend._shown())  # pyright: ignore[reportPrivateUsage] - of a class of this file
@@ -721,7 +723,14 @@ def mount_point_of(backend: object) -> str:
 
 def has_fixed_mount_point(backend: object) -> bool:
     """Return whether backends of any directory with the same settings have the same mount point."""
+    backend = _unwrap(backend)
     return not isinstance(backend, LocalBackend) or not backend._allow_commands  # pyright: ignore[reportPrivateUsage] - of a class of this file
+
+
+def _unwrap(backend: object) -> object:
+    while isinstance(backend, WrapperBackend):
+        backend = backend.wrapped
+    return backend
 
 
 async def _until_unlocked(path: Callable[[], str], attempt: Callable[[], Awaitable[T]]) -> T:

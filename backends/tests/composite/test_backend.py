@@ -17,6 +17,7 @@ from pydantic_deep_backends import (
     CompositeBackend,
     FileChangedError,
     FileEntry,
+    FileEntryLike,
     FileVersion,
     GlobResult,
     GrepResult,
@@ -33,17 +34,20 @@ from pydantic_deep_backends import (
     SupportsSnapshots,
     Tree,
     TreeDiff,
+    WrapperBackend,
     digest_of,
 )
 
 pytestmark = pytest.mark.anyio
 
 
-class Plain:
+class Plain(WrapperBackend):
     """The members of `BackendProtocol` and nothing else, with a ref and a working directory to choose."""
 
+    capabilities = ()
+
     def __init__(self, files: Mapping[str, bytes | str] | None = None, *, ref: object = None) -> None:
-        self._files = StateBackend(files)
+        super().__init__(StateBackend(files))
         self._ref = ref
         self.lists = 0
 
@@ -54,30 +58,9 @@ class Plain:
     async def working_dir(self) -> str:
         return '/'
 
-    async def read_bytes(self, path: str) -> bytes:
-        return await self._files.read_bytes(path)
-
-    async def write_bytes(self, path: str, data: bytes) -> None:
-        await self._files.write_bytes(path, data)
-
-    async def stat(self, path: str) -> FileEntry:
-        return await self._files.stat(path)
-
-    async def list_dir(self, path: str) -> Sequence[FileEntry]:
+    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
         self.lists += 1
-        return await self._files.list_dir(path)
-
-    async def make_dir(self, path: str) -> None:
-        await self._files.make_dir(path)
-
-    async def remove(self, path: str) -> None:
-        await self._files.remove(path)
-
-    async def exists(self, path: str) -> bool:
-        return await self._files.exists(path)
-
-    async def realpath(self, path: str) -> str:
-        return await self._files.realpath(path)
+        return await super().list_dir(path)
 
 
 class WithCommands(Plain):

@@ -1,0 +1,104 @@
+"""`WrapperBackend`: a base class for backends that change a few operations of another backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from .protection._types import SupportsProtection
+from .protocol import (
+    BackendProtocol,
+    FileEntryLike,
+    RefusesChanges,
+    SupportsCommands,
+    SupportsCompareAndSwap,
+    SupportsIdentity,
+    SupportsSearch,
+    SupportsSnapshots,
+)
+from .tracking import SupportsPatch, SupportsTracking
+
+
+class WrapperBackend:
+    """Forwards every operation to another backend. Subclass it and override the operations that differ.
+
+    An instance implements an optional protocol exactly if the wrapped backend does and the class lists the protocol in
+    `capabilities`. A subclass that defines a member of an optional protocol has that member whatever it wraps.
+
+    Files can be changed by more than `write_bytes`, `make_dir` and `remove`: `compare_and_swap`, `restore`, `patch` and
+    `run` change them too. A subclass that checks or records changes must override these as well, or exclude their
+    protocols from `capabilities`.
+
+    The wrapper does not own the wrapped backend: close that where you opened it.
+
+    Args:
+        wrapped: The backend that performs the operations.
+    """
+
+    capabilities: ClassVar[Sequence[type]] = (
+        SupportsCommands,
+        SupportsSearch,
+        SupportsCompareAndSwap,
+        SupportsSnapshots,
+        SupportsIdentity,
+        SupportsProtection,
+        SupportsTracking,
+        SupportsPatch,
+        RefusesChanges,
+    )
+    """The optional protocols that are forwarded if the wrapped backend implements them."""
+
+    def __init__(self, wrapped: BackendProtocol) -> None:
+        self.wrapped: BackendProtocol = wrapped
+        """The backend that performs the operations."""
+        # On the instance, because `isinstance` of a protocol looks for its members by name.
+        for capability in self.capabilities:
+            if isinstance(wrapped, capability):
+                names = [
+                    name for name in vars(capability) if not name.startswith('_') and not hasattr(type(self), name)
+                ]
+                vars(self).update({name: getattr(wrapped, name) for name in names})
+
+    @property
+    def ref(self) -> object:
+        """The identity of the files."""
+        return self.wrapped.ref
+
+    async def working_dir(self) -> str:
+        """Return the directory that relative paths start from."""
+        return await self.wrapped.working_dir()
+
+    async def read_bytes(self, path: str) -> bytes:
+        """Return the contents of a regular file."""
+        return await self.wrapped.read_bytes(path)
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        """Replace or create a file."""
+        await self.wrapped.write_bytes(path, data)
+
+    async def stat(self, path: str) -> FileEntryLike:
+        """Return the metadata of a file or directory."""
+        return await self.wrapped.stat(path)
+
+    async def list_dir(self, path: str) -> Sequence[FileEntryLike]:
+        """Return the entries of one directory, sorted by name."""
+        return await self.wrapped.list_dir(path)
+
+    async def make_dir(self, path: str) -> None:
+        """Create a directory and its parents."""
+        await self.wrapped.make_dir(path)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it."""
+        await self.wrapped.remove(path)
+
+    async def exists(self, path: str) -> bool:
+        """Return whether a file or directory exists."""
+        return await self.wrapped.exists(path)
+
+    async def realpath(self, path: str) -> str:
+        """Return the path with symbolic links resolved."""
+        return await self.wrapped.realpath(path)
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}({self.wrapped!r})'

@@ -1,0 +1,90 @@
+"""`WrapperBackend`: which protocols it implements, and what a subclass changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pydantic_deep_backends import (
+    BackendProtocol,
+    CompositeBackend,
+    LocalBackend,
+    OverlayBackend,
+    ReadOnlyBackend,
+    StateBackend,
+    SupportsSearch,
+    WrapperBackend,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def capabilities_of(backend: BackendProtocol) -> set[str]:
+    return {kind.__name__ for kind in WrapperBackend.capabilities if isinstance(backend, kind)}
+
+
+class Plain(WrapperBackend):
+    capabilities = ()
+
+
+class Recording(WrapperBackend):
+    """Records the paths that are written, by compare-and-swap too."""
+
+    capabilities = (SupportsSearch,)
+
+    def __init__(self, wrapped: StateBackend) -> None:
+        super().__init__(wrapped)
+        self.paths: list[str] = []
+
+    async def write_bytes(self, path: str, data: bytes) -> None:
+        self.paths.append(path)
+        await super().write_bytes(path, data)
+
+
+@pytest.mark.parametrize(
+    'wrapped',
+    [
+        StateBackend(),
+        LocalBackend('.'),
+        LocalBackend('.', allow_commands=True),
+        OverlayBackend(StateBackend()),
+        ReadOnlyBackend(StateBackend()),
+        CompositeBackend(LocalBackend('.'), {'/m': StateBackend()}),
+        Plain(StateBackend()),
+    ],
+    ids=repr,
+)
+def test_it_implements_the_protocols_of_the_wrapped_backend(wrapped: BackendProtocol) -> None:
+    assert capabilities_of(WrapperBackend(wrapped)) == capabilities_of(wrapped)
+    assert capabilities_of(Plain(wrapped)) == set()
+
+
+async def test_a_subclass_overrides_an_operation_and_limits_the_protocols() -> None:
+    files = StateBackend()
+    backend = Recording(files)
+
+    await backend.write_bytes('/a', b'1')
+
+    assert (await files.read_bytes('/a'), backend.paths) == (b'1', ['/a'])
+    assert capabilities_of(backend) == {'SupportsSearch'}
+
+
+async def test_a_member_that_the_class_defines_is_not_replaced() -> None:
+    class Unrooted(WrapperBackend):
+        async def make_root(self) -> None:
+            raise NotImplementedError
+
+    with pytest.raises(NotImplementedError):
+        await Unrooted(LocalBackend('.')).make_root()
+
+
+def test_its_files_appear_where_those_of_the_wrapped_backend_do(tmp_path: Path) -> None:
+    default = WrapperBackend(LocalBackend(tmp_path, allow_commands=True))
+
+    with pytest.raises(ValueError, match='would hide all of them'):
+        CompositeBackend(default, {str(tmp_path): StateBackend()})
+
+
+def test_it_is_named_with_the_wrapped_backend() -> None:
+    assert repr(Plain(StateBackend())) == 'Plain(<StateBackend of 0 files, 0 bytes>)'
