@@ -38,10 +38,8 @@ CIRCLES: Final[set[frozenset[str]]] = {
     ),
     frozenset(
         {
-            'pydantic_deep.versions._history_edit',
             'pydantic_deep.versions._session',
             'pydantic_deep.versions._state_edit',
-            'pydantic_deep.versions._turn',
             'pydantic_deep.versions._turn_stream',
             'pydantic_deep.versions._version',
             'pydantic_deep.versions.comparison._merge',

@@ -29,12 +29,14 @@ from ._types import (
     RunEnd,
     RunRecord,
     RunState,
+    VersionChanges,
     VersionFilter,
     VersionKind,
     VersionRecord,
     VersionState,
     WorkspaceRecord,
     checkout_claim,
+    now,
 )
 from .errors import (
     ApprovalAnsweredError,
@@ -109,6 +111,7 @@ __all__ = (
     'SupportsBackup',
     'UnfinishedCheckoutError',
     'UnknownCommitError',
+    'VersionChanges',
     'VersionConflictError',
     'VersionFilter',
     'VersionKind',
@@ -118,6 +121,7 @@ __all__ = (
     'WorkspaceRecord',
     'checkout_claim',
     'new_id',
+    'now',
     'open_store',
     'restore_store',
 )

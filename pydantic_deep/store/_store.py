@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -38,6 +37,7 @@ from ._types import (
     VersionFilter,
     VersionRecord,
     WorkspaceRecord,
+    now,
 )
 from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
 from .operations import _reads, _runs
@@ -66,11 +66,6 @@ _INLINE_BYTES: Final = 16_384
 """What is compressed and digested on the loop, in about a millisecond; more goes to a thread."""
 
 
-def clock() -> int:
-    """Return the microseconds since 1970."""
-    return time.time_ns() // 1000
-
-
 class SqlStore:
     """A `Store` on an engine, which it owns: closing it closes the engine.
 
@@ -79,7 +74,7 @@ class SqlStore:
         clock: Returns microseconds since 1970; approvals expire by it.
     """
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], int] = clock) -> None:
+    def __init__(self, engine: Engine, *, clock: Callable[[], int] = now) -> None:
         self._engine = engine
         self._clock = clock
         self._analytics: Analytics | None = None

@@ -2,13 +2,20 @@
 
 A store knows nothing of agents. Messages, settings, todos and outputs are JSON that somebody else writes and reads;
 ids are text; moments are microseconds since 1970, UTC.
+
+Records are named tuples because a lineage has thousands of them: a tuple takes a sixth of the time of a frozen
+dataclass, and a seal covers its values in order. Only `sql/_rows.py` relies on the order. Elsewhere, pass keywords and
+read fields by name.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict
+
+from typing_extensions import Unpack
 
 from ._ids import new_id
 
@@ -37,6 +44,32 @@ ApprovalStatus: TypeAlias = Literal['pending', 'approved', 'edited', 'denied', '
 
 Json: TypeAlias = str
 """A JSON document."""
+
+
+def now() -> int:
+    """Return the current moment as records store it, in microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+class VersionChanges(TypedDict, total=False):
+    """The fields in which a child of a version may differ from its parent: see `VersionRecord`."""
+
+    parent_id: str
+    merged_from: str
+    state: VersionState
+    branch_id: str
+    message_count: int
+    run_id: str | None
+    name: str | None
+    metadata: Json
+    model: str | None
+    model_settings: Json
+    usage: Json
+    output: Json | None
+    pending: str | None
+    deps: str | None
+    tree: str | None
+    backend: Json | None
 
 
 class VersionRecord(NamedTuple):
@@ -90,6 +123,28 @@ class VersionRecord(NamedTuple):
     """Which backend the files belong to: an object with `provider` and `id`."""
     created_at: int
     """When it was made."""
+
+    def child(self, kind: VersionKind, **changes: Unpack[VersionChanges]) -> VersionRecord:
+        """Return a new version that continues this one, to be committed.
+
+        It has an id of its own, and no run, clone or second parent unless `changes` says so. Everything else is as in
+        this version.
+
+        Args:
+            kind: How it comes to be.
+            **changes: The fields that differ.
+        """
+        child = self._replace(
+            id=new_id(),
+            number=0,
+            parent_id=self.id,
+            cloned_from=None,
+            merged_from=None,
+            kind=kind,
+            run_id=None,
+            created_at=now(),
+        )
+        return child._replace(**changes)
 
 
 class MessageRecord(NamedTuple):

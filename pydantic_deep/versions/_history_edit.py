@@ -10,7 +10,6 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_deep.store import Append, Commit, NewAsset, NewMessage, VersionRecord, new_id
 
 from .recording._messages import encode_message
-from .recording._recorded_run import now
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -40,7 +39,7 @@ async def with_messages(
         body, media = encode_message(message)
         assets += media
         news.append(NewMessage(id=new_id(), body=body))
-    child = edit_of(record)._replace(message_count=len(messages))
+    child = record.child('edit', state='complete', output=None, pending=None, message_count=len(messages))
     append = Append(
         branch_id=record.branch_id,
         at=common,
@@ -52,20 +51,3 @@ async def with_messages(
     await session.store.commit(Commit(assets=assets, append=append, versions=[child]))
     session.keep_history(child.id, list(messages), [*ids[:common], *(each.id for each in news)])
     return await session.store.version(child.id)
-
-
-def edit_of(version: VersionRecord) -> VersionRecord:
-    """Return a version that comes after another one without a turn: with all of it, but what it answered or waits for."""
-    return version._replace(
-        id=new_id(),
-        number=0,
-        parent_id=version.id,
-        cloned_from=None,
-        merged_from=None,
-        kind='edit',
-        state='complete',
-        run_id=None,
-        output=None,
-        pending=None,
-        created_at=now(),
-    )

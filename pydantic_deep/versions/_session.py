@@ -29,6 +29,7 @@ from pydantic_deep.store import (
     VersionKind,
     VersionRecord,
     new_id,
+    now,
 )
 from pydantic_deep_backends import BackendProtocol, ReadOnlyBackend, StateBackend, Tree
 
@@ -56,7 +57,7 @@ from .files._version_checkout import checkout_version
 from .pauses import _answers
 from .recording._messages import decode_messages, load_history
 from .recording._prompts import Prompt
-from .recording._recorded_run import RecordedRun, now
+from .recording._recorded_run import RecordedRun
 from .recording._request_log import RequestLog
 
 VISIBLE_KINDS: tuple[VersionKind, ...] = ('root', 'turn', 'pause', 'edit', 'merge')
@@ -254,25 +255,16 @@ class Session(Generic[DepsT, OutputT]):
         """See `AgentVersion.with_metadata`."""
         check_names(name=name)
         record = await self.store.version(version.id)
-        child = record._replace(
-            id=new_id(),
-            number=0,
-            parent_id=record.id,
-            cloned_from=None,
-            merged_from=None,
-            kind='edit',
-            run_id=None,
-            name=record.name if name is None else name,
-            metadata=record.metadata if metadata is None else dump_metadata(metadata),
-            created_at=now(),
-        )
         settings, model = load_settings(record.model_settings)
         kept = load_instructions(record.model_settings) if instructions is None else listed(instructions)
-        child = child._replace(
+        child = record.child(
+            'edit',
+            name=record.name if name is None else name,
+            metadata=record.metadata if metadata is None else dump_metadata(metadata),
             model_settings=with_agent_instructions(
                 dump_settings(settings if model_settings is None else model_settings, model, kept),
                 load_agent_instructions(record.model_settings),
-            )
+            ),
         )
         approvals = await _answers.fresh_approvals(self.store, record, child.id)
         await self.store.commit(Commit(versions=[child], approvals=approvals))

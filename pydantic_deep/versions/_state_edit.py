@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from pydantic_deep.deps import UPLOADS, DeepAgentDeps, Upload
-from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord, new_id
+from pydantic_deep.store import Commit, HeadMove, VersionConflictError, VersionRecord
 from pydantic_deep_backends import BackendProtocol
 
 from ._turn import OpenFiles, TurnRequest, open_files
@@ -16,7 +16,6 @@ from .errors import ApprovalsPendingError, UnversionedBackendError
 from .files._backend_descriptions import with_omitted
 from .files._run_files import name_omitted
 from .recording._deps_state import DepsState, load_deps
-from .recording._recorded_run import now
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -51,7 +50,7 @@ async def with_name(
     opened = await open_files(session, TurnRequest(base=record, backend=backend))
     held = base = record if opened is None else opened.base
     try:
-        child = _child_of(base)._replace(name=name)
+        child = base.child('edit', name=name)
         move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
         try:
             await session.store.commit(Commit(versions=[child], heads=[move]))
@@ -66,13 +65,6 @@ async def with_name(
                 if opened.claim is not None:
                     await opened.claim.let_go(held.id)
                 await opened.files.files.aclose()
-
-
-def _child_of(base: VersionRecord) -> VersionRecord:
-    return base._replace(
-        id=new_id(), number=0, parent_id=base.id, cloned_from=None, merged_from=None, kind='edit', run_id=None,
-        created_at=now(),
-    )  # fmt: skip
 
 
 async def _waiting(session: Session[Any, Any], record: VersionRecord) -> ApprovalsPendingError:
@@ -129,9 +121,7 @@ async def _keep(
                 f'The upload {upload.name!r} would be in no version: {name_omitted(new.omitted) or "a .gitignore names it"}. '
                 'Choose another name.'
             )
-        child = _child_of(base)._replace(
-            tree=new.tree, backend=with_omitted(base.backend, new.omitted), deps=state.digest
-        )
+        child = base.child('edit', tree=new.tree, backend=with_omitted(base.backend, new.omitted), deps=state.digest)
         move = HeadMove(conversation_id=record.conversation_id, expected_id=record.id, version_id=child.id)
         commit = Commit(
             assets=[*assets, *new.assets], nodes=new.nodes, versions=[child], heads=[move] if moves_head else []

@@ -42,11 +42,11 @@ from pydantic_deep.store import (
     UnfinishedCheckoutError,
     VersionRecord,
     new_id,
+    now,
 )
 from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadBlob, ReadOnlyError, StateBackend, Tree
 from pydantic_deep_backends.errors import BackendError
 
-from ._history_edit import edit_of
 from ._run_to_completion import run_to_completion
 from ._settings import load_instructions, load_settings
 from .errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
@@ -65,7 +65,7 @@ from .files._run_files import RunFiles, UnversionedFilesWarning, open_run_files,
 from .files._turn_files import TurnFiles
 from .recording._deps_state import load_deps
 from .recording._prompts import Prompt, encode_prompt
-from .recording._recorded_run import FAILED, CallKey, RecordedRun, RunStart, load_usage, now
+from .recording._recorded_run import FAILED, CallKey, RecordedRun, RunStart, load_usage
 from .recording._recorder import Recorder, suspension_note
 from .recording._request_log import RequestLog
 from .recovery._attempts import CrashRemnants, end_of_attempt
@@ -529,7 +529,14 @@ async def _take_edits(request: TurnRequest, files: TurnFiles, claim: DirectoryCl
     base, store = request.base, claim.store
     new = await files.capture(is_full=True)
     if new.tree != base.tree and request.attempt_of is None:
-        edit = edit_of(base)._replace(tree=new.tree, backend=with_omitted(base.backend, new.omitted))
+        edit = base.child(
+            'edit',
+            state='complete',
+            output=None,
+            pending=None,
+            tree=new.tree,
+            backend=with_omitted(base.backend, new.omitted),
+        )
         holds = await claim.note(edit.id, claim.run_id)
         await store.commit(Commit(assets=new.assets, nodes=new.nodes, versions=[edit], workspaces=[holds]))
         base = edit

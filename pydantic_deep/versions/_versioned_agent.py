@@ -15,9 +15,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_deep._checks import check_name, check_names
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import (
-    BranchRecord,
     Commit,
-    ConversationRecord,
     GarbageReport,
     HeadMove,
     NewAsset,
@@ -45,8 +43,7 @@ from .files._directory_claim import DirectoryClaim
 from .files._run_files import warn_of_omitted
 from .files._turn_files import TurnFiles
 from .recording._deps_state import DepsState
-from .recording._recorded_run import now
-from .recording._run_start import MAIN, root_version
+from .recording._run_start import first_branch, new_conversation, root_version
 from .recovery import _recovery
 from .recovery._suspended_runs import SuspendedRun, suspended
 
@@ -137,7 +134,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             message = f'There is a conversation {conversation_id!r} already. Leave the id out, or go on with it.'
             raise ValidationError('conversation_id', message)
         id = conversation_id or new_id()
-        branch = BranchRecord(new_id(), id, MAIN, None, 0, 0, None, None, now())
+        branch = first_branch(id)
         given = deps if deps is not None else self._session.make_deps()
         root = root_version(self.name, branch)._replace(
             name=name,
@@ -169,7 +166,7 @@ class VersionedAgent(Generic[DepsT, OutputT]):
             Commit(
                 assets=assets,
                 nodes=nodes,
-                conversations=[ConversationRecord(id, self.name, None, now())],
+                conversations=[new_conversation(id, self.name)],
                 branches=[branch],
                 versions=[root],
                 heads=[HeadMove(conversation_id=id, expected_id=None, version_id=root.id)],

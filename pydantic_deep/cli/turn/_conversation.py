@@ -7,7 +7,6 @@ turn from another version works on a copy of its files; the directory and the he
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -130,16 +129,7 @@ class Conversation:
         for item in await self.store.approvals(version_id=version.id):
             await inbox.answer(item.id, Deny(ABANDONED_REASON), reason=ABANDONED_REASON)
         await self.store.claim_approvals(version.id, new_id())  # nobody resumes it any more
-        record = version.record._replace(
-            id=new_id(),
-            number=0,
-            parent_id=version.id,
-            kind='edit',
-            state='interrupted',
-            run_id=None,
-            pending=None,
-            created_at=time.time_ns() // 1000,
-        )
+        record = version.record.child('edit', state='interrupted', pending=None)
         await self.store.commit(Commit(versions=[record]))
         self.tip = await self.versions.load(record.id, backend=self.runtime.backend)
 

@@ -273,6 +273,10 @@ def claim_workspace(
             return False
         if known.checkouts and not claimed_checkouts(run_id):
             raise UnfinishedCheckoutError(backend, known.checkouts[0])
-    claimed = WorkspaceRecord(backend, version_id, run_id) if known is None else known._replace(run_id=run_id)
+    claimed = (
+        WorkspaceRecord(backend=backend, version_id=version_id, run_id=run_id)
+        if known is None
+        else known._replace(run_id=run_id)
+    )
     yield from put_workspaces([_rows.workspace_row(claimed, owner)])
     return True

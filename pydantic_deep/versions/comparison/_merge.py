@@ -6,10 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic_deep.store import Commit, NewAsset, VersionRecord, new_id
+from pydantic_deep.store import Commit, NewAsset, VersionRecord
 from pydantic_deep.versions.errors import MergeConflictError, NoCommonVersionError
 from pydantic_deep.versions.pauses._answers import fresh_approvals
-from pydantic_deep.versions.recording._recorded_run import now
 from pydantic_deep_backends import Tree, digest_of, merge_trees, needed_for_merge
 
 if TYPE_CHECKING:
@@ -34,19 +33,13 @@ async def merge_versions(session: Session[Any, Any], ours: VersionRecord, theirs
     if result.conflicts:
         raise MergeConflictError(result.conflicts)
     deps = await _deps(session, base, ours, theirs)
-    merged = ours._replace(
-        id=new_id(),
-        number=0,
-        parent_id=ours.id,
-        cloned_from=None,
+    merged = ours.child(
+        'merge',
         merged_from=theirs.id,
-        kind='merge',
         state='awaiting_approval' if ours.state == 'awaiting_approval' else 'complete',
-        run_id=None,
         output=None,
         deps=ours.deps if deps is None else deps.digest,
         tree=ours.tree if ours.tree is None and theirs.tree is None else result.tree.digest,
-        created_at=now(),
     )
     known = {digest for digest, _ in our_tree.nodes()}
     await session.store.commit(

@@ -65,7 +65,7 @@ class DirectoryClaim:
         identity = None if self.noted is None else self.noted.identity
         if isinstance(self.backend, SupportsIdentity):
             identity = await self.backend.identity()
-        self.noted = WorkspaceRecord(self.workspace, version_id, run_id, identity)
+        self.noted = WorkspaceRecord(backend=self.workspace, version_id=version_id, run_id=run_id, identity=identity)
         return self.noted
 
     def record(self, version_id: str | None, run_id: str | None = None) -> WorkspaceRecord:
@@ -76,7 +76,7 @@ class DirectoryClaim:
         if self.noted is not None:
             return self.noted._replace(version_id=version_id, run_id=run_id)
         is_known = not isinstance(self.backend, SupportsIdentity)
-        return WorkspaceRecord(self.workspace, version_id if is_known else None, run_id)
+        return WorkspaceRecord(backend=self.workspace, version_id=version_id if is_known else None, run_id=run_id)
 
     async def let_go(self, version_id: str | None, run_id: str | None = None) -> None:
         """Say which version the directory has now, if it is held; if the store does not take that, it is given up.

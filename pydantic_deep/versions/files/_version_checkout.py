@@ -12,7 +12,6 @@ from pydantic_deep.store import (
     VersionRecord,
     checkout_claim,
 )
-from pydantic_deep.versions._history_edit import edit_of
 from pydantic_deep.versions.errors import (
     NoFilesError,
     UnversionedBackendError,
@@ -130,7 +129,7 @@ async def _is_known(session: Session[Any, Any], conversation_id: str, tree: Tree
 async def _keep(session: Session[Any, Any], parent: VersionRecord, captured: Captured) -> None:
     """Make a version of files that are in none."""
     known = set[str]() if parent.tree is None else {digest for digest, _ in (await session.tree(parent.tree)).nodes()}
-    edit = edit_of(parent)._replace(tree=captured.tree.digest)
+    edit = parent.child('edit', state='complete', output=None, pending=None, tree=captured.tree.digest)
     await session.store.commit(
         Commit(
             assets=[NewAsset(digest=digest, data=data) for digest, data in captured.blobs.items()],

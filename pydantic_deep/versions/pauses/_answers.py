@@ -11,9 +11,8 @@ from pydantic_ai import DeferredToolRequests, DeferredToolResults
 from pydantic_deep._spans import VERSION_ID, open_span
 from pydantic_deep.approvals import Approve, Deny, Edit, Respond, answer_approvals
 from pydantic_deep.approvals import Decision as Answer
-from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, Decision, Store, VersionRecord, new_id
+from pydantic_deep.store import ApprovalAnsweredError, ApprovalRecord, Decision, Store, VersionRecord, new_id, now
 from pydantic_deep.versions.errors import NothingAnsweredError
-from pydantic_deep.versions.recording._recorded_run import now
 
 from ._pause_histories import load_pause
 

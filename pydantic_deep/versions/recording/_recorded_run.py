@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -46,6 +45,7 @@ from pydantic_deep.store import (
     VersionState,
     WorkspaceRecord,
     new_id,
+    now,
 )
 from pydantic_deep.versions._instructions_check import warn_of_other_instructions
 from pydantic_deep.versions._run_to_completion import run_to_completion
@@ -68,11 +68,6 @@ FAILED = (StoreUnavailableError, StoreClosedError, RunTakenOverError)
 
 CallKey = tuple[str, str]
 """A tool call within a run and those that it goes on with: the id of the message that asked for it, and its own."""
-
-
-def now() -> int:
-    """Return the moment, in microseconds since 1970."""
-    return time.time_ns() // 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -501,13 +496,9 @@ class RecordedRun:
         deps_state, of_deps = await self._state_of_deps()
         assets += of_deps
         base = self.start.base
-        version = base._replace(
-            id=new_id(),
-            number=0,
+        version = base.child(
+            kind,
             parent_id=parent_id,
-            cloned_from=None,
-            merged_from=None,
-            kind=kind,
             state=state,
             branch_id=self._branch_id if append is None else append.branch_id,
             message_count=at + len(new),
@@ -518,7 +509,6 @@ class RecordedRun:
             output=None,
             pending=None,
             deps=deps_state.digest,
-            created_at=now(),
         )
         commit = Commit(
             fence=self.run_id,

@@ -75,6 +75,7 @@ from pydantic_deep.store import (
     StoreError,
     VersionNotFoundError,
     VersionState,
+    now,
 )
 from pydantic_deep.versions._instructions_check import literal_instructions_in
 from pydantic_deep.versions._run_to_completion import run_to_completion
@@ -96,7 +97,7 @@ from ._ledger import (
     replay_result,
 )
 from ._presummary_history import earlier_messages
-from ._recorded_run import FAILED, RecordedRun, now
+from ._recorded_run import FAILED, RecordedRun
 from ._request_accounting import RequestAccounting
 from ._run_start import Caller, begin_run, begun_before
 

@@ -31,11 +31,11 @@ from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_deep._canonical_request import canonical_message
 from pydantic_deep._observed_model import ObservedModel
 from pydantic_deep._prices import price_of
-from pydantic_deep.store import NewAsset, RequestKind
+from pydantic_deep.store import NewAsset, RequestKind, now
 from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
 
 from ._messages import encode_message
-from ._recorded_run import RecordedRun, now
+from ._recorded_run import RecordedRun
 from ._request_log import RequestEntry, RequestLog, clock_us
 
 

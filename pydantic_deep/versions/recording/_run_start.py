@@ -34,6 +34,7 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     VersionRecord,
     new_id,
+    now,
 )
 from pydantic_deep.versions.recovery._attempts import (
     asked_by,
@@ -50,7 +51,7 @@ from pydantic_deep_backends.overlay import OverlayBackend
 
 from ._deps_state import restore_deps, restore_fork
 from ._messages import encode_message, load_history
-from ._recorded_run import CallKey, RecordedRun, RunStart, now
+from ._recorded_run import CallKey, RecordedRun, RunStart
 
 MAIN = 'main'
 """The first branch of a conversation."""
@@ -274,8 +275,7 @@ def _new_branch(
     agent_name = (ctx.agent.name if ctx.agent is not None else None) or 'agent'
     if caller is not None:  # the general-purpose one is the agent itself, and its versions are not the agent's
         agent_name = _called(caller) or agent_name
-    id = new_id()
-    branch = BranchRecord(id, conversation_id, name or f'branch-{id[-12:]}', None, 0, 0, None, None, now())
+    branch = first_branch(conversation_id, name or f'branch-{new_id()[-12:]}')
     root = root_version(agent_name, branch)
     if caller is not None:
         root = root._replace(tree=caller.recording.tip.tree, backend=caller.recording.tip.backend)
@@ -291,7 +291,7 @@ def _new_branch(
     versions = [root]
     append = None
     if messages:
-        base = root._replace(id=new_id(), parent_id=root.id, kind='edit', message_count=len(messages), created_at=now())
+        base = root.child('edit', message_count=len(messages))
         versions.append(base)
         append = Append(branch_id=branch.id, at=0, messages=messages, fork_id=new_id())
     return (
@@ -299,11 +299,31 @@ def _new_branch(
         ids,
         Commit(
             assets=assets,
-            conversations=[ConversationRecord(conversation_id, agent_name, None, now())],
+            conversations=[new_conversation(conversation_id, agent_name)],
             branches=[branch],
             append=append,
             versions=versions,
         ),
+    )
+
+
+def new_conversation(id: str, agent_name: str) -> ConversationRecord:
+    """Return a conversation without a head."""
+    return ConversationRecord(id=id, agent_name=agent_name, head_id=None, created_at=now())
+
+
+def first_branch(conversation_id: str, name: str = MAIN) -> BranchRecord:
+    """Return an empty branch that forks from no other."""
+    return BranchRecord(
+        id=new_id(),
+        conversation_id=conversation_id,
+        name=name,
+        parent_id=None,
+        fork_seq=0,
+        tip_seq=0,
+        rewrites_id=None,
+        rewrites_seq=None,
+        created_at=now(),
     )
 
 
