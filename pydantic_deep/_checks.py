@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from ._escapes import is_blank
+from ._text.escapes import is_blank
 from .errors import ValidationError
 
 MAX_INTEGER: Final = 2**63 - 1

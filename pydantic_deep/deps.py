@@ -22,7 +22,7 @@ from pydantic_deep_backends.errors import InvalidPathError
 from pydantic_deep_backends.paths import parse_path
 
 from ._checks import check_name
-from ._text import MAX_FILE_BYTES, count_lines, detect_encoding, guess_media_type
+from ._text.encodings import MAX_FILE_BYTES, count_lines, detect_encoding, guess_media_type
 from .errors import DeepAgentError, InvalidUploadError, UploadNotFoundError, UploadTooLargeError
 from .todos import Todo
 

@@ -19,8 +19,8 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.usage import RequestUsage, RunUsage
 from typing_extensions import get_protocol_members, is_protocol
 
-from ._deferred_metadata import Preview
-from ._summary_metadata import CarriedOver
+from ._messages.deferred_metadata import Preview
+from ._messages.summary_metadata import CarriedOver
 
 __all__ = (
     'CarriedOver',

@@ -26,7 +26,7 @@ from pydantic_ai.exceptions import (
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
-from ._sequential_toolset import with_sequential_toolsets
+from ._toolsets.sequential_toolset import with_sequential_toolsets
 
 _LOGGER = logging.getLogger('pydantic_deep')
 

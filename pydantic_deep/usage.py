@@ -30,10 +30,10 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_core import to_json
 
-from ._canonical_request import canonical_request
-from ._notice import noticed
-from ._prices import price_of, window_of
-from ._summary_metadata import usage_of, whole
+from ._messages.notice import noticed
+from ._messages.summary_metadata import usage_of, whole
+from ._requests.canonical_request import canonical_request
+from ._requests.prices import price_of, window_of
 from .filesystem._capability import UPLOADS_HEADING
 from .filesystem._listing import FILES_HEADING
 from .skills._catalogue import HEADING as CATALOGUE_HEADING

@@ -24,7 +24,7 @@ DOCUMENTS = ROOT / 'pydantic_deep/cli/_schemas.py'
 TODOS = ROOT / 'pydantic_deep/todos/_types.py'
 TODO_NAMES = ('Todo', 'TodoStatus')
 
-VIEWS = (ROOT / 'pydantic_deep/approvals/_view.py', ROOT / 'pydantic_deep/_line_diff.py')
+VIEWS = (ROOT / 'pydantic_deep/approvals/_view.py', ROOT / 'pydantic_deep/_text/line_diff.py')
 VIEW_NAMES = ('ApprovalView', 'ArgumentView', 'PreviewView', 'DiffView', 'DiffHunk', 'DiffLine', 'LineKind')
 
 COMMANDS = (

@@ -27,7 +27,7 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep._summary_metadata import SummaryMetadata
+from pydantic_deep._messages.summary_metadata import SummaryMetadata
 from pydantic_deep.filesystem._toolset import function_toolset
 from pydantic_deep.skills import Skill
 from pydantic_deep.store import open_store

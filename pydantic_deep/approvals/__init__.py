@@ -4,9 +4,9 @@
 takes the decisions. What a person is shown is an `ApprovalView`, whatever shows it. Nothing waits in memory: all that is needed is in the serialized `Conversation`.
 """
 
-from pydantic_deep._deferred_metadata import DecisionKind, Preview
-from pydantic_deep._escapes import EscapedText
-from pydantic_deep._line_diff import DiffHunk, DiffLine, DiffView, view_diff
+from pydantic_deep._messages.deferred_metadata import DecisionKind, Preview
+from pydantic_deep._text.escapes import EscapedText
+from pydantic_deep._text.line_diff import DiffHunk, DiffLine, DiffView, view_diff
 
 from ._answers import answer_approvals
 from ._capability import Approvals

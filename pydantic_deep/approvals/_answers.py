@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 from pydantic_core import from_json
 
-from pydantic_deep._deferred_metadata import (
+from pydantic_deep._messages.deferred_metadata import (
     KEY,
     Approved,
     CallRequest,

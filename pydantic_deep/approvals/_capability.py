@@ -24,7 +24,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_graph import End
 
-from pydantic_deep._deferred_metadata import (
+from pydantic_deep._messages.deferred_metadata import (
     DECISIONS,
     Approved,
     CallRequest,
@@ -38,7 +38,7 @@ from pydantic_deep._deferred_metadata import (
     parse_answer,
     parse_request,
 )
-from pydantic_deep._parallel_calls import has_parallel_calls
+from pydantic_deep._toolsets.parallel_calls import has_parallel_calls
 from pydantic_deep.extensions import find_capabilities
 
 from ._errors import InvalidDecisionError, MalformedApprovalError

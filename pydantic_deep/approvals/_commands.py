@@ -1,7 +1,7 @@
 """Which commands a line seems to hold, against patterns. Pure.
 
 A guess, as good as a page of code can make it: a shell has more ways to say a thing than any list, so that only a
-sandbox is a wall. What is certainly one simple command is for `_simple_command` to say.
+sandbox is a wall. What is certainly one simple command is for `_text.simple_command` to say.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import islice, pairwise
 
-from pydantic_deep._simple_command import MAX_LINE_CHARS, RESERVED, Reader, Words, matches_words
+from pydantic_deep._text.simple_command import MAX_LINE_CHARS, RESERVED, Reader, Words, matches_words
 
 _ASSIGNMENT = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\+?=')
 _NUMBER = re.compile(r'[0-9.]+[smhd]?')

@@ -12,7 +12,7 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep._deferred_metadata import (
+from pydantic_deep._messages.deferred_metadata import (
     CHANGED_PROTECTED,
     DECISIONS,
     Approved,
@@ -24,7 +24,7 @@ from pydantic_deep._deferred_metadata import (
     with_notice,
     without_notice,
 )
-from pydantic_deep._escapes import visible
+from pydantic_deep._text.escapes import visible
 from pydantic_deep.extensions import (
     SupportsChangeTracking,
     SupportsFileGuard,

@@ -11,7 +11,7 @@ from pydantic_ai import AgentRunResult, DeferredToolRequests
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep._deferred_metadata import CallRequest, DecisionKind, DelegationRequest, parse_request
+from pydantic_deep._messages.deferred_metadata import CallRequest, DecisionKind, DelegationRequest, parse_request
 
 from ._errors import MalformedApprovalError
 from ._types import PendingApproval

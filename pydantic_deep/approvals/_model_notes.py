@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, ToolFailedError, ToolRetryError
 from pydantic_ai.messages import ToolCallPart, ToolReturn, ToolReturnPart, UserContent
 
-from pydantic_deep._deferred_metadata import KEY
+from pydantic_deep._messages.deferred_metadata import KEY
 
 ANSWERED: dict[str, Any] = {KEY: {'kind': 'answered'}}
 """The metadata of a result that a person gave in the place of a tool."""

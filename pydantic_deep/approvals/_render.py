@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic_deep._escapes import EscapedText
-from pydantic_deep._line_diff import diff_lines
+from pydantic_deep._text.escapes import EscapedText
+from pydantic_deep._text.line_diff import diff_lines
 
 from ._types import PendingApproval
 from ._view import ArgumentView, PreviewView

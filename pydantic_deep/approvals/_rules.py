@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pydantic_ai import ToolDefinition
 
-from pydantic_deep._deferred_metadata import Preview
-from pydantic_deep._simple_command import Reader, extra_arguments, matches_simple_command
+from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._text.simple_command import Reader, extra_arguments, matches_simple_command
 
 from ._commands import is_read_whole, matches_any_command
 from ._paths import allows_path, denies_path, path_problem

@@ -12,7 +12,7 @@ from pydantic_ai import RunContext, ToolDefinition
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.toolsets import AbstractToolset, DynamicToolset, ToolsetTool
 
-from pydantic_deep._deferred_metadata import DELEGATES
+from pydantic_deep._messages.deferred_metadata import DELEGATES
 from pydantic_deep.extensions import SupportsHiddenTools, find_capabilities
 
 _LOGGER = logging.getLogger('pydantic_deep')

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from pydantic import JsonValue
 
-from pydantic_deep._deferred_metadata import DECISIONS, DecisionKind, Preview
+from pydantic_deep._messages.deferred_metadata import DECISIONS, DecisionKind, Preview
 
 from ._paths import path_problem
 from ._view import ApprovalView, view_approval

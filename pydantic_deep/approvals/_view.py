@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from pydantic_deep._deferred_metadata import Preview
-from pydantic_deep._escapes import EscapedText, count_escapes, escape
-from pydantic_deep._line_diff import DiffView
+from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._text.escapes import EscapedText, count_escapes, escape
+from pydantic_deep._text.line_diff import DiffView
 
 REPEATED_LINES = 3
 """From how many lines on an argument counts as shown by a diff that has all of them. Shorter ones are shown twice."""

@@ -14,7 +14,7 @@ from pydantic_ai.messages import FinishReason, ModelMessage, ModelResponse, Mode
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._checks import check_name, check_names
-from pydantic_deep._prices import price_of
+from pydantic_deep._requests.prices import price_of
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import new_id

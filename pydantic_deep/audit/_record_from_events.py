@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import to_jsonable_python
 
-from pydantic_deep._grants import LOAD_TOOL, parse_grant
+from pydantic_deep._messages.grants import LOAD_TOOL, parse_grant
 
 from ._types import AuditedCall, AuditedGrant, Contents, Outcome
 

@@ -15,7 +15,7 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Tool
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._prices import price_of
+from pydantic_deep._requests.prices import price_of
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.extensions import SupportsHistory, find_capabilities

@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart, 
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._summary_metadata import CarriedOver
+from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep.extensions import SupportsDelegationUsage, SupportsRecovery, find_capabilities
 
 from ._account import Account, Limit, Pace, added, amounts_of

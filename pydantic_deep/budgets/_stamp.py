@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._summary_metadata import carried_state, usage_of
+from pydantic_deep._messages.summary_metadata import carried_state, usage_of
 
 from ._account import added, amounts_of
 from ._types import Amounts

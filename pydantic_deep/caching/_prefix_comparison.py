@@ -13,7 +13,7 @@ from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, Mod
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._canonical_request import JsonObject, canonical_message, canonical_request
+from pydantic_deep._requests.canonical_request import JsonObject, canonical_message, canonical_request
 
 from ._events import Reason
 

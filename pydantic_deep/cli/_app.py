@@ -18,7 +18,7 @@ from pydantic_ai.models import Model
 from rich.console import Console
 from typer.core import TyperGroup
 
-from pydantic_deep._escapes import visible
+from pydantic_deep._text.escapes import visible
 from pydantic_deep.cli.approvals._policy import ApprovalMode, ChatApprovalMode
 from pydantic_deep.cli.approvals._prompter import ApprovalPrompter
 from pydantic_deep.cli.commands._approvals import approvals_app

@@ -12,11 +12,11 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
 
-from pydantic_deep._deferred_metadata import Preview
-from pydantic_deep._notice import Notice, last_noticed
-from pydantic_deep._parallel_calls import has_parallel_calls
-from pydantic_deep._run_toolset import RunToolset
-from pydantic_deep._summary_metadata import CarriedOver
+from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._messages.notice import Notice, last_noticed
+from pydantic_deep._messages.summary_metadata import CarriedOver
+from pydantic_deep._toolsets.parallel_calls import has_parallel_calls
+from pydantic_deep._toolsets.run_toolset import RunToolset
 from pydantic_deep.extensions import SupportsApprovalGate, SupportsCompleteTracking, SupportsReplay, find_capabilities
 from pydantic_deep_backends import StateBackend, SupportsProtection
 from pydantic_deep_backends.errors import BackendError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from pydantic_deep._text import Text, guess_media_type, parse_text
+from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
 
 from ._edit import MAX_LINES_NAMED, Edited, NoMatchError, SeveralMatchesError, is_same
 from ._files import Place

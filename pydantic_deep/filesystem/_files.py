@@ -18,7 +18,7 @@ import anyio
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.workspaces import WorkspaceError
 
-from pydantic_deep._text import MAX_FILE_BYTES
+from pydantic_deep._text.encodings import MAX_FILE_BYTES
 from pydantic_deep_backends import StateBackend
 from pydantic_deep_backends.errors import BackendError, FileChangedError
 from pydantic_deep_backends.paths import display_path, is_within

@@ -16,9 +16,9 @@ from functools import cache
 from pydantic_ai import ToolDefinition
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from pydantic_deep._deferred_metadata import Preview
-from pydantic_deep._line_diff import DiffView, view_diff
-from pydantic_deep._text import parse_text
+from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._text.encodings import parse_text
+from pydantic_deep._text.line_diff import DiffView, view_diff
 from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.resolving import canonical_path
 from pydantic_deep_backends.snapshots import digest_of

@@ -9,9 +9,9 @@ from functools import cache, partial
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from pydantic_deep._resolved_path import with_resolved_path
+from pydantic_deep._messages.resolved_path import with_resolved_path
 from pydantic_deep._spans import open_span
-from pydantic_deep._text import Text, guess_media_type, parse_text
+from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch
 from pydantic_deep_backends.search import glob_backend, grep_backend
 

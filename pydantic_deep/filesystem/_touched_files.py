@@ -8,8 +8,8 @@ from typing import Final, cast
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
-from pydantic_deep._resolved_path import resolved_path
-from pydantic_deep._summary_metadata import CarriedOver, carried_state
+from pydantic_deep._messages.resolved_path import resolved_path
+from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
 ROOM_ID: Final = 'filesystem'
 """The `id` of the room, under which a summary keeps the paths."""

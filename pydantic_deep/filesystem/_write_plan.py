@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic_deep._text import Text, parse_text
+from pydantic_deep._text.encodings import Text, parse_text
 from pydantic_deep_backends.snapshots import digest_of
 
 from ._edit import Edited, apply_edit

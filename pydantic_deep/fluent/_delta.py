@@ -22,7 +22,7 @@ from pydantic_ai.toolsets import AbstractToolset
 from typing_extensions import TypeVar
 
 from pydantic_deep._checks import check_prompt, check_text
-from pydantic_deep._escapes import is_blank
+from pydantic_deep._text.escapes import is_blank
 
 from .errors import EmptyMessageError
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import ErrorDetails, from_json, to_json
 
-from pydantic_deep._message_json import message_adapter
+from pydantic_deep._messages.message_json import message_adapter
 
 from ._media import MissingMediaError, inline
 from ._portable_messages import portable

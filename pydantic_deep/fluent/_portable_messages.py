@@ -10,8 +10,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from pydantic_deep._grants import GRANTS_KEY, LOAD_TOOL, parse_grant
-from pydantic_deep._summary_metadata import KEY as SUMMARY_KEY
+from pydantic_deep._messages.grants import GRANTS_KEY, LOAD_TOOL, parse_grant
+from pydantic_deep._messages.summary_metadata import KEY as SUMMARY_KEY
 
 _SAID_FIELDS: Final = ('kind', 'parts', 'timestamp', 'usage', 'finish_reason', 'state')
 """Fields of messages that a transcript has: what was said, when, how it ended and what it used. All others are left out,

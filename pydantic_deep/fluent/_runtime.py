@@ -18,7 +18,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage, UsageLimits
 
-from pydantic_deep._summary_metadata import find_summary, is_summary, read_summary
+from pydantic_deep._messages.summary_metadata import find_summary, is_summary, read_summary
 from pydantic_deep.approvals import Decision, PendingApproval, answer_approvals, pending_approvals
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Commit, HeadMove, new_id

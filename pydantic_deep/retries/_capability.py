@@ -16,7 +16,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._canned_stream import CannedModel
+from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.extensions import SupportsHistory, find_capabilities
 
 from ._attempts import Retry

@@ -14,10 +14,10 @@ from pydantic_ai.capabilities import AbstractCapability, ValidatedToolArgs
 from pydantic_ai.exceptions import ModelRetry, ToolFailed, UserError
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 
-from pydantic_deep._deferred_metadata import Preview
-from pydantic_deep._grants import Grant, commands_of, is_granted
-from pydantic_deep._run_toolset import RunToolset
-from pydantic_deep._summary_metadata import CarriedOver
+from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._messages.grants import Grant, commands_of, is_granted
+from pydantic_deep._messages.summary_metadata import CarriedOver
+from pydantic_deep._toolsets.run_toolset import RunToolset
 from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.extensions import SupportsApprovalGate, find_capabilities
 from pydantic_deep_backends import BackendProtocol

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pydantic_deep._text import parse_text
+from pydantic_deep._text.encodings import parse_text
 
 MAX_HEADER_CHARS = 32 * 1024
 """The longest frontmatter that is parsed: some ten times the longest that the standard's limits let be useful."""

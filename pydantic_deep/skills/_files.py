@@ -14,8 +14,8 @@ from typing import cast
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.workspaces import WorkspaceError
 
-from pydantic_deep._grants import commands_of
-from pydantic_deep._text import parse_text
+from pydantic_deep._messages.grants import commands_of
+from pydantic_deep._text.encodings import parse_text
 from pydantic_deep_backends import BackendProtocol, LocalBackend
 from pydantic_deep_backends.errors import BackendError, InvalidPathError
 from pydantic_deep_backends.paths import display_path, is_within

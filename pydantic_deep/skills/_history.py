@@ -8,8 +8,8 @@ from typing import cast
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ToolReturnPart
 
-from pydantic_deep._grants import LOAD_TOOL, Grant, parse_grant
-from pydantic_deep._summary_metadata import CarriedOver, carried_state
+from pydantic_deep._messages.grants import LOAD_TOOL, Grant, parse_grant
+from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
 TOOL_NAME = LOAD_TOOL
 

@@ -15,7 +15,7 @@ import anyio.to_thread
 from pydantic_ai.exceptions import UserError
 
 from pydantic_deep._checks import check_unicode
-from pydantic_deep._grants import commands_of
+from pydantic_deep._messages.grants import commands_of
 from pydantic_deep.errors import ValidationError
 
 from ._catalogue import Catalogue, render_catalogue

@@ -13,8 +13,8 @@ from typing import cast
 from pydantic_ai import FunctionToolset, RunContext, ToolReturn
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
-from pydantic_deep._deferred_metadata import Approved, CallRequest, Edited, parse_answer, parse_request
-from pydantic_deep._grants import COMMAND_TOOL, GRANTS_KEY, Grant
+from pydantic_deep._messages.deferred_metadata import Approved, CallRequest, Edited, parse_answer, parse_request
+from pydantic_deep._messages.grants import COMMAND_TOOL, GRANTS_KEY, Grant
 from pydantic_deep.extensions import SupportsGrants, find_capabilities
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.snapshots import digest_of

@@ -12,9 +12,8 @@ from pydantic_ai.capabilities import AbstractCapability, AgentNode
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
-from pydantic_deep._deferred_metadata import Preview
+from pydantic_deep._messages.deferred_metadata import Preview
 
-from ._answer_freshness import check_answers, refuse_plain_approvals
 from ._catalogue import GENERAL, GENERAL_DESCRIPTION, render_catalogue
 from ._children import Builder, agent_of, check_plain, plain_builder
 from ._deps import depth_of
@@ -24,6 +23,7 @@ from ._planner import TOOL_NAME, Planner
 from ._toolset import TOOLSET_ID, TaskToolset
 from ._tree_position import position_of
 from ._types import Subagent, list_problem
+from .delegation._answer_freshness import check_answers, refuse_plain_approvals
 
 
 @dataclass

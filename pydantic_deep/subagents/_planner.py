@@ -13,20 +13,20 @@ from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._deferred_metadata import DelegationAnswers, StillPending, parse_answer
+from pydantic_deep._messages.deferred_metadata import DelegationAnswers, StillPending, parse_answer
 from pydantic_deep.extensions import SupportsApprovalGate, SupportsInheritance, find_capabilities
 
 from ._catalogue import GENERAL
 from ._children import Builder, agent_of, supplied_agent
-from ._delegation import Delegation, Plan
 from ._deps import HasSubagents, depth_of
-from ._fork import check_forkable
 from ._hidden_tools import check_gated_names
-from ._inheritance import inherited_capabilities, passed_settings
-from ._outputs import with_pause
-from ._report import describe_error
 from ._tree_position import TreePosition, position_of
 from ._types import MAX_LEVELS, Subagent, declared_by, levels_of
+from .delegation._delegation import Delegation, Plan
+from .delegation._fork import check_forkable
+from .delegation._inheritance import inherited_capabilities, passed_settings
+from .delegation._outputs import with_pause
+from .delegation._report import describe_error
 
 TOOL_NAME = 'task'
 

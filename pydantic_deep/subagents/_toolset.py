@@ -10,8 +10,8 @@ from typing import cast
 from pydantic_ai import FunctionToolset, RunContext, ToolReturn
 from pydantic_ai.toolsets import ToolsetTool
 
-from pydantic_deep._deferred_metadata import DELEGATES
-from pydantic_deep._run_toolset import RunToolset
+from pydantic_deep._messages.deferred_metadata import DELEGATES
+from pydantic_deep._toolsets.run_toolset import RunToolset
 
 from ._planner import TOOL_NAME, Planner
 

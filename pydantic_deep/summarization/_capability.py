@@ -16,8 +16,7 @@ from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, Mod
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from pydantic_deep._run_toolset import RunToolset
-from pydantic_deep._summary_metadata import (
+from pydantic_deep._messages.summary_metadata import (
     SummaryMetadata,
     find_summary,
     is_summary,
@@ -26,6 +25,7 @@ from pydantic_deep._summary_metadata import (
     usage_of,
     whole,
 )
+from pydantic_deep._toolsets.run_toolset import RunToolset
 from pydantic_deep.extensions import SupportsCarryOver, SupportsDelegationUsage, SupportsHistory, find_capabilities
 from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_message, count_tokens_approximately
 

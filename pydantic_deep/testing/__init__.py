@@ -38,7 +38,7 @@ To write a conversation by hand with the agent's real requests in it, record a s
 `RecordingModel(ScriptedModel(…), path)`.
 """
 
-from pydantic_deep._canonical_request import Match
+from pydantic_deep._requests.canonical_request import Match
 
 from ._clock import FakeClock
 from ._deps import deps_for_test

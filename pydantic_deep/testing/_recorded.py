@@ -1,6 +1,6 @@
 """Real model traffic: `RecordingModel` writes it to a file, `RecordedModel` plays it without a model.
 
-Not here: what makes two requests the same (`_canonical_request`), and the file (`_recording`).
+Not here: what makes two requests the same (`_requests.canonical_request`), and the file (`_recording`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.profiles import DEFAULT_PROFILE, ModelProfile
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._canned_stream import CannedModel
-from pydantic_deep._canonical_request import (
+from pydantic_deep._requests.canned_stream import CannedModel
+from pydantic_deep._requests.canonical_request import (
     CanonicalRequest,
     JsonObject,
     Match,

@@ -14,7 +14,7 @@ from typing import Literal, Self, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse
 
-from pydantic_deep._canonical_request import CanonicalRequest, JsonObject, canonical_message, chain_digests
+from pydantic_deep._requests.canonical_request import CanonicalRequest, JsonObject, canonical_message, chain_digests
 from pydantic_deep.errors import DeepAgentError
 
 FORMAT_VERSION = 1

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from pydantic import JsonValue
 
-from pydantic_deep._canonical_request import CanonicalRequest
+from pydantic_deep._requests.canonical_request import CanonicalRequest
 
 LIMIT_LINES = 60
 """Lines of a difference that are shown; the first difference is the one to look at."""

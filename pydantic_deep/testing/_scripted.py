@@ -1,6 +1,6 @@
 """A model whose answers a test writes down.
 
-Not here: answers that a real model gave (`_recorded`), and how an answer is streamed (`_canned_stream`).
+Not here: answers that a real model gave (`_recorded`), and how an answer is streamed (`_requests.canned_stream`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._canned_stream import CannedModel
+from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.errors import DeepAgentError
 
 Answer: TypeAlias = str | ModelResponsePart | Sequence[str | ModelResponsePart] | ModelResponse

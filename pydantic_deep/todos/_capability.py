@@ -9,9 +9,9 @@ from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep._notice import Notice
-from pydantic_deep._run_toolset import RunToolset
-from pydantic_deep._summary_metadata import CarriedOver
+from pydantic_deep._messages.notice import Notice
+from pydantic_deep._messages.summary_metadata import CarriedOver
+from pydantic_deep._toolsets.run_toolset import RunToolset
 
 from ._history import HEADING, ROOM_ID, carried_over, last_known, last_written
 from ._render import render_todos

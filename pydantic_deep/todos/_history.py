@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
-from pydantic_deep._notice import noticed
-from pydantic_deep._summary_metadata import CarriedOver, carried_state
+from pydantic_deep._messages.notice import noticed
+from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
 from ._render import render_todos
 from ._toolset import TOOL_NAME, Item

@@ -13,7 +13,7 @@ from pydantic_ai import CallDeferred, DeferredToolRequests, FunctionToolset, Run
 from pydantic_ai.messages import ToolCallPart
 from pydantic_ai.toolsets import ExternalToolset
 
-from pydantic_deep._deferred_metadata import KEY, CallRequest, DelegationRequest, StillPending, dump
+from pydantic_deep._messages.deferred_metadata import KEY, CallRequest, DelegationRequest, StillPending, dump
 from pydantic_deep.approvals import (
     ApprovalError,
     Approve,

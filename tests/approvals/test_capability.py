@@ -25,7 +25,7 @@ from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, Too
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
-from pydantic_deep._deferred_metadata import KEY
+from pydantic_deep._messages.deferred_metadata import KEY
 from pydantic_deep.approvals import (
     ApprovalRule,
     Approvals,

@@ -9,7 +9,7 @@ import pytest
 from pydantic_ai import ApprovalRequired, FunctionToolset, RunContext
 from pydantic_ai.messages import ToolCallPart
 
-from pydantic_deep._deferred_metadata import KEY
+from pydantic_deep._messages.deferred_metadata import KEY
 from pydantic_deep.approvals import ApprovalRule, Approve, Deny, Edit, Respond, answer_approvals
 
 pytestmark = pytest.mark.anyio

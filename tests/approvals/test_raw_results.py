@@ -11,7 +11,7 @@ from pydantic_ai.capabilities import AbstractCapability, HandleDeferredToolCalls
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 
-from pydantic_deep._deferred_metadata import (
+from pydantic_deep._messages.deferred_metadata import (
     DELEGATES,
     CallRequest,
     DelegationAnswers,

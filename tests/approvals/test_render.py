@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
-from pydantic_deep._deferred_metadata import DECISIONS, Preview
+from pydantic_deep._messages.deferred_metadata import DECISIONS, Preview
 from pydantic_deep.approvals import PendingApproval, render_approval, view_diff
 
 

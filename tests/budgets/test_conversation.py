@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, create_deep_agent, open_store
-from pydantic_deep._summary_metadata import SummaryMetadata, usage_of
+from pydantic_deep._messages.summary_metadata import SummaryMetadata, usage_of
 from pydantic_deep.approvals import Approve, answer_approvals, pending_approvals
 from pydantic_deep.budgets import Budget, BudgetExceededError, Budgets, BudgetUnknownEvent
 from pydantic_deep.budgets._capability import LAST_ANSWER

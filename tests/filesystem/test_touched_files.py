@@ -6,7 +6,7 @@ from pydantic_ai.messages import CompactionPart, ModelMessage, ModelRequest, Mod
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep import DeepAgentDeps, Summarization, create_deep_agent
-from pydantic_deep._summary_metadata import SummaryMetadata
+from pydantic_deep._messages.summary_metadata import SummaryMetadata
 from pydantic_deep.filesystem._touched_files import MAX_FILES, carried_over
 from pydantic_deep.summarization import Messages
 from pydantic_deep.testing import ScriptedModel, call

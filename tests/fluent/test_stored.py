@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Approve, DeepAgentDeps, StateBackend, create_deep_agent
-from pydantic_deep._summary_metadata import replaced_messages
+from pydantic_deep._messages.summary_metadata import replaced_messages
 from pydantic_deep.fluent import Conversation, MessageList, TurnStoppedError, prompt
 from pydantic_deep.store import Commit, Committed, Store, StoreUnavailableError, VersionConflictError, open_store
 from pydantic_deep.summarization import Messages, Summarization

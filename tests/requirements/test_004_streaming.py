@@ -110,7 +110,7 @@ def test_the_layout_is_modular() -> None:
         'server/schemas/_runs.py',
         'server/runs/_pool.py',
         'server/_run_start.py',
-        '_text.py',
+        '_text/encodings.py',
         'cli/_app.py',
         'agent.py',
     ):
@@ -256,8 +256,14 @@ def test_a_client_of_fastapi_tests_the_api(tmp_path: Path) -> None:
 
     for layer in ('server', 'repository', 'store', 'streaming', 'audit', 'versions', 'fluent'):
         assert len(list((ROOT / 'tests' / layer).glob('test_*.py'))) >= 3
-    for utility in ('text', 'checks', 'tokens', 'line_diff', 'escapes', 'prices'):
-        assert (ROOT / f'tests/test_{utility}.py').is_file()
+    for utility in (
+        '_text/test_encodings',
+        '_text/test_line_diff',
+        '_text/test_escapes',
+        '_requests/test_prices',
+        'test_tokens',
+    ):
+        assert (ROOT / f'tests/{utility}.py').is_file()
     for layer in ('server', 'repository', 'audit', 'fluent', 'store'):
         tree = ast.parse((ROOT / f'tests/{layer}/conftest.py').read_bytes())
         fixtures = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]

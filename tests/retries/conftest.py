@@ -30,7 +30,7 @@ from pydantic_ai.run import AgentRunResult, AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._canned_stream import CannedStream
+from pydantic_deep._requests.canned_stream import CannedStream
 from pydantic_deep.retries import ModelRetriedEvent, Retries
 from pydantic_deep.testing import FakeClock
 

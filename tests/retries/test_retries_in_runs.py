@@ -24,7 +24,7 @@ from pydantic_ai.run import AgentRun, AgentRunResultEvent
 from pydantic_ai.settings import ModelSettings
 
 from pydantic_deep import DeepAgentDeps, VersionedAgent, open_store
-from pydantic_deep._canned_stream import CannedModel
+from pydantic_deep._requests.canned_stream import CannedModel
 from pydantic_deep.retries import CutAnswerError, ModelRetriedEvent, Retries
 from pydantic_deep.subagents import Subagent, SubagentEvent, Subagents
 from pydantic_deep.testing import ScriptedModel, call

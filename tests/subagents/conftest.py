@@ -17,7 +17,13 @@ from pydantic_ai import (
 from pydantic_ai.messages import ToolReturnPart
 
 from pydantic_deep import DeepAgentDeps
-from pydantic_deep._deferred_metadata import DelegationAnswers, DelegationRequest, StillPending, dump, parse_request
+from pydantic_deep._messages.deferred_metadata import (
+    DelegationAnswers,
+    DelegationRequest,
+    StillPending,
+    dump,
+    parse_request,
+)
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call
 

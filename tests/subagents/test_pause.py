@@ -31,7 +31,13 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from pydantic_deep import DeepAgentDeps, Todo, Todos
-from pydantic_deep._deferred_metadata import DelegationAnswers, DelegationRequest, StillPending, dump, parse_request
+from pydantic_deep._messages.deferred_metadata import (
+    DelegationAnswers,
+    DelegationRequest,
+    StillPending,
+    dump,
+    parse_request,
+)
 from pydantic_deep.approvals import Approvals, Approve, Deny, answer_approvals, pending_approvals
 from pydantic_deep.subagents import Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call

@@ -16,7 +16,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, ToolReturnPart, Us
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import DeepAgentDeps, Todo, Todos, create_deep_agent
-from pydantic_deep._deferred_metadata import DELEGATES
+from pydantic_deep._messages.deferred_metadata import DELEGATES
 from pydantic_deep.subagents import InvalidSubagentError, Subagent, Subagents
 from pydantic_deep.testing import Answer, ScriptedModel, call, deps_for_test
 

@@ -11,7 +11,7 @@ from pydantic_ai import Agent, AgentStreamEvent
 from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models import Model
 
-from pydantic_deep._canonical_request import canonical_request
+from pydantic_deep._requests.canonical_request import canonical_request
 from pydantic_deep.summarization import SummarizedEvent
 from pydantic_deep.testing import ScriptedModel, SeenRequest
 

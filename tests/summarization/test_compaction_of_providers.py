@@ -21,7 +21,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._summary_metadata import replaced_messages
+from pydantic_deep._messages.summary_metadata import replaced_messages
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.summarization._summarizer import Written, write_summary
 

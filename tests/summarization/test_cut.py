@@ -45,7 +45,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._summary_metadata import SummaryMetadata
+from pydantic_deep._messages.summary_metadata import SummaryMetadata
 from pydantic_deep.summarization import Messages, Tokens
 from pydantic_deep.summarization._capability import _request_with  # pyright: ignore[reportPrivateUsage]
 from pydantic_deep.summarization._cut import find_cut, safe_cuts

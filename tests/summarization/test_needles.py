@@ -16,7 +16,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, UserPromptPart
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._summary_metadata import find_summary, replaced_messages
+from pydantic_deep._messages.summary_metadata import find_summary, replaced_messages
 from pydantic_deep.summarization import Summarization, Tokens
 from pydantic_deep.testing import ScriptedModel, call
 

@@ -22,7 +22,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage, UsageLimits
 
 from pydantic_deep import DeepAgentDeps, create_deep_agent
-from pydantic_deep._summary_metadata import find_summary, is_summary
+from pydantic_deep._messages.summary_metadata import find_summary, is_summary
 from pydantic_deep.summarization import Fraction, Messages, Summarization, Tokens
 from pydantic_deep.testing import Answer, ScriptedModel, SeenRequest, call
 

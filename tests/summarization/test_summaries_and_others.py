@@ -13,7 +13,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Approve, DeepAgentDeps, Subagent, create_deep_agent
-from pydantic_deep._summary_metadata import find_summary, replaced_messages
+from pydantic_deep._messages.summary_metadata import find_summary, replaced_messages
 from pydantic_deep.approvals import answer_approvals, pending_approvals
 from pydantic_deep.caching import CacheWatch
 from pydantic_deep.retries import Retries

@@ -28,7 +28,7 @@ from pydantic_ai.models.function import AgentInfo
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import Approve, StateBackend, create_deep_agent, open_store
-from pydantic_deep._summary_metadata import find_summary, is_summary, read_summary
+from pydantic_deep._messages.summary_metadata import find_summary, is_summary, read_summary
 from pydantic_deep.extensions import SupportsHistory, find_capabilities
 from pydantic_deep.store import Commit, Committed, StoreUnavailableError
 from pydantic_deep.store._open import open_engine

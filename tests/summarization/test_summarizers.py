@@ -23,8 +23,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep import DeepAgentDeps, Todo, create_deep_agent
-from pydantic_deep._canonical_request import canonical_request
-from pydantic_deep._summary_metadata import find_summary, usage_of
+from pydantic_deep._messages.summary_metadata import find_summary, usage_of
+from pydantic_deep._requests.canonical_request import canonical_request
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import ScriptedModel, SeenRequest, call
 

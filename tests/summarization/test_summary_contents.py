@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from pydantic_deep import DeepAgentDeps, Skill, Todo, Todos, create_deep_agent
-from pydantic_deep._summary_metadata import (
+from pydantic_deep._messages.summary_metadata import (
     KEY,
     SummaryMetadata,
     carried_state,

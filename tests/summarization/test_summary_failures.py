@@ -12,7 +12,7 @@ from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPErr
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models import ModelRequestParameters
 
-from pydantic_deep._summary_metadata import find_summary, read_summary, usage_of
+from pydantic_deep._messages.summary_metadata import find_summary, read_summary, usage_of
 from pydantic_deep.retries import Retries
 from pydantic_deep.summarization import Messages, Summarization, Tokens
 from pydantic_deep.testing import ScriptedModel, call

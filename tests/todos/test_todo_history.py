@@ -3,7 +3,7 @@
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._summary_metadata import SummaryMetadata
+from pydantic_deep._messages.summary_metadata import SummaryMetadata
 from pydantic_deep.todos import Todo
 from pydantic_deep.todos._history import carried_over, last_known, last_written
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from pydantic_deep._escapes import EscapedText
+from pydantic_deep._text.escapes import EscapedText
 from pydantic_deep.approvals import ApprovalView, ArgumentView, PreviewView
 from pydantic_deep.cli.render._diff import render_diff
 from pydantic_deep.cli.render._terminal_text import rich_text

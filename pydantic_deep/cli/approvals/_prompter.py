@@ -12,8 +12,8 @@ from pydantic import JsonValue
 from pydantic_ai import RunCancelled
 from rich.text import Text
 
-from pydantic_deep._escapes import visible
-from pydantic_deep._simple_command import TIMEOUT
+from pydantic_deep._text.escapes import visible
+from pydantic_deep._text.simple_command import TIMEOUT
 from pydantic_deep.approvals import Approve, Decision, Deny, Edit, PendingApproval
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import Approval

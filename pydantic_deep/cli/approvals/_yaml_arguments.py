@@ -13,7 +13,7 @@ from typing import Any, cast
 import yaml
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from pydantic_deep._escapes import visible
+from pydantic_deep._text.escapes import visible
 from pydantic_deep.errors import DeepAgentError
 
 _ARGS: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])

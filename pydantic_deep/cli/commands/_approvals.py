@@ -17,7 +17,7 @@ from pydantic_ai import DeferredToolRequests
 from rich.console import Console
 from rich.text import Text
 
-from pydantic_deep._deferred_metadata import DelegationRequest, parse_request
+from pydantic_deep._messages.deferred_metadata import DelegationRequest, parse_request
 from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Approve, Decision, Deny, Edit, Respond
 from pydantic_deep.approvals._view import view_approval
 from pydantic_deep.cli._environment import Environment

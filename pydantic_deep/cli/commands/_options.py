@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar, cast
 import anyio
 import typer
 
-from pydantic_deep._escapes import is_blank
+from pydantic_deep._text.escapes import is_blank
 from pydantic_deep.budgets import Budget
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import ResultEvent, Usage, render_json

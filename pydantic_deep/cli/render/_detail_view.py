@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from rich.text import Text
 from rich.tree import Tree
 
-from pydantic_deep._escapes import escape
+from pydantic_deep._text.escapes import escape
 from pydantic_deep.cli._events import ToolCallEvent, ToolResultEvent, Usage
 from pydantic_deep.cli._metadata import SETTINGS
 from pydantic_deep.cli._schemas import (

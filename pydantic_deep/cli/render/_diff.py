@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.text import Text
 
-from pydantic_deep._line_diff import diff_lines
+from pydantic_deep._text.line_diff import diff_lines
 from pydantic_deep.approvals import DiffView
 
 from ._terminal_text import rich_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from pydantic_deep._escapes import EscapedText, visible
+from pydantic_deep._text.escapes import EscapedText, visible
 
 
 def escape_invisible(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model, parse_model_id
 
-from pydantic_deep._escapes import is_blank
+from pydantic_deep._text.escapes import is_blank
 from pydantic_deep.errors import DeepAgentError
 
 from ._providers import PROVIDERS

@@ -10,7 +10,7 @@ from typing import Final
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from pydantic_deep._escapes import unseen_ranges
+from pydantic_deep._text.escapes import unseen_ranges
 from pydantic_deep.server.http._errors import not_found
 
 router = APIRouter(include_in_schema=False)

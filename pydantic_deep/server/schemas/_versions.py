@@ -8,7 +8,7 @@ from typing import Literal, cast
 from pydantic import AwareDatetime, BaseModel, JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelRequest, UserPromptPart
 
-from pydantic_deep._escapes import EscapedText, escape
+from pydantic_deep._text.escapes import EscapedText, escape
 from pydantic_deep.approvals import DiffView
 from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import ServedVersion

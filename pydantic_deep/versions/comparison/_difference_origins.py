@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.toolsets import DynamicToolset
 
-from pydantic_deep._canonical_request import canonical_message
+from pydantic_deep._requests.canonical_request import canonical_message
 from pydantic_deep.versions.recording._request_log import RequestLog
 
 Capability: TypeAlias = AbstractCapability[Any]

@@ -32,8 +32,8 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import UsageLimits
 
-from pydantic_deep._canonical_request import canonical_message
-from pydantic_deep._notice import noticed
+from pydantic_deep._messages.notice import noticed
+from pydantic_deep._requests.canonical_request import canonical_message
 from pydantic_deep.approvals import Approvals, answer_approvals
 from pydantic_deep.store import RequestRecord, RunRecord, RunState, Store, VersionRecord
 from pydantic_deep.versions._settings import load_instructions, load_settings

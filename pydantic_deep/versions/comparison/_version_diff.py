@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep._line_diff import DiffView, render_diff, view_diff
+from pydantic_deep._text.line_diff import DiffView, render_diff, view_diff
 from pydantic_deep.todos import Todo
 from pydantic_deep_backends import Tree
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 from pydantic import JsonValue
 from pydantic_ai import DeferredToolRequests
 
-from pydantic_deep._deferred_metadata import KEY
-from pydantic_deep._message_json import dump_history
+from pydantic_deep._messages.deferred_metadata import KEY
+from pydantic_deep._messages.message_json import dump_history
 from pydantic_deep.store import Store, VersionFilter, VersionRecord
 from pydantic_deep.versions.recording._messages import load_history
 

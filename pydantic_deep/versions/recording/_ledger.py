@@ -17,8 +17,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.tools import ToolDefinition
 
-from pydantic_deep._deferred_metadata import DELEGATES
-from pydantic_deep._message_json import message_adapter
+from pydantic_deep._messages.deferred_metadata import DELEGATES
+from pydantic_deep._messages.message_json import message_adapter
 from pydantic_deep.store import CallRecord
 
 Effect: TypeAlias = Literal['read', 'write', 'external']

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
-from pydantic_deep._message_json import message_adapter
+from pydantic_deep._messages.message_json import message_adapter
 from pydantic_deep.store import MessageRecord, NewAsset, Store, VersionRecord
 from pydantic_deep.store._media import ReadAsset, externalize_media, inline_media
 

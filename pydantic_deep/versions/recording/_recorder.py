@@ -50,7 +50,7 @@ from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
-from pydantic_deep._deferred_metadata import (
+from pydantic_deep._messages.deferred_metadata import (
     MAY_HAVE_RUN_AND_FAILS,
     CallRequest,
     Edited,

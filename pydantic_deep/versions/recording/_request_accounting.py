@@ -28,9 +28,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model, ModelRequestContext
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from pydantic_deep._canonical_request import canonical_message
-from pydantic_deep._observed_model import ObservedModel
-from pydantic_deep._prices import price_of
+from pydantic_deep._requests.canonical_request import canonical_message
+from pydantic_deep._requests.observed_model import ObservedModel
+from pydantic_deep._requests.prices import price_of
 from pydantic_deep.store import NewAsset, RequestKind, now
 from pydantic_deep.versions.comparison._difference_origins import is_framework, overrides
 

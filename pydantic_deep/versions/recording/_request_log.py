@@ -15,7 +15,7 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep._canonical_request import canonical_message, canonical_request, canonical_settings, digest
+from pydantic_deep._requests.canonical_request import canonical_message, canonical_request, canonical_settings, digest
 from pydantic_deep.store import NewAsset, RequestKind, RequestRecord, new_id
 from pydantic_deep_backends import digest_of
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from pydantic_ai.messages import ModelRequest, ModelResponse, ToolReturnPart
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from pydantic_deep._summary_metadata import is_summary
+from pydantic_deep._messages.summary_metadata import is_summary
 from pydantic_deep.store import CallRecord, RequestRecord, RunEnd, RunRecord, Store, VersionFilter, VersionRecord
 from pydantic_deep.versions.recording._deps_state import fork_of
 from pydantic_deep.versions.recording._ledger import deps_of, result_of

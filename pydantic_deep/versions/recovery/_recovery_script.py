@@ -13,7 +13,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-from pydantic_deep._canned_stream import CannedStream
+from pydantic_deep._requests.canned_stream import CannedStream
 from pydantic_deep.store import CallRecord
 
 

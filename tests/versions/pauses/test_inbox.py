@@ -23,7 +23,7 @@ from pydantic_deep import (
     create_deep_agent,
     open_store,
 )
-from pydantic_deep._deferred_metadata import DelegationRequest, dump
+from pydantic_deep._messages.deferred_metadata import DelegationRequest, dump
 from pydantic_deep.approvals import ApprovalRule, InvalidDecisionError, NothingPendingError, UnknownApprovalError
 from pydantic_deep.store import ApprovalAnsweredError, ApprovalNotFoundError, StoreUnavailableError
 from pydantic_deep.testing import ScriptedModel, Step, call

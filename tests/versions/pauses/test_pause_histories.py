@@ -13,7 +13,7 @@ from pydantic_ai import Agent, DeferredToolRequests
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
 from pydantic_deep import Approve, DeepAgentDeps, answer_approvals, create_deep_agent, pending_approvals
-from pydantic_deep._message_json import parse_history
+from pydantic_deep._messages.message_json import parse_history
 from pydantic_deep.store import Store, VersionNotFoundError, open_store
 from pydantic_deep.testing import ScriptedModel
 from pydantic_deep.versions import AgentVersion, VersionedAgent

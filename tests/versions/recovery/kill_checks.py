@@ -10,7 +10,7 @@ from pathlib import Path
 from kill_agent import Agent, Journal, files_of, keys_of, prompt_of
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart, ToolReturnPart, UserPromptPart
 
-from pydantic_deep._summary_metadata import without_summaries
+from pydantic_deep._messages.summary_metadata import without_summaries
 from pydantic_deep.store import RunRecord, VersionFilter, VersionRecord
 from pydantic_deep_backends import LocalBackend, Tree, digest_of
 

@@ -1,0 +1,1 @@
+"""Requests to a model: their canonical form, wrappers that observe or answer them, prices. For this package only."""

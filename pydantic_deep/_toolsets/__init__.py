@@ -1,0 +1,1 @@
+"""Base classes and helpers of toolsets that several capabilities share. For this package only."""

@@ -1,0 +1,297 @@
+"""One `task` call: a child is made ready, run, and what came of it becomes a result, a pause or a failure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_ai import (
+    AgentRunResult,
+    DeferredToolRequests,
+    RunContext,
+    ToolReturn,
+    UserError,
+    capture_run_messages,
+)
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.exceptions import ApprovalRequired, RunCancelled, RunTimedOut, ToolFailed, UsageLimitExceeded
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import KnownModelName, Model
+from pydantic_ai.output import OutputSpec
+from pydantic_ai.usage import RunUsage, UsageLimits
+
+from pydantic_deep._messages.deferred_metadata import DelegationAnswers, DelegationRequest, dump
+from pydantic_deep._messages.message_json import dump_history, parse_history
+from pydantic_deep.extensions import SupportsRecovery, find_capabilities
+from pydantic_deep.subagents._deps import clone_deps, dump_todos, load_todos
+from pydantic_deep.subagents._events import forward_to
+from pydantic_deep.subagents._tree_position import METADATA_KEY, PausedChild, TreePosition
+from pydantic_deep_backends.overlay import OverlayBackend, OverlayMerge
+
+from ._answer_freshness import conversation_of, forget_pauses, number_pause
+from ._budget import Budget
+from ._child_run import CHILD_RUN_ID, ChildRun
+from ._fork import fork_files, merge_as_json, render_merge
+from ._inheritance import settings_below
+from ._report import describe_error, render_failure
+
+_LOGGER = logging.getLogger('pydantic_deep')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a child is to be run: what its description and its parent make of it."""
+
+    name: str
+    """What the model called it by."""
+    agent: AbstractAgent[Any, Any]
+    """The agent."""
+    place: TreePosition
+    """Where it stands."""
+    is_parent: bool
+    """Whether it is the parent's own agent."""
+    model: Model | KnownModelName | str | None
+    """The model of the run; `None` for the agent's own."""
+    has_parents_model: bool
+    """Whether that is the model of the parent."""
+    settings: dict[str, Any] | None
+    """The settings of the parent's requests; `None` if it has made none in this run."""
+    is_streamed: bool | None
+    """Whether the parent's run is streamed; `None` if nobody knows yet."""
+    output_type: OutputSpec[Any] | None
+    """What it may answer with, a pause included; `None` for what the agent says."""
+    capabilities: Sequence[Any]
+    """What it inherits."""
+    limits: UsageLimits | None
+    """Its own limits."""
+    timeout_seconds: float | None
+    """How long it may run."""
+    is_fork: bool
+    """Whether it works on a view of the files."""
+
+
+@dataclass(kw_only=True)
+class Delegation:
+    """One run of a child, from the `task` call of its parent."""
+
+    ctx: RunContext[object]
+    """The context of the call, with the deps of the run."""
+    plan: Plan
+    """How to run it."""
+    _messages: Sequence[ModelMessage] = field(default=(), init=False)
+    _run: ChildRun = field(init=False)
+    _overlay: OverlayBackend | None = field(default=None, init=False)
+
+    async def start(self, description: str) -> ToolReturn[object]:
+        """Run the child on a new task.
+
+        Raises:
+            ToolFailed: It did not end well, for whatever reason.
+            ApprovalRequired: It waits for a person.
+        """
+        recorder = next(iter(find_capabilities(self.ctx, SupportsRecovery)), None)
+        begun = None if recorder is None else await recorder.recovered_conversation_id()
+        return await self._settle(None, user_prompt=description, conversation_id=begun or 'new')
+
+    async def resume(self, answers: DelegationAnswers) -> ToolReturn[object]:
+        """Go on with a child that has waited, with what was answered.
+
+        Raises:
+            ToolFailed: It did not end well, or the answers are for something else.
+            ApprovalRequired: It waits again.
+        """
+        request = answers.request
+        try:
+            history = parse_history(request.messages)
+            state = PausedChild.model_validate(request.state)
+        except ValidationError as error:
+            raise ToolFailed(
+                f'The subagent {self.plan.name!r} cannot go on: what was kept of it is damaged.'
+            ) from error
+        if request.subagent != self.plan.name:
+            raise ToolFailed(f'The subagent {self.plan.name!r} cannot go on: the answers are for {request.subagent!r}.')
+        if not history or history[-1].conversation_id != request.conversation_id:
+            raise ToolFailed(
+                f'The subagent {self.plan.name!r} cannot go on: what was kept of it is another conversation.'
+            )
+        return await self._settle(
+            state,
+            message_history=history,
+            deferred_tool_results=answers.results,
+            conversation_id=request.conversation_id,
+        )
+
+    async def _settle(self, state: PausedChild | None, **run: Any) -> ToolReturn[object]:
+        """Run the child, and make of what comes whatever the parent's tool call has to be."""
+        usage = RunUsage() if state is None else state.usage
+        above = self.ctx.capabilities.get(CHILD_RUN_ID)
+        budgets = above.budgets if isinstance(above, ChildRun) else ()
+        self._run = ChildRun(budgets=(Budget(limits=self.plan.limits, usage=usage), *budgets))
+        settings, is_streamed = self._parents(state)
+        try:
+            deps = await self._deps(state)
+            result = await self._run_child(
+                **run,
+                deps=deps,
+                model=self.plan.model,
+                model_settings=self._settings(settings),
+                usage=self.ctx.usage,
+                usage_limits=self.ctx.usage_limits,
+                timeout=self.plan.timeout_seconds,
+                metadata={METADATA_KEY: self.plan.place.model_dump(mode='json')},
+                capabilities=[*self.plan.capabilities, self._run],
+                event_stream_handler=forward_to(self.ctx, self.plan.place.path) if is_streamed else None,
+            )
+            if not isinstance(result.output, DeferredToolRequests):
+                merge = None if self._overlay is None else await self._overlay.merge()
+                forget_pauses(self.ctx.usage, result.conversation_id)
+                return self._returned(result, merge)
+            pause = dump(await self._request(result, deps, settings, is_streamed=is_streamed))
+        except Exception as error:  # the code of the child is the user's, and may raise anything
+            forget_pauses(self.ctx.usage, run['conversation_id'])
+            raise self._failure(error) from error
+        raise ApprovalRequired(metadata=pause)
+
+    async def _deps(self, state: PausedChild | None) -> object:
+        """Return the deps of the child, as they were when it paused."""
+        deps = clone_deps(self.ctx.deps, self.plan.place.max_depth)
+        if state is not None:
+            load_todos(deps, state.todos)
+        if self.plan.is_fork:
+            dumped, there = (None, None) if state is None else (state.overlay, state.working_dir)
+            self._overlay = await fork_files(cast('Any', deps), dumped, there)
+        return deps
+
+    def _parents(self, state: PausedChild | None) -> tuple[dict[str, Any], bool]:
+        """Return the parent's settings, and whether it is streamed.
+
+        A run that has made no request yet, because it began with answers, does not know: then what the child had
+        before it paused still holds.
+        """
+        settings, is_streamed = self.plan.settings, self.plan.is_streamed
+        if settings is None:
+            settings = {} if state is None else dict(state.model_settings)
+        if is_streamed is None:
+            is_streamed = state is not None and state.is_streamed
+        return settings, is_streamed
+
+    def _settings(self, settings: dict[str, Any]) -> Any:
+        """Return the settings of the run: those of the parent below the child's own. The parent's own agent has none
+        that are not the parent's.
+        """
+        if self.plan.is_parent:
+            return settings
+        return settings_below(settings, is_same_model=self.plan.has_parents_model) if settings else None
+
+    async def _run_child(self, **run: Any) -> AgentRunResult[object]:
+        """Run the agent so that it can pause.
+
+        One with output validators refuses an output type for a run, before anything has run. Then it runs as it is,
+        and can pause only if its own output type says so.
+        """
+        try:
+            return await self._captured(output_type=self.plan.output_type, **run)
+        except UserError:
+            if self._run.is_started or self.plan.output_type is None:
+                raise
+        return await self._captured(**run)
+
+    async def _captured(self, **run: Any) -> AgentRunResult[object]:
+        with capture_run_messages() as messages:
+            self._messages = messages
+            return await self.plan.agent.run(**run)
+
+    def _returned(self, result: AgentRunResult[object], merge: OverlayMerge | None) -> ToolReturn[object]:
+        metadata: dict[str, JsonValue] = {
+            'sub_agent_thread_id': result.conversation_id,
+            'subagent': self.plan.name,
+            'path': list(self.plan.place.path),
+            'usage': _usage_adapter().dump_python(self._usage, mode='json'),
+        }
+        output = result.output
+        if merge is not None:
+            metadata['merge'] = merge_as_json(merge)
+            output = _with_notice(output, render_merge(merge))
+        return ToolReturn(return_value=output, metadata=metadata)
+
+    async def _request(
+        self, result: AgentRunResult[object], deps: object, settings: dict[str, Any], *, is_streamed: bool
+    ) -> DelegationRequest:
+        """Return what the pause of the child rises with: all that is needed to go on anywhere."""
+        state = PausedChild(
+            parent_conversation_id=conversation_of(self.ctx.messages),
+            pause_number=number_pause(self.ctx.usage, result.conversation_id),
+            usage=self._usage,
+            is_streamed=is_streamed,
+            model_settings=_json_part(settings),
+            todos=dump_todos(deps),
+            overlay=None if self._overlay is None else await self._overlay.dump(),
+            working_dir=None if self._overlay is None else await self._overlay.working_dir(),
+        )
+        return DelegationRequest(
+            subagent=self.plan.name,
+            conversation_id=result.conversation_id,
+            messages=dump_history(result.all_messages()),
+            requests=cast('DeferredToolRequests', result.output),
+            state=state.model_dump(mode='json'),
+        )
+
+    def _failure(self, error: Exception) -> ToolFailed:
+        """Return the failed result: the reason, and what the child had done."""
+        discarded = () if self._overlay is None else self._overlay.changed_paths
+        return ToolFailed(render_failure(self.plan.name, self._reason(error), self._messages, discarded))
+
+    def _reason(self, error: Exception) -> str:
+        exceeded = self._run.budgets[0].exceeded
+        if exceeded is not None:
+            return f'has used up its budget: {exceeded}'
+        if isinstance(error, UsageLimitExceeded):
+            return f'was stopped by a limit: {error}'
+        if isinstance(error, RunTimedOut):
+            return 'ran out of time.'
+        if isinstance(error, RunCancelled):
+            return f'was cancelled: {error}'
+        if isinstance(error, UserError) and self._run.has_deferred:
+            return (
+                'has a call that must wait for a person, and cannot wait: it has output validators, and its '
+                '`output_type` is without `DeferredToolRequests`.'
+            )
+        _LOGGER.warning('Subagent %r failed with %s', self.plan.name, type(error).__name__, exc_info=error)
+        return f'failed: {describe_error(error)}'
+
+    @property
+    def _usage(self) -> RunUsage:
+        return self._run.budgets[0].usage
+
+
+def _with_notice(output: object, notice: str | None) -> object:
+    """Return an answer with a notice to it; data stays data."""
+    if notice is None:
+        return output
+    return f'{output}\n\n{notice}' if isinstance(output, str) else {'result': output, 'notice': notice}
+
+
+def _json_part(settings: dict[str, Any]) -> dict[str, JsonValue]:
+    """Return those settings that JSON can hold."""
+    part: dict[str, JsonValue] = {}
+    adapter = _json_adapter()
+    for name, value in settings.items():
+        try:
+            part[name] = adapter.validate_python(value)
+        except ValidationError:  # such as a timeout of httpx
+            continue
+    return part
+
+
+@cache
+def _usage_adapter() -> TypeAdapter[RunUsage]:
+    return TypeAdapter(RunUsage)
+
+
+@cache
+def _json_adapter() -> TypeAdapter[JsonValue]:
+    return TypeAdapter(JsonValue)

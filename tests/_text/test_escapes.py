@@ -1,0 +1,77 @@
+"""Escapes: what cannot be seen is written out, and what was written out is told from what was so."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pydantic_deep._text.escapes import EscapedText, count_escapes, escape, unseen_ranges, visible
+
+
+def unescape(text: EscapedText) -> str:
+    """Return the text that was escaped."""
+    return ''.join(piece.encode().decode('unicode_escape') if place % 2 else piece for place, piece in enumerate(text))
+
+
+@pytest.mark.parametrize(
+    ('text', 'pieces'),
+    [
+        ('plain\n\ttext', ('plain\n\ttext',)),
+        ('', ('',)),
+        ('a\rb', ('a', '\\r', 'b')),
+        ('\0', ('', '\\x00', '')),
+        ('exe.\u202egnp', ('exe.', '\\u202e', 'gnp')),
+        ('\u200b\ufeff', ('', '\\u200b', '', '\\ufeff', '')),
+        ('soft\xadhyphen', ('soft', '\\xad', 'hyphen')),
+        ('no\xa0break\u3000wide\u2009thin', ('no', '\\xa0', 'break', '\\u3000', 'wide', '\\u2009', 'thin')),
+        ('tag\U000e0041', ('tag', '\\U000e0041', '')),
+        ('\u2764\ufe0f\U000e0100', ('\u2764', '\\ufe0f', '', '\\U000e0100', '')),
+        ('\ud800', ('', '\\ud800', '')),
+        ('\u3164\u115f\u2800\U0001d159', ('', '\\u3164', '', '\\u115f', '', '\\u2800', '', '\\U0001d159', '')),
+        ('private\ue000', ('private', '\\ue000', '')),
+        ('the letters \\u202e', ('the letters \\u202e',)),
+        ('naïve Ω 日本 e\u0301 👩', ('naïve Ω 日本 e\u0301 👩',)),
+    ],
+)
+def test_what_cannot_be_seen_is_written_out(text: str, pieces: EscapedText) -> None:
+    assert escape(text) == pieces
+    assert visible(text) == ''.join(pieces)
+    assert count_escapes(escape(text)) == len(pieces) // 2
+
+
+def test_one_line_is_one_line() -> None:
+    assert escape('a\n\tb', one_line=True) == ('a', '\\n', '', '\\t', 'b')
+
+
+@given(st.text(st.characters(codec=None) | st.characters(categories=['Cc', 'Cf', 'Cs', 'Zs', 'Cn'])))
+def test_nothing_is_lost_and_nothing_stays_hidden(text: str) -> None:
+    pieces = escape(text)
+    assert unescape(pieces) == text
+    shown = set(''.join(pieces)) - set('\n\t ')
+    assert {unicodedata.category(char) for char in shown}.isdisjoint({'Cc', 'Cf', 'Cs', 'Co', 'Cn', 'Zs', 'Zl', 'Zp'})
+
+
+def test_all_characters_that_may_be_ignored_are_written_out() -> None:
+    """Unicode's `Default_Ignorable_Code_Point`, from DerivedCoreProperties.txt 15.0."""
+    ignorable = (
+        'ad 34f 61c 115f-1160 17b4-17b5 180b-180f 200b-200f 202a-202e 2060-206f 3164 fe00-fe0f feff ffa0 fff0-fff8 '
+        '1bca0-1bca3 1d173-1d17a e0000-e0fff'
+    )
+    for part in ignorable.split():
+        first, _, last = part.partition('-')
+        for code in range(int(first, 16), int(last or first, 16) + 1):
+            assert re.fullmatch(r'\\[xuU][0-9a-f]+', visible(chr(code))), hex(code)
+    assert visible(chr(sys.maxunicode)) == '\\U0010ffff'
+
+
+def test_the_ranges_that_are_written_out_are_those_of_escape() -> None:
+    """For a face that escapes by itself: each code point of Unicode is in a range, or is shown as it is."""
+    hidden = {code for first, last in unseen_ranges() for code in range(first, last + 1)}
+    assert set(escape(''.join(map(chr, hidden)), one_line=True)[::2]) == {''}
+    seen = ''.join(chr(code) for code in range(sys.maxunicode + 1) if code not in hidden)
+    assert escape(seen, one_line=True) == (seen,)

@@ -1,0 +1,17 @@
+"""The tables of the page on the server say what the server is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_tables_of_routes_and_settings_are_fresh() -> None:
+    script = ROOT / 'scripts/write_server_tables.py'
+
+    done = subprocess.run([sys.executable, script, '--check'], check=False, capture_output=True, text=True)
+
+    assert done.returncode == 0, f'Run {script.name}: {done.stderr}'
