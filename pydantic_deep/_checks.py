@@ -41,7 +41,7 @@ def check_text(field: str, value: object) -> None:
     if not isinstance(value, str):
         raise ValidationError(field, f'it is {_shown(value)}, and it must be a text.')
     if is_blank(value):
-        raise ValidationError(field, 'it is empty. Leave it out, or give it words.')
+        raise ValidationError(field, 'it is empty. Leave it out, or give it a text.')
     check_unicode(field, value)
 
 
@@ -124,7 +124,7 @@ def check_prompt(field: str, prompt: object) -> None:
         else:
             is_said = is_said or kind != 'cache-point'
     if not is_said:
-        raise ValidationError(field, 'it is empty. Leave it out, or give it words.')
+        raise ValidationError(field, 'it is empty. Leave it out, or give it a text.')
 
 
 def check_model(field: str, model: object) -> None:

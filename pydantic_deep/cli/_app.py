@@ -1,4 +1,4 @@
-"""The commands and what they say of themselves. What they do is in the modules beside this one."""
+"""The command tree and its help texts. The work of each command is in `commands` and `turn`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from pydantic_deep.cli.commands._history import history_app
 from pydantic_deep.cli.commands._models import render_provider_table, render_providers_json, select_providers
 from pydantic_deep.cli.commands._options import (
     APPROVALS_HELP,
+    BUDGET_HELP,
     MODEL_HELP,
     RUN_EXIT_CODE_HELP,
+    VERSIONED_FILES_HELP,
     ApprovalsOption,
     BudgetOption,
     ContinueOption,
@@ -134,10 +136,10 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option('--version', callback=_print_version, is_eager=True, help='Print the version and leave.')
+        bool, typer.Option('--version', callback=_print_version, is_eager=True, help='Show the version and exit.')
     ] = False,
 ) -> None:
-    """A deep agent in a directory: it plans with todos, and reads, searches, writes and edits files there."""
+    """Run a deep agent in a directory: it plans with todos, and reads, searches, writes and edits files there."""
 
 
 @app.command(
@@ -146,14 +148,13 @@ def _root(
     '  pydantic-deep run "Summarise sales.csv into report.md" --dir ./data\n\n'
     '  git diff | pydantic-deep run - > review.md\n\n'
     '  pydantic-deep run "Count the TODOs" --json | jq -r \'select(.type == "tool_call").tool\'\n\n'
-    'The answer goes to standard output, what happens meanwhile to standard error.\n\n'
-    'With --json, standard output is one JSON object a line; its "type" is start, text, tool_call, tool_result, '
-    'approval, approval_answer, todos, file, usage, summarized, retried, budget, and at last result with status, output, error, usage, files, '
-    'todos, pending, version, store and seconds.\n\n' + APPROVALS_HELP + '\n\n' + RUN_EXIT_CODE_HELP,
+    'The answer goes to standard output, progress to standard error. Ctrl-C stops the turn, and what was done stays '
+    'done; a second Ctrl-C ends the process at once.\n\n'
+    + '\n\n'.join((APPROVALS_HELP, BUDGET_HELP, VERSIONED_FILES_HELP, RUN_EXIT_CODE_HELP)),
 )
 def _run(
     context: typer.Context,
-    task: Annotated[str, typer.Argument(help='What the agent shall do; `-` reads it from standard input.')],
+    task: Annotated[str, typer.Argument(help='The task; `-` reads it from standard input.')],
     directory: DirectoryOption = Path(),
     model: ModelOption = None,
     approvals: ApprovalsOption = ApprovalMode.ask,
@@ -169,14 +170,20 @@ def _run(
     max_tokens: BudgetOption = MAX_TOKENS,
     max_cost: CostOption = None,
 ) -> None:
-    """Do one task, show the work, print the answer."""
+    """Run one task, show its progress, and print the answer.
+
+    The turn ends with a version: the dialogue, the todos and the files of the directory. Standard error names the
+    version and its store. If another turn is working in the directory, this one works on a copy of the files. With
+    --sandbox, changes by commands are found by a scan of the directory; a scan of more than three seconds is not
+    repeated, and the end of the turn says that the list of files may be incomplete.
+    """
     environment = context.find_object(Environment) or Environment()
     text = read_task(task)
     start = ConversationStart(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
     )
     if no_store and approvals is ApprovalMode.pause:
-        raise typer.BadParameter('a turn can wait only where it is kept. Leave out --no-store.')
+        raise typer.BadParameter('a paused turn has to be stored. Leave out --no-store.')
     with exit_on_error(json=json), deferred_warnings():
         settings = Settings(
             directory=str(directory),
@@ -203,14 +210,12 @@ def _run(
 
 @app.command(
     'resume',
-    epilog='A version is answered once, by whoever is first. If nothing was answered it waits on. The agent goes on in '
-    'the same directory, with the same model and what is left of the budget. What `approvals answer` has answered is '
-    'not asked again.\n\n' + APPROVALS_HELP + '\n\n' + RUN_EXIT_CODE_HELP,
+    epilog='\n\n'.join((APPROVALS_HELP, BUDGET_HELP, RUN_EXIT_CODE_HELP)),
 )
 def _resume(
     context: typer.Context,
     version: Annotated[
-        str | None, typer.Argument(help='The version; without one, the newest of the directory that waits.')
+        str | None, typer.Argument(help='The version. Default: the newest of the directory with pending approvals.')
     ] = None,
     directory: DirectoryOption = Path(),
     model: ModelOption = None,
@@ -218,11 +223,24 @@ def _resume(
     store: StoreOption = None,
     json: JsonOption = False,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, metavar='N', help='Another budget for the turn, what it has used included.')
+        int | None,
+        typer.Option(
+            min=1, metavar='N', help='Replace the token budget of the whole turn, including what it has already used.'
+        ),
     ] = None,
     max_cost: CostOption = None,
 ) -> None:
-    """Answer the approvals that a version waits for, and let the agent go on."""
+    """Answer the pending approvals of a version and resume its turn.
+
+    The turn resumes in the same directory, with the same model and the remaining budget. Calls that `approvals answer`
+    has answered are not asked about again. With `--approvals=pause`, you are asked about the pending calls, and later
+    ones pause the turn again; an answer of `a` does not outlive that.
+
+    Each call is answered once, by whoever is first: if somebody else answers a call while you are asked, their answer
+    counts. If somebody else has resumed the turn, this command ends and names the version to look at. If you stop at a
+    question, nothing is answered and the approvals stay pending. If the turn fails after your answers, continue with
+    `run --continue`. The files listed at the end are those that changed since you resumed.
+    """
     environment = context.find_object(Environment) or Environment()
     resumption = Resumption(approvals=approvals, model=model, max_tokens=max_tokens, max_cost=max_cost)
 
@@ -239,12 +257,12 @@ def _resume(
 
 @app.command(
     'chat',
-    epilog='Ctrl-C stops what the agent is doing and not the chat; Ctrl-D ends it. What you type is kept for the next '
-    'time (arrow up). In the chat: /help, /todos, /files, /context, /skills, /new, /quit.\n\n'
-    'When standard input is not a terminal, each line of it is a turn.\n\n'
-    + APPROVALS_HELP
-    + '\n\n'
-    + RUN_EXIT_CODE_HELP,
+    epilog='Ctrl-C stops the turn, not the chat; a second one ends the process at once. Ctrl-D ends the chat. Arrow up '
+    'recalls earlier prompts, which are stored in ~/.local/state/pydantic-deep/chat_history with access for you only. '
+    'In the chat: /help, /todos, /files, /context, /skills, /NAME for a skill, /new, /quit.\n\n'
+    'If standard input is not a terminal, each line of it is a turn, answers go to standard output, and the exit code '
+    'is that of the last turn. At a terminal it is 0, or 2 or 3 if the chat cannot start.\n\n'
+    + '\n\n'.join((APPROVALS_HELP, BUDGET_HELP, VERSIONED_FILES_HELP, RUN_EXIT_CODE_HELP)),
 )
 def _chat(
     context: typer.Context,
@@ -256,7 +274,7 @@ def _chat(
             '--approvals',
             metavar='MODE',
             parser=choice_parser(ChatApprovalMode),
-            help='Calls that need an approval: `ask` at the terminal, `deny`, or `allow`. Where nobody can be asked, '
+            help='How to handle calls that need approval: `ask` at the terminal, `deny`, or `allow`. Without a terminal, '
             '`ask` denies.',
         ),
     ] = ChatApprovalMode.ask,
@@ -271,7 +289,12 @@ def _chat(
     max_tokens: BudgetOption = MAX_TOKENS,
     max_cost: CostOption = None,
 ) -> None:
-    """Work with the agent turn by turn."""
+    """Talk to the agent turn by turn.
+
+    The agent remembers earlier turns until you exit or say /new. A turn that fails or is stopped does not end the chat,
+    and the next turn knows its messages. If the connection breaks during an answer, a line says that the text above is
+    void, and the answer starts again.
+    """
     environment = context.find_object(Environment) or Environment()
     start = ConversationStart(
         environment, store, no_store=no_store, continues=continues, base=base, instructions=instructions
@@ -308,12 +331,15 @@ app.add_typer(keys_app)
 @app.command('models', epilog=MODEL_HELP)
 def _models(
     context: typer.Context,
-    provider: Annotated[str | None, typer.Argument(help='Show the names of this provider, such as anthropic.')] = None,
+    provider: Annotated[
+        str | None, typer.Argument(help='List the model names of this provider, such as anthropic.')
+    ] = None,
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
 ) -> None:
-    """List who can answer: providers, whether key and package are there, and the names pydantic-ai knows.
+    """List the providers, whether the key and the package of each are installed, and the model names pydantic-ai knows.
 
-    A provider takes names that are not listed as well; newer models come out all the time.
+    Providers that you can use come first. A provider accepts names that are not listed too. The value of a key is never
+    printed.
     """
     environment = context.find_object(Environment) or Environment()
     known = list_providers(environment.variables)

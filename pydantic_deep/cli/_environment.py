@@ -19,6 +19,21 @@ OpenTerminal: TypeAlias = Callable[[], AbstractContextManager[Terminal | None]]
 """Opens the terminal for as long as questions are asked."""
 
 
+VARIABLES: Mapping[str, str] = {
+    '`PYDANTIC_DEEP_MODEL`': 'The model, if `--model` is not given.',
+    '`ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GOOGLE_API_KEY`, `GEMINI_API_KEY`': 'The key of a provider. The first that '
+    'is set chooses the default model. `pydantic-deep models` lists the variables of other providers.',
+    '`OPENAI_BASE_URL`': 'The address of a server with the API of OpenAI.',
+    '`PYDANTIC_DEEP_STORE`': 'The store of versions, if `--store` is not given.',
+    '`PYDANTIC_DEEP_SERVER_…`': 'A setting of the server, such as `PYDANTIC_DEEP_SERVER_PORT`. Lists are JSON.',
+    '`VISUAL`, `EDITOR`': 'The editor for the arguments of a call. The first that is set is used.',
+    '`USER`, `LOGNAME`': 'The name that is stored with your answers.',
+    '`XDG_STATE_HOME`': 'The parent of the state directory, instead of `~/.local/state`.',
+    '`NO_COLOR`': 'Disables colors.',
+}
+"""The environment variables of the command line, as Markdown, with their meaning."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """Models, environment variables, clock and terminal of one call of the command line."""

@@ -42,11 +42,11 @@ def test_each_conversation_that_a_chat_begins_has_its_instructions(invoke: Invok
 @pytest.mark.parametrize(
     ('options', 'sentence'),
     [
-        (('--instructions', ''), "Invalid value for '--instructions': it is empty. Leave it out, or give it words."),
-        (('--instructions= \n',), "Invalid value for '--instructions': it is empty. Leave it out, or give it words."),
+        (('--instructions', ''), "Invalid value for '--instructions': it is empty. Leave it out, or give it a text."),
+        (('--instructions= \n',), "Invalid value for '--instructions': it is empty. Leave it out, or give it a text."),
         (
             ('--continue', '--instructions', 'A.'),
-            '--instructions are for a new conversation, and --continue goes on with one that keeps its own. Choose one of '
+            '--instructions are for a new conversation, and --continue continues one that has its own. Choose one of '
             '--continue and --instructions.',
         ),
         (('--from=HEAD', '--instructions', ''), 'Choose one of --from and --instructions.'),

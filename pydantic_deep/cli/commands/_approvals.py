@@ -56,7 +56,7 @@ DIGEST_CHARS = 8
 approvals_app = typer.Typer(
     name='approvals',
     no_args_is_help=True,
-    help='List and answer what waits for a person, of every agent in the store. Nothing runs: `resume` goes on.',
+    help='List and answer the pending approvals of every agent in the store. `resume` continues the turns.',
     epilog=EXIT_CODE_HELP,
 )
 
@@ -83,15 +83,24 @@ def _list(
             '--status',
             metavar='STATUS',
             parser=choice_parser(ApprovalStatus),
-            help='What became of them; `all` for any.',
+            help='List approvals with this status: `pending`, `approved`, `edited`, `denied`, `responded`, `expired`, '
+            '`superseded`, or `all`.',
         ),
     ] = ApprovalStatus.pending,
-    agent: Annotated[str | None, typer.Option('--agent', metavar='NAME', help='Only those of one agent.')] = None,
-    limit: Annotated[int, typer.Option('--limit', '-n', min=1, metavar='N', help='At most how many.')] = 100,
+    agent: Annotated[
+        str | None, typer.Option('--agent', metavar='NAME', help='List only the approvals of one agent.')
+    ] = None,
+    limit: Annotated[
+        int, typer.Option('--limit', '-n', min=1, metavar='N', help='The maximum number of approvals.')
+    ] = 100,
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """List what waits, oldest first, with all that a call would do. Suspended runs are named on standard error."""
+    """List approvals, oldest first, with everything that each call would do.
+
+    Each is listed under the end of its id and, after a colon, the beginning of the digest of what is shown. Suspended
+    runs are listed on standard error.
+    """
 
     async def work(reader: VersionReader) -> list[ApprovalRow]:
         await reader.print_suspended_runs(agent_name=agent)
@@ -115,24 +124,40 @@ def _list(
 def _answer(
     context: typer.Context,
     id: Annotated[
-        str, typer.Argument(help='The approval, as `list` shows it: after the colon, what it showed of the call.')
+        str,
+        typer.Argument(
+            help='The approval, as `list` shows it. With the digest after the colon, the answer is refused if the call '
+            'is another one than shown.'
+        ),
     ],
-    approve: Annotated[bool, typer.Option('--approve', help='The call runs as it is shown.')] = False,
+    approve: Annotated[bool, typer.Option('--approve', help='Run the call as shown.')] = False,
     deny: Annotated[
-        str | None, typer.Option('--deny', metavar='REASON', help='It does not run; the model is told why.')
+        str | None,
+        typer.Option(
+            '--deny', metavar='REASON', help='Do not run the call; the model gets the reason, which may be empty.'
+        ),
     ] = None,
     edit: Annotated[
-        str | None, typer.Option('--edit', metavar='JSON', help='It runs with these arguments instead.')
+        str | None,
+        typer.Option(
+            '--edit', metavar='JSON', help='Run the call with these arguments, a JSON object with all of them.'
+        ),
     ] = None,
     respond: Annotated[
         str | None,
-        typer.Option('--respond', metavar='TEXT', help='It does not run; the model takes this for its result.'),
+        typer.Option('--respond', metavar='TEXT', help='Do not run the call; the model gets this text as its result.'),
     ] = None,
-    by: Annotated[str | None, typer.Option('--by', metavar='NAME', help='Who answers; else USER.')] = None,
+    by: Annotated[
+        str | None, typer.Option('--by', metavar='NAME', help='The person who answers. Default: USER, else LOGNAME.')
+    ] = None,
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Answer a call, once: a second answer is told who was first."""
+    """Answer a pending call. Nothing runs before `resume`, which asks about calls without an answer only.
+
+    A call is answered once: a second answer fails with the name of the first person and exit code 1. Arguments of
+    --edit are validated before they count.
+    """
     environment = context.find_object(Environment) or Environment()
     decision = _parse_decision(approve=approve, deny=deny, edit=edit, respond=respond)
 

@@ -33,6 +33,7 @@ from pydantic_deep_backends import LocalBackend
 from ._history import EXIT_CODE_HELP, VERSION_HELP
 from ._options import (
     APPROVALS_HELP,
+    BUDGET_HELP,
     RUN_EXIT_CODE_HELP,
     USAGE_ERROR_CODE,
     ApprovalsOption,
@@ -68,9 +69,10 @@ def _rewind(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Go back to a version: the files of the directory become its files, and the next turn goes on from there.
+    """Go back to a version: restore its files in the directory, and continue from it with the next turn.
 
-    Nothing is lost: later turns stay in the store, and edits that no version has become one first.
+    Nothing is lost: later versions stay in the store, and unversioned edits are stored as a version first. The head of
+    the conversation moves too, so programs continue from there.
     """
 
     async def work(reader: VersionReader) -> CheckoutReport:
@@ -98,17 +100,18 @@ def _rewind(
 @changes_app.command('checkout', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _checkout(
     context: typer.Context,
-    version: Annotated[str, typer.Argument(help='The version whose files the directory shall have.')],
+    version: Annotated[str, typer.Argument(help='The version whose files to restore.')],
     directory: TargetDirectoryOption = Path(),
     force: Annotated[
-        bool, typer.Option('--force', help='Keep edits that no version has as a version of their own, and go on.')
+        bool, typer.Option('--force', help='Store unversioned edits as a version of their own first.')
     ] = False,
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Make the files of the directory those of a version. Edits that no version has are never overwritten.
+    """Restore the files of a version in the directory. Unversioned edits are never overwritten.
 
-    What `.gitignore` names stays as it is. The head of the conversation stays where it is: see `rewind`.
+    Files that `.gitignore` names are not touched. The head of the conversation does not move: see `rewind`. In an empty
+    directory, such as on another machine, the files of the version are written first; unknown files there are refused.
     """
 
     async def work(reader: VersionReader) -> CheckoutReport:
@@ -129,15 +132,16 @@ def _checkout(
 @changes_app.command('merge', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _merge(
     context: typer.Context,
-    ours: Annotated[str, typer.Argument(metavar='A', help='The version whose conversation goes on.')],
-    theirs: Annotated[str, typer.Argument(metavar='B', help='The version whose files are brought in.')],
+    ours: Annotated[str, typer.Argument(metavar='A', help='The version whose conversation continues.')],
+    theirs: Annotated[str, typer.Argument(metavar='B', help='The version whose files are merged in.')],
     directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Make a version with the files of both: what each changed since they parted. The directory stays as it is.
+    """Create a version with the changes that both made since their common ancestor. The directory does not change.
 
-    Where A has all of B already, nothing is made. Where both changed the same, nothing is made and the exit code is 1.
+    If A contains B already, no version is created. If their changes conflict, no version is created and the exit
+    code is 1.
     """
 
     async def work(reader: VersionReader) -> MergeReport:
@@ -166,17 +170,18 @@ def _merge(
         for conflict in merged.conflicts:
             typer.echo(escape_invisible(f'conflict {conflict.path}: {conflict.kind}'), err=True)
         typer.echo(
-            'Both changed the same. Change one side with another turn, then merge again. Nothing was made.', err=True
+            'Both made conflicting changes, and no version was created. Change one side with another turn, then merge again.',
+            err=True,
         )
     raise typer.Exit(1 if merged.conflicts else 0)
 
 
-@changes_app.command('branch', epilog=f'{VERSION_HELP}\n\n{APPROVALS_HELP}\n\n{RUN_EXIT_CODE_HELP}')
+@changes_app.command('branch', epilog='\n\n'.join((VERSION_HELP, APPROVALS_HELP, BUDGET_HELP, RUN_EXIT_CODE_HELP)))
 def _branch(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help='The name of the branch.')],
-    task: Annotated[str, typer.Argument(help='What the agent shall do; `-` reads it from standard input.')],
-    base: Annotated[str, typer.Option('--from', metavar='VERSION', help='Where the branch begins.')] = HEAD,
+    name: Annotated[str, typer.Argument(help='The name of the branch. A conversation has one branch of a name.')],
+    task: Annotated[str, typer.Argument(help='The task; `-` reads it from standard input.')],
+    base: Annotated[str, typer.Option('--from', metavar='VERSION', help='The version to branch from.')] = HEAD,
     directory: DirectoryOption = Path(),
     model: ModelOption = None,
     approvals: ApprovalsOption = ApprovalMode.ask,
@@ -188,9 +193,10 @@ def _branch(
     max_tokens: BudgetOption = MAX_TOKENS,
     max_cost: CostOption = None,
 ) -> None:
-    """Do one task on a branch of its own, which begins with it.
+    """Create a branch and run one task on it.
 
-    From HEAD it works in the directory, from any other version on a copy of its files.
+    From HEAD the agent works in the directory, from any other version on a copy of its files; the last line says how to
+    check them out.
     """
     environment = context.find_object(Environment) or Environment()
     start = ConversationStart(environment, store, no_store=False, continues=False, base=base)

@@ -34,16 +34,16 @@ from pydantic_deep.cli.turn._turn_presenter import DeciderFactory, decider_for, 
 from pydantic_deep.skills import SkillNotFoundError
 
 HELP = """\
-/help     these lines
-/todos    the plan
-/files    the files that changed since the chat began
-/skills   the skills
-/context  what the conversation takes of the model's window, and for what
-/NAME     takes the skill NAME along with the next prompt or the one beside it
-/new      forget all but the files: conversation, plan, what is always allowed
-/quit     leave, as Ctrl-D does
-Ctrl-C stops the agent. Another line that begins with / is refused, and all else
-that you type is for the agent."""
+/help     list these commands
+/todos    show the plan
+/files    show the files that changed since the chat started
+/skills   list the skills
+/context  show how many tokens the conversation takes, and for what
+/NAME     load the skill NAME with the next prompt, or with the text beside it
+/new      start a new conversation: plan and permissions go, files stay
+/quit     end the chat, as Ctrl-D does
+Ctrl-C stops the agent. Other lines that start with / are refused; everything
+else is a prompt."""
 """The text of `/help`, in lines of at most 80 characters so that no terminal wraps them."""
 
 ReadPrompt: TypeAlias = Callable[[], Awaitable[str]]
@@ -133,7 +133,7 @@ class ChatSession:
         """Print an unexpected failure. The chat continues."""
         self._exit_code = EXIT_CODES['failed']
         said = first_line(f'{type(error).__name__}: {error}', MAX_CHARS)
-        self._print(Text(f'This failed unexpectedly: {said} The chat goes on.', 'bold red'))
+        self._print(Text(f'This failed unexpectedly: {said} The chat continues.', 'bold red'))
 
     async def _run_command(self, command: str) -> None:
         match command:
@@ -190,7 +190,7 @@ class ChatSession:
             if task.strip():
                 await self._turn(task.strip())
             else:
-                self._print(Text(f'The next prompt goes with the skill {name}.'))
+                self._print(Text(f'The next prompt includes the skill {name}.'))
 
     def _print(self, text: Text) -> None:
         print_lines(self._console, [text])

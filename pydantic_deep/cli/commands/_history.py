@@ -44,8 +44,11 @@ from ._options import (
 )
 
 VERSION_HELP = (
-    'Versions: HEAD is the one whose files the directory has, HEAD~2 the one two turns before it. Of an id its end is '
-    'enough, as `log` shows it, or its beginning; a branch is its newest version.'
+    'Versions: HEAD is the version whose files the directory has, HEAD~2 the version two turns before it, whatever '
+    'pauses and steps these turns had. An id can be shortened to its end, as `log` shows it, or to an unambiguous '
+    'beginning. A branch name stands for its newest version, in the conversation of HEAD first, then in the directory; '
+    'a name that a program gave to versions stands for the newest of them. Ids come before branches, branches before '
+    'such names.'
 )
 
 EXIT_CODE_HELP = 'Exit codes: 0 done, 1 it failed, 2 wrong usage.'
@@ -58,18 +61,28 @@ history_app = typer.Typer()
 @history_app.command('log', epilog=f'{VERSION_HELP}\n\n{EXIT_CODE_HELP}')
 def _log(
     context: typer.Context,
-    version: Annotated[str | None, typer.Argument(help='Only this version and those that it came from.')] = None,
+    version: Annotated[str | None, typer.Argument(help='Show only this version and its ancestors.')] = None,
     directory: VersionsDirectoryOption = Path(),
     conversation: Annotated[
-        str | None, typer.Option('--conversation', metavar='ID', help='Only the versions of one conversation.')
+        str | None, typer.Option('--conversation', metavar='ID', help='Show only the versions of one conversation.')
     ] = None,
-    everything: Annotated[bool, typer.Option('--all', help='Versions of all directories and agents.')] = False,
-    steps: Annotated[bool, typer.Option('--steps', help='Also the versions in the middle of turns.')] = False,
-    limit: Annotated[int, typer.Option('--limit', '-n', min=1, metavar='N', help='At most how many.')] = 30,
+    everything: Annotated[
+        bool, typer.Option('--all', help='Show the versions of all directories and agents, subagents included.')
+    ] = False,
+    steps: Annotated[bool, typer.Option('--steps', help='Also show the versions within turns.')] = False,
+    limit: Annotated[
+        int, typer.Option('--limit', '-n', min=1, metavar='N', help='The maximum number of versions.')
+    ] = 30,
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Show the versions of the directory as a graph, newest first. Suspended runs are named on standard error."""
+    """Show the versions of the directory as a graph, newest first.
+
+    Marks: ○ root of a conversation, ● turn, ◌ pause for approvals, ✎ edit of files or settings without the agent,
+    ◆ merge, · step within a turn (with --steps, or where a turn ended early or another one started). Each line has the
+    number of files that differ from the version before. In a pipe, prompts are cut to 200 characters. Suspended runs are
+    listed on standard error.
+    """
 
     async def work(reader: VersionReader) -> tuple[list[VersionRow], dict[str, str]]:
         await reader.print_suspended_runs(everything=everything)
@@ -97,7 +110,7 @@ def _show(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Show what happened in the turn of a version: prompt, calls, answer, files, todos, requests, subagents."""
+    """Show the turn of a version: prompt, calls, answer, files, todos, requests with their settings, subagents."""
 
     async def work(reader: VersionReader) -> VersionDetails:
         return await reader.details(await reader.revisions.find(version))
@@ -117,7 +130,11 @@ def _context(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Show how many tokens the conversation of a version takes, and for what."""
+    """Show how many tokens the conversation of a version takes, and for what.
+
+    Tokens are counted with the tokenizer of an OpenAI model if the extra `tokenizers` is installed, and estimated
+    otherwise. The usage that the provider reported for the last request is shown beside them.
+    """
 
     async def work(reader: VersionReader) -> ContextReport:
         record = await reader.revisions.find(version)
@@ -136,13 +153,17 @@ def _diff(
     context: typer.Context,
     before: Annotated[str, typer.Argument(metavar='[A]', help='A version.')] = HEAD,
     after: Annotated[
-        str | None, typer.Argument(metavar='[B]', help='Another; without it, the whole turn of A is shown.')
+        str | None,
+        typer.Argument(metavar='[B]', help='Another version. Default: A is compared with the start of its turn.'),
     ] = None,
     directory: VersionsDirectoryOption = Path(),
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Show what is different in B: messages, todos, and files as unified diffs."""
+    """Show the changes from A to B: messages, todos, and files as unified diffs.
+
+    At most ten lines of each message are shown; --json has all of it.
+    """
 
     async def work(reader: VersionReader) -> Difference:
         names = (f'{before}~', before) if after is None else (before, after)
@@ -167,9 +188,10 @@ def _replay(
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Run a turn again on the answers and results that were recorded, and compare each request with what it was.
+    """Replay a turn from its recorded responses and results, and compare each request with the recorded one.
 
-    No model is asked and no tool runs. The model of then is needed to prepare the requests, or --model.
+    No model is called and no tool runs. The original model, or --model, is needed to prepare the requests, so its key
+    must be set.
     """
     environment = context.find_object(Environment) or Environment()
 
@@ -193,23 +215,23 @@ def _replay(
 @history_app.command(
     'sql',
     epilog='The tables are versions, messages, runs, requests, tool_calls, conversations, branches, delegations, '
-    'approvals, file_changes and todos; the guide on analytics has queries to begin with. Needs the extra `duckdb`.\n\n'
+    'approvals, file_changes and todos; the guide on analytics has sample queries. Needs the extra `duckdb`.\n\n'
     + EXIT_CODE_HELP,
 )
 def _sql(
     context: typer.Context,
     query: Annotated[
         str,
-        typer.Argument(help='One statement that only reads, in the SQL of DuckDB; `-` reads it from standard input.'),
+        typer.Argument(help='One read-only statement in DuckDB SQL; `-` reads it from standard input.'),
     ],
     store: StoreOption = None,
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array, an object for each row.')] = False,
     as_csv: Annotated[bool, typer.Option('--csv', help='Print comma-separated values.')] = False,
     timeout_seconds: Annotated[
-        float, typer.Option('--timeout', min=0.1, metavar='SECONDS', help='End the query after this long.')
+        float, typer.Option('--timeout', min=0.1, metavar='SECONDS', help='The time limit of the query.')
     ] = SqlLimits.timeout_seconds,
 ) -> None:
-    """Ask a question about the history of every agent in the store."""
+    """Query the history of every agent in the store."""
     if json and as_csv:
         raise typer.BadParameter('choose one of --json and --csv.')
     text = sys.stdin.read() if query == '-' else query
@@ -238,12 +260,18 @@ def _gc(
     context: typer.Context,
     grace_seconds: Annotated[
         float,
-        typer.Option('--grace', min=0, metavar='SECONDS', help='How long something must have been unreached to go.'),
+        typer.Option(
+            '--grace',
+            min=0,
+            metavar='SECONDS',
+            help='How long an object must have been unreachable before it is removed. 0 is safe only while nothing else uses '
+            'the store.',
+        ),
     ] = 3600,
     store: StoreOption = None,
     json: DocumentOption = False,
 ) -> None:
-    """Remove what no version reaches any more: the first call marks it, one after the grace removes it."""
+    """Remove objects that no version reaches: the first call marks them, a call after the grace period removes them."""
 
     async def work(reader: VersionReader) -> GarbageCollectionReport:
         report = await reader.store.gc(grace_seconds)

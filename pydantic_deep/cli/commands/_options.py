@@ -51,15 +51,30 @@ RUN_EXIT_CODE_HELP = (
 )
 
 APPROVALS_HELP = (
-    'Approvals: writing and editing files and running commands ask first, with the diff or the command line; y lets '
-    'the call run, n does not, e changes its arguments, a does not ask again. A script has nobody to ask: it needs '
-    '--approvals=allow, or each of these calls is denied.'
+    'Approvals: the agent asks before it writes or edits a file or runs a command, and shows the diff or the command '
+    'line. Answer y to run the call, n to deny it, e to edit its arguments, a to stop asking about this tool in this '
+    'conversation (for a command: about this exact command line). Of several pending calls, none runs until all are '
+    'answered. Without a terminal, these calls are denied unless you pass --approvals=allow.'
+)
+
+BUDGET_HELP = (
+    'Budget: each turn has its own, which its subagents share. Every request counts the whole conversation that it '
+    'sends. At four fifths the model is told to finish; when about one answer fits, it is told that the next one is '
+    'the last and that it cannot call tools. A request that has started is completed, so an answer can exceed the '
+    'budget. If the task is not done then, the exit code is 4, and files and the version remain. There is no limit on '
+    'the number of requests. If the price of a model is unknown, only tokens count.'
+)
+
+VERSIONED_FILES_HELP = (
+    'Files that .gitignore names are in no version. A directory with more than 50,000 files or 500 MB is not versioned: '
+    'the version then has the dialogue only, and the end of the turn says so.'
 )
 
 MODEL_HELP = (
-    'The model: --model, else PYDANTIC_DEEP_MODEL, else a default for the first of ANTHROPIC_API_KEY, OPENAI_API_KEY, '
-    'GOOGLE_API_KEY that is set. A server on this machine that speaks the API of OpenAI works too: '
-    'OPENAI_BASE_URL=http://127.0.0.1:8080/v1 pydantic-deep run --model openai-chat:NAME "…"'
+    'Model: --model, else PYDANTIC_DEEP_MODEL, else a default for the first of ANTHROPIC_API_KEY, OPENAI_API_KEY, '
+    'GOOGLE_API_KEY and GEMINI_API_KEY that is set. A local server with the API of OpenAI needs no key: '
+    '`OPENAI_BASE_URL=http://127.0.0.1:8080/v1 pydantic-deep run --model openai-chat:NAME "…"` '
+    '(`openai-chat:` is the chat completions API, `openai:` the responses API).'
 )
 
 USAGE_ERROR_CODE = 2
@@ -78,14 +93,17 @@ USAGE_ERRORS = (
 DirectoryOption = Annotated[
     Path,
     typer.Option(
-        '--dir', '-d', exists=True, file_okay=False, help='Where the agent works. It cannot leave this directory.'
+        '--dir', '-d', exists=True, file_okay=False, help='The working directory of the agent, which it cannot leave.'
     ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option('--model', '-m', help='Who answers, as PROVIDER:NAME. `pydantic-deep models` lists them.')
+    str | None,
+    typer.Option(
+        '--model', '-m', metavar='PROVIDER:NAME', help='The model to use. `pydantic-deep models` lists names.'
+    ),
 ]
 BudgetOption = Annotated[
-    int, typer.Option(min=1, metavar='N', help='Stop a turn that has used so many tokens, sent and written together.')
+    int, typer.Option(min=1, metavar='N', help='The budget of a turn in tokens, input and output together.')
 ]
 
 
@@ -112,7 +130,7 @@ def _parse_dollars(text: str) -> Decimal:
 CostOption = Annotated[
     Decimal | None,
     typer.Option(
-        '--max-cost', metavar='USD', parser=_parse_dollars, help='Stop a turn that has cost so many US dollars.'
+        '--max-cost', metavar='USD', parser=_parse_dollars, help='The budget of a turn in US dollars, such as 0.50.'
     ),
 ]
 SkillsOption = Annotated[
@@ -122,12 +140,19 @@ SkillsOption = Annotated[
         exists=True,
         file_okay=False,
         metavar='DIR',
-        help='A directory with skills; naming it is to trust them. May be given several times.',
+        help='A directory of skills (DIR/NAME/SKILL.md) that you trust. Repeatable; the first directory with a name wins, '
+        'before ~/.agents/skills.',
     ),
 ]
-NoUserSkillsOption = Annotated[bool, typer.Option('--no-user-skills', help='Leave out the skills in ~/.agents/skills.')]
+NoUserSkillsOption = Annotated[bool, typer.Option('--no-user-skills', help='Ignore the skills in ~/.agents/skills.')]
 SandboxOption = Annotated[
-    bool, typer.Option('--sandbox', help='Let the agent run commands, isolated by bubblewrap: without network. Linux.')
+    bool,
+    typer.Option(
+        '--sandbox',
+        help='Let the agent run commands, isolated by bubblewrap (Linux): no network, only the directory is writable. The '
+        'directory is /workspace there, directories of skills are /skills/1, /skills/2, … Without isolation the command '
+        'exits with code 2.',
+    ),
 ]
 ApprovalsOption = Annotated[
     ApprovalMode,
@@ -135,8 +160,8 @@ ApprovalsOption = Annotated[
         '--approvals',
         metavar='MODE',
         parser=choice_parser(ApprovalMode),
-        help='Calls that need an approval: `ask` at the terminal, `deny`, `pause` to answer them later, or `allow`. '
-        'Scripts that change files need `allow`: where nobody can be asked, `ask` denies.',
+        help='How to handle calls that need approval: `ask` at the terminal, `deny`, `pause` and answer later with '
+        '`resume`, or `allow`. Without a terminal, `ask` denies, so scripts that change files need `allow`.',
     ),
 ]
 StoreOption = Annotated[
@@ -144,19 +169,24 @@ StoreOption = Annotated[
     typer.Option(
         '--store',
         metavar='URL',
-        help='Where versions are, such as sqlite:///agents.db. Else PYDANTIC_DEEP_STORE, else your own store.',
+        help='The store of versions: sqlite:///relative.db, sqlite:////absolute.db or postgresql://user@host/database. '
+        'Default: PYDANTIC_DEEP_STORE, else ~/.local/state/pydantic-deep/agents.db.',
     ),
 ]
-NoStoreOption = Annotated[bool, typer.Option('--no-store', help='Keep nothing.')]
+NoStoreOption = Annotated[
+    bool, typer.Option('--no-store', help='Store nothing: the conversation ends with the process.')
+]
 ContinueOption = Annotated[
-    bool, typer.Option('--continue', '-c', help='Go on from the version that the directory has.')
+    bool,
+    typer.Option('--continue', '-c', help='Continue from the version whose files the directory has (--from HEAD).'),
 ]
 FromOption = Annotated[
     str | None,
     typer.Option(
         '--from',
         metavar='VERSION',
-        help='Go on from this version. Unless the directory has its files, the agent works on a copy of them.',
+        help='Continue from this version. Unless the directory has its files, the agent works on a copy of them, and the '
+        'last line says how to check it out.',
     ),
 ]
 InstructionsOption = Annotated[
@@ -164,18 +194,20 @@ InstructionsOption = Annotated[
     typer.Option(
         '--instructions',
         metavar='TEXT',
-        help='Tell the agent this in all turns of a new conversation, besides its own instructions.',
+        help='Additional instructions for all turns of a new conversation, later ones included.',
     ),
 ]
-JsonOption = Annotated[bool, typer.Option('--json', help='Print events, one JSON object a line.')]
+JsonOption = Annotated[bool, typer.Option('--json', help='Print events to standard output, one JSON object a line.')]
 
 
 VersionsDirectoryOption = Annotated[
-    Path, typer.Option('--dir', '-d', exists=True, file_okay=False, help='The directory whose versions are meant.')
+    Path, typer.Option('--dir', '-d', exists=True, file_okay=False, help='The directory whose versions to use.')
 ]
 TargetDirectoryOption = Annotated[
     Path,
-    typer.Option('--dir', '-d', file_okay=False, help='Where the files go. The directory is made if it is missing.'),
+    typer.Option(
+        '--dir', '-d', file_okay=False, help='The directory to write the files to. It is created if it does not exist.'
+    ),
 ]
 DocumentOption = Annotated[bool, typer.Option('--json', help='Print one JSON document.')]
 
@@ -196,20 +228,20 @@ class ConversationStart:
         if self.continues and self.base is not None:
             raise typer.BadParameter('--continue is --from HEAD. Choose one of both.')
         if self.no_store and self.store is not None:
-            raise typer.BadParameter('--no-store keeps nothing. Choose one of --store and --no-store.')
+            raise typer.BadParameter('--no-store stores nothing. Choose one of --store and --no-store.')
         if self.no_store and (self.continues or self.base is not None):
             option = '--continue' if self.continues else '--from'
-            raise typer.BadParameter(f'--no-store has nothing to go on from. Choose one of {option} and --no-store.')
+            raise typer.BadParameter(f'--no-store has nothing to continue. Choose one of {option} and --no-store.')
         if self.instructions is None:
             return
         if self.continues or self.base is not None:
             option = '--continue' if self.continues else '--from'
             raise typer.BadParameter(
-                f'--instructions are for a new conversation, and {option} goes on with one that keeps its own. '
+                f'--instructions are for a new conversation, and {option} continues one that has its own. '
                 f'Choose one of {option} and --instructions.'
             )
         if is_blank(self.instructions):
-            raise typer.BadParameter('it is empty. Leave it out, or give it words.', param_hint="'--instructions'")
+            raise typer.BadParameter('it is empty. Leave it out, or give it a text.', param_hint="'--instructions'")
 
     @asynccontextmanager
     async def open(self, runtime: AgentRuntime, settings: Settings) -> AsyncGenerator[Conversation]:
@@ -280,10 +312,10 @@ def read(
 
 
 def read_task(task: str) -> str:
-    """Return what the agent shall do; `-` reads it from standard input."""
+    """Return the task; `-` reads it from standard input."""
     text = sys.stdin.read() if task == '-' else task
     if is_blank(text):
-        raise typer.BadParameter('it is empty. Say what the agent shall do.', param_hint="'TASK'")
+        raise typer.BadParameter('it is empty. Describe a task.', param_hint="'TASK'")
     return text
 
 

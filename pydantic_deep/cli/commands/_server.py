@@ -1,7 +1,4 @@
-"""The commands about the server: `serve`, and `keys` for those who may ask it. What they do is in `pydantic_deep.server`.
-
-That is an extra, and is imported when one of them runs.
-"""
+"""The commands `serve` and `keys`. They import `pydantic_deep.server`, an extra, when they run."""
 
 from __future__ import annotations
 
@@ -50,7 +47,8 @@ ConfigOption = Annotated[
         exists=True,
         dir_okay=False,
         metavar='FILE',
-        help='A TOML file with settings of the server; variables PYDANTIC_DEEP_SERVER_… count before it.',
+        help='A TOML file with settings of the server. Variables PYDANTIC_DEEP_SERVER_… override it, options override both. '
+        'An unknown name is an error.',
     ),
 ]
 ServedStoreOption = Annotated[
@@ -58,7 +56,7 @@ ServedStoreOption = Annotated[
     typer.Option(
         '--store',
         metavar='URL',
-        help='Where everything is kept, such as sqlite:///agents.db. Else what the settings say, else as for `run`.',
+        help='The store, such as sqlite:///agents.db. Default: the setting `store`, else as for `run`.',
     ),
 ]
 
@@ -66,13 +64,13 @@ serve_app = typer.Typer()
 keys_app = typer.Typer(
     name='keys',
     no_args_is_help=True,
-    help='Make, list and revoke the API keys of a server. Changes hold at once, also while it runs.',
+    help='Create, list and revoke API keys of a server. Changes apply at once to a running server.',
     epilog=EXIT_CODE_HELP,
 )
 
 
 class Scope(StrEnum):
-    """What a key may do."""
+    """The permissions of a key."""
 
     run = 'run'
     approve = 'approve'
@@ -83,7 +81,8 @@ class Scope(StrEnum):
 @serve_app.command(
     'serve',
     epilog='Clients of OpenAI use http://HOST:PORT/v1, those of Anthropic and Google http://HOST:PORT; the model is '
-    'the name of an agent. Ctrl-C lets running turns end, a second one does not.\n\n' + EXIT_CODE_HELP,
+    'the name of an agent. Nobody is served without a key. Ctrl-C stops the server after the running turns; a second '
+    'Ctrl-C stops these turns, and their stored steps remain. Needs the extra `server`.\n\n' + EXIT_CODE_HELP,
 )
 def _serve(
     context: typer.Context,
@@ -92,19 +91,23 @@ def _serve(
         typer.Option(
             '--agents',
             metavar='MODULE:NAME',
-            help='An agent, or a dictionary of agents by name, in a module that can be imported from here. Without '
-            'it, a deep agent that has files of its own in each conversation.',
+            help='An agent, or a dictionary of agents by name, in a module that can be imported from the working '
+            'directory. Default: a deep agent with separate files for each conversation.',
         ),
     ] = None,
     model: ModelOption = None,
     host: Annotated[
-        str | None, typer.Option('--host', help='The address to listen on; 127.0.0.1 unless you say otherwise.')
+        str | None,
+        typer.Option(
+            '--host',
+            metavar='HOST',
+            help='The address to listen on. Default: 127.0.0.1. For other addresses, put a TLS proxy in front and name '
+            'its host in the setting `allowed_hosts`.',
+        ),
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            '--port', min=0, max=65535, help='The port, 8000 unless you say otherwise; 0 takes a free one.', metavar='N'
-        ),
+        typer.Option('--port', min=0, max=65535, help='The port. Default: 8000; 0 takes a free one.', metavar='N'),
     ] = None,
     store: ServedStoreOption = None,
     config: ConfigOption = None,
@@ -136,32 +139,38 @@ def _serve(
 @keys_app.command('create', epilog=EXIT_CODE_HELP)
 def _create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help='What people call it, such as laptop.')],
+    name: Annotated[str, typer.Argument(help='A name for people, such as laptop.')],
     scope: Annotated[
         list[Scope] | None,
         typer.Option(
             '--scope',
             metavar='SCOPE',
-            help='What it may do: `run` conversations, `approve` calls in them, read their `audit`, or everything as '
-            '`admin`. Can be given again; `run` and `approve` unless you say otherwise.',
+            help='A permission: `run` conversations of its owner, `approve` calls in them, read their `audit`, or '
+            '`admin` for everything. Repeatable. Default: `run` and `approve`.',
         ),
     ] = None,
     owner: Annotated[
         str | None,
-        typer.Option('--owner', metavar='NAME', help='Whose conversations it sees. Without it, only its own.'),
+        typer.Option(
+            '--owner',
+            metavar='NAME',
+            help='The owner whose conversations it can see; several keys can share one. Default: the key itself.',
+        ),
     ] = None,
     agent: Annotated[
         list[str] | None,
-        typer.Option('--agent', metavar='NAME', help='An agent that it may use; can be given again. Without it, all.'),
+        typer.Option('--agent', metavar='NAME', help='An agent that it can use; repeatable. Default: all.'),
     ] = None,
     expires_in: Annotated[
         float | None,
-        typer.Option('--expires-in', min=0.001, metavar='DAYS', help='After how long it is worth nothing.'),
+        typer.Option(
+            '--expires-in', min=0.001, metavar='DAYS', help='The number of days after which it expires. Default: never.'
+        ),
     ] = None,
     store: ServedStoreOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Make a key and print it. This is the only time that it is shown."""
+    """Create a key and print it. It is shown only once."""
 
     async def work(ring: KeyRing) -> str:
         return await ring.create(
@@ -173,14 +182,14 @@ def _create(
         )
 
     typer.echo(_use_keys(context, store, config, work))
-    typer.echo('Keep it: it is not shown again.', err=True)
+    typer.echo('Store it: it is not shown again.', err=True)
 
 
 @keys_app.command('list', epilog=EXIT_CODE_HELP)
 def _list(
     context: typer.Context, store: ServedStoreOption = None, config: ConfigOption = None, json: DocumentOption = False
 ) -> None:
-    """List all keys, without what is secret, oldest first."""
+    """List all keys without their secrets, oldest first."""
 
     async def work(ring: KeyRing) -> list[tuple[ApiKey, datetime | None]]:
         return [(key, await ring.last_used_at(key.id)) for key in await ring.list()]
@@ -195,19 +204,19 @@ def _list(
     elif found:
         Console().print(_render_keys(found))
     else:
-        typer.echo('There is no key. Make one: pydantic-deep keys create NAME', err=True)
+        typer.echo('There is no key. Create one: pydantic-deep keys create NAME', err=True)
 
 
 @keys_app.command('revoke', epilog=EXIT_CODE_HELP)
 def _revoke(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(help='The id, as `list` shows it.')],
+    id: Annotated[str, typer.Argument(help='The id of the key, as `list` shows it.')],
     store: ServedStoreOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Make a key worth nothing, at once and for good."""
+    """Revoke a key, at once and for good."""
     key = _use_keys(context, store, config, lambda ring: ring.revoke(id))
-    typer.echo(escape_invisible(f'{key.name} is worth nothing any more.'), err=True)
+    typer.echo(escape_invisible(f'{key.name} is revoked.'), err=True)
 
 
 def _use_keys(
@@ -251,7 +260,7 @@ def _print_address(names: list[str], store: str, url: str, *, has_keys: bool) ->
     typer.echo(escape_invisible(f'Serving {", ".join(names)} at {url}'), err=True)
     typer.echo(escape_invisible(f'versions in {store}'), err=True)
     if not has_keys:
-        typer.echo('Nobody has a key yet. Make one: pydantic-deep keys create NAME', err=True)
+        typer.echo('There is no key yet. Create one: pydantic-deep keys create NAME', err=True)
 
 
 def _render_keys(found: list[tuple[ApiKey, datetime | None]]) -> Table:

@@ -30,7 +30,7 @@ from pydantic_deep.skills import (
 PROJECT_SKILLS = Path('.agents/skills')
 """Where the skills of a project are, below its directory; other clients look there too."""
 
-EXIT_CODE_HELP = 'Exit codes: 0 done, 1 `validate` found an error or the skill is not there, 2 wrong usage.'
+EXIT_CODE_HELP = 'Exit codes: 0 done, 1 `validate` found an error or the skill does not exist, 2 wrong usage.'
 
 TEMPLATE = """\
 ---
@@ -59,7 +59,7 @@ Result: …
 skills_app = typer.Typer(
     name='skills',
     no_args_is_help=True,
-    help='Make, list, show and check skills: folders with a SKILL.md that the agent loads when it needs them.',
+    help='Create, list, show and validate skills: folders with a SKILL.md that the agent loads on demand.',
     epilog=EXIT_CODE_HELP,
 )
 
@@ -69,12 +69,13 @@ DirectoriesOption = Annotated[
         '--dir',
         exists=True,
         file_okay=False,
-        help='Look here, and nowhere else; can be given again. Else: .agents/skills here, ~/.agents/skills, and the '
-        'bundled ones.',
+        metavar='DIR',
+        help='Search only this directory; repeatable. Default: .agents/skills here, ~/.agents/skills, and the bundled '
+        'skills.',
     ),
 ]
 TrustOption = Annotated[
-    bool, typer.Option('--trust', help='You vouch for .agents/skills of this directory. Read it before you do.')
+    bool, typer.Option('--trust', help='Trust .agents/skills of this directory. Read it before you do.')
 ]
 
 
@@ -93,10 +94,12 @@ def _new(
     name: Annotated[str, typer.Argument(help='Lowercase letters, digits and hyphens, such as reviewing-changes.')],
     directory: Annotated[
         Path | None,
-        typer.Option('--dir', help='Where its folder is made. Else in ~/.agents/skills, which chat and run use.'),
+        typer.Option(
+            '--dir', metavar='DIR', help='The parent of its folder. Default: ~/.agents/skills, which run and chat use.'
+        ),
     ] = None,
 ) -> None:
-    """Write a skill to fill in."""
+    """Create a skill from a template."""
     environment = context.find_object(Environment) or Environment()
     folder = (environment.skills_directory if directory is None else directory) / name
     skill = f'{folder}/SKILL.md'
@@ -121,9 +124,9 @@ def _list(
     trust: TrustOption = False,
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
 ) -> None:
-    """List the skills that an agent has, and on standard error what is wrong with the others.
+    """List the skills that an agent would use, and on standard error the problems of others.
 
-    Those of the working directory are shown as untrusted unless you vouch for them.
+    Skills of the working directory are listed as untrusted unless you pass --trust.
     """
     listed, diagnostics = list_skills(_directories(context, directories, trust=trust))
     if json:
@@ -139,7 +142,7 @@ def _show(
     name: Annotated[str, typer.Argument(help='The name of a skill, as `list` shows it.')],
     directories: DirectoriesOption = None,
 ) -> None:
-    """Print a skill as the agent reads it: its instructions and the names of its files. Nothing is run."""
+    """Print a skill as the agent reads it: its instructions and the names of its files. Nothing of it runs."""
     skills = Skills(_directories(context, directories, trust=True))
     try:
         typer.echo(escape_invisible(anyio.run(skills.load, name)))
@@ -154,7 +157,7 @@ def _validate(
     path: Annotated[Path, typer.Argument(help='The folder of a skill, or its SKILL.md.')],
     json: Annotated[bool, typer.Option('--json', help='Print one JSON array.')] = False,
 ) -> None:
-    """Check a skill strictly, by the Agent Skills standard. Warnings are advice."""
+    """Validate a skill strictly by the Agent Skills standard. Warnings do not fail."""
     found = validate_skill(path)
     if json:
         typer.echo(render_diagnostics_json(found))

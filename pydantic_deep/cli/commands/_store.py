@@ -39,7 +39,7 @@ store_app = typer.Typer(
 
 @store_app.command('check', epilog=EXIT_CODE_HELP)
 def _check(context: typer.Context, store: StoreOption = None, json: DocumentOption = False) -> None:
-    """Read everything in the store and list all damage. The exit code is 1 if there is any."""
+    """Read everything in the store and list all damage. The exit code is 1 if there is damage."""
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
 
@@ -69,10 +69,10 @@ def _check(context: typer.Context, store: StoreOption = None, json: DocumentOpti
 @store_app.command('backup', epilog=EXIT_CODE_HELP)
 def _backup(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar='FILE', help='The file to write, which must not exist.')],
+    file: Annotated[Path, typer.Argument(metavar='FILE', help='The file to write. It must not exist.')],
     store: StoreOption = None,
 ) -> None:
-    """Write everything in the store to one file, while others use the store."""
+    """Write the whole store to one file. Others can use the store meanwhile."""
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
 
@@ -88,10 +88,10 @@ def _backup(
 @store_app.command('restore', epilog=EXIT_CODE_HELP)
 def _restore(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar='FILE', help='What `store backup` wrote.')],
+    file: Annotated[Path, typer.Argument(metavar='FILE', help='A file that `store backup` wrote.')],
     store: StoreOption = None,
 ) -> None:
-    """Bring a backup into a new store, a file or PostgreSQL, whichever it was made of."""
+    """Restore a backup into a new store: SQLite or PostgreSQL, independent of the store that was backed up."""
     environment = context.find_object(Environment) or Environment()
     url = choose_store(store, environment)
 

@@ -36,7 +36,27 @@ EXIT_CODES: dict[Status, int] = {
     'suspended': 6,
     'interrupted': 130,
 }
-"""By status. 2, wrong usage, is said before a turn begins; 130 is what shells give for SIGINT (128 + 2)."""
+"""By status. Wrong usage, 2, ends a command before a turn starts. 130 is what shells return for SIGINT (128 + 2)."""
+
+EXIT_CODE_MEANINGS: Mapping[int, tuple[Status | None, str]] = {
+    0: ('done', 'The agent answered, or the command succeeded.'),
+    1: (
+        'failed',
+        'The run failed, or the command could not be carried out: a merge with conflicts, a checkout that would lose '
+        'edits, a replay with a difference, damage in a store. The last line on standard error gives the reason.',
+    ),
+    2: (
+        None,
+        'Wrong usage: an unknown option, a missing directory, version or store, an empty task, a sandbox that cannot '
+        'isolate, or an extra that is not installed.',
+    ),
+    3: ('no_model', 'No usable model: none is named, or it is unknown, or its key or package is missing or refused.'),
+    4: ('limit', 'The budget is used up. If there is an answer, it is the last one that fitted into it.'),
+    5: ('paused', 'Calls need approval. `pydantic-deep resume` answers them.'),
+    6: ('suspended', 'The store did not accept the end of the turn.'),
+    130: ('interrupted', 'You pressed Ctrl-C.'),
+}
+"""The status of the `result` event and the meaning of each exit code, as Markdown."""
 
 EXPECTED_ERRORS = (AgentRunError, UserError, DeepAgentError, BackendUnavailableError, ScanLimitError)
 """Errors that end a turn without a defect in this program. They become a message; any other error is raised."""

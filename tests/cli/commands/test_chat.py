@@ -95,12 +95,12 @@ def test_a_chat_survives_a_command_that_fails(invoke: Invoke, monkeypatch: pytes
     monkeypatch.setattr(ChangeTrackingBackend, 'all_changes', fail)  # nothing else makes it fail
     result = invoke('chat', model=ScriptedModel('First.'), stdin='/files\nOne\n')
     assert (result.exit_code, result.stdout) == (0, 'First.\n')
-    assert 'This failed unexpectedly: OSError: the disk is gone The chat goes on.' in result.stderr
+    assert 'This failed unexpectedly: OSError: the disk is gone The chat continues.' in result.stderr
 
 
 def test_an_unknown_command_is_not_sent_to_the_model(invoke: Invoke) -> None:
     result = invoke('chat', model=ScriptedModel(), stdin='/help\n/hepl\x1b\n')
-    assert '/todos    the plan\n' in result.stderr
+    assert '/todos    show the plan\n' in result.stderr
     assert max(map(len, HELP.splitlines())) <= 80
     assert 'There is no command /hepl\\x1b. /help lists them, /skills the skills.' in result.stderr
 
@@ -168,7 +168,7 @@ def test_a_skill_goes_with_the_next_prompt_and_with_no_other(invoke: Invoke, hai
     result = invoke('chat', model=model, stdin='/haiku\nOn rain\nAgain\n')
     last = [request.messages[-1].parts for request in model.requests]
     prompts = [str(part.content) for parts in last for part in parts if isinstance(part, UserPromptPart)]
-    assert 'The next prompt goes with the skill haiku.' in result.stderr
+    assert 'The next prompt includes the skill haiku.' in result.stderr
     assert prompts[0].startswith('<skill name="haiku">\nFive, seven, five.')
     assert prompts[0].endswith('</skill>\n\nOn rain')
     assert prompts[1] == 'Again'

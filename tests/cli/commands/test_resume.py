@@ -210,7 +210,7 @@ def test_a_version_that_waits_for_nothing_is_said(invoke: Invoke) -> None:
 def test_a_turn_that_is_not_kept_cannot_wait(invoke: Invoke) -> None:
     result = invoke('run', 'Go', '--approvals=pause', '--no-store', model=ScriptedModel())
     assert result.exit_code == 2
-    assert 'a turn can wait only where it is kept.' in ' '.join(result.stderr.replace('│', '').split())
+    assert 'a paused turn has to be stored.' in ' '.join(result.stderr.replace('│', '').split())
 
 
 def test_a_directory_that_is_gone_is_said_and_nothing_is_lost(invoke: Invoke, paused: str, work: Path) -> None:

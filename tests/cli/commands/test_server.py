@@ -62,7 +62,7 @@ def test_agents_of_a_module_are_served_until_a_signal_comes(house: Path, invoke:
         found = re.fullmatch(r'Serving analyst, writer at (http://127\.0\.0\.1:\d+)', first)
         assert found, first + rest.read()
         assert rest.readline() == f'versions in ~{"/agents.db"}\n'
-        assert rest.readline() == 'Nobody has a key yet. Make one: pydantic-deep keys create NAME\n'
+        assert rest.readline() == 'There is no key yet. Create one: pydantic-deep keys create NAME\n'
         created = invoke('keys', 'create', 'laptop', '--store', store)
         headers = {'authorization': f'Bearer {created.stdout.strip()}'}
         with httpx.Client(base_url=found[1], headers=headers, timeout=PATIENCE_SECONDS) as client:
@@ -119,7 +119,7 @@ def test_what_cannot_be_served_is_told(
 def test_a_key_is_printed_alone_and_once(invoke: Invoke) -> None:
     created = invoke('keys', 'create', 'laptop')
     assert re.fullmatch(r'pd_[0-9a-f-]{36}_[A-Za-z0-9_-]{43}\n', created.stdout)
-    assert created.stderr == 'Keep it: it is not shown again.\n'
+    assert created.stderr == 'Store it: it is not shown again.\n'
     listed = invoke('keys', 'list', '--json').stdout + invoke('keys', 'list').stdout
     assert created.stdout.strip()[40:] not in listed
     assert 'digest' not in listed
@@ -153,13 +153,13 @@ def test_keys_are_listed_in_a_table(invoke: Invoke, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_keys_are_told(invoke: Invoke) -> None:
-    assert invoke('keys', 'list').stderr == 'There is no key. Make one: pydantic-deep keys create NAME\n'
+    assert invoke('keys', 'list').stderr == 'There is no key. Create one: pydantic-deep keys create NAME\n'
 
 
 def test_revoking_says_which(invoke: Invoke) -> None:
     invoke('keys', 'create', 'laptop')
     [key] = json.loads(invoke('keys', 'list', '--json').stdout)
-    assert invoke('keys', 'revoke', key['id']).stderr == 'laptop is worth nothing any more.\n'
+    assert invoke('keys', 'revoke', key['id']).stderr == 'laptop is revoked.\n'
 
 
 @pytest.mark.parametrize(

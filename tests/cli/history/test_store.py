@@ -98,7 +98,7 @@ def test_a_chat_without_a_store_goes_on_turn_by_turn(invoke: Invoke) -> None:
     [
         (('--continue', '--from', 'HEAD'), '--continue is --from HEAD. Choose one of both.'),
         (('--no-store', '--store', 'memory:'), 'Choose one of --store and --no-store.'),
-        (('--no-store', '-c'), '--no-store has nothing to go on from. Choose one of --continue and --no-store.'),
+        (('--no-store', '-c'), '--no-store has nothing to continue. Choose one of --continue and --no-store.'),
         (('--no-store', '--from', 'HEAD'), 'Choose one of --from and --no-store.'),
     ],
 )

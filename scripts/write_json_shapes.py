@@ -1,23 +1,19 @@
-"""Writes what the command line says of itself into its page: the help of every command, the events of `--json`, and
-the documents.
+"""Writes docs/reference/events.md and docs/reference/views.md: the JSON that commands print with `--json`.
 
-`write_cli_help.py` writes docs/guides/command-line.md anew between the markers; `--check` only says whether it would
-change, by its exit code. The help is printed by a process of its own in a fixed environment, so that the page is the
-same whatever terminal, colours and keys the caller has.
+`--check` only compares, by the exit code.
 """
 
 from __future__ import annotations
 
 import ast
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / 'docs/guides/command-line.md'
+EVENTS_PAGE = ROOT / 'docs/reference/events.md'
+DOCUMENTS_PAGE = ROOT / 'docs/reference/views.md'
 EVENTS = ROOT / 'pydantic_deep/cli/_events.py'
 DOCUMENTS = ROOT / 'pydantic_deep/cli/_schemas.py'
 
@@ -27,107 +23,47 @@ TODO_NAMES = ('Todo', 'TodoStatus')
 VIEWS = (ROOT / 'pydantic_deep/approvals/_view.py', ROOT / 'pydantic_deep/_text/line_diff.py')
 VIEW_NAMES = ('ApprovalView', 'ArgumentView', 'PreviewView', 'DiffView', 'DiffHunk', 'DiffLine', 'LineKind')
 
-COMMANDS = (
-    '',
-    'run',
-    'resume',
-    'chat',
-    'log',
-    'show',
-    'context',
-    'diff',
-    'rewind',
-    'checkout',
-    'branch',
-    'merge',
-    'approvals',
-    'approvals list',
-    'approvals answer',
-    'replay',
-    'sql',
-    'gc',
-    'store',
-    'store check',
-    'store backup',
-    'store restore',
-    'skills',
-    'skills new',
-    'skills list',
-    'skills show',
-    'skills validate',
-    'serve',
-    'keys',
-    'keys create',
-    'keys list',
-    'keys revoke',
-    'models',
-)
-
 NAMED = (
     'Usage|FileChange|ApprovalView|ArgumentView|PreviewView|DiffView|DiffHunk|DiffLine|LineKind|Approval|DecisionKind|TodoStatus|Todo|Status|Outcome|VersionRow|CallRow|'
     'RequestRow|RequestTokens|FileRow|SubagentRow|MergeConflict|BudgetEventKind|BudgetMeasure'
 )
 """What has a section of its own, to be linked to."""
 
-WIDTH = 80
-"""Columns: what a line of code on the page has room for."""
+EVENTS_INTRODUCTION = """# Events
 
-ENVIRONMENT = {
-    'PATH': os.environ.get('PATH', ''),
-    'TERMINAL_WIDTH': str(WIDTH),  # what Typer reads; Rich's COLUMNS would count its margins differently
-    'TERM': 'dumb',
-    'NO_COLOR': '1',
-    'PYTHONIOENCODING': 'utf-8',
-}
+With `--json`, `run`, `resume` and `branch` print one JSON object a line to standard output, each as soon as it is known.
+Its `type` is the name of an event below; the first is `start`, the last is `result`.
+If there is no usable model, `result` is the only one.
+Skip types and fields that you do not know: new ones may be added.
+
+"""
+
+DOCUMENTS_INTRODUCTION = """# Views
+
+The commands on versions and approvals print these values as one JSON document with `--json`.
+Skip fields that you do not know: new ones may be added.
+
+"""
 
 
 def main(arguments: list[str]) -> int:
-    """Do what the first argument says and return the exit code."""
-    if arguments == ['--print-help']:
-        print_help()
-        return 0
-    old = PAGE.read_text(encoding='utf-8')
+    """Write both pages, or compare them for `--check`, and return the exit code."""
     others = ((TODOS, TODO_NAMES), *((path, VIEW_NAMES) for path in VIEWS))
     events = render_events(
         EVENTS.read_text(encoding='utf-8'), [(path.read_text(encoding='utf-8'), names) for path, names in others]
     )
     documents = render_documents(DOCUMENTS.read_text(encoding='utf-8'))
-    new = fill(fill(fill(old, 'help', render_help()), 'events', events), 'documents', documents)
-    if arguments == ['--check']:
-        if new != old:
-            print(f'{PAGE.relative_to(ROOT)} is not fresh. Run: .venv/bin/python scripts/write_cli_help.py')
-        return int(new != old)
-    PAGE.write_text(new, encoding='utf-8')
-    return 0
-
-
-def fill(page: str, name: str, text: str) -> str:
-    """Return the page with the text between the two markers of that name."""
-    begin, end = f'<!-- begin {name}: scripts/write_cli_help.py writes it -->', f'<!-- end {name} -->'
-    head, found, rest = page.partition(begin)
-    _, closed, tail = rest.partition(end)
-    if not (found and closed):
-        raise SystemExit(f'{PAGE.relative_to(ROOT)} lacks the marker {begin!r} or {end!r}. Put both back.')
-    return f'{head}{begin}\n\n{text}\n{end}{tail}'
-
-
-def render_help() -> str:
-    """Return the help of all commands as Markdown."""
-    printed = subprocess.run(
-        [sys.executable, __file__, '--print-help'], env=ENVIRONMENT, capture_output=True, encoding='utf-8', check=True
-    ).stdout
-    printed = re.sub(r'[ \t]+$', '', printed, flags=re.MULTILINE)
-    return printed.replace('```text\n\n', '```text\n').replace('\n\n\n```', '\n```')
-
-
-def print_help() -> None:
-    """Print the help of all commands as Markdown, for the width and the colours of this process."""
-    from pydantic_deep.cli import main as run_command_line
-
-    for command in COMMANDS:
-        print(f'### pydantic-deep {command}'.rstrip() + '\n\n```text', flush=True)
-        run_command_line([*command.split(), '--help'])
-        print('```\n', flush=True)
+    code = 0
+    for page, text in (
+        (EVENTS_PAGE, EVENTS_INTRODUCTION + events),
+        (DOCUMENTS_PAGE, DOCUMENTS_INTRODUCTION + documents),
+    ):
+        if arguments != ['--check']:
+            page.write_text(text, encoding='utf-8')
+        elif page.read_text(encoding='utf-8') != text:
+            print(f'{page.relative_to(ROOT)} is not fresh. Run: .venv/bin/python scripts/write_json_shapes.py')
+            code = 1
+    return code
 
 
 def render_events(events: str, others: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -161,7 +97,7 @@ def render_documents(text: str) -> str:
 def render_class(node: ast.ClassDef) -> str:
     """Return the section of a class."""
     event = event_type(node)
-    heading = f'### `{event}` event' if event else f'### {node.name}'
+    heading = f'## `{event}` event' if event else f'## {node.name}'
     lines = [
         heading,
         '',
@@ -178,7 +114,7 @@ def render_class(node: ast.ClassDef) -> str:
 
 def render_choice(node: ast.stmt, after: ast.stmt) -> str:
     """Return the section of an alias of literals."""
-    heading = f'### {name_of(node)}'
+    heading = f'## {name_of(node)}'
     values = re.findall(r"'(\w+)'", ast.unparse(node))
     return (
         '\n'.join([heading, '', ', '.join(f'`{value}`' for value in values), '', docstring_of(after)]).rstrip() + '\n'
