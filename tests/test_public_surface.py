@@ -506,7 +506,7 @@ def test_every_public_name() -> None:
                 'Keep',
                 'Messages',
                 'Summarization',
-                'SummarizedEvent',
+                'HistorySummarizedEvent',
                 'Summarizer',
                 'Tokens',
                 'Trigger',

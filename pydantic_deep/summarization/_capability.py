@@ -30,7 +30,7 @@ from pydantic_deep.extensions import SupportsCarryOver, SupportsDelegationUsage,
 from pydantic_deep.tokens import MessageTokens, TokenCounter, count_head, count_message, count_tokens_approximately
 
 from ._cut import find_cut
-from ._events import SummarizedEvent
+from ._events import HistorySummarizedEvent
 from ._overflow import OverflowModel, Prepare
 from ._summarizer import Summarizer, Written, write_summary
 from ._text import NO_SUMMARY, first_request, last_request, render_summary
@@ -219,7 +219,7 @@ class Summarization(AbstractCapability[object]):
         request.messages = [first, *tail]
         summary = find_summary([first])
         await ctx.emit(
-            SummarizedEvent(
+            HistorySummarizedEvent(
                 reason=reason,
                 replaced_messages=cut,
                 tokens_before=before,

@@ -6,7 +6,7 @@ from pydantic_ai import CapabilityEvent
 
 
 @dataclass(kw_only=True)
-class SummarizedEvent(CapabilityEvent, namespace='summarization', name='summarized'):
+class HistorySummarizedEvent(CapabilityEvent, namespace='summarization', name='summarized'):
     """The head of a history was replaced, for good. Nothing is lost: `search_history` finds all of it."""
 
     reason: str

@@ -63,7 +63,7 @@ from pydantic_deep.streaming import (
     stream_events,
 )
 from pydantic_deep.subagents import SubagentEvent
-from pydantic_deep.summarization import SummarizedEvent
+from pydantic_deep.summarization import HistorySummarizedEvent
 from pydantic_deep.testing import ScriptedModel, Step, call, deps_for_test
 from pydantic_deep.todos import Todo
 
@@ -381,12 +381,16 @@ class TideEvent(CapabilityEvent, namespace='streaming_tests', name='tide'):
     ('event', 'kind', 'text'),
     [
         (
-            SummarizedEvent(reason='tokens', replaced_messages=1, tokens_before=1200, tokens_after=300, is_plain=False),
+            HistorySummarizedEvent(
+                reason='tokens', replaced_messages=1, tokens_before=1200, tokens_after=300, is_plain=False
+            ),
             'summarized',
             '1 message was summarized: 1,200 to 300 tokens.',
         ),
         (
-            SummarizedEvent(reason='tokens', replaced_messages=8, tokens_before=9, tokens_after=3, is_plain=True),
+            HistorySummarizedEvent(
+                reason='tokens', replaced_messages=8, tokens_before=9, tokens_after=3, is_plain=True
+            ),
             'summarized',
             '8 messages were summarized: 9 to 3 tokens. No model could write the summary.',
         ),

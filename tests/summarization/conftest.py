@@ -12,7 +12,7 @@ from pydantic_ai.messages import UserPromptPart
 from pydantic_ai.models import Model
 
 from pydantic_deep._requests.canonical_request import canonical_request
-from pydantic_deep.summarization import SummarizedEvent
+from pydantic_deep.summarization import HistorySummarizedEvent
 from pydantic_deep.testing import ScriptedModel, SeenRequest
 
 
@@ -20,14 +20,14 @@ class Watch:
     """An event handler that keeps the events of the room."""
 
     def __init__(self) -> None:
-        self.events: list[SummarizedEvent] = []
+        self.events: list[HistorySummarizedEvent] = []
 
     async def __call__(self, ctx: Any, events: Any) -> None:
         async for event in events:
             self.note(event)
 
     def note(self, event: AgentStreamEvent) -> None:
-        if isinstance(event, SummarizedEvent):
+        if isinstance(event, HistorySummarizedEvent):
             self.events.append(event)
 
 

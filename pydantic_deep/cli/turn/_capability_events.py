@@ -26,7 +26,7 @@ def capability_event(
         path: The subagents that lead to the run.
     """
     match event:
-        case summarization.SummarizedEvent():
+        case summarization.HistorySummarizedEvent():
             return SummarizedEvent(
                 path=[*path],
                 reason=event.reason,

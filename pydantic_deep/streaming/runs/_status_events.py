@@ -9,7 +9,7 @@ from pydantic_ai import CapabilityEvent
 from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAnswerEvent, Measure
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.streaming._events import StatusEvent
-from pydantic_deep.summarization import SummarizedEvent
+from pydantic_deep.summarization import HistorySummarizedEvent
 
 
 def status_of(event: CapabilityEvent, *, path: tuple[str, ...] = (), said: str = '') -> StatusEvent:
@@ -27,7 +27,7 @@ def status_of(event: CapabilityEvent, *, path: tuple[str, ...] = (), said: str =
 
 def _describe(event: CapabilityEvent) -> tuple[str, str]:
     match event:
-        case SummarizedEvent():
+        case HistorySummarizedEvent():
             return 'summarized', _describe_summary(event)
         case ModelRetriedEvent():
             pause = f' in {event.delay_seconds:.1f} s' if event.delay_seconds else ''
@@ -46,7 +46,7 @@ def _describe(event: CapabilityEvent) -> tuple[str, str]:
             return event.kind, f'{event.kind} happened.'
 
 
-def _describe_summary(event: SummarizedEvent) -> str:
+def _describe_summary(event: HistorySummarizedEvent) -> str:
     messages = '1 message was' if event.replaced_messages == 1 else f'{event.replaced_messages} messages were'
     plain = ' No model could write the summary.' if event.is_plain else ''
     return f'{messages} summarized: {event.tokens_before:,} to {event.tokens_after:,} tokens.{plain}'

@@ -26,7 +26,7 @@ from pydantic_deep.cli.turn._budget import TurnBudget
 from pydantic_deep.cli.turn._capability_events import capability_event
 from pydantic_deep.cli.turn._conversation import Conversation
 from pydantic_deep.cli.turn._runner import TurnObserver, TurnReport, run_turn
-from pydantic_deep.summarization import SummarizedEvent as Summarized
+from pydantic_deep.summarization import HistorySummarizedEvent as Summarized
 from pydantic_deep.testing import FakeClock, ScriptedModel, call
 
 MakeConversation = Callable[..., Conversation]
