@@ -1,16 +1,36 @@
-"""The path that a `..` resolved to, stored with the result of a call: links may change afterwards."""
+"""Metadata of the results of file tools and commands, for programs: the resolved path, the change, the exit code."""
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
 
 from pydantic_ai import ToolReturn
 from pydantic_ai.messages import BaseToolReturnPart
 
 PATH_KEY: Final = 'path'
-"""The key in the metadata of a result."""
+"""The key of the resolved path, in the result of a call whose arguments have `..`: links may change afterwards."""
+
+EXIT_CODE_KEY: Final = 'exit_code'
+"""The key of the exit code, in the result of a command."""
+
+MAX_COUNTED_BYTES: Final = 10_000_000
+"""The maximum size of a file whose changed lines are counted: about 50 ms."""
 
 ResultT = TypeVar('ResultT')
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileChange:
+    """The change of a file by a call."""
+
+    is_new: bool
+    """Whether there was no file before."""
+    added_lines: int | None
+    """The number of new lines; `None` for a file that is too large to be counted."""
+    removed_lines: int | None
+    """The number of removed lines; `None` likewise."""
 
 
 def with_resolved_path(result: ResultT, typed: str, path: str) -> ResultT | ToolReturn[ResultT]:
@@ -18,8 +38,56 @@ def with_resolved_path(result: ResultT, typed: str, path: str) -> ResultT | Tool
     return ToolReturn(result, metadata={PATH_KEY: path}) if '..' in typed.split('/') else result
 
 
+def with_file_change(result: ResultT, typed: str, path: str, before: bytes | None, after: bytes) -> ToolReturn[ResultT]:
+    """Return the result of a tool that wrote a file, with the change and the resolved path as above."""
+    added, removed = count_changed_lines(before, after)
+    resolved = {PATH_KEY: path} if '..' in typed.split('/') else {}
+    change = {'is_new': before is None, 'added_lines': added, 'removed_lines': removed}
+    return ToolReturn(result, metadata={**resolved, **change})
+
+
+def count_changed_lines(before: bytes | None, after: bytes | None) -> tuple[int | None, int | None]:
+    """Return how many lines were added and removed; `None` for both if a file is too large.
+
+    Lines are counted as a multiset, in linear time: a line that only moved is neither.
+
+    Args:
+        before: The old contents; `None` for no file.
+        after: The new contents.
+    """
+    old, new = before or b'', after or b''
+    if max(len(old), len(new)) > MAX_COUNTED_BYTES:
+        return None, None
+    old_lines, new_lines = Counter(old.splitlines()), Counter(new.splitlines())
+    return (new_lines - old_lines).total(), (old_lines - new_lines).total()
+
+
 def resolved_path(part: BaseToolReturnPart) -> str | None:
     """Return the resolved path of the call that has this result; `None` if it is the one in its arguments."""
-    metadata: object = part.metadata
-    path: object = metadata.get(PATH_KEY) if isinstance(metadata, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - what a tool has put there
+    path = _metadata(part).get(PATH_KEY)
     return path if isinstance(path, str) else None
+
+
+def file_change_of(part: BaseToolReturnPart) -> FileChange | None:
+    """Return the change that a result carries; `None` if it carries none."""
+    metadata = _metadata(part)
+    is_new, added, removed = (metadata.get(name) for name in ('is_new', 'added_lines', 'removed_lines'))
+    if not isinstance(is_new, bool):
+        return None
+    return FileChange(
+        is_new=is_new,
+        added_lines=added if isinstance(added, int) else None,
+        removed_lines=removed if isinstance(removed, int) else None,
+    )
+
+
+def exit_code_of(part: BaseToolReturnPart) -> int | None:
+    """Return the exit code that the result of a command carries; `None` if it carries none."""
+    code = _metadata(part).get(EXIT_CODE_KEY)
+    return code if isinstance(code, int) else None
+
+
+def _metadata(part: BaseToolReturnPart) -> dict[str, object]:
+    """Return the metadata of a result; empty if the tool stored something else there."""
+    metadata: object = part.metadata
+    return cast('dict[str, Any]', metadata) if isinstance(metadata, dict) else {}

@@ -141,13 +141,18 @@ class Files:
         self.run.digest_by_key[await self._key(place)] = digest_of(data)
         return data
 
-    async def change(self, place: Place, decide: Callable[[bytes | None, str | None], tuple[bytes, PlanT]]) -> PlanT:
+    async def change(
+        self, place: Place, decide: Callable[[bytes | None, str | None], tuple[bytes, PlanT]]
+    ) -> tuple[PlanT, bytes | None, bytes]:
         """Read a file, decide what it becomes, and write that if nobody wrote in between; else do it all again.
 
         Args:
             place: The file.
             decide: Takes the contents (`None` for no file) and the digest that this run knows of (`None` for none);
                 returns the new contents and what to say of them. Called once for each attempt.
+
+        Returns:
+            What to say of the new contents, the contents before (`None` for no file), and the new ones.
 
         Raises:
             ToolFailed: Others changed the file all the time, or it would be too large.
@@ -164,10 +169,12 @@ class Files:
                 except FileChangedError:
                     continue
                 self.run.digest_by_key[key] = digest_of(data)
-                return plan
+                return plan, before, data
         raise ToolFailed(f'{place.shown} was changed by others {MAX_ATTEMPTS} times meanwhile. Try again later.')
 
-    async def edit(self, place: Place, decide: Callable[[bytes], tuple[bytes, PlanT]]) -> PlanT:
+    async def edit(
+        self, place: Place, decide: Callable[[bytes], tuple[bytes, PlanT]]
+    ) -> tuple[PlanT, bytes | None, bytes]:
         """Change a file as `change` does, if there is one.
 
         Raises:

@@ -9,7 +9,7 @@ from functools import cache, partial
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from pydantic_deep._messages.resolved_path import with_resolved_path
+from pydantic_deep._messages.resolved_path import EXIT_CODE_KEY, with_file_change, with_resolved_path
 from pydantic_deep._spans import open_span
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch
@@ -44,9 +44,6 @@ MAX_MEDIA_BYTES = 5_000_000
 
 MAX_GREP_LINES = 1_000
 """How many matching lines grep collects; `MAX_RESULT_CHARS` cuts long ones earlier."""
-
-EXIT_CODE_KEY = 'exit_code'
-"""The key in the metadata of the result of a command under which its exit code is, for programs."""
 
 _MEDIA_TYPES = frozenset({'image/png', 'image/jpeg', 'image/gif', 'image/webp', 'application/pdf'})
 
@@ -83,11 +80,11 @@ async def read_file(
     return with_resolved_path(shown + _encoding_note(text), path, place.path)
 
 
-async def write_file(ctx: RunContext[Files], path: str, content: str) -> str | ToolReturn[str]:
+async def write_file(ctx: RunContext[Files], path: str, content: str) -> ToolReturn[str]:
     """Create a file, or replace all of it."""
     place = await _place(ctx, path)
     with tool_failures(place.path):
-        written = await ctx.deps.change(place, decide_write(place, content))
+        written, before, after = await ctx.deps.change(place, decide_write(place, content))
     lines = content.count('\n') + (content != '' and not content.endswith('\n'))
     notes = [f'{lines:,} line{"" if lines == 1 else "s"}', render_size(len(written.data))]
     if written.encoding != 'utf-8':
@@ -95,20 +92,20 @@ async def write_file(ctx: RunContext[Files], path: str, content: str) -> str | T
     if written.crlf:
         notes.append('CRLF line ends kept')
     done = f'{"Replaced" if written.replaced else "Created"} {place.shown}: {", ".join(notes)}.'
-    return with_resolved_path(done, path, place.path)
+    return with_file_change(done, path, place.path, before, after)
 
 
 async def edit_file(
     ctx: RunContext[Files], path: str, old_string: str, new_string: str, replace_all: bool = False
-) -> str | ToolReturn[str]:
+) -> ToolReturn[str]:
     """Replace old_string by new_string. Copy old_string exactly, without line numbers; it must occur once."""
     decide = decide_edit(old_string, new_string, replace_all=replace_all)
     place = await _place(ctx, path)
     with tool_failures(place.path):
-        edited = await ctx.deps.edit(place, partial(decide, place))
+        edited, before, after = await ctx.deps.edit(place, partial(decide, place))
     matches = '1 match' if edited.count == 1 else f'{edited.count:,} matches'
     done = f'Replaced {matches} {at_lines(edited.line_numbers, edited.count)}.'
-    return with_resolved_path(done, path, place.path)
+    return with_file_change(done, path, place.path, before, after)
 
 
 async def glob(ctx: RunContext[Files], pattern: str, path: str = '.') -> str:

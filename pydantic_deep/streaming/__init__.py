@@ -10,29 +10,34 @@ from ._buffer import AssetSpill, FileSpill, Spill, WindowedBuffer
 from ._events import (
     STREAM_EVENTS,
     Approval,
+    ApprovalAnswerEvent,
     ApprovalRequiredEvent,
+    BudgetEvent,
     EndEvent,
     ErrorEvent,
     FileEvent,
     FinishReason,
     NoticeEvent,
     Outcome,
+    RetriedEvent,
     RunStatus,
     StartEvent,
     StatusEvent,
     StreamEvent,
+    SummarizedEvent,
     TextEvent,
     ThinkingEvent,
     TodosEvent,
     ToolCallDeltaEvent,
     ToolCallEvent,
     ToolResultEvent,
+    TurnWorkspace,
     UsageEvent,
 )
-from ._failures import describe_failure
+from ._failures import EXPECTED_ERRORS, describe_failure, suspended_event
 from ._frames import FrameReader, FrameTooLargeError, render_frame
 from ._json import render_event
-from ._lines import NOTICE, EventEncoder, iter_lines
+from ._lines import NOTICE, CallBatches, EventEncoder, EventGroup, event_frame, groups_of, iter_lines, selected_groups
 from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
 from .providers._answer import APPROVAL_REQUIRED, AnswerEncoder
 from .providers._anthropic_decoder import AnthropicDecoder
@@ -49,6 +54,7 @@ from .runs._whole_calls import WholeCalls
 
 __all__ = (
     'APPROVAL_REQUIRED',
+    'EXPECTED_ERRORS',
     'NOTICE',
     'STREAM_EVENTS',
     'AgentStream',
@@ -56,13 +62,17 @@ __all__ = (
     'AnthropicDecoder',
     'AnthropicEncoder',
     'Approval',
+    'ApprovalAnswerEvent',
     'ApprovalRequiredEvent',
     'AssetSpill',
+    'BudgetEvent',
+    'CallBatches',
     'Decoder',
     'Encoder',
     'EndEvent',
     'ErrorEvent',
     'EventEncoder',
+    'EventGroup',
     'FileEvent',
     'FileSpill',
     'FinishReason',
@@ -77,6 +87,7 @@ __all__ = (
     'OpenaiDecoder',
     'OpenaiEncoder',
     'Outcome',
+    'RetriedEvent',
     'RunEvents',
     'RunStatus',
     'Spill',
@@ -84,6 +95,7 @@ __all__ = (
     'StatusEvent',
     'StreamEvent',
     'StreamingResponse',
+    'SummarizedEvent',
     'SupportsCallRemoval',
     'TextEvent',
     'ThinkingEvent',
@@ -91,6 +103,7 @@ __all__ = (
     'ToolCallDeltaEvent',
     'ToolCallEvent',
     'ToolResultEvent',
+    'TurnWorkspace',
     'UsageEvent',
     'WholeCalls',
     'WindowedBuffer',
@@ -98,15 +111,19 @@ __all__ = (
     'anthropic_message',
     'current_session_id',
     'describe_failure',
+    'event_frame',
     'google_error',
     'google_response',
+    'groups_of',
     'iter_lines',
     'openai_completion',
     'openai_error',
     'project_messages',
     'render_event',
     'render_frame',
+    'selected_groups',
     'session_scope',
     'stream_agent',
     'stream_events',
+    'suspended_event',
 )

@@ -13,7 +13,9 @@ from pydantic_ai.exceptions import (
     FallbackExceptionGroup,
     IncompleteToolCall,
     ModelAPIError,
+    ModelAuthenticationError,
     ModelHTTPError,
+    ModelNotFoundError,
     ModelRateLimitError,
     ModelTimeoutError,
     ModelUnavailableError,
@@ -40,7 +42,7 @@ _SECRET = re.compile(r'\b(sk-|AIza|xai-|gsk_|pd_)[-_A-Za-z0-9*.]{6,}|(?i:\bbeare
 _BUSY = frozenset((429, 503, 529))
 """What a provider that is asked too much answers with; 529 is Anthropic's."""
 
-FORESEEN = (
+EXPECTED_ERRORS = (
     AgentRunError,
     FallbackExceptionGroup,
     UserError,
@@ -48,7 +50,7 @@ FORESEEN = (
     BackendUnavailableError,
     ScanLimitError,
 )
-"""Errors whose words are meant to be read. What any other says may be of the application's inside."""
+"""Errors whose messages are meant for readers. The message of any other may reveal the application's internals."""
 
 
 def describe_failure(error: BaseException) -> ErrorEvent:
@@ -86,6 +88,8 @@ def _kind_of(error: BaseException) -> tuple[str, int | None]:
             return 'limit_exceeded', 429
         case CutAnswerError() | IncompleteToolCall():
             return 'truncated', 502
+        case ModelAuthenticationError() | ModelNotFoundError():
+            return 'unusable_model', 502
         case ModelAPIError():
             return 'provider_error', _status_of(error)
         case ContentFilterError():
@@ -107,7 +111,7 @@ def _status_of(error: ModelAPIError) -> int:
 def _message_of(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return 'The run was cancelled. What was done stays done.'
-    if not isinstance(error, FORESEEN):
+    if not isinstance(error, EXPECTED_ERRORS):
         return f'The run failed with {type(error).__name__}. The log of the application has the details.'
     said = _said_by_provider(error) if isinstance(error, ModelHTTPError) else str(error)
     line = ' '.join(_SECRET.sub('…', said).split())

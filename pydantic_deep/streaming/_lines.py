@@ -1,9 +1,10 @@
-"""Events as lines of server-sent events: what a person who reads along should see, unless more is asked for."""
+"""Events as lines of server-sent events, and the groups of events that a reader can select."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from enum import IntFlag
 
 from ._events import (
     EndEvent,
@@ -16,21 +17,70 @@ from ._events import (
     ToolCallEvent,
     ToolResultEvent,
 )
-from ._failures import FORESEEN, describe_failure
+from ._failures import EXPECTED_ERRORS, describe_failure
 from ._frames import render_frame
 from ._json import render_event
 from ._protocol import Encoder, Frame
 
 NOTICE = "I'm working on it…"
-"""What is shown while tools run."""
+"""The text of a notice while tools run."""
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
 
-class EventEncoder:
-    """An `Encoder` that tells events as they are: the type in `event:`, all of it as JSON in `data:`.
+class EventGroup(IntFlag):
+    """Groups of events that a reader gets only on request. All other events are for every reader."""
 
-    A call is told as `function_call`. Approvals and errors are always told.
+    tool_results = 1
+    """Results of tools, and the text and thoughts of subagents."""
+    function_calls = 2
+    """Whole tool calls."""
+    thinking = 4
+    """Thoughts of models."""
+    call_deltas = 8
+    """Pieces of tool calls."""
+
+
+def groups_of(event: StreamEvent) -> EventGroup:
+    """Return the groups that a reader has to request to get the event; none if every reader gets it."""
+    match event:
+        case ToolCallDeltaEvent():
+            return EventGroup.call_deltas
+        case ToolCallEvent():
+            return EventGroup.function_calls
+        case ToolResultEvent():
+            return EventGroup.tool_results
+        case ThinkingEvent(path=path):
+            return EventGroup.thinking | (EventGroup.tool_results if path else EventGroup(0))
+        case TextEvent(path=[_, *_]):
+            return EventGroup.tool_results
+        case _:
+            return EventGroup(0)
+
+
+class CallBatches:
+    """Recognizes the first event of each batch of tool calls, which a notice can announce. It has state."""
+
+    def __init__(self) -> None:
+        self._is_in_batch = False
+
+    def is_start(self, event: StreamEvent) -> bool:
+        """Return whether a batch of calls of the agent itself begins with the event."""
+        match event:
+            case ToolCallDeltaEvent(index=0, id=str(), path=[]) | ToolCallEvent(index=0 | None, path=[]):
+                is_start, self._is_in_batch = not self._is_in_batch, True
+                return is_start
+            case TextEvent(path=[]) | ToolResultEvent(path=[]):
+                self._is_in_batch = False
+                return False
+            case _:
+                return False
+
+
+class EventEncoder:
+    """An `Encoder` for the events themselves: the type in `event:`, the whole event as JSON in `data:`.
+
+    The type of a call is `function_call`. Approvals and errors are always encoded.
     """
 
     def __init__(
@@ -44,61 +94,42 @@ class EventEncoder:
         """Begin a stream.
 
         Args:
-            notice: What is told once for each batch of tool calls; `None` for nothing.
-            tool_results: Whether results are told, and what subagents say on their way to them.
-            function_calls: Whether calls are told, whole.
-            thinking: Whether it is told what the model thinks.
+            notice: The text of a notice before each batch of tool calls; `None` for no notices.
+            tool_results: Whether to encode results, and the text of subagents.
+            function_calls: Whether to encode whole calls.
+            thinking: Whether to encode thoughts of the model.
         """
         self._notice = notice
-        self._tool_results = tool_results
-        self._function_calls = function_calls
-        self._thinking = thinking
-        self._is_noticed = False
+        self._selected = selected_groups(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
+        self._batches = CallBatches()
         self._is_over = False
 
     def encode(self, event: StreamEvent) -> Sequence[Frame]:
         """Return the frames of an event."""
         self._is_over = self._is_over or isinstance(event, (EndEvent, ErrorEvent))
-        notices = [_frame(NoticeEvent(text=self._notice or ''))] if self._is_due(event) else []
-        return [*notices, *([_frame(event)] if self._shows(event) else [])]
+        is_due = self._batches.is_start(event) and bool(self._notice)
+        notices = [event_frame(NoticeEvent(text=self._notice or ''))] if is_due else []
+        return [*notices, *([] if groups_of(event) & ~self._selected else [event_frame(event)])]
 
     def finish(self) -> Sequence[Frame]:
-        """Return an error if no end and no error was told: the source has broken off."""
-        return [] if self._is_over else [_frame(BROKEN_OFF)]
+        """Return an error if no end and no error was encoded: the source has broken off."""
+        return [] if self._is_over else [event_frame(BROKEN_OFF)]
 
-    def _shows(self, event: StreamEvent) -> bool:
-        match event:
-            case ToolCallDeltaEvent():
-                return False
-            case ToolCallEvent():
-                return self._function_calls
-            case ToolResultEvent():
-                return self._tool_results
-            case ThinkingEvent(path=path):
-                return self._thinking and (self._tool_results or not path)
-            case TextEvent(path=path):
-                return self._tool_results or not path
-            case _:
-                return True
 
-    def _is_due(self, event: StreamEvent) -> bool:
-        """Return whether a batch of calls begins, of which nobody was told yet."""
-        match event:
-            case ToolCallDeltaEvent(index=0, id=str(), path=[]) | ToolCallEvent(index=0 | None, path=[]):
-                is_due = bool(self._notice) and not self._is_noticed
-                self._is_noticed = True
-                return is_due
-            case TextEvent(path=[]) | ToolResultEvent(path=[]):
-                self._is_noticed = False
-                return False
-            case _:
-                return False
+def selected_groups(*, tool_results: bool, function_calls: bool, thinking: bool) -> EventGroup:
+    """Return the groups that a reader has requested."""
+    selected = {
+        EventGroup.tool_results: tool_results,
+        EventGroup.function_calls: function_calls,
+        EventGroup.thinking: thinking,
+    }
+    return EventGroup(sum(group for group, is_selected in selected.items() if is_selected))
 
 
 BROKEN_OFF = ErrorEvent(
     kind='truncated', message='The stream broke off before its end. What was told is not all of it.', status=502
 )
-"""What is told where a source ends without an end."""
+"""The error of a source that stops without an end."""
 
 
 async def iter_lines(
@@ -109,16 +140,16 @@ async def iter_lines(
     tool_results: bool = False,
     function_calls: bool = False,
 ) -> AsyncGenerator[str]:
-    """Yield server-sent events as text, ready to be sent.
+    """Yield server-sent events as text.
 
-    A source that fails, or breaks off, is told as an error and never as a normal end.
+    A source that raises, or stops without an end, ends with an error and never like one that succeeded.
 
     Args:
-        events: What a run tells, or what a provider said.
-        encoder: Speaks the format of a provider; then what is shown is its business, and the rest of these not used.
-        notice: What is told while tools run, once for each batch of calls; `None` for nothing.
-        tool_results: Whether results of tools are told.
-        function_calls: Whether calls of tools are told, as `event: function_call`.
+        events: The events of a run, or of a provider's stream.
+        encoder: An encoder of another format, which decides itself what to encode: the other arguments are unused.
+        notice: The text of a notice before each batch of tool calls; `None` for no notices.
+        tool_results: Whether to encode results of tools.
+        function_calls: Whether to encode tool calls, as `event: function_call`.
     """
     line_encoder = encoder or EventEncoder(notice=notice, tool_results=tool_results, function_calls=function_calls)
     try:
@@ -126,7 +157,7 @@ async def iter_lines(
             for frame in line_encoder.encode(event):
                 yield render_frame(frame)
     except Exception as error:  # the outermost edge: whoever reads must not take what was told for all of it
-        if not isinstance(error, FORESEEN):
+        if not isinstance(error, EXPECTED_ERRORS):
             _LOGGER.exception('The source of a stream failed', exc_info=error)
         for frame in line_encoder.encode(describe_failure(error)):
             yield render_frame(frame)
@@ -134,6 +165,7 @@ async def iter_lines(
         yield render_frame(frame)
 
 
-def _frame(event: StreamEvent) -> Frame:
+def event_frame(event: StreamEvent) -> Frame:
+    """Return the frame of an event."""
     name = 'function_call' if isinstance(event, ToolCallEvent) else event.type
     return Frame(event=name, data=render_event(event))

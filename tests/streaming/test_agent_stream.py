@@ -23,8 +23,8 @@ from pydantic_deep.streaming import (
     EndEvent,
     ErrorEvent,
     OpenaiEncoder,
+    RetriedEvent,
     StartEvent,
-    StatusEvent,
     StreamEvent,
     TextEvent,
     UsageEvent,
@@ -106,7 +106,11 @@ async def test_no_more_requests_are_made_than_max_iterations() -> None:
     events = await read(stream)
     assert len(model.requests) == 3
     assert error_of(events).kind == 'limit_exceeded'
-    assert events[-1] == EndEvent(finish_reason='error', status='failed')
+    assert events[-1] == EndEvent(
+        finish_reason='error',
+        status='failed',
+        usage=UsageEvent(input_tokens=300, output_tokens=30, requests=3, tool_calls=3),
+    )
     with pytest.raises(RuntimeError, match='has no result'):
         _ = stream.result
 
@@ -317,7 +321,7 @@ async def test_words_that_do_not_count_are_no_content() -> None:
     agent = Agent(FunctionModel(stream_function=answer), capabilities=[Retries(sleep=no_sleep)])
     stream = stream_agent(agent, 'Go')
     events = await read(stream)
-    assert [event.void_text for event in events if isinstance(event, StatusEvent)] == ['Hello ']
+    assert [event.void_text for event in events if isinstance(event, RetriedEvent)] == ['Hello ']
     assert (stream.content, stream.result.output) == ('Hello there', 'Hello there')
 
 

@@ -13,6 +13,7 @@ from pydantic_deep.streaming import (
     AnswerEncoder,
     AnthropicEncoder,
     ApprovalRequiredEvent,
+    BudgetEvent,
     Encoder,
     EndEvent,
     ErrorEvent,
@@ -20,8 +21,8 @@ from pydantic_deep.streaming import (
     GoogleEncoder,
     NoticeEvent,
     OpenaiEncoder,
+    RetriedEvent,
     StartEvent,
-    StatusEvent,
     StreamEvent,
     TextEvent,
     ThinkingEvent,
@@ -91,7 +92,7 @@ def test_what_tools_do_is_hidden(make: Make) -> None:
         NoticeEvent(text='hidden'),
         RESULT,
         TodosEvent(todos=[]),
-        StatusEvent(kind='budget', text='hidden'),
+        BudgetEvent(kind='warning', measure='tokens'),
         TextEvent(text='hidden', path=['helper']),
         ThinkingEvent(text='hidden', path=['helper']),
         ToolCallEvent(id='c/d', name='hidden', args='{}', path=['helper']),
@@ -141,7 +142,7 @@ def test_words_that_do_not_count_are_followed_by_a_mark(make: Make) -> None:
         CALL,
         RESULT,
         TextEvent(text='Hel'),
-        StatusEvent(kind='retried', text='Again.', void_text='Hel'),
+        RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=0, void_text='Hel'),
         TextEvent(text='Hello'),
         END,
     ]
@@ -151,13 +152,18 @@ def test_words_that_do_not_count_are_followed_by_a_mark(make: Make) -> None:
 
 @encoders
 def test_a_void_beginning_leaves_nothing(make: Make) -> None:
-    events = [TextEvent(text='Hel'), StatusEvent(kind='retried', text='', void_text='Hel'), TextEvent(text='Hi'), END]
+    events = [
+        TextEvent(text='Hel'),
+        RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=0, void_text='Hel'),
+        TextEvent(text='Hi'),
+        END,
+    ]
     assert whole(make, *events) == 'Hi'
 
 
 @encoders
 def test_what_a_retry_voids_in_a_subagent_concerns_nobody(make: Make) -> None:
-    nested = StatusEvent(kind='retried', text='Again.', void_text='Hel', path=['helper'])
+    nested = RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=0, void_text='Hel', path=['helper'])
     assert streamed(make, TextEvent(text='Hel'), nested, END) == 'Hel'
 
 

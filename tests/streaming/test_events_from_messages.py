@@ -39,7 +39,6 @@ from pydantic_deep.streaming import (
     FileEvent,
     RunEvents,
     StartEvent,
-    StatusEvent,
     StreamEvent,
     TextEvent,
     ThinkingEvent,
@@ -83,7 +82,7 @@ def coalesced(events: Sequence[StreamEvent]) -> list[StreamEvent]:
     for event in events:
         before = joined[-1] if joined else None
         match event:
-            case ToolCallDeltaEvent() | StatusEvent() | StartEvent():
+            case ToolCallDeltaEvent() | StartEvent():
                 continue
             case TextEvent(text=text) if isinstance(before, TextEvent):
                 joined[-1] = replace(before, text=before.text + text)
@@ -143,7 +142,7 @@ def test_the_usage_of_subagents_is_projected_from_their_results() -> None:
         return [event for event in events if isinstance(event, UsageEvent)][-1]
 
     assert last_usage(projected) == last_usage(live)
-    assert last_usage(projected) == UsageEvent(input_tokens=400, output_tokens=40, requests=4)
+    assert last_usage(projected) == UsageEvent(input_tokens=400, output_tokens=40, requests=4, tool_calls=2)
 
 
 def test_a_delegation_is_projected_with_its_thread() -> None:
@@ -166,7 +165,9 @@ def test_a_structured_answer_is_projected_as_it_was_told() -> None:
 
     live, projected = anyio.run(both)
     assert coalesced(live) == coalesced(projected)
-    assert live[-1] == EndEvent(status='complete', output='{"good":true}')
+    assert live[-1] == EndEvent(
+        status='complete', output='{"good":true}', usage=UsageEvent(input_tokens=100, output_tokens=10, requests=1)
+    )
 
 
 @pytest.mark.anyio
@@ -222,7 +223,9 @@ def test_calls_that_wait_end_the_projection() -> None:
     messages: list[ModelMessage] = [ModelResponse(parts=[ToolCallPart('pay', {'amount': 1}, tool_call_id='c')])]
     told = project_messages(messages, status='awaiting_approval', output=requests, version_id='v')
     assert isinstance(told[-2], ApprovalRequiredEvent)
-    assert told[-1] == EndEvent(finish_reason='tool_call', status='awaiting_approval', version_id='v')
+    assert told[-1] == EndEvent(
+        finish_reason='tool_call', status='awaiting_approval', version_id='v', usage=UsageEvent(requests=1)
+    )
 
 
 def test_a_run_that_goes_on_has_no_end_yet() -> None:
@@ -239,13 +242,13 @@ def test_a_run_that_failed_tells_its_error() -> None:
     assert project_messages([], status='failed', error=error) == [
         StartEvent(),
         error,
-        EndEvent(finish_reason='error', status='failed'),
+        EndEvent(finish_reason='error', status='failed', usage=UsageEvent()),
     ]
 
 
 def test_a_run_that_was_interrupted_does_not_end_well() -> None:
     told = project_messages([ModelResponse(parts=[TextPart('Hm')], finish_reason='stop')], status='interrupted')
-    assert told[-1] == EndEvent(finish_reason='error', status='interrupted')
+    assert told[-1] == EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent(requests=1))
 
 
 def test_what_the_provider_ran_and_what_nobody_reads_is_as_it_was_live() -> None:
@@ -296,4 +299,4 @@ async def test_usage_that_cannot_be_read_counts_nothing(usage: object) -> None:
 
     result = await agent.run('Go')
     usages = [event for event in project_messages(result.all_messages()) if isinstance(event, UsageEvent)]
-    assert usages[-1] == UsageEvent(input_tokens=200, output_tokens=20, requests=2)
+    assert usages[-1] == UsageEvent(input_tokens=200, output_tokens=20, requests=2, tool_calls=1)

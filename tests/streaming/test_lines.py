@@ -20,8 +20,8 @@ from pydantic_deep.streaming import (
     Frame,
     FrameReader,
     OpenaiEncoder,
+    RetriedEvent,
     StartEvent,
-    StatusEvent,
     StreamEvent,
     TextEvent,
     ThinkingEvent,
@@ -133,8 +133,8 @@ async def test_approvals_are_always_told() -> None:
 
 
 async def test_what_does_not_count_is_told() -> None:
-    told = await frames(StatusEvent(kind='retried', text='Again.', void_text='Hel'), END)
-    assert names(told) == ['status', 'end']
+    told = await frames(RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=0, void_text='Hel'), END)
+    assert names(told) == ['retried', 'end']
 
 
 async def test_an_error_is_told_as_one() -> None:

@@ -46,13 +46,16 @@ from pydantic_deep.budgets import BudgetUnknownEvent, BudgetWarningEvent, LastAn
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.streaming import (
     ApprovalRequiredEvent,
+    BudgetEvent,
     EndEvent,
     ErrorEvent,
     FileEvent,
+    RetriedEvent,
     RunEvents,
     StartEvent,
     StatusEvent,
     StreamEvent,
+    SummarizedEvent,
     TextEvent,
     ThinkingEvent,
     TodosEvent,
@@ -122,7 +125,7 @@ async def test_a_run_begins_and_ends() -> None:
     assert translator.start() == [StartEvent(id='r', model='a', conversation_id='c', session_id='s')]
     translator.translate(result_of('Done', finish_reason='stop'))
     assert translator.end(version_id='v') == [
-        EndEvent(finish_reason='stop', status='complete', version_id='v', output='Done')
+        EndEvent(finish_reason='stop', status='complete', version_id='v', output='Done', usage=UsageEvent())
     ]
 
 
@@ -154,7 +157,7 @@ async def test_a_file_is_told_when_it_was_written_and_not_when_it_could_not_be()
         ],
         'Done',
     )
-    assert only(FileEvent, events) == [FileEvent(path='/notes.md', change='written')]
+    assert only(FileEvent, events) == [FileEvent(path='/notes.md', change='created', added_lines=1, removed_lines=0)]
     assert [event.outcome for event in only(ToolResultEvent, events)] == ['success', 'retried']
 
 
@@ -167,7 +170,7 @@ def settled(name: str, args: dict[str, Any], **options: Any) -> list[StreamEvent
 
 async def test_a_relative_path_is_below_the_working_directory() -> None:
     assert settled('edit_file', {'path': 'a/b.py'}, working_dir='/repo') == [
-        FileEvent(path='/repo/a/b.py', change='written')
+        FileEvent(path='/repo/a/b.py', change='changed')
     ]
 
 
@@ -185,7 +188,7 @@ async def test_usage_is_told_after_each_response_before_its_calls() -> None:
     assert shown == ['usage', 'tool_call', 'text', 'usage', 'end']
     assert only(UsageEvent, events) == [
         UsageEvent(input_tokens=100, output_tokens=10, requests=1),
-        UsageEvent(input_tokens=200, output_tokens=20, requests=2),
+        UsageEvent(input_tokens=200, output_tokens=20, requests=2, tool_calls=1),
     ]
 
 
@@ -211,7 +214,11 @@ async def test_what_waits_is_told_with_its_preview_and_ends_the_run() -> None:
     assert preview is not None
     assert str(preview.diff).endswith('+x\n\\ No newline at end of file')
     assert approval.decisions == ['approve', 'edit', 'deny', 'respond']
-    assert events[-1] == EndEvent(finish_reason='tool_call', status='awaiting_approval')
+    assert events[-1] == EndEvent(
+        finish_reason='tool_call',
+        status='awaiting_approval',
+        usage=UsageEvent(input_tokens=100, output_tokens=10, requests=1),
+    )
 
 
 async def test_what_waits_in_a_subagent_is_told_with_the_way_to_it() -> None:
@@ -260,7 +267,7 @@ async def test_the_plan_of_a_subagent_is_not_that_of_the_agent() -> None:
         'Done',
     )
     assert only(TodosEvent, events) == []
-    assert only(FileEvent, events) == [FileEvent(path='/a', change='written')]
+    assert only(FileEvent, events) == [FileEvent(path='/a', change='created', added_lines=1, removed_lines=0)]
 
 
 async def test_an_id_with_a_slash_cannot_be_taken_for_a_way() -> None:
@@ -361,15 +368,15 @@ async def test_a_retry_tells_what_does_not_count() -> None:
         retried,
     )
     assert told[3:] == [
-        StatusEvent(kind='retried', text='Attempt 2 of 3 in 1.5 s: cut.', void_text='Hello'),
-        StatusEvent(kind='retried', text='Attempt 2 of 3 in 1.5 s: cut.'),
+        RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=1.5, void_text='Hello'),
+        RetriedEvent(attempt=2, attempts=3, reason='cut', delay_seconds=1.5),
     ]
 
 
 async def test_a_retry_of_an_answer_that_was_not_begun_voids_nothing() -> None:
     retried = ModelRetriedEvent(attempt=2, attempts=3, reason='busy', delay_seconds=0, is_void=False)
     told = translate(PartStartEvent(index=0, part=TextPart('Hel')), retried)
-    assert told[1] == StatusEvent(kind='retried', text='Attempt 2 of 3: busy.')
+    assert told[1] == RetriedEvent(attempt=2, attempts=3, reason='busy', delay_seconds=0)
 
 
 @dataclass(kw_only=True)
@@ -378,51 +385,37 @@ class TideEvent(CapabilityEvent, namespace='streaming_tests', name='tide'):
 
 
 @pytest.mark.parametrize(
-    ('event', 'kind', 'text'),
+    ('event', 'expected'),
     [
         (
             HistorySummarizedEvent(
-                reason='tokens', replaced_messages=1, tokens_before=1200, tokens_after=300, is_plain=False
+                reason='tokens', replaced_messages=8, tokens_before=1200, tokens_after=300, is_plain=True, error='No.'
             ),
-            'summarized',
-            '1 message was summarized: 1,200 to 300 tokens.',
-        ),
-        (
-            HistorySummarizedEvent(
-                reason='tokens', replaced_messages=8, tokens_before=9, tokens_after=3, is_plain=True
+            SummarizedEvent(
+                reason='tokens', replaced_messages=8, tokens_before=1200, tokens_after=300, is_plain=True, error='No.'
             ),
-            'summarized',
-            '8 messages were summarized: 9 to 3 tokens. No model could write the summary.',
         ),
         (
             BudgetWarningEvent(scope='run', measure='tokens', limit=Decimal(1000), used=Decimal(800)),
-            'budget',
-            '800 tokens of 1,000 tokens of the budget for this run are used.',
+            BudgetEvent(kind='warning', measure='tokens', limit=1000, used=800),
         ),
         (
             LastAnswerEvent(scope='conversation', measure='cost', limit=Decimal(1), used=Decimal('0.95')),
-            'budget',
-            '$0.9500 of $1.0000 of the budget for this conversation are used. There is room for one answer more.',
+            BudgetEvent(kind='last_answer', measure='cost', limit=1.0, used=0.95),
         ),
         (
             BudgetUnknownEvent(measure='cost', model_name='m'),
-            'budget',
-            'How much an answer of m used is not known (cost): the budget goes on without.',
+            BudgetEvent(kind='unknown', measure='cost', model='m'),
         ),
-        (
-            BudgetUnknownEvent(measure='tokens', model_name=''),
-            'budget',
-            'How much an answer used is not known (tokens): the budget goes on without.',
-        ),
-        (TideEvent(), 'streaming_tests.tide', 'streaming_tests.tide happened.'),
+        (BudgetUnknownEvent(measure='tokens', model_name=''), BudgetEvent(kind='unknown', measure='tokens')),
+        (TideEvent(), StatusEvent(kind='streaming_tests.tide', text='streaming_tests.tide happened.')),
     ],
 )
-async def test_what_rooms_tell_is_a_status(event: CapabilityEvent, kind: str, text: str) -> None:
+async def test_events_of_capabilities_are_typed_and_those_of_third_parties_have_a_status(
+    event: CapabilityEvent, expected: SummarizedEvent | BudgetEvent | StatusEvent
+) -> None:
     nested = SubagentEvent(path=('x',), conversation_id='k', event=event)
-    assert translate(event, nested) == [
-        StatusEvent(kind=kind, text=text),
-        StatusEvent(kind=kind, text=text, path=['x']),
-    ]
+    assert translate(event, nested) == [expected, replace(expected, path=['x'])]
 
 
 class Verdict(BaseModel):
@@ -436,7 +429,12 @@ async def test_a_structured_answer_is_told_as_json_at_the_end() -> None:
     agent = Agent(ScriptedModel(call('final_result', good=True)), output_type=Verdict)
     async with agent.run_stream_events('Go') as run:
         events = [event async for event in stream_events(run)]
-    assert events[-1] == EndEvent(finish_reason='stop', status='complete', output='{"good":true}')
+    assert events[-1] == EndEvent(
+        finish_reason='stop',
+        status='complete',
+        output='{"good":true}',
+        usage=UsageEvent(input_tokens=100, output_tokens=10, requests=1),
+    )
 
 
 @pytest.mark.parametrize(('output', 'text'), [(None, None), (object, '"<class \'object\'>"'), (['a', 1], '["a",1]')])
@@ -453,18 +451,25 @@ async def test_an_answer_that_was_too_long_says_so() -> None:
     model = ScriptedModel(ModelResponse(parts=[TextPart('Half of')], finish_reason='length'))
     async with Agent(model).run_stream_events('Go') as run:
         events = [event async for event in stream_events(run)]
-    assert events[-1] == EndEvent(finish_reason='length', status='complete', output='Half of')
+    assert events[-1] == EndEvent(
+        finish_reason='length',
+        status='complete',
+        output='Half of',
+        usage=UsageEvent(input_tokens=100, output_tokens=10, requests=1),
+    )
     assert len(model.requests) == 1
 
 
 async def test_a_run_without_a_result_was_interrupted() -> None:
-    assert RunEvents().end() == [EndEvent(finish_reason='error', status='interrupted')]
+    assert RunEvents().end() == [EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent())]
 
 
 async def test_who_knows_better_says_what_became_of_a_run() -> None:
     translator = RunEvents()
     translator.translate(result_of('x'))
-    assert translator.end(status='failed') == [EndEvent(finish_reason='stop', status='failed', output='x')]
+    assert translator.end(status='failed') == [
+        EndEvent(finish_reason='stop', status='failed', output='x', usage=UsageEvent())
+    ]
 
 
 async def _raising(error: BaseException) -> AsyncGenerator[AgentStreamEvent]:
@@ -478,7 +483,7 @@ async def test_a_run_that_fails_is_told_so_and_raises_nothing() -> None:
         StartEvent(),
         TextEvent(text='Hel'),
         ErrorEvent(kind='cancelled', message='Stopped.'),
-        EndEvent(finish_reason='error', status='interrupted'),
+        EndEvent(finish_reason='error', status='interrupted', usage=UsageEvent()),
     ]
 
 
@@ -495,7 +500,7 @@ async def test_a_defect_is_logged_and_its_words_are_kept_inside(caplog: pytest.L
 
 async def test_a_failure_tells_the_version_that_keeps_what_was_done() -> None:
     assert RunEvents().fail(ValueError('x'), version_id='v')[-1] == EndEvent(
-        finish_reason='error', status='failed', version_id='v'
+        finish_reason='error', status='failed', version_id='v', usage=UsageEvent()
     )
 
 

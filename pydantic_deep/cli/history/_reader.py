@@ -37,6 +37,7 @@ from pydantic_deep.cli.approvals._policy import GATED_TOOLS, approval_from_pendi
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.filesystem import exit_code_of
 from pydantic_deep.store import Store, VersionFilter, VersionKind, VersionRecord
 from pydantic_deep.versions import SubagentThread, VersionDiff, VersionedAgent
 from pydantic_deep.versions._subagent_threads import runs_of
@@ -45,7 +46,6 @@ from pydantic_deep.versions.files._backend_descriptions import workspace_key
 from pydantic_deep.versions.recovery._suspended_runs import last_version
 from pydantic_deep_backends import Tree
 
-from ._exit_code import exit_code_of
 from ._revisions import Revisions
 from ._turn_lineages import TurnLineage, TurnLineages, is_pending
 

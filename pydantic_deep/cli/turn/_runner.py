@@ -51,9 +51,9 @@ from pydantic_deep.cli.approvals._policy import (
     approval_from_pending,
     check_unanswered,
 )
-from pydantic_deep.cli.history._exit_code import exit_code_of
 from pydantic_deep.cli.render._ids import short_id
 from pydantic_deep.deps import DeepAgentDeps
+from pydantic_deep.filesystem import exit_code_of
 from pydantic_deep.retries import ModelRetriedEvent
 from pydantic_deep.store import ApprovalAnsweredError
 from pydantic_deep.subagents import SubagentEvent

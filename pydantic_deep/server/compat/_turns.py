@@ -28,14 +28,15 @@ from pydantic_deep.server.access._ownership import (
 )
 from pydantic_deep.server.http._errors import NO_RETRY, ServerError
 from pydantic_deep.server.runs._event_stream import HEADERS, KEEPALIVE
+from pydantic_deep.server.runs._log_entries import decode_entry, is_selected
 from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import VersionNotFoundError
 from pydantic_deep.streaming import (
-    STREAM_EVENTS,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
+    EventGroup,
     StartEvent,
     StreamEvent,
     UsageEvent,
@@ -51,6 +52,8 @@ from ._dialogue_threads import find_thread, has_new_instructions, store_thread
 BodyBuilder: TypeAlias = Callable[[Iterable[StreamEvent]], Mapping[str, JsonValue]]
 """Returns the body of a response that is not streamed, or of an error if the run failed."""
 
+_READ_GROUPS = EventGroup.tool_results | EventGroup.thinking
+"""The groups of events that an answer needs: calls and their pieces are not decoded."""
 
 NEW_INSTRUCTIONS = 'The instructions of this conversation are from now on:\n\n'
 """The text before a system prompt that the client has changed."""
@@ -120,7 +123,8 @@ class CompatTurn:
         with suppress(LogDiscardedError):
             async with aclosing(self.run.log.batches(idle_seconds=self.state.settings.keepalive_seconds)) as batches:
                 async for batch in batches:
-                    for event in [STREAM_EVENTS.validate_json(data) for _, data in batch] or [None]:
+                    entries = [entry for _, entry in batch if is_selected(entry, _READ_GROUPS)]
+                    for event in map(decode_entry, entries) if entries else (None,):
                         if isinstance(event, ApprovalRequiredEvent):
                             required = event  # the end event has the version that has their ids
                             continue

@@ -27,7 +27,6 @@ from pydantic_deep.server.http._json_route import JsonRoute
 from pydantic_deep.server.runs._event_stream import (
     FRAME_SCHEMA,
     STORED_EPOCH,
-    EventSelection,
     no_more_events,
     parse_position,
     tail_log,
@@ -46,6 +45,7 @@ from pydantic_deep.server.schemas._runs import (
     TurnSettings,
     build_run,
 )
+from pydantic_deep.streaming import EventGroup, selected_groups
 
 from ._parameters import Runner
 
@@ -71,12 +71,12 @@ async def event_selection(
     tool_results: Annotated[bool, Query(description='Tell results of tools, and what subagents say.')] = False,
     function_calls: Annotated[bool, Query(description='Tell calls of tools, as `function_call`.')] = False,
     thinking: Annotated[bool, Query(description='Tell what the model thinks.')] = False,
-) -> EventSelection:
-    """Return the optional kinds of events that a client requests."""
-    return EventSelection(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
+) -> EventGroup:
+    """Return the groups of events that a client requests."""
+    return selected_groups(tool_results=tool_results, function_calls=function_calls, thinking=thinking)
 
 
-SelectedEvents = Annotated[EventSelection, Depends(event_selection)]
+SelectedEvents = Annotated[EventGroup, Depends(event_selection)]
 Wait = Annotated[bool, Query(description='Answer when the run has ended, or with 202 as soon as it has begun.')]
 
 
@@ -292,7 +292,7 @@ async def _resume(state: ServerState, agent: ServedAgent, run_id: str) -> None:
 
 
 async def run_response(
-    request: Request, state: ServerState, caller: Caller, run: ServerRun, selection: EventSelection, *, wait: bool
+    request: Request, state: ServerState, caller: Caller, run: ServerRun, selection: EventGroup, *, wait: bool
 ) -> Response:
     """Return the requested response for a started run: its events, its result, or HTTP 202."""
     headers = {'location': f'/api/runs/{run.id}', 'x-run-id': run.id}

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from starlette.responses import Response, StreamingResponse
 
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.streaming import STREAM_EVENTS, Frame, StreamEvent, render_frame
-from pydantic_deep.streaming._lines import EventEncoder
+from pydantic_deep.streaming import EventGroup, Frame, StreamEvent, render_frame
 
+from ._log_entries import encode_entry, frame_of, is_selected
 from ._run_log import LogDiscardedError, RunLog
 
 STORED_EPOCH = 'stored'
@@ -62,24 +62,6 @@ class Position:
         return f'{self.run_id}.{self.epoch}.{self.number}'
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventSelection:
-    """The optional kinds of events that a client has requested."""
-
-    tool_results: bool = False
-    function_calls: bool = False
-    thinking: bool = False
-
-    def encoder(self) -> EventEncoder:
-        """Return an encoder without notices: these are entries of the log."""
-        return EventEncoder(
-            notice=None,
-            tool_results=self.tool_results,
-            function_calls=self.function_calls,
-            thinking=self.thinking,
-        )
-
-
 def parse_position(text: str | None, run_id: str) -> Position | None:
     """Parse the position from which a client resumes; `None` for the beginning.
 
@@ -95,7 +77,7 @@ def parse_position(text: str | None, run_id: str) -> Position | None:
 
 
 def tail_log(
-    log: RunLog, run_id: str, position: Position | None, selection: EventSelection, *, keepalive_seconds: float
+    log: RunLog, run_id: str, position: Position | None, groups: EventGroup, *, keepalive_seconds: float
 ) -> Response:
     """Return the response that streams a run of this process from its log.
 
@@ -109,18 +91,18 @@ def tail_log(
     if is_known and log.is_closed and after == len(log):
         return no_more_events()
     is_reset = position is not None and not is_known
-    return stream_response(_log_frames(log, run_id, after, selection, keepalive_seconds), is_reset=is_reset)
+    return stream_response(_log_frames(log, run_id, after, groups, keepalive_seconds), is_reset=is_reset)
 
 
 def tail_stored(
     batches: AsyncGenerator[list[tuple[int, StreamEvent]]],
     run_id: str,
     position: Position | None,
-    selection: EventSelection,
+    groups: EventGroup,
 ) -> Response:
     """Return the response that streams a run from the store."""
     return stream_response(
-        _stored_frames(batches, run_id, selection), is_reset=position is not None and position.epoch != STORED_EPOCH
+        _stored_frames(batches, run_id, groups), is_reset=position is not None and position.epoch != STORED_EPOCH
     )
 
 
@@ -142,31 +124,29 @@ def stream_response(chunks: AsyncGenerator[bytes], *, is_reset: bool = False) ->
 
 
 async def _log_frames(
-    log: RunLog, run_id: str, after: int, selection: EventSelection, keepalive_seconds: float
+    log: RunLog, run_id: str, after: int, groups: EventGroup, keepalive_seconds: float
 ) -> AsyncGenerator[bytes]:
-    encoder = selection.encoder()
     async with aclosing(log.batches(after, idle_seconds=keepalive_seconds)) as batches:
         try:
             async for batch in batches:
-                events = [(number, STREAM_EVENTS.validate_json(data)) for number, data in batch]
-                yield _render(events, encoder, run_id, log.epoch) or KEEPALIVE
+                yield _select(batch, groups, run_id, log.epoch) or KEEPALIVE
         except LogDiscardedError:
             return  # without an end: the client reconnects, and reads from the store
 
 
 async def _stored_frames(
-    batches: AsyncGenerator[list[tuple[int, StreamEvent]]], run_id: str, selection: EventSelection
+    batches: AsyncGenerator[list[tuple[int, StreamEvent]]], run_id: str, groups: EventGroup
 ) -> AsyncGenerator[bytes]:
-    encoder = selection.encoder()
     async with aclosing(batches):
         async for batch in batches:
-            yield _render(batch, encoder, run_id, STORED_EPOCH) or KEEPALIVE
+            entries = [(number, encode_entry(event)) for number, event in batch]
+            yield _select(entries, groups, run_id, STORED_EPOCH) or KEEPALIVE
 
 
-def _render(events: list[tuple[int, StreamEvent]], encoder: EventEncoder, run_id: str, epoch: str) -> bytes:
-    """Return the frames of events; empty if the client has requested none of them."""
-    text = ''
-    for number, event in events:
-        position = Position(run_id=run_id, epoch=epoch, number=number)
-        text += ''.join(render_frame(replace(frame, id=str(position))) for frame in encoder.encode(event))
-    return text.encode()
+def _select(entries: list[tuple[int, bytes]], groups: EventGroup, run_id: str, epoch: str) -> bytes:
+    """Return the frames of the entries that a reader of these groups gets, with their ids; empty if there are none."""
+    return b''.join(
+        f'id: {Position(run_id=run_id, epoch=epoch, number=number)}\n'.encode() + frame_of(entry)
+        for number, entry in entries
+        if is_selected(entry, groups)
+    )

@@ -24,8 +24,7 @@ from pydantic_deep.errors import DeepAgentError
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.store import new_id
-from pydantic_deep.streaming import RunEvents, StatusEvent, StreamEvent
-from pydantic_deep.streaming._failures import FORESEEN
+from pydantic_deep.streaming import EXPECTED_ERRORS, RunEvents, StatusEvent, StreamEvent
 from pydantic_deep.versions import AgentVersion, TurnStream
 
 from ._log_cache import LogCache
@@ -348,12 +347,12 @@ class RunPool:
             ends = translator.fail(error, version_id=version_id, is_suspended=stream.is_suspended)
             if not isinstance(error, Exception):  # the server stops, and does not wait any longer
                 raise
-            if not isinstance(error, FORESEEN):
+            if not isinstance(error, EXPECTED_ERRORS):
                 _LOGGER.exception('The run %s failed', run.id, exc_info=error)
         finally:
             conflict = stream.conflict
             conflicts = [] if conflict is None else [StatusEvent(kind='conflict', text=str(conflict))]
-            run.usage = _usage_of_run(stream.usage, version.usage)
+            run.usage = RunUsage() if stream.usage is None else stream.usage - version.usage
             for each in [*conflicts, *ends]:
                 run.emit(each)
             for renderer in renderers:
@@ -370,14 +369,6 @@ class RunPool:
 async def _mark_begun(run: ServerRun, stream: TurnStream[Any, Any]) -> None:
     await stream.begun.wait()
     run.mark_begun()
-
-
-def _usage_of_run(usage: RunUsage | None, before: RunUsage) -> RunUsage:
-    """Return what a run has used by itself of what its conversation has."""
-    if usage is None:
-        return RunUsage()
-    names = ('requests', 'tool_calls', 'input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens')
-    return RunUsage(**{name: getattr(usage, name) - getattr(before, name) for name in names})
 
 
 def _discard_logs(run: ServerRun) -> None:

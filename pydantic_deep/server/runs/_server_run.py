@@ -11,11 +11,17 @@ import anyio
 from pydantic_ai import CancellationToken
 from pydantic_ai.usage import RunUsage
 
-from pydantic_deep.streaming import STREAM_EVENTS, EndEvent, ErrorEvent, NoticeEvent, RunStatus, StreamEvent
-from pydantic_deep.streaming import ToolCallDeltaEvent as CallDelta
-from pydantic_deep.streaming import ToolCallEvent as Call
-from pydantic_deep.streaming._lines import NOTICE, EventEncoder
+from pydantic_deep.streaming import (
+    NOTICE,
+    CallBatches,
+    EndEvent,
+    ErrorEvent,
+    NoticeEvent,
+    RunStatus,
+    StreamEvent,
+)
 
+from ._log_entries import encode_entry
 from ._run_log import RunLog
 
 ServedRunState: TypeAlias = RunStatus | Literal['running']
@@ -41,7 +47,7 @@ class ServerRun:
     session_id: str | None
     """The caller's own id."""
     log: RunLog
-    """The events of the run: `StreamEvent`s as JSON. It is closed when the run has ended."""
+    """The events of the run, as `_log_entries` encodes them. It is closed when the run has ended."""
     renderings: Mapping[str, RunLog]
     """The logs of other encodings, by name."""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -61,7 +67,7 @@ class ServerRun:
     _begun: anyio.Event = field(default_factory=anyio.Event)
     _token: CancellationToken = field(default_factory=CancellationToken)
     _ended: anyio.Event = field(default_factory=anyio.Event)
-    _notices: EventEncoder = field(default_factory=EventEncoder)
+    _batches: CallBatches = field(default_factory=CallBatches)
 
     @property
     def token(self) -> CancellationToken:
@@ -91,9 +97,9 @@ class ServerRun:
 
     def emit(self, event: StreamEvent) -> None:
         """Append an event to the log, with a notice before each batch of calls."""
-        is_due = bool(self._notices.encode(event)) and isinstance(event, (Call, CallDelta))
-        for each in [NoticeEvent(text=NOTICE), event] if is_due else [event]:
-            self.log.append(STREAM_EVENTS.dump_json(each))
+        if self._batches.is_start(event):
+            self.log.append(encode_entry(NoticeEvent(text=NOTICE)))
+        self.log.append(encode_entry(event))
         match event:
             case ErrorEvent():
                 self.error = event

@@ -12,8 +12,7 @@ from pydantic_ai.messages import ModelMessage
 
 from pydantic_deep.server._agents import ServedAgent
 from pydantic_deep.store import BranchRecord, VersionFilter, VersionRecord
-from pydantic_deep.streaming import StartEvent, StreamEvent
-from pydantic_deep.streaming.runs._events_from_messages import project_messages
+from pydantic_deep.streaming import StartEvent, StreamEvent, project_messages
 
 from ._pool import RunPool
 from ._stored_runs import StoredRun, load_run

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pydantic_deep.store import RunRecord, Store, VersionFilter, VersionRecord
-from pydantic_deep.streaming import ErrorEvent
-from pydantic_deep.streaming._failures import suspended_event
+from pydantic_deep.streaming import ErrorEvent, suspended_event
 from pydantic_deep.versions._turn import ALL_RUNS
 from pydantic_deep.versions.recovery._suspended_runs import has_moved_on
 

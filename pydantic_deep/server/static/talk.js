@@ -44,7 +44,10 @@ export function showEvent(event) {
     case 'text': if (event.path.length === 0) say(event.text); break;
     case 'tool_call': showCall(event.id, event.name, event.args, event.path); break;
     case 'tool_result': showResult(event.id, event.outcome, event.content); break;
-    case 'status': showStatus(event); break;
+    case 'summarized': add('note', summaryNote(event)); break;
+    case 'retried': showRetry(event); break;
+    case 'budget': add('note', budgetNote(event)); break;
+    case 'status': add('note', event.text); break;
     case 'error': add('error', event.message); break;
     default: break;
   }
@@ -92,12 +95,25 @@ function showResult(id, outcome, content) {
   item.querySelector('details').append(element('pre', {}, lines(content)));
 }
 
-function showStatus(event) {
+function showRetry(event) {
   if (event.void_text && speaking) {
     speaking.className = 'void';
     speaking = null;
   }
-  add('note', event.text);
+  const delay = event.delay_seconds ? ` in ${event.delay_seconds.toFixed(1)} s` : '';
+  add('note', `Attempt ${event.attempt} of ${event.attempts}${delay}: ${event.reason}.`);
+}
+
+function summaryNote(event) {
+  const size = `${event.tokens_before.toLocaleString('en')} to ${event.tokens_after.toLocaleString('en')} tokens`;
+  const plain = event.is_plain ? ' No model could write the summary.' : '';
+  return `Messages summarized: ${event.replaced_messages}, ${size}.${plain}`;
+}
+
+function budgetNote(event) {
+  if (event.kind === 'unknown') return `The ${event.measure} of a response of ${event.model ?? 'a model'} is unknown: the budget does not count it.`;
+  const amount = (number) => event.measure === 'cost' ? `$${number.toFixed(4)}` : `${number.toLocaleString('en')} ${event.measure}`;
+  return `Budget: ${amount(event.used)} of ${amount(event.limit)} used.${event.kind === 'last_answer' ? ' One response more is allowed.' : ''}`;
 }
 
 function forget() {

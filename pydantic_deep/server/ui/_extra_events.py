@@ -14,16 +14,22 @@ from pydantic_deep.streaming import (
     STREAM_EVENTS,
     Approval,
     ApprovalRequiredEvent,
+    BudgetEvent,
     FileEvent,
+    RetriedEvent,
     RunEvents,
     StatusEvent,
     StreamEvent,
+    SummarizedEvent,
     TodosEvent,
     ToolResultEvent,
+    describe_failure,
 )
-from pydantic_deep.streaming._failures import describe_failure
 
-_EXTRA: Final = (ApprovalRequiredEvent, FileEvent, StatusEvent, TodosEvent, ToolResultEvent)
+PASSING_EVENTS: Final = (SummarizedEvent, RetriedEvent, BudgetEvent, StatusEvent)
+"""Events about the run that are no part of its result."""
+
+_EXTRA: Final = (ApprovalRequiredEvent, FileEvent, TodosEvent, ToolResultEvent, *PASSING_EVENTS)
 
 
 class PublicError(Exception):

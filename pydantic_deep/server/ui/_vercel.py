@@ -36,13 +36,12 @@ from pydantic_deep.server.runs._renderings import Event, Rendering
 from pydantic_deep.streaming import (
     Approval,
     ApprovalRequiredEvent,
-    StatusEvent,
     StreamEvent,
     TodosEvent,
     ToolResultEvent,
 )
 
-from ._extra_events import ExtraEvents, PublicError, approval_details, call_id_of, event_fields
+from ._extra_events import PASSING_EVENTS, ExtraEvents, PublicError, approval_details, call_id_of, event_fields
 
 VERCEL: Final = 'vercel'
 """The name of the rendering."""
@@ -175,7 +174,7 @@ class _VercelStream(VercelAIEventStream[Any, Any]):
                 id = self.ids.pop(_outer_and_inner_id(event.id), None)
                 return [] if id is None else [_chunk_of_result(id, event)]
             case _:
-                is_plan, is_passing = isinstance(event, TodosEvent), isinstance(event, StatusEvent)
+                is_plan, is_passing = isinstance(event, TodosEvent), isinstance(event, PASSING_EVENTS)
                 return [
                     DataChunk(
                         type=f'data-{event.type}',

@@ -18,8 +18,8 @@ from pydantic_deep.streaming._events import (
     EndEvent,
     ErrorEvent,
     FinishReason,
+    RetriedEvent,
     StartEvent,
-    StatusEvent,
     StreamEvent,
     TextEvent,
     ThinkingEvent,
@@ -165,7 +165,7 @@ class AnswerEncoder(ABC):
             case ToolResultEvent(path=[]):
                 self._answer.part()
                 return []
-            case StatusEvent(path=[], void_text=void) if void:
+            case RetriedEvent(path=[], void_text=void) if void:
                 return self._say(self._answer.mark_void())
             case ApprovalRequiredEvent(approvals=approvals):
                 return [frame for each in approvals for frame in self._call(approval_call(each))]
@@ -270,7 +270,7 @@ def read_answer(events: Iterable[StreamEvent], *, tool_calls: bool = False) -> A
                 answer.calls.append(Call(id=event.id, name=event.name, args=event.args))
             case ToolResultEvent(path=[]):
                 text.part()
-            case StatusEvent(path=[], void_text=void) if void:
+            case RetriedEvent(path=[], void_text=void) if void:
                 text.void(void)
             case ApprovalRequiredEvent():
                 answer.calls += [approval_call(each) for each in event.approvals]

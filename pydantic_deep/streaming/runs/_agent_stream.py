@@ -18,7 +18,7 @@ from pydantic_ai.usage import RunUsage, UsageLimits
 from pydantic_deep._checks import check_names, check_numbers, check_prompt
 from pydantic_deep._session_id import session_scope
 from pydantic_deep.deps import DeepAgentDeps
-from pydantic_deep.streaming._events import StatusEvent, StreamEvent, TextEvent, ToolCallEvent
+from pydantic_deep.streaming._events import RetriedEvent, StreamEvent, TextEvent, ToolCallEvent
 from pydantic_deep.streaming._lines import NOTICE, iter_lines
 from pydantic_deep.streaming._protocol import Encoder
 
@@ -233,7 +233,7 @@ class AgentStream(Generic[OutputT]):
                 self._content.append(text)
             case ToolCallEvent(path=[]):
                 self._tool_calls.append(event)
-            case StatusEvent(void_text=text, path=[]) if text:
+            case RetriedEvent(void_text=text, path=[]) if text:
                 self._content = [self.content.removesuffix(text)]
             case _:
                 pass

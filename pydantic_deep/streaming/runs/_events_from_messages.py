@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import cast
 
 from pydantic_ai import DeferredToolRequests
@@ -41,6 +42,8 @@ from ._part_events import (
     thread_of,
 )
 
+_USAGE_FIELDS = frozenset(field.name for field in fields(UsageEvent)) - {'type'}
+
 
 def project_messages(
     messages: Sequence[ModelMessage],
@@ -69,17 +72,25 @@ def project_messages(
     """
     projection = _EventBuilder(messages, working_dir)
     told: list[StreamEvent] = [start or StartEvent(), *projection.answered_before(since)]
+    last = next((each for each in reversed(messages) if isinstance(each, ModelResponse)), None)
     for message in messages[since:]:
-        told += (
-            projection.of_response(message) if isinstance(message, ModelResponse) else projection.of_request(message)
-        )
+        if isinstance(message, ModelResponse):
+            told += projection.of_response(message)
+        else:
+            has_run = message is not messages[-1] or status != 'complete'
+            told += projection.of_request(message, has_run=has_run)
     if status is None:
         return told
     told += [*approval_events(output), *([] if error is None else [error])]
-    last = next((each for each in reversed(messages) if isinstance(each, ModelResponse)), None)
     has_ended_well = status in ('complete', 'awaiting_approval')
     reason = finish_reason_of(last, is_waiting=isinstance(output, DeferredToolRequests)) if has_ended_well else 'error'
-    end = EndEvent(finish_reason=reason, status=status, version_id=version_id, output=output_text(output))
+    end = EndEvent(
+        finish_reason=reason,
+        status=status,
+        version_id=version_id,
+        output=output_text(output),
+        usage=projection.usage,
+    )
     return [*told, end]
 
 
@@ -90,7 +101,8 @@ class _EventBuilder:
         self._messages = messages
         self._working_dir = working_dir
         self._calls: dict[str, ToolCallPart] = {}
-        self._usage = UsageEvent()
+        self.usage = UsageEvent()
+        """The usage so far."""
         self._thread_by_call = {
             part.tool_call_id: thread_of(part)
             for message in messages
@@ -134,10 +146,15 @@ class _EventBuilder:
             requests=1,
         )
         calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
-        return [*told, self._usage, *(self._call(part, index) for index, part in enumerate(calls))]
+        return [*told, self.usage, *(self._call(part, index) for index, part in enumerate(calls))]
 
-    def of_request(self, request: ModelRequest) -> list[StreamEvent]:
-        """Return what a request tells: the results in it, and what they changed."""
+    def of_request(self, request: ModelRequest, *, has_run: bool) -> list[StreamEvent]:
+        """Return the results in a request, and the changes that they made.
+
+        Args:
+            request: The request.
+            has_run: Whether its results are of tools; at the end of a complete run they are of the output.
+        """
         told: list[StreamEvent] = []
         for part in request.parts:
             if isinstance(part, ToolReturnPart):
@@ -146,6 +163,7 @@ class _EventBuilder:
                 if call is not None and part.outcome == 'success':
                     told += change_events(call, part, working_dir=self._working_dir)
                 self._count(**_usage_below(part))
+                self._count(tool_calls=int(has_run and part.outcome == 'success'))
         return told
 
     def _call(self, part: ToolCallPart, index: int | None = None) -> StreamEvent:
@@ -154,8 +172,7 @@ class _EventBuilder:
 
     def _count(self, **used: int) -> None:
         """Count what was used; it is told with the next response."""
-        fields = ('input_tokens', 'output_tokens', 'cache_read_tokens', 'cache_write_tokens', 'requests')
-        self._usage = UsageEvent(**{name: getattr(self._usage, name) + used.get(name, 0) for name in fields})
+        self.usage = replace(self.usage, **{name: getattr(self.usage, name) + n for name, n in used.items()})
 
 
 def _usage_below(part: BaseToolReturnPart) -> dict[str, int]:
@@ -166,4 +183,8 @@ def _usage_below(part: BaseToolReturnPart) -> dict[str, int]:
     usage = cast('dict[str, object]', metadata).get('usage')
     if not isinstance(usage, Mapping):
         return {}
-    return {name: n for name, n in cast('Mapping[str, object]', usage).items() if isinstance(n, int)}
+    return {
+        name: n
+        for name, n in cast('Mapping[str, object]', usage).items()
+        if isinstance(n, int) and name in _USAGE_FIELDS
+    }

@@ -14,7 +14,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
-from pydantic_deep._messages.resolved_path import resolved_path
+from pydantic_deep._messages.resolved_path import exit_code_of, file_change_of, resolved_path
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.streaming._events import (
     Approval,
@@ -99,6 +99,7 @@ def result_event(part: BaseToolReturnPart, *, within: str = '', path: tuple[str,
         name=part.tool_name,
         outcome=part.outcome,
         content=part.model_response_str(wrap_if_error=False),
+        exit_code=exit_code_of(part),
         path=list(path),
         sub_agent_thread_id=thread_of(part),
     )
@@ -124,9 +125,14 @@ def change_events(call: BaseToolCallPart, result: BaseToolReturnPart, *, working
     if call.tool_name not in FILE_WRITERS or not isinstance(path, str):
         return []
     try:
-        return [FileEvent(path=resolve_path(path, working_dir), change='written')]
+        absolute = resolve_path(path, working_dir)
     except InvalidPathError:
         return []
+    change = file_change_of(result)
+    if change is None:  # a tool of somebody else's, or a result of an older release
+        return [FileEvent(path=absolute, change='changed')]
+    kind = 'created' if change.is_new else 'changed'
+    return [FileEvent(path=absolute, change=kind, added_lines=change.added_lines, removed_lines=change.removed_lines)]
 
 
 def thinking_events(part: ThinkingPart, path: tuple[str, ...] = ()) -> list[StreamEvent]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from pydantic_ai import (
@@ -26,14 +27,16 @@ from pydantic_ai.usage import RunUsage
 from pydantic_deep.streaming._events import (
     EndEvent,
     FinishReason,
+    RetriedEvent,
     RunStatus,
     StartEvent,
     StreamEvent,
     UsageEvent,
 )
-from pydantic_deep.streaming._failures import FORESEEN, describe_failure, status_after, suspended_event
+from pydantic_deep.streaming._failures import EXPECTED_ERRORS, describe_failure, status_after, suspended_event
 from pydantic_deep.subagents import SubagentEvent
 
+from ._capability_events import capability_event
 from ._part_events import (
     CHANGERS,
     WRITE_TODOS,
@@ -46,7 +49,6 @@ from ._part_events import (
     result_event,
 )
 from ._response_state import ResponseState
-from ._status_events import status_of
 
 _LOGGER = logging.getLogger('pydantic_deep')
 
@@ -90,7 +92,8 @@ class RunEvents:
         self._usage = usage
         self._usage_before = usage_before or RunUsage()
         self._working_dir = working_dir
-        self._told_usage = UsageEvent()
+        self.usage = UsageEvent()
+        """The usage of the run so far."""
         self._state_by_key: dict[str, ResponseState] = {}
         self._announced: set[str] = set()
         self._changing: dict[str, ToolCallPart] = {}
@@ -129,6 +132,7 @@ class RunEvents:
                 status=status or told,
                 version_id=version_id,
                 output=output_text(self._output),
+                usage=self.usage,
             ),
         ]
 
@@ -144,7 +148,9 @@ class RunEvents:
         """
         status = 'suspended' if is_suspended else status_after(error)
         said = suspended_event() if is_suspended else describe_failure(error)
-        return [*self._usage_news(), said, EndEvent(finish_reason='error', status=status, version_id=version_id)]
+        news = self._usage_news()
+        end = EndEvent(finish_reason='error', status=status, version_id=version_id, usage=self.usage)
+        return [*news, said, end]
 
     def _state_of(self, key: str, *, within: str = '', path: tuple[str, ...] = ()) -> ResponseState:
         return self._state_by_key.setdefault(key, ResponseState(within, path))
@@ -162,10 +168,10 @@ class RunEvents:
                     return [told]
                 return [told, *change_events(call, part, working_dir=self._working_dir)]
             case CapabilityEvent():
-                status = status_of(event, path=response_state.path, said=response_state.said)
-                if status.void_text:
+                told = capability_event(event, path=response_state.path, answer_text=response_state.said)
+                if isinstance(told, RetriedEvent) and told.void_text:
                     response_state.forget()
-                return [status]
+                return [told]
             case _:
                 return []
 
@@ -194,18 +200,9 @@ class RunEvents:
         return [] if usage is None else self._usage_of(usage)
 
     def _usage_of(self, usage: RunUsage) -> list[StreamEvent]:
-        before = self._usage_before
-        told = UsageEvent(
-            input_tokens=usage.input_tokens - before.input_tokens,
-            output_tokens=usage.output_tokens - before.output_tokens,
-            cache_read_tokens=usage.cache_read_tokens - before.cache_read_tokens,
-            cache_write_tokens=usage.cache_write_tokens - before.cache_write_tokens,
-            requests=usage.requests - before.requests,
-        )
-        if told == self._told_usage:
-            return []
-        self._told_usage = told
-        return [told]
+        """Return the usage unless nothing but the number of tool calls has changed: results are events of their own."""
+        emitted, self.usage = self.usage, UsageEvent.of(usage - self._usage_before)
+        return [] if replace(self.usage, tool_calls=emitted.tool_calls) == emitted else [self.usage]
 
 
 async def stream_events(
@@ -227,7 +224,7 @@ async def stream_events(
             for each in told.translate(event):
                 yield each
     except Exception as error:  # the outermost edge: whoever watches learns of it instead of an end that looks well
-        if not isinstance(error, FORESEEN):
+        if not isinstance(error, EXPECTED_ERRORS):
             _LOGGER.exception('A run failed', exc_info=error)
         for each in told.fail(error):
             yield each

@@ -1,0 +1,35 @@
+"""Entries of the log of a run: an event, encoded once for all readers as a server-sent event without its `id`.
+
+The first byte has the groups that a reader has to request, so that an entry is selected and sent without being parsed.
+"""
+
+from __future__ import annotations
+
+from pydantic_deep.streaming import (
+    STREAM_EVENTS,
+    EventGroup,
+    StreamEvent,
+    event_frame,
+    groups_of,
+    render_frame,
+)
+
+
+def encode_entry(event: StreamEvent) -> bytes:
+    """Return the entry of an event."""
+    return bytes([groups_of(event)]) + render_frame(event_frame(event)).encode()
+
+
+def is_selected(entry: bytes, groups: EventGroup) -> bool:
+    """Return whether a reader that has requested these groups gets the event."""
+    return not entry[0] & ~groups
+
+
+def frame_of(entry: bytes) -> bytes:
+    """Return the frame, which an `id:` line may precede."""
+    return entry[1:]
+
+
+def decode_entry(entry: bytes) -> StreamEvent:
+    """Return the event."""
+    return STREAM_EVENTS.validate_json(entry.partition(b'\ndata: ')[2])
