@@ -1,6 +1,6 @@
 """The room of files: tools that read, search and change the files of a backend. Works on any pydantic-ai agent."""
 
-from pydantic_deep._messages.resolved_path import exit_code_of
+from pydantic_deep._messages.result_metadata import exit_code_of
 
 from ._capability import Filesystem
 from ._types import AnyBackend, BackendSource, OutputMode, UploadLike

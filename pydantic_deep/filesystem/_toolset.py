@@ -9,7 +9,7 @@ from functools import cache, partial
 from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ModelRetry, ToolFailed
 
-from pydantic_deep._messages.resolved_path import EXIT_CODE_KEY, with_file_change, with_resolved_path
+from pydantic_deep._messages.result_metadata import EXIT_CODE_KEY, with_file_change, with_resolved_path
 from pydantic_deep._spans import open_span
 from pydantic_deep._text.encodings import Text, guess_media_type, parse_text
 from pydantic_deep_backends.protocol import SupportsSearch

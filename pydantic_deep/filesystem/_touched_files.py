@@ -8,7 +8,7 @@ from typing import Final, cast
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
 
-from pydantic_deep._messages.resolved_path import resolved_path
+from pydantic_deep._messages.result_metadata import resolved_path
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
 ROOM_ID: Final = 'filesystem'

@@ -14,7 +14,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_core import to_json
 
-from pydantic_deep._messages.resolved_path import exit_code_of, file_change_of, resolved_path
+from pydantic_deep._messages.result_metadata import exit_code_of, file_change_of, resolved_path
 from pydantic_deep.approvals import PendingApproval, pending_approvals
 from pydantic_deep.streaming._events import (
     Approval,
