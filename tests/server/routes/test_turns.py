@@ -118,7 +118,7 @@ async def test_calls_and_results_are_told_to_who_asks(ada: Client):
 
     assert 'function_call' not in dict(plain)
     assert 'tool_result' not in dict(plain)
-    assert dict(plain)['file'] == {'path': '/a.txt', 'change': 'written'}
+    assert dict(plain)['file'] == {'path': '/a.txt', 'change': 'created', 'added_lines': 1, 'removed_lines': 0}
     assert dict(plain)['notice']['text']
     assert dict(full)['function_call']['name'] == 'write_file'
     assert dict(full)['tool_result']['outcome'] == 'success'

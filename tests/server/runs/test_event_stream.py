@@ -16,10 +16,12 @@ from starlette.responses import StreamingResponse
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.http._errors import ServerError
-from pydantic_deep.server.runs._event_stream import KEEPALIVE, EventSelection, parse_position, tail_log
+from pydantic_deep.server.runs import _log_entries
+from pydantic_deep.server.runs._event_stream import KEEPALIVE, parse_position, tail_log
+from pydantic_deep.server.runs._log_entries import encode_entry
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.store import new_id
-from pydantic_deep.streaming import STREAM_EVENTS, Frame, FrameReader, TextEvent
+from pydantic_deep.streaming import EventGroup, Frame, FrameReader, StreamEvent, TextEvent, event_frame
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, Listen, MakeClient, Serve, Served, frames_in, said, told
 
@@ -191,16 +193,39 @@ async def test_a_run_whose_log_was_forgotten_is_told_from_the_store(serve: Serve
 
 async def test_silence_is_told_by_comments_and_a_forgotten_log_by_an_early_end():
     run_id, log = new_id(), RunLog()
-    response = tail_log(log, run_id, None, EventSelection(), keepalive_seconds=0)
+    response = tail_log(log, run_id, None, EventGroup(0), keepalive_seconds=0)
     assert isinstance(response, StreamingResponse)
     chunks = aiter(response.body_iterator)
 
     assert await anext(chunks) == b'retry: 1000\n\n'
     assert await anext(chunks) == KEEPALIVE
-    log.append(STREAM_EVENTS.dump_json(TextEvent(text='a')))
+    log.append(encode_entry(TextEvent(text='a')))
     chunk = await anext(chunks)
     assert isinstance(chunk, bytes)
     assert told(frames_in(chunk)) == [('text', {'text': 'a', 'path': []})]
-    log.append(STREAM_EVENTS.dump_json(TextEvent(text='b')))
+    log.append(encode_entry(TextEvent(text='b')))
     log.discard()
     assert [chunk async for chunk in chunks] == []
+
+
+async def test_an_event_is_encoded_once_and_parsed_never_however_many_readers_there_are(
+    ada: Client, gate: Gate, monkeypatch: pytest.MonkeyPatch
+):
+    gate.opened.set()
+    encoded: list[str] = []
+
+    def encode(event: StreamEvent) -> Frame:
+        encoded.append(event.type)
+        return event_frame(event)
+
+    def parse(entry: bytes) -> StreamEvent:
+        raise AssertionError(f'{entry!r} was parsed')
+
+    monkeypatch.setattr(_log_entries, 'event_frame', encode)
+    monkeypatch.setattr(_log_entries, 'decode_entry', parse)
+    path = await begin(ada)
+    readers = [await ada.get(path, params=params) for params in ({}, ALL, ALL)]
+    read = [frame for frame in frames_in(readers[1].content) if frame.event]
+    assert frames_in(readers[1].content) == frames_in(readers[2].content)
+    assert len(encoded) > len(read) > len(frames_in(readers[0].content))
+    assert len(encoded) == int(str(read[-1].id).rpartition('.')[2])

@@ -13,12 +13,13 @@ from pydantic_deep import Approve, create_deep_agent
 from pydantic_deep.server._metrics import ServerMetrics
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.server.runs._log_cache import MAX_FILES, LogCache
+from pydantic_deep.server.runs._log_entries import decode_entry
 from pydantic_deep.server.runs._pool import RunPool, ServerStoppingError, TooManyRunsError, VersionBusyError
 from pydantic_deep.server.runs._run_log import RunLog
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
 from pydantic_deep.store.memory import MemoryEngine
-from pydantic_deep.streaming import STREAM_EVENTS, StreamEvent
+from pydantic_deep.streaming import StreamEvent
 from pydantic_deep.testing import FakeClock, ScriptedModel, Step, call
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent
 from tests.server.conftest import Gate
@@ -39,7 +40,7 @@ async def root_of(store: SqlStore, *steps: Step, **options: Any) -> Version:
 
 
 async def told(run: ServerRun) -> list[StreamEvent]:
-    return [STREAM_EVENTS.validate_json(data) async for _, data in run.log.tail()]
+    return [decode_entry(entry) async for _, entry in run.log.tail()]
 
 
 def types(events: list[StreamEvent]) -> list[str]:

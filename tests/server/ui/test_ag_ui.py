@@ -250,7 +250,10 @@ async def test_tools_files_and_the_plan_are_told(ada: Client):
     [custom] = of_type(events, EventType.CUSTOM)
     [snapshot] = of_type(planned, EventType.STATE_SNAPSHOT)
     assert (start.tool_call_name, result.tool_call_id) == ('write_file', start.tool_call_id)
-    assert (custom.name, custom.value) == ('pydantic-deep.file', {'path': '/a.txt', 'change': 'written'})
+    assert (custom.name, custom.value) == (
+        'pydantic-deep.file',
+        {'path': '/a.txt', 'change': 'created', 'added_lines': 1, 'removed_lines': 0},
+    )
     assert [(each['content'], each['status']) for each in snapshot.snapshot['todos']] == [('Rest', 'in_progress')]
 
 

@@ -233,7 +233,7 @@ async def test_tools_files_and_the_plan_are_told(ada: Client):
     [plan] = of_type(planned, 'data-todos')
     assert (called.tool_name, called.input) == ('write_file', {'path': '/a.txt', 'content': 'Hello'})
     assert returned.tool_call_id == called.tool_call_id
-    assert (file.id, file.data) == (None, {'path': '/a.txt', 'change': 'written'})
+    assert (file.id, file.data) == (None, {'path': '/a.txt', 'change': 'created', 'added_lines': 1, 'removed_lines': 0})
     assert (plan.id, [each['content'] for each in plan.data['todos']]) == ('todos', ['Rest'])
 
 
