@@ -62,7 +62,6 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
         'pydantic_deep.server._api_keys',
         'pydantic_deep.server._uvicorn',
     },
-    'pydantic_deep.cli.history._exit_code': {'pydantic_deep.filesystem._toolset'},
     'pydantic_deep.cli.history._reader': {
         'pydantic_deep.versions._subagent_threads',
         'pydantic_deep.versions._turn',
@@ -102,26 +101,14 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
         'pydantic_deep.store.sql._dialect',
     },
     'pydantic_deep.server._run_start': {'pydantic_deep.versions._turn'},
-    'pydantic_deep.server.compat._turns': {
-        'pydantic_deep.streaming.providers._answer',
-        'pydantic_deep.versions.pauses._answers',
-    },
+    'pydantic_deep.server.compat._turns': {'pydantic_deep.versions.pauses._answers'},
     'pydantic_deep.server.routes._versions': {'pydantic_deep.versions._versioned_agent'},
-    'pydantic_deep.server.runs._event_stream': {'pydantic_deep.streaming._lines'},
-    'pydantic_deep.server.runs._pool': {'pydantic_deep.streaming._failures'},
-    'pydantic_deep.server.runs._server_run': {'pydantic_deep.streaming._lines'},
-    'pydantic_deep.server.runs._stored_run_events': {'pydantic_deep.streaming.runs._events_from_messages'},
     'pydantic_deep.server.runs._stored_runs': {
-        'pydantic_deep.streaming._failures',
         'pydantic_deep.versions._turn',
         'pydantic_deep.versions.recovery._suspended_runs',
     },
     'pydantic_deep.server.schemas._approvals': {'pydantic_deep.versions.pauses._inbox'},
-    'pydantic_deep.server.schemas._runs': {
-        'pydantic_deep.streaming.runs._part_events',
-        'pydantic_deep.versions.recording._recorded_run',
-    },
-    'pydantic_deep.server.ui._extra_events': {'pydantic_deep.streaming._failures'},
+    'pydantic_deep.server.schemas._runs': {'pydantic_deep.versions.recording._recorded_run'},
     'pydantic_deep.usage': {
         'pydantic_deep.filesystem._capability',
         'pydantic_deep.filesystem._listing',

@@ -39,7 +39,7 @@ from ._frames import FrameReader, FrameTooLargeError, render_frame
 from ._json import render_event
 from ._lines import NOTICE, CallBatches, EventEncoder, EventGroup, event_frame, groups_of, iter_lines, selected_groups
 from ._protocol import Decoder, Encoder, Frame, SupportsCallRemoval
-from .providers._answer import APPROVAL_REQUIRED, AnswerEncoder
+from .providers._answer import APPROVAL_REQUIRED, Answer, AnswerEncoder, read_answer
 from .providers._anthropic_decoder import AnthropicDecoder
 from .providers._anthropic_encoder import AnthropicEncoder, anthropic_error, anthropic_message
 from .providers._google_decoder import GoogleDecoder
@@ -48,7 +48,9 @@ from .providers._hybrid_response import FunctionCall, HybridResponse, StreamingR
 from .providers._openai_decoder import OpenaiDecoder
 from .providers._openai_encoder import OpenaiEncoder, openai_completion, openai_error
 from .runs._agent_stream import AgentStream, stream_agent
+from .runs._capability_events import capability_event
 from .runs._events_from_messages import project_messages
+from .runs._part_events import approval_of, output_text
 from .runs._run_events import RunEvents, stream_events
 from .runs._whole_calls import WholeCalls
 
@@ -58,6 +60,7 @@ __all__ = (
     'NOTICE',
     'STREAM_EVENTS',
     'AgentStream',
+    'Answer',
     'AnswerEncoder',
     'AnthropicDecoder',
     'AnthropicEncoder',
@@ -109,6 +112,8 @@ __all__ = (
     'WindowedBuffer',
     'anthropic_error',
     'anthropic_message',
+    'approval_of',
+    'capability_event',
     'current_session_id',
     'describe_failure',
     'event_frame',
@@ -118,7 +123,9 @@ __all__ = (
     'iter_lines',
     'openai_completion',
     'openai_error',
+    'output_text',
     'project_messages',
+    'read_answer',
     'render_event',
     'render_frame',
     'selected_groups',

@@ -33,6 +33,7 @@ from pydantic_deep.server.runs._run_log import LogDiscardedError
 from pydantic_deep.server.runs._server_run import ServerRun
 from pydantic_deep.store import VersionNotFoundError
 from pydantic_deep.streaming import (
+    AnswerEncoder,
     ApprovalRequiredEvent,
     EndEvent,
     ErrorEvent,
@@ -40,9 +41,9 @@ from pydantic_deep.streaming import (
     StartEvent,
     StreamEvent,
     UsageEvent,
+    read_answer,
     render_frame,
 )
-from pydantic_deep.streaming.providers._answer import AnswerEncoder, read_answer
 from pydantic_deep.versions import AgentVersion
 from pydantic_deep.versions.pauses._answers import decode_decision
 

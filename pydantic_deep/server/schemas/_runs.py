@@ -10,8 +10,7 @@ from pydantic_deep.server._state import ServerState
 from pydantic_deep.server.access._ownership import AuthorizedRun, ServedVersion
 from pydantic_deep.server.runs._server_run import ServedRunState, ServerRun
 from pydantic_deep.server.runs._stored_runs import StoredRun
-from pydantic_deep.streaming import ErrorEvent
-from pydantic_deep.streaming.runs._part_events import output_text
+from pydantic_deep.streaming import ErrorEvent, output_text
 from pydantic_deep.versions.recording._recorded_run import load_usage
 
 from ._approvals import Answer, ApprovalShape, load_approvals

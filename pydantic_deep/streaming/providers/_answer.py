@@ -235,19 +235,24 @@ class AnswerEncoder(ABC):
 
 @dataclass(kw_only=True)
 class Answer:
-    """What a whole stream said, for an answer that is not streamed."""
+    """The content of a whole stream, for a response that is not streamed."""
 
     id: str | None = None
+    """The id of the response or the run."""
     model: str | None = None
+    """The name of the model, or of the agent."""
     text: str = ''
-    """The text, without what a retry has made void."""
+    """The text, without that of failed attempts."""
     thoughts: list[ThinkingEvent] = field(default_factory=list[ThinkingEvent])
-    """Whole thoughts."""
+    """The thoughts, each in one piece."""
     calls: list[Call] = field(default_factory=list[Call])
+    """The calls that the client answers, pending approvals among them."""
     usage: UsageEvent = field(default_factory=UsageEvent)
+    """The last usage of the stream."""
     finish_reason: FinishReason = 'stop'
+    """Why the answer ended."""
     error: ErrorEvent | None = None
-    """What failed; then the rest is not all of it."""
+    """The failure, if there was one; the other fields are then incomplete."""
 
 
 def read_answer(events: Iterable[StreamEvent], *, tool_calls: bool = False) -> Answer:
