@@ -1,18 +1,21 @@
-"""The statements of one table of DuckDB. Every value is bound; the names of the table and its columns are checked."""
+"""The table of a repository in DuckDB: its columns, and the statements that create and change it.
+
+Every value is bound; the names of the table and its columns are checked and quoted.
+"""
 
 # ruff: noqa: S608 - names that are checked and quoted; every value is bound
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from ._kinds import Cell, Column, Kind
 from ._model import EncodedRow
-from ._question import Condition, OneOf, Question
+from ._questions_sql import ColumnNames, Conversion
 
 BODY: Final = '_row'
-"""The column with all of a row, as JSON; no field of a model begins with an underscore."""
+"""The column with the whole row, as JSON; no field of a model begins with an underscore."""
 
 Value: TypeAlias = Cell | list[str] | list[Cell | None] | None
 
@@ -24,27 +27,22 @@ class Query(NamedTuple):
     parameters: Sequence[Value] = ()
 
 
-class _Type(NamedTuple):
-    """How cells of a kind are kept, so that other programs find what they expect."""
-
-    name: str
-    """The type of the column."""
-    given: str
-    """That of a parameter."""
-    write: str
-    """What makes a value of the column from a parameter."""
-    read: str
-    """What makes a cell from a value of the column."""
-
-
-_TEXT: Final = _Type('VARCHAR', 'VARCHAR', '{}', '{}')
 _TYPES: Final = {
-    Kind.TEXT: _TEXT,
-    Kind.UUID: _TEXT,
-    Kind.INTEGER: _Type('BIGINT', 'BIGINT', '{}', '{}'),
-    Kind.REAL: _Type('DOUBLE', 'DOUBLE', '{}', '{}'),
-    Kind.BOOLEAN: _Type('BOOLEAN', 'BIGINT', '{}::BOOLEAN', '{}::BIGINT'),
-    Kind.MOMENT: _Type('TIMESTAMP', 'BIGINT', 'make_timestamp({})', 'epoch_us({})'),
+    Kind.TEXT: 'VARCHAR',
+    Kind.UUID: 'VARCHAR',
+    Kind.INTEGER: 'BIGINT',
+    Kind.REAL: 'DOUBLE',
+    Kind.BOOLEAN: 'BOOLEAN',
+    Kind.MOMENT: 'TIMESTAMP',
+}
+"""Types of columns, as other programs expect them."""
+
+_CELL_TYPES: Final = {**_TYPES, Kind.BOOLEAN: 'BIGINT', Kind.MOMENT: 'BIGINT'}
+"""Types of cells."""
+
+_CONVERSIONS: Final = {
+    Kind.BOOLEAN: Conversion('{}::BOOLEAN', '{}::BIGINT'),
+    Kind.MOMENT: Conversion('make_timestamp({}::BIGINT)', 'epoch_us({})'),
 }
 
 
@@ -63,10 +61,19 @@ class DuckdbTable:
         self._table = _quoted(name)
         self._columns = [key, *sorted(columns, key=lambda column: column.name)]
         names = _column_names(column.name for column in self._columns)
-        self._names = {name: _quoted(unlike) for name, unlike in names.items()}
-        self._key = self._names[key.name]
-        kinds = [_TYPES[column.kind].name for column in self._columns]
-        self.types: Mapping[str, str] = {**dict(zip(names.values(), kinds, strict=True)), BODY: 'VARCHAR'}
+        quoted = {field: _quoted(column) for field, column in names.items()}
+        self.names: Final = ColumnNames(
+            table=self._table,
+            key=key.name,
+            columns=quoted,
+            key_column=quoted[key.name],
+            body_column=BODY,
+            conversions=_CONVERSIONS,
+        )
+        """The names of the table and its columns."""
+        self._key = quoted[key.name]
+        types = [_TYPES[column.kind] for column in self._columns]
+        self.types: Mapping[str, str] = {**dict(zip(names.values(), types, strict=True)), BODY: 'VARCHAR'}
         """The types of its columns by name, in order."""
 
     def described(self) -> Query:
@@ -91,10 +98,6 @@ class DuckdbTable:
         """Return the key and the body of every row."""
         return Query(f'SELECT {self._key}, {BODY} FROM {self._table}')
 
-    def get(self, key: str) -> Query:
-        """Return the body of one row."""
-        return Query(f'SELECT {BODY} FROM {self._table} WHERE {self._key} = ?', [key])
-
     def here(self, keys: list[str]) -> Query:
         """Return which of the keys have a row."""
         return Query(
@@ -107,62 +110,18 @@ class DuckdbTable:
 
     def insert(self, rows: Sequence[EncodedRow]) -> Query:
         """Add rows: a list for each column is a hundred times as fast as a statement for each row."""
-        types = [_TYPES[column.kind] for column in self._columns] + [_TEXT]
-        lists = ', '.join(f'unnest(?::{type_.given}[]) AS c{index}' for index, type_ in enumerate(types))
-        values = ', '.join(type_.write.format(f'c{index}') for index, type_ in enumerate(types))
-        given: list[Value] = [[_cell(row, column.name) for row in rows] for column in self._columns]
+        kinds = [*(column.kind for column in self._columns), Kind.TEXT]
+        lists = ', '.join(f'unnest(?::{_CELL_TYPES[kind]}[]) AS c{index}' for index, kind in enumerate(kinds))
+        values = ', '.join(
+            _CONVERSIONS[kind].write.format(f'c{index}') if kind in _CONVERSIONS else f'c{index}'
+            for index, kind in enumerate(kinds)
+        )
+        cells: list[Value] = [[_cell(row, column.name) for row in rows] for column in self._columns]
         names = ', '.join(map(_quoted, self.types))
         return Query(
             f'INSERT INTO {self._table} ({names}) SELECT {values} FROM (SELECT {lists})',
-            [*given, [row.body for row in rows]],
+            [*cells, [row.body for row in rows]],
         )
-
-    def count(self, conditions: Sequence[Condition]) -> Query:
-        """Return how many rows there are."""
-        sql, parameters = _joined(map(self._condition, conditions))
-        return Query(f'SELECT count(*) FROM {self._table} WHERE {sql}', parameters)
-
-    def page(self, question: Question) -> Query:
-        """Return the key, the cell that is ordered by, and the body of the rows of a page, and of one more."""
-        sql, parameters = _joined([*map(self._condition, question.conditions), *self._after(question)])
-        key, order = self._key, question.order
-        direction = 'DESC NULLS LAST' if question.is_descending else 'ASC NULLS FIRST'
-        cell, ordered = 'NULL', f'{key} {direction}'
-        if order is not None:
-            name = self._names[order.name]
-            cell, ordered = _TYPES[order.kind].read.format(name), f'{name} {direction}, {key}'
-        return Query(
-            f'SELECT {key}, {cell}, {BODY} FROM {self._table} WHERE {sql} ORDER BY {ordered} LIMIT ?',
-            [*parameters, question.limit + 1],
-        )
-
-    def _condition(self, condition: Condition) -> Query:
-        name, type_ = self._names[condition.column.name], _TYPES[condition.column.kind]
-        if isinstance(condition, OneOf):
-            some = type_.write.format(f'unnest(?::{type_.given}[])')
-            or_null = f' OR {name} IS NULL' if condition.or_null else ''
-            return Query(f'{name} IN (SELECT {some}){or_null}', [list(condition.values)])
-        bound = _bound(type_)
-        compared = [Query(f'{name} {operator} {bound}', [cell]) for operator, cell in condition.bounds]
-        return _joined([Query(f'{name} IS NOT NULL'), *compared])
-
-    def _after(self, question: Question) -> Iterator[Query]:
-        """Yield the condition that a row comes after the page before."""
-        if question.after is None:
-            return
-        cell, last = question.after.cell, question.after.key
-        sign = '<' if question.is_descending else '>'
-        if question.order is None:
-            yield Query(f'{self._key} {sign} ?', [last])
-            return
-        name = self._names[question.order.name]
-        if cell is None:
-            more = '' if question.is_descending else f' OR {name} IS NOT NULL'
-            yield Query(f'({name} IS NULL AND {self._key} > ?){more}', [last])
-            return
-        bound = _bound(_TYPES[question.order.kind])
-        more = f' OR {name} IS NULL' if question.is_descending else ''
-        yield Query(f'{name} {sign} {bound} OR ({name} = {bound} AND {self._key} > ?){more}', [cell, cell, last])
 
 
 def _column_names(fields: Iterable[str]) -> dict[str, str]:
@@ -182,13 +141,3 @@ def _quoted(name: str) -> str:
 
 def _cell(row: EncodedRow, name: str) -> Cell | None:
     return row.cells.get(name, row.key)
-
-
-def _joined(queries: Iterable[Query]) -> Query:
-    all_of = list(queries)
-    sql = ' AND '.join(f'({query.sql})' for query in all_of)
-    return Query(sql or 'true', [parameter for query in all_of for parameter in query.parameters])
-
-
-def _bound(type_: _Type) -> str:
-    return type_.write.format(f'?::{type_.given}')

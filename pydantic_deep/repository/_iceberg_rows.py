@@ -21,6 +21,7 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.types import BooleanType, DoubleType, IcebergType, LongType, NestedField, StringType, TimestamptzType
 from sqlalchemy.exc import SQLAlchemyError
 
+from ._base import StoredRow
 from ._iceberg_filters import stored_cell
 from ._kinds import Cell, Column, Kind
 from ._model import EncodedRow
@@ -108,12 +109,10 @@ def read_keys(table: Table, key: Column, where: BooleanExpression) -> set[str]:
     return set(cast('list[str]', rows.column(key.name).to_pylist()))
 
 
-def read_page(
-    table: Table, key: Column, where: BooleanExpression, question: Question
-) -> list[tuple[Position, str]]:  # fmt: skip
-    """Return position and body of the rows of a page, and of one more if there is one.
+def read_page(table: Table, key: Column, where: BooleanExpression, question: Question) -> list[StoredRow]:
+    """Return the rows of a page, and the row after it if there is one.
 
-    Batches of what the filter lets pass are read one by one, and of all only a page is kept.
+    Batches of the rows that pass the filter are read one by one; only one page is in memory.
     """
     order = key if question.order is None else question.order
     columns = dict.fromkeys((key.name, order.name, BODY))
@@ -127,7 +126,7 @@ def read_page(
     bodies = cast('list[str]', page.column(BODY).to_pylist())
     keys = cast('list[str]', page.column(key.name).to_pylist())
     cells = [None] * len(keys) if question.order is None else _cells(page.column(order.name), order.kind)
-    return [(Position(cell, last), body) for cell, last, body in zip(cells, keys, bodies, strict=True)]
+    return [StoredRow(Position(cell, last), body) for cell, last, body in zip(cells, keys, bodies, strict=True)]
 
 
 def _ordered(rows: pa.Table, key: Column, order: Column, *, is_descending: bool) -> pa.Table:

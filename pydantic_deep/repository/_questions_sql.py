@@ -1,4 +1,4 @@
-"""Questions as SQL that SQLite and PostgreSQL both understand. ColumnNames are ours, every value is bound."""
+"""Questions as SQL that SQLite, PostgreSQL and DuckDB understand. Names of columns are ours, every value is bound."""
 
 # ruff: noqa: S608 - names of tables and columns are ours; every value is bound
 
@@ -6,49 +6,70 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, cast
 
 from pydantic_deep.store._engine import Operation, Row, Statement, Value
 from pydantic_deep.store.sql._statements import integer
 
+from ._base import StoredRow
+from ._kinds import Cell, Column, Kind
 from ._question import Condition, OneOf, Position, Question
+
+
+class Conversion(NamedTuple):
+    """How cells of a kind are converted, in an engine that stores them as another type."""
+
+    write: str
+    """An expression that makes a value of the column from the cell `{}`."""
+    read: str
+    """An expression that makes a cell from the column `{}`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnNames:
-    """The names of a table and its columns, by the names of a model."""
+    """The names of a table and its columns, by the names of the fields of a model."""
 
     table: str
     """The table."""
     key: str
-    """The name of the field that is the key; its column is `key`."""
+    """The name of the field that is the key."""
     columns: Mapping[str, str]
     """Columns by names of fields."""
+    key_column: str = 'key'
+    """The column of the key."""
+    body_column: str = 'body'
+    """The column of the whole row."""
+    conversions: Mapping[Kind, Conversion] = field(default_factory=dict[Kind, Conversion])
+    """Conversions of the kinds that are not stored as cells."""
 
     def column(self, field: str) -> str:
         """Return the column of a field."""
-        return 'key' if field == self.key else self.columns[field]
+        return self.key_column if field == self.key else self.columns[field]
 
 
 @dataclass
 class _Query:
-    """The end of a query, as it grows."""
+    """The conditions of a query and the values bound in them."""
 
-    tests: list[str]
+    names: ColumnNames
+    tests: list[str] = field(default_factory=list[str])
     values: list[Value] = field(default_factory=list[Value])
 
-    def bind(self, value: Value) -> str:
-        """Bind a value and return its mark."""
+    def bind(self, value: Value, kind: Kind = Kind.TEXT) -> str:
+        """Bind a value and return the expression for it."""
         self.values.append(value)
-        return f'?{len(self.values)}'
+        mark = f'?{len(self.values)}'
+        return self.names.conversions[kind].write.format(mark) if kind in self.names.conversions else mark
 
     @property
     def where(self) -> str:
         return f' WHERE {" AND ".join(self.tests)}' if self.tests else ''
 
 
-def get_row(names: ColumnNames, key: str) -> Operation[list[Row]]:
-    """Return the body of a row, or nothing."""
-    return (yield Statement(f'SELECT body FROM {names.table} WHERE key = ?1', (key,)))
+def get_row(names: ColumnNames, key: str) -> Operation[str | None]:
+    """Return the body of a row; `None` if no row has the key."""
+    rows = yield Statement(f'SELECT {names.body_column} FROM {names.table} WHERE {names.key_column} = ?1', (key,))
+    return str(rows[0][0]) if rows else None
 
 
 def count_rows(names: ColumnNames, conditions: Sequence[Condition]) -> Operation[int]:
@@ -58,30 +79,33 @@ def count_rows(names: ColumnNames, conditions: Sequence[Condition]) -> Operation
     return integer(rows[0][0])
 
 
-def list_rows(names: ColumnNames, question: Question) -> Operation[list[Row]]:
-    """Return key, body and position of the rows of a page, and of one more if there is one.
+def list_rows(names: ColumnNames, question: Question) -> Operation[list[StoredRow]]:
+    """Return the rows of a page, and the row after it if there is one.
 
-    Rows where the order is null are asked for by themselves, before or after the others: so each statement walks an
-    index to where it begins, and reads no more than it returns.
+    Rows with null in the ordering field are queried separately, before or after the others, so that each statement
+    starts in an index and reads no more rows than it returns.
     """
-    found: list[Row] = []
-    order = 'key' if question.order is None else names.column(question.order.name)
+    rows: list[Row] = []
+    order, cell = question.order, 'NULL'
+    if order is not None:
+        cell = names.column(order.name)
+        cell = names.conversions[order.kind].read.format(cell) if order.kind in names.conversions else cell
     for query, ordering in _parts(names, question):
-        limit = query.bind(question.limit + 1 - len(found))
-        sql = f'SELECT key, body, {order} FROM {names.table}{query.where} ORDER BY {ordering} LIMIT {limit}'
-        found += yield Statement(sql, query.values)
-        if len(found) > question.limit:
+        limit = query.bind(question.limit + 1 - len(rows))
+        columns = f'{names.key_column}, {names.body_column}, {cell}'
+        sql = f'SELECT {columns} FROM {names.table}{query.where} ORDER BY {ordering} LIMIT {limit}'
+        rows += yield Statement(sql, query.values)
+        if len(rows) > question.limit:
             break
-    return found
+    return [StoredRow(Position(cast('Cell | None', cell), str(key)), str(body)) for key, body, cell in rows]
 
 
 def _parts(names: ColumnNames, question: Question) -> Iterator[tuple[_Query, str]]:
-    """Yield where and in which order: by key, or what has no value in the order and what has one, as they follow."""
+    """Yield queries with their orders: one by key, or one for rows with null in the ordering field and one for others."""
     after = question.after
     if question.order is None:
         yield _by_key(_filtered(names, question.conditions), question)
         return
-    column = names.column(question.order.name)
     begins_with_nulls = not question.is_descending
     for has_nulls in (begins_with_nulls, not begins_with_nulls):
         is_here = after is not None and (after.cell is None) is has_nulls
@@ -89,44 +113,49 @@ def _parts(names: ColumnNames, question: Question) -> Iterator[tuple[_Query, str
             continue  # the page before ended behind it
         query = _filtered(names, question.conditions)
         if has_nulls:
-            yield _of_nulls(query, column, after if is_here else None)
+            yield _of_nulls(query, question.order, after if is_here else None)
         else:
-            yield _of_values(query, column, after if is_here else None, is_descending=question.is_descending)
+            yield _of_values(query, question.order, after if is_here else None, is_descending=question.is_descending)
 
 
 def _by_key(query: _Query, question: Question) -> tuple[_Query, str]:
+    key = query.names.key_column
     if question.after is not None:
-        query.tests.append(f'key {"<" if question.is_descending else ">"} {query.bind(question.after.key)}')
-    return query, 'key DESC' if question.is_descending else 'key'
+        query.tests.append(f'{key} {"<" if question.is_descending else ">"} {query.bind(question.after.key)}')
+    return query, f'{key} DESC' if question.is_descending else key
 
 
-def _of_nulls(query: _Query, column: str, after: Position | None) -> tuple[_Query, str]:
-    query.tests.append(f'{column} IS NULL')
+def _of_nulls(query: _Query, order: Column, after: Position | None) -> tuple[_Query, str]:
+    key = query.names.key_column
+    query.tests.append(f'{query.names.column(order.name)} IS NULL')
     if after is not None:
-        query.tests.append(f'key > {query.bind(after.key)}')
-    return query, 'key'
+        query.tests.append(f'{key} > {query.bind(after.key)}')
+    return query, key
 
 
-def _of_values(query: _Query, column: str, after: Position | None, *, is_descending: bool) -> tuple[_Query, str]:
+def _of_values(query: _Query, order: Column, after: Position | None, *, is_descending: bool) -> tuple[_Query, str]:
+    column, key = query.names.column(order.name), query.names.key_column
     query.tests.append(f'{column} IS NOT NULL')
     if after is not None:
         sign = '<' if is_descending else '>'
-        cell, key = query.bind(after.cell), query.bind(after.key)
-        query.tests.append(f'{column} {sign}= {cell} AND ({column} {sign} {cell} OR key > {key})')
-    return query, f'{column}{" DESC" if is_descending else ""}, key'
+        cell, last = query.bind(after.cell, order.kind), query.bind(after.key)
+        query.tests.append(f'{column} {sign}= {cell} AND ({column} {sign} {cell} OR {key} > {last})')
+    return query, f'{column}{" DESC" if is_descending else ""}, {key}'
 
 
 def _filtered(names: ColumnNames, conditions: Sequence[Condition]) -> _Query:
-    query = _Query([])
+    query = _Query(names)
     for condition in conditions:
-        query.tests.append(_test(names.column(condition.column.name), condition, query))
+        query.tests.append(_test(condition, query))
     return query
 
 
-def _test(column: str, condition: Condition, query: _Query) -> str:
+def _test(condition: Condition, query: _Query) -> str:
+    column, kind = query.names.column(condition.column.name), condition.column.kind
     if isinstance(condition, OneOf):
-        tests = [f'{column} IN ({", ".join(map(query.bind, condition.values))})'] if condition.values else []
+        values = ', '.join(query.bind(value, kind) for value in condition.values)
+        tests = [f'{column} IN ({values})'] if values else []
         tests += [f'{column} IS NULL'] if condition.or_null else []
         return f'({" OR ".join(tests) or "1 = 0"})'
-    bounds = [f'{column} {sign} {query.bind(cell)}' for sign, cell in condition.bounds]
+    bounds = [f'{column} {sign} {query.bind(cell, kind)}' for sign, cell in condition.bounds]
     return ' AND '.join([f'{column} IS NOT NULL', *bounds])

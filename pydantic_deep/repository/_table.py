@@ -182,10 +182,10 @@ def upsert_row(table: Table[T], row: EncodedRow) -> Operation[None]:
     yield Statement(table.upsert_sql, (row.key, row.body, *row.cells.values()))
 
 
-def delete_row(table: Table[T], key: str) -> Operation[bool]:
-    """Remove a row; return whether it was there."""
+def delete_row(table: Table[T], key: str) -> Operation[set[str]]:
+    """Remove a row; return its key if the row existed."""
     rows = yield Statement(f'DELETE FROM {table.names.table} WHERE key = ?1 RETURNING key', (key,))
-    return bool(rows)
+    return {str(key) for (key,) in rows}
 
 
 def _create(dialect: Dialect, name: str, key: Column) -> Operation[None]:

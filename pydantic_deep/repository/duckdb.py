@@ -7,30 +7,28 @@ every request, and for more than one process, use `SqlRepository`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Generic, Self, TypeVar, cast
+from typing import Final, TypeVar, cast
 from weakref import WeakValueDictionary
 
-import anyio
 from anyio import to_thread
 from pydantic import BaseModel
 
-from ._changes import Step, net_changes, read_steps
+from pydantic_deep.store._engine import Operation, Row, Statement, run_blocking
+
+from ._base import BlockingRepository, StoredRow
+from ._changes import Step, net_changes
 from ._duckdb_sql import BODY, DuckdbTable, Query
-from ._kinds import Cell
 from ._model import EncodedRow, RowModel
-from ._question import Position
+from ._question import Condition, Question
+from ._questions_sql import count_rows, get_row, list_rows
 from ._table import table_name
-from ._types import Change, Create, Delete, Page, Upsert, Where
 from .errors import (
     InvalidFieldError,
-    RepositoryClosedError,
     RepositoryFormatError,
     RepositoryUnavailableError,
-    RowNotFoundError,
 )
 
 try:
@@ -68,20 +66,13 @@ _MAGIC: Final = slice(8, 12)
 """Where a file of DuckDB says `DUCK`: https://duckdb.org/docs/stable/internals/storage"""
 
 
-class DuckdbRepository(Generic[T]):
+class DuckdbRepository(BlockingRepository[T]):
     """A `Repository` in a table of a DuckDB file, with transactions. Make it with `await DuckdbRepository.open(…)`.
 
     A column for each field that can be asked by, `TIMESTAMP` in UTC without a zone, and `_row` with the whole row as
     JSON. One process at a time can have the file open; in it, several repositories may be on one file. A call runs in a
     thread, and ends also if its task is cancelled; calls of one repository take turns.
     """
-
-    def __init__(self, database: _Database, model: RowModel[T], table: DuckdbTable) -> None:
-        self._database = database
-        self._model = model
-        self._table = table
-        self._turn = anyio.Lock()
-        self._is_closed = False
 
     @classmethod
     async def open(
@@ -111,97 +102,26 @@ class DuckdbRepository(Generic[T]):
         """
         rows = RowModel(model, key=key, fields=fields)
         table = DuckdbTable(table_name(rows.name, name), rows.key, rows.columns.values())
-        database = await to_thread.run_sync(_opened, path, rows, table)
-        return DuckdbRepository(database, rows, table)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def create(self, item: T) -> None:
-        """Add a row."""
-        await self.apply([Create(item)])
-
-    async def get(self, key: str) -> T:
-        """Return the row with this key."""
-        known = self._model.key_of(key)
-        rows = await self._read(self._table.get(known or ''))
-        if not rows:
-            raise RowNotFoundError(self._model.name, key)
-        return self._model.decode(cast('str', known), cast('str', rows[0][0]))
-
-    async def list(
-        self, where: Where | None = None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
-    ) -> Page[T]:
-        """Return a page of rows."""
-        question = self._model.question(where, order_by=order_by, limit=limit, cursor=cursor)
-        rows = cast('list[tuple[str, Cell | None, str]]', await self._read(self._table.page(question)))
-        items = [self._model.decode(key, body) for key, _, body in rows[:limit]]
-        if len(rows) <= limit:
-            return Page(items=items, cursor=None)
-        key, cell, _ = rows[limit - 1]
-        return Page(items=items, cursor=question.cursor(Position(cell, key)))
-
-    async def upsert(self, item: T) -> None:
-        """Add a row, or replace the one with its key."""
-        await self.apply([Upsert(item)])
-
-    async def delete(self, key: str) -> bool:
-        """Remove a row; return whether it was there."""
-        return bool(await self._write([Delete(key)]))
-
-    async def count(self, where: Where | None = None) -> int:
-        """Return how many rows there are."""
-        [(count,)] = await self._read(self._table.count(self._model.conditions(where)))
-        return cast('int', count)
-
-    async def apply(self, changes: Sequence[Change[T]]) -> None:
-        """Do all of them in their order, or nothing; a thousand rows at once cost little more than one."""
-        await self._write(changes)
-
-    async def aclose(self) -> None:
-        """Close it, and the file if no other has it open. A second call does nothing."""
-        self._is_closed = True
-        async with self._turn:
-            await to_thread.run_sync(self._database.close)
-
-    async def _read(self, query: Query) -> list[tuple[object, ...]]:
-        return await self._run(lambda: self._database.read(self._table, query))
-
-    async def _write(self, changes: Sequence[Change[T]]) -> set[str]:
-        """Make changes; return which of their keys had a row before."""
-        self._check_open()
-        steps = read_steps(self._model, changes)
-        return await self._run(lambda: self._database.write(self._model.name, self._table, steps))
-
-    async def _run(self, work: Callable[[], R]) -> R:
-        async with self._turn:
-            self._check_open()
-            return await to_thread.run_sync(work)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise RepositoryClosedError(f'The repository of {self._model.name} was closed. Open another.')
+        return DuckdbRepository(rows, await to_thread.run_sync(_opened, path, rows, table))
 
 
 class _Database:
     """A connection to a file. Everything here blocks: call it in a thread, one at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, model: str, table: DuckdbTable) -> None:
         self._path = path
+        self._model = model
+        self._table = table
         self._connection = duckdb.connect(path, config=_SETTINGS)
         self._file_state = _file_state_of(path)
 
-    def prepare(self, model: RowModel[T], table: DuckdbTable) -> None:
-        """Make the table, or make it anew."""
+    def prepare(self, model: RowModel[T]) -> None:
+        """Create the table; if it has other columns, create it again from its rows."""
+        table = self._table
         with self._transaction():
             here = dict(cast('list[tuple[str, str]]', self._execute(table.described())))
             if not _is_same(here, table.types):
-                rows = self._rows_to_keep(model, table, here)
+                rows = self._rows_to_keep(model, here)
                 if here:
                     self._execute(table.drop())
                 self._execute(table.create())
@@ -209,29 +129,40 @@ class _Database:
                     self._execute(table.insert(rows))
         self._file_state.types_by_table[table.name] = table.types
 
-    def read(self, table: DuckdbTable, query: Query) -> list[tuple[object, ...]]:
-        """Return the rows of a query."""
-        with self._translate_errors('read'):
-            self._check_types(table)
-            return self._execute(query)
+    def body(self, key: str) -> str | None:
+        """Return the body of a row."""
+        return self._read(get_row(self._table.names, key))
 
-    def write(self, model: str, table: DuckdbTable, steps: Sequence[Step]) -> set[str]:
-        """Make all steps in one transaction; return which of their keys had a row before."""
+    def page(self, question: Question) -> list[StoredRow]:
+        """Return the rows of a page, and the row after it if there is one."""
+        return self._read(list_rows(self._table.names, question))
+
+    def count(self, conditions: Sequence[Condition]) -> int:
+        """Return the number of rows for which all conditions hold."""
+        return self._read(count_rows(self._table.names, conditions))
+
+    def write(self, steps: Sequence[Step]) -> set[str]:
+        """Make all steps in one transaction; return those of their keys that had a row before."""
         keys = list({step.key: None for step in steps})
         with self._translate_errors('written'), self._transaction():
-            self._check_types(table)
-            here = {cast('str', key) for (key,) in self._execute(table.here(keys))}
-            after = net_changes(model, steps, here)
+            self._check_types()
+            here = {cast('str', key) for (key,) in self._execute(self._table.here(keys))}
+            after = net_changes(self._model, steps, here)
             if here:
-                self._execute(table.delete(sorted(here)))
+                self._execute(self._table.delete(sorted(here)))
             rows = [row for row in after.values() if row is not None]
             if rows:
-                self._execute(table.insert(rows))
+                self._execute(self._table.insert(rows))
         return here
 
     def close(self) -> None:
         """Close it."""
         self._connection.close()
+
+    def _read(self, operation: Operation[R]) -> R:
+        with self._translate_errors('read'):
+            self._check_types()
+            return run_blocking(operation, self._execute)
 
     @contextmanager
     def _transaction(self) -> Generator[None]:
@@ -244,8 +175,9 @@ class _Database:
                 raise
             self._connection.commit()
 
-    def _rows_to_keep(self, model: RowModel[T], table: DuckdbTable, here: Mapping[str, str]) -> list[EncodedRow]:
-        """Return all rows that a table of the same key has, written anew."""
+    def _rows_to_keep(self, model: RowModel[T], here: Mapping[str, str]) -> list[EncodedRow]:
+        """Return all rows of a table with the same key, encoded for the new columns."""
+        table = self._table
         if not here:
             return []
         if here.get(BODY) != 'VARCHAR':
@@ -261,14 +193,15 @@ class _Database:
         rows = cast('list[tuple[str, str]]', self._execute(table.all_rows()))
         return [model.encode_again(key, body) for key, body in rows]
 
-    def _check_types(self, table: DuckdbTable) -> None:
+    def _check_types(self) -> None:
+        table = self._table
         if not _is_same(self._file_state.types_by_table[table.name], table.types):
             raise RepositoryUnavailableError(
                 f'The table {table.name!r} in {self._path!r} was opened with other fields since, and made anew. Open it '
                 'with the same fields wherever it is open.'
             )
 
-    def _execute(self, query: Query) -> list[tuple[object, ...]]:
+    def _execute(self, query: Query | Statement) -> list[Row]:
         return self._connection.execute(query.sql, query.parameters).fetchall()
 
     @contextmanager
@@ -287,9 +220,9 @@ def _opened(path: str | Path, model: RowModel[T], table: DuckdbTable) -> _Databa
     try:
         if place != _MEMORY:
             _check_file(Path(place))
-        database = _Database(place)
+        database = _Database(place, model.name, table)
         try:
-            database.prepare(model, table)
+            database.prepare(model)
         except BaseException:
             database.close()
             raise

@@ -17,25 +17,21 @@ import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import Final, TypeVar
 
-import anyio
 from anyio import to_thread
 from pydantic import BaseModel
 
-from ._changes import Step, net_changes, read_steps
+from ._base import BlockingRepository, StoredRow
+from ._changes import Step, net_changes
 from ._model import RowModel
-from ._question import Condition, Position, Question
+from ._question import Condition, Question
 from ._table import table_name
-from ._types import Change, Create, Delete, Page, Upsert, Where
 from .errors import (
     InvalidFieldError,
-    RepositoryClosedError,
     RepositoryError,
     RepositoryFormatError,
     RepositoryUnavailableError,
-    RowNotFoundError,
 )
 
 try:
@@ -85,7 +81,7 @@ _SQLITE: Final = b'SQLite format 3\0'
 """How a file of SQLite begins: https://www.sqlite.org/fileformat.html"""
 
 
-class IcebergRepository(Generic[T]):
+class IcebergRepository(BlockingRepository[T]):
     """A `Repository` in a table of Iceberg, with transactions. Make it with `await IcebergRepository.open(…)`.
 
     A column for each field that can be asked by, of the type that others expect, and `_row` with the whole row as JSON.
@@ -95,12 +91,6 @@ class IcebergRepository(Generic[T]):
     is replaced or removed, and old ones stay, for those who read an older snapshot. Commits survive the end of the
     process; pyarrow does not sync files, so the last ones may not survive a loss of power.
     """
-
-    def __init__(self, table: _Table, model: RowModel[T]) -> None:
-        self._table = table
-        self._model = model
-        self._turn = anyio.Lock()
-        self._is_closed = False
 
     @classmethod
     async def open(
@@ -131,75 +121,7 @@ class IcebergRepository(Generic[T]):
         """
         asked = RowModel(model, key=key, fields=fields)
         table = await to_thread.run_sync(_opened, warehouse, table_name(asked.name, name), asked)
-        return IcebergRepository(table, asked)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def create(self, item: T) -> None:
-        """Add a row, by a commit."""
-        await self.apply([Create(item)])
-
-    async def get(self, key: str) -> T:
-        """Return the row with this key."""
-        known = self._model.key_of(key)
-        rows = await self._run(lambda: self._table.bodies([] if known is None else [known]))
-        for stored, body in rows:
-            return self._model.decode(stored, body)
-        raise RowNotFoundError(self._model.name, key)
-
-    async def list(
-        self, where: Where | None = None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
-    ) -> Page[T]:
-        """Return a page of rows."""
-        question = self._model.question(where, order_by=order_by, limit=limit, cursor=cursor)
-        rows = await self._run(lambda: self._table.page(question))
-        items = [self._model.decode(position.key, body) for position, body in rows[:limit]]
-        has_more = len(rows) > limit
-        return Page(items=items, cursor=question.cursor(rows[limit - 1][0]) if has_more else None)
-
-    async def upsert(self, item: T) -> None:
-        """Add a row, or replace the one with its key, by a commit."""
-        await self.apply([Upsert(item)])
-
-    async def delete(self, key: str) -> bool:
-        """Remove a row, by a commit; return whether it was there."""
-        return bool(await self._write([Delete(key)]))
-
-    async def count(self, where: Where | None = None) -> int:
-        """Return how many rows there are."""
-        conditions = self._model.conditions(where)
-        return await self._run(lambda: self._table.count(conditions))
-
-    async def apply(self, changes: Sequence[Change[T]]) -> None:
-        """Do all of them in their order and in one commit, or nothing."""
-        await self._write(changes)
-
-    async def aclose(self) -> None:
-        """Close it, and its connection to the catalogue. A second call does nothing."""
-        self._is_closed = True
-        async with self._turn:
-            await to_thread.run_sync(self._table.close)
-
-    async def _write(self, changes: Sequence[Change[T]]) -> set[str]:
-        """Make changes; return which of their keys had a row before."""
-        self._check_open()
-        steps = read_steps(self._model, changes)
-        return await self._run(lambda: self._table.write(self._model.name, steps))
-
-    async def _run(self, work: Callable[[], R]) -> R:
-        async with self._turn:
-            self._check_open()
-            return await to_thread.run_sync(work)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise RepositoryClosedError(f'The repository of {self._model.name} was closed. Open another.')
+        return IcebergRepository(asked, table)
 
 
 class _Table:
@@ -209,6 +131,7 @@ class _Table:
         """Find it, or make it."""
         self._catalog = catalog
         self._name = (_NAMESPACE, name)
+        self._model = model.name
         self._key = model.key
         self._columns = sorted(model.columns.values(), key=lambda column: column.name)
         self._schema = schema_of(model.key, self._columns)
@@ -221,21 +144,22 @@ class _Table:
         with _translate_errors(f'The table {self._name[1]!r} cannot be read'):
             return work(self._loaded())
 
-    def bodies(self, keys: Sequence[str]) -> list[tuple[str, str]]:
-        """Return key and body of the rows with these keys."""
-        return self.read(lambda table: list(read_bodies(table, self._key, with_keys(self._key, keys))))
+    def body(self, key: str) -> str | None:
+        """Return the body of a row."""
+        rows = self.read(lambda table: list(read_bodies(table, self._key, with_keys(self._key, [key]))))
+        return next((body for _, body in rows), None)
 
-    def page(self, question: Question) -> list[tuple[Position, str]]:
-        """Return position and body of the rows of a page, and of one more if there is one."""
+    def page(self, question: Question) -> list[StoredRow]:
+        """Return the rows of a page, and the row after it if there is one."""
         return self.read(lambda table: read_page(table, self._key, page_of(question, self._key), question))
 
     def count(self, conditions: Sequence[Condition]) -> int:
         """Return how many rows there are."""
         return self.read(lambda table: table.scan(matching(conditions)).count())
 
-    def write(self, model: str, steps: Sequence[Step]) -> set[str]:
-        """Make all steps in one commit; return which of their keys had a row before."""
-        return self._committed(lambda: self._write(self._loaded(), model, steps))
+    def write(self, steps: Sequence[Step]) -> set[str]:
+        """Make all steps in one commit; return those of their keys that had a row before."""
+        return self._committed(lambda: self._write(self._loaded(), steps))
 
     def close(self) -> None:
         """Close the catalogue."""
@@ -263,9 +187,9 @@ class _Table:
                 'times. Try again, or write more rows with each commit.'
             )
 
-    def _write(self, table: Table, model: str, steps: Sequence[Step]) -> set[str]:
+    def _write(self, table: Table, steps: Sequence[Step]) -> set[str]:
         here = read_keys(table, self._key, with_keys(self._key, {step.key for step in steps}))
-        rows = [row for row in net_changes(model, steps, here).values() if row is not None]
+        rows = [row for row in net_changes(self._model, steps, here).values() if row is not None]
         with table.transaction() as transaction:
             if here:
                 transaction.delete(with_keys(self._key, here))

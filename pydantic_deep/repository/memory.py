@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
+from ._base import BaseRepository, StoredRow
 from ._changes import net_changes, read_steps
 from ._kinds import Cell
 from ._model import EncodedRow, RowModel
 from ._question import Condition, OneOf, Operator, Position, Question
-from ._types import Change, Create, Page, Upsert, Where
-from .errors import RepositoryClosedError, RowNotFoundError
+from ._types import Change
 
 __all__ = ('MemoryRepository',)
 
@@ -27,11 +27,11 @@ _COMPARE: Final[dict[Operator, Callable[[Any, Any], bool]]] = {
 }
 
 
-class MemoryRepository(Generic[T]):
-    """A `Repository` that forgets everything when it is closed. It keeps copies, and returns copies.
+class MemoryRepository(BaseRepository[T]):
+    """A `Repository` that forgets everything when it is closed. It stores copies, and returns copies.
 
     Args:
-        model: What its rows are.
+        model: The model of the rows.
         key: The field that is the key: text, or a UUID.
         fields: Fields that can be filtered and ordered by, beside the key.
 
@@ -40,66 +40,35 @@ class MemoryRepository(Generic[T]):
     """
 
     def __init__(self, model: type[T], *, key: str = 'id', fields: Collection[str] = ()) -> None:
-        self._model = RowModel(model, key=key, fields=fields)
+        super().__init__(RowModel(model, key=key, fields=fields))
         self._rows: dict[str, EncodedRow] = {}
-        self._is_closed = False
-
-    async def create(self, item: T) -> None:
-        """Add a row."""
-        await self.apply([Create(item)])
-
-    async def get(self, key: str) -> T:
-        """Return the row with this key."""
-        row = self._open_rows().get(self._model.key_of(key) or '')
-        if row is None:
-            raise RowNotFoundError(self._model.name, key)
-        return self._model.decode(row.key, row.body)
-
-    async def list(
-        self, where: Where | None = None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
-    ) -> Page[T]:
-        """Return a page of rows."""
-        rows = self._open_rows()
-        question = self._model.question(where, order_by=order_by, limit=limit, cursor=cursor)
-        found = [row for row in rows.values() if _holds(row, question.conditions) and _follows(row, question)]
-        _sort(found, question)
-        chosen = found[:limit]
-        items = [self._model.decode(row.key, row.body) for row in chosen]
-        has_more = len(found) > limit
-        return Page(items=items, cursor=question.cursor(_position(chosen[-1], question)) if has_more else None)
-
-    async def upsert(self, item: T) -> None:
-        """Add a row, or replace the one with its key."""
-        await self.apply([Upsert(item)])
-
-    async def delete(self, key: str) -> bool:
-        """Remove a row; return whether it was there."""
-        return self._open_rows().pop(self._model.key_of(key) or '', None) is not None
-
-    async def count(self, where: Where | None = None) -> int:
-        """Return how many rows there are."""
-        rows = self._open_rows()
-        conditions = self._model.conditions(where)
-        return sum(_holds(row, conditions) for row in rows.values())
-
-    async def apply(self, changes: Sequence[Change[T]]) -> None:
-        """Do all of them in their order, or nothing."""
-        rows = self._open_rows()
-        for key, row in net_changes(self._model.name, read_steps(self._model, changes), rows).items():
-            if row is None:
-                rows.pop(key, None)
-            else:
-                rows[key] = row
 
     async def aclose(self) -> None:
-        """Close it, and forget everything."""
-        self._is_closed = True
+        """Close the repository, and forget all rows."""
+        await super().aclose()
         self._rows = {}
 
-    def _open_rows(self) -> dict[str, EncodedRow]:
-        if self._is_closed:
-            raise RepositoryClosedError(f'The repository of {self._model.name} was closed. Make another.')
-        return self._rows
+    async def _body(self, key: str) -> str | None:
+        row = self._rows.get(key)
+        return None if row is None else row.body
+
+    async def _page(self, question: Question) -> Sequence[StoredRow]:
+        rows = [row for row in self._rows.values() if _holds(row, question.conditions) and _follows(row, question)]
+        _sort(rows, question)
+        return [StoredRow(_position(row, question), row.body) for row in rows[: question.limit + 1]]
+
+    async def _count(self, conditions: Sequence[Condition]) -> int:
+        return sum(_holds(row, conditions) for row in self._rows.values())
+
+    async def _write(self, changes: Sequence[Change[T]]) -> set[str]:
+        after = net_changes(self._model.name, read_steps(self._model, changes), self._rows)
+        present = after.keys() & self._rows.keys()
+        for key, row in after.items():
+            if row is None:
+                self._rows.pop(key, None)
+            else:
+                self._rows[key] = row
+        return present
 
 
 def _cell(row: EncodedRow, name: str) -> Cell | None:

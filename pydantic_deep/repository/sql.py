@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -22,13 +22,13 @@ from pydantic_deep.store._open import open_engine
 from pydantic_deep.store.sql._dialect import SupportsTables
 
 from . import _questions_sql as questions
+from ._base import BaseRepository, StoredRow
 from ._changes import Step, read_steps
-from ._kinds import Cell
 from ._model import RowModel
-from ._question import Position
+from ._question import Condition, Question
 from ._table import Table, create_row, current, delete_row, mark, open_table, table_name, upsert_row
-from ._types import Change, Create, Page, Upsert, Where
-from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnavailableError, RowNotFoundError
+from ._types import Change
+from .errors import RepositoryClosedError, RepositoryFormatError, RepositoryUnavailableError
 
 __all__ = ('SqlRepository', 'SupportsEngine', 'open_repository')
 
@@ -47,16 +47,16 @@ class SupportsEngine(Protocol):
         ...
 
 
-class SqlRepository(Generic[T]):
+class SqlRepository(BaseRepository[T]):
     """A `Repository` in a table of SQL. Open it with `SqlRepository.open` or `open_repository`.
 
     Many processes may use one table, and may ask by different fields. What is written is durable when a method returns.
     """
 
     def __init__(self, engine: Engine, table: Table[T]) -> None:
+        super().__init__(table.asked)
         self._engine = engine
         self._table = table
-        self._is_closed = False
 
     @staticmethod
     async def open(
@@ -99,70 +99,26 @@ class SqlRepository(Generic[T]):
         with _translated():
             return SqlRepository(engine, await read_or_write(engine, opened))
 
-    async def create(self, item: T) -> None:
-        """Add a row."""
-        await self.apply([Create(item)])
+    async def _body(self, key: str) -> str | None:
+        return await self._read(partial(questions.get_row, self._table.names, key))
 
-    async def get(self, key: str) -> T:
-        """Return the row with this key."""
-        model = self._table.asked
-        stored = model.key_of(key)
-        rows = await self._read(partial(questions.get_row, self._table.names, stored or ''))
-        if not rows:
-            raise RowNotFoundError(model.name, key)
-        return model.decode(str(stored), str(rows[0][0]))
+    async def _page(self, question: Question) -> Sequence[StoredRow]:
+        return await self._read(partial(questions.list_rows, self._table.names, question))
 
-    async def list(
-        self, where: Where | None = None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
-    ) -> Page[T]:
-        """Return a page of rows."""
-        model = self._table.asked
-        question = model.question(where, order_by=order_by, limit=limit, cursor=cursor)
-        rows = await self._read(partial(questions.list_rows, self._table.names, question))
-        items = [model.decode(str(key), str(body)) for key, body, _ in rows[:limit]]
-        if len(rows) <= limit:
-            return Page(items=items, cursor=None)
-        key, _, cell = rows[limit - 1]
-        last = Position(None if question.order is None else cast('Cell | None', cell), str(key))
-        return Page(items=items, cursor=question.cursor(last))
-
-    async def upsert(self, item: T) -> None:
-        """Add a row, or replace the one with its key."""
-        await self.apply([Upsert(item)])
-
-    async def delete(self, key: str) -> bool:
-        """Remove a row; return whether it was there."""
-        return await self._write(partial(delete_row, self._table, self._table.asked.key_of(key) or ''))
-
-    async def count(self, where: Where | None = None) -> int:
-        """Return how many rows there are."""
-        conditions = self._table.asked.conditions(where)
+    async def _count(self, conditions: Sequence[Condition]) -> int:
         return await self._read(partial(questions.count_rows, self._table.names, conditions))
 
-    async def apply(self, changes: Sequence[Change[T]]) -> None:
-        """Do all of them in their order and in one transaction, or nothing."""
-        self._check_open()
+    async def _write(self, changes: Sequence[Change[T]]) -> Collection[str]:
         steps = read_steps(self._table.kept, changes)
-        if steps:
-            self._table = await self._write(partial(_apply, self._table, changes, steps))
-
-    async def aclose(self) -> None:
-        """Close it, and not the database."""
-        self._is_closed = True
+        if not steps:
+            return ()
+        with _translated():
+            self._table, removed = await self._engine.write(partial(_apply, self._table, changes, steps))
+        return removed
 
     async def _read(self, operation: Callable[[], Operation[R]]) -> R:
-        self._check_open()
         with _translated():
             return await self._engine.read(operation)
-
-    async def _write(self, operation: Callable[[], Operation[R]]) -> R:
-        self._check_open()
-        with _translated():
-            return await self._engine.write(operation)
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise RepositoryClosedError(f'The repository of {self._table.asked.name} was closed. Open it again.')
 
 
 @asynccontextmanager
@@ -196,19 +152,22 @@ async def open_repository(
         await engine.aclose()
 
 
-def _apply(table: Table[T], changes: Sequence[Change[T]], steps: Sequence[Step]) -> Operation[Table[T]]:
-    """Do all changes; return the table as it is now."""
+def _apply(
+    table: Table[T], changes: Sequence[Change[T]], steps: Sequence[Step]
+) -> Operation[tuple[Table[T], Collection[str]]]:
+    """Make all changes; return the current table and the keys of the removed rows."""
+    removed: set[str] = set()
     now = yield from current(table)
     if now is not table:
         steps = read_steps(now.kept, changes)
     for step in steps:
         if step.row is None:
-            yield from delete_row(now, step.key)
+            removed |= yield from delete_row(now, step.key)
         elif step.is_new:
             yield from create_row(now, step.row)
         else:
             yield from upsert_row(now, step.row)
-    return now
+    return now, removed
 
 
 @contextmanager

@@ -32,6 +32,18 @@ Operation: TypeAlias = Generator[Statement, list[Row], T]
 """Yields statements, is sent the rows of each, returns a value. Errors of the database are raised where it yields."""
 
 
+def run_blocking(operation: Operation[T], execute: Callable[[Statement], list[Row]]) -> T:
+    """Run an operation with a function that executes a statement and returns its rows."""
+    try:
+        statement = next(operation)
+        while True:
+            statement = operation.send(execute(statement))
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        operation.close()
+
+
 class WriteNeededError(Exception):
     """An operation that ran under `only_reading` wanted to write."""
 

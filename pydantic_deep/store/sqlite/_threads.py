@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
-from pydantic_deep.store._engine import Operation, Row, Value
+from pydantic_deep.store._engine import Operation, Row, Statement, Value, run_blocking
 from pydantic_deep.store.errors import StoreCorruptedError
 
 from ._errors import translate_error
@@ -28,23 +28,19 @@ _PARAMETER: Final = re.compile(r'\?(\d+)')
 
 
 def run_operation(connection: sqlite3.Connection, operation: Operation[T]) -> T:
-    """Run an operation on a connection; errors of the database are raised in it where it yields."""
-    rows: list[Row] | None = None
+    """Run an operation on a connection."""
+
+    def execute(statement: Statement) -> list[Row]:
+        sql, placed = _with_positional_parameters(statement.sql)
+        if statement.many is None:
+            return connection.execute(sql, placed(statement.parameters)).fetchall()
+        connection.executemany(sql, map(placed, statement.many))
+        return []
+
     try:
-        while True:
-            statement = next(operation) if rows is None else operation.send(rows)
-            sql, placed = _with_positional_parameters(statement.sql)
-            if statement.many is None:
-                rows = connection.execute(sql, placed(statement.parameters)).fetchall()
-            else:
-                connection.executemany(sql, map(placed, statement.many))
-                rows = []
-    except StopIteration as stop:
-        return stop.value
+        return run_blocking(operation, execute)
     except UnicodeDecodeError as error:  # of a name or a message that `sqlite3` decodes
         raise StoreCorruptedError(None, None, f'text that is no UTF-8 ({error})') from error
-    finally:
-        operation.close()
 
 
 @lru_cache(maxsize=256)

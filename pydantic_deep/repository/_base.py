@@ -1,0 +1,179 @@
+"""The methods of `Repository` on the few operations that an engine implements."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence
+from types import TracebackType
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+import anyio
+from anyio import to_thread
+from pydantic import BaseModel
+
+from ._changes import Step, read_steps
+from ._model import RowModel
+from ._question import Condition, Position, Question
+from ._types import Change, Create, Delete, Page, Upsert, Where
+from .errors import RepositoryClosedError, RowNotFoundError
+
+T = TypeVar('T', bound=BaseModel)
+R = TypeVar('R')
+
+
+class StoredRow(NamedTuple):
+    """A row as an engine reads it."""
+
+    position: Position
+    """Its position in the order of the question."""
+    body: str
+    """The whole row, as JSON."""
+
+
+class BaseRepository(ABC, Generic[T]):
+    """Checks arguments, encodes rows and decodes them. A subclass stores the encoded rows.
+
+    Args:
+        model: How rows are encoded, and the fields that can be filtered and ordered by.
+    """
+
+    def __init__(self, model: RowModel[T]) -> None:
+        self._model = model
+        self._is_closed = False
+
+    async def create(self, item: T) -> None:
+        """Add a row."""
+        await self.apply([Create(item)])
+
+    async def get(self, key: str) -> T:
+        """Return the row with this key."""
+        self._check_open()
+        known = self._model.key_of(key)
+        body = None if known is None else await self._body(known)
+        if known is None or body is None:
+            raise RowNotFoundError(self._model.name, key)
+        return self._model.decode(known, body)
+
+    async def list(
+        self, where: Where | None = None, *, order_by: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> Page[T]:
+        """Return a page of rows."""
+        self._check_open()
+        question = self._model.question(where, order_by=order_by, limit=limit, cursor=cursor)
+        rows = await self._page(question)
+        items = [self._model.decode(row.position.key, row.body) for row in rows[:limit]]
+        has_more = len(rows) > limit
+        return Page(items=items, cursor=question.cursor(rows[limit - 1].position) if has_more else None)
+
+    async def upsert(self, item: T) -> None:
+        """Add a row, or replace the one with its key."""
+        await self.apply([Upsert(item)])
+
+    async def delete(self, key: str) -> bool:
+        """Remove a row; return whether it existed."""
+        self._check_open()
+        return bool(await self._write([Delete(key)]))
+
+    async def count(self, where: Where | None = None) -> int:
+        """Return the number of rows that match."""
+        self._check_open()
+        return await self._count(self._model.conditions(where))
+
+    async def apply(self, changes: Sequence[Change[T]]) -> None:
+        """Make all changes in order and in one transaction, or none of them."""
+        self._check_open()
+        await self._write(changes)
+
+    async def aclose(self) -> None:
+        """Close the repository. A second call does nothing."""
+        self._is_closed = True
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RepositoryClosedError(f'The repository of {self._model.name} was closed. Open it again.')
+
+    @abstractmethod
+    async def _body(self, key: str) -> str | None:
+        """Return the body of a row; `None` if no row has the key."""
+
+    @abstractmethod
+    async def _page(self, question: Question) -> Sequence[StoredRow]:
+        """Return the rows of a page, and the row after it if there is one."""
+
+    @abstractmethod
+    async def _count(self, conditions: Sequence[Condition]) -> int:
+        """Return the number of rows for which all conditions hold."""
+
+    @abstractmethod
+    async def _write(self, changes: Sequence[Change[T]]) -> Collection[str]:
+        """Make all changes in one transaction; return the keys of rows that were removed or replaced."""
+
+
+class BlockingTable(Protocol):
+    """The table of an engine without asynchronous calls. Its methods are called in worker threads, one at a time."""
+
+    def body(self, key: str) -> str | None:
+        """Return the body of a row; `None` if no row has the key."""
+        ...
+
+    def page(self, question: Question) -> Sequence[StoredRow]:
+        """Return the rows of a page, and the row after it if there is one."""
+        ...
+
+    def count(self, conditions: Sequence[Condition]) -> int:
+        """Return the number of rows for which all conditions hold."""
+        ...
+
+    def write(self, steps: Sequence[Step]) -> set[str]:
+        """Make all steps in one transaction; return those of their keys that had a row before."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection of the table."""
+        ...
+
+
+class BlockingRepository(BaseRepository[T]):
+    """A repository on a `BlockingTable`. A call ends also if its task is cancelled; calls take turns.
+
+    Args:
+        model: How rows are encoded.
+        table: The table; it is closed with the repository.
+    """
+
+    def __init__(self, model: RowModel[T], table: BlockingTable) -> None:
+        super().__init__(model)
+        self._table = table
+        self._turn = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the repository and its connection. A second call does nothing."""
+        await super().aclose()
+        async with self._turn:
+            await to_thread.run_sync(self._table.close)
+
+    async def _body(self, key: str) -> str | None:
+        return await self._run(lambda: self._table.body(key))
+
+    async def _page(self, question: Question) -> Sequence[StoredRow]:
+        return await self._run(lambda: self._table.page(question))
+
+    async def _count(self, conditions: Sequence[Condition]) -> int:
+        return await self._run(lambda: self._table.count(conditions))
+
+    async def _write(self, changes: Sequence[Change[T]]) -> set[str]:
+        steps = read_steps(self._model, changes)
+        return await self._run(lambda: self._table.write(steps))
+
+    async def _run(self, work: Callable[[], R]) -> R:
+        async with self._turn:
+            self._check_open()
+            return await to_thread.run_sync(work)
