@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from ._dialogue import (
     Content,
@@ -19,13 +19,7 @@ from ._dialogue import (
 )
 
 
-class _Lenient(BaseModel):
-    """New fields come, and clients send what they do not need."""
-
-    model_config = ConfigDict(extra='ignore')
-
-
-class TextBlock(_Lenient):
+class TextBlock(BaseModel):
     """Words."""
 
     type: Literal['text']
@@ -34,7 +28,7 @@ class TextBlock(_Lenient):
     """The words."""
 
 
-class Base64Source(_Lenient):
+class Base64Source(BaseModel):
     """A file as base64."""
 
     type: Literal['base64']
@@ -45,7 +39,7 @@ class Base64Source(_Lenient):
     """Base64."""
 
 
-class TextSource(_Lenient):
+class TextSource(BaseModel):
     """A document as text."""
 
     type: Literal['text']
@@ -54,7 +48,7 @@ class TextSource(_Lenient):
     """The text."""
 
 
-class UrlSource(_Lenient):
+class UrlSource(BaseModel):
     """A file elsewhere."""
 
     type: Literal['url']
@@ -66,7 +60,7 @@ class UrlSource(_Lenient):
 Source: TypeAlias = Annotated[Base64Source | TextSource | UrlSource, Field(discriminator='type')]
 
 
-class FileBlock(_Lenient):
+class FileBlock(BaseModel):
     """An image or a document."""
 
     type: Literal['image', 'document']
@@ -75,14 +69,14 @@ class FileBlock(_Lenient):
     """The file."""
 
 
-class UnreadResult(_Lenient):
+class UnreadResult(BaseModel):
     """What the result of a tool has besides words."""
 
     type: str
     """What it is."""
 
 
-class ToolResultBlock(_Lenient):
+class ToolResultBlock(BaseModel):
     """A decision."""
 
     type: Literal['tool_result']
@@ -93,7 +87,7 @@ class ToolResultBlock(_Lenient):
     """The decision: its words. The results of other tools, in a dialogue from elsewhere, are anything."""
 
 
-class UnreadBlock(_Lenient):
+class UnreadBlock(BaseModel):
     """What an answer has besides words: calls, thoughts, and what Anthropic's own tools did. They are not looked at."""
 
     type: Literal[
@@ -114,7 +108,7 @@ class UnreadBlock(_Lenient):
 Block: TypeAlias = Annotated[TextBlock | FileBlock | ToolResultBlock | UnreadBlock, Field(discriminator='type')]
 
 
-class MessageParam(_Lenient):
+class MessageParam(BaseModel):
     """Something that was said."""
 
     role: Literal['user', 'assistant']
@@ -123,21 +117,21 @@ class MessageParam(_Lenient):
     """The words, files and decisions."""
 
 
-class ToolParam(_Lenient):
+class ToolParam(BaseModel):
     """A tool of the client's."""
 
     name: str = 'tools'
     """Its name."""
 
 
-class RequestMetadata(_Lenient):
+class RequestMetadata(BaseModel):
     """What is kept with the run."""
 
     user_id: str | None = None
     """The client's own id of its user or session."""
 
 
-class MessagesRequest(_Lenient):
+class MessagesRequest(BaseModel):
     """A dialogue to go on with. What is not named here is ignored; what cannot be done is refused."""
 
     model: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from ._dialogue import (
     Content,
@@ -20,13 +20,7 @@ from ._dialogue import (
 )
 
 
-class _Lenient(BaseModel):
-    """New fields come, and clients send what they do not need."""
-
-    model_config = ConfigDict(extra='ignore')
-
-
-class TextContent(_Lenient):
+class TextContent(BaseModel):
     """Words."""
 
     type: Literal['text', 'refusal'] = 'text'
@@ -37,14 +31,14 @@ class TextContent(_Lenient):
     """The words of an answer that refused."""
 
 
-class ImageUrl(_Lenient):
+class ImageUrl(BaseModel):
     """Where an image is."""
 
     url: str
     """A `data:` URL; others are refused."""
 
 
-class ImageContent(_Lenient):
+class ImageContent(BaseModel):
     """An image."""
 
     type: Literal['image_url']
@@ -53,7 +47,7 @@ class ImageContent(_Lenient):
     """Where it is."""
 
 
-class AudioData(_Lenient):
+class AudioData(BaseModel):
     """A recording."""
 
     data: str
@@ -62,7 +56,7 @@ class AudioData(_Lenient):
     """`wav` or `mp3`."""
 
 
-class AudioContent(_Lenient):
+class AudioContent(BaseModel):
     """A recording."""
 
     type: Literal['input_audio']
@@ -71,14 +65,14 @@ class AudioContent(_Lenient):
     """The recording."""
 
 
-class FileData(_Lenient):
+class FileData(BaseModel):
     """A file."""
 
     file_data: str | None = None
     """A `data:` URL. The id of a file that was uploaded elsewhere is refused."""
 
 
-class FileContent(_Lenient):
+class FileContent(BaseModel):
     """A file."""
 
     type: Literal['file']
@@ -90,7 +84,7 @@ class FileContent(_Lenient):
 ContentPart = TextContent | ImageContent | AudioContent | FileContent
 
 
-class SystemMessage(_Lenient):
+class SystemMessage(BaseModel):
     """What the client wants the agent to be told."""
 
     role: Literal['system', 'developer']
@@ -99,7 +93,7 @@ class SystemMessage(_Lenient):
     """The words."""
 
 
-class UserMessage(_Lenient):
+class UserMessage(BaseModel):
     """What the user says."""
 
     role: Literal['user']
@@ -108,7 +102,7 @@ class UserMessage(_Lenient):
     """The words, and files."""
 
 
-class AssistantMessage(_Lenient):
+class AssistantMessage(BaseModel):
     """What the agent has answered."""
 
     role: Literal['assistant']
@@ -117,7 +111,7 @@ class AssistantMessage(_Lenient):
     """The words. What it has called is not looked at."""
 
 
-class ToolMessage(_Lenient):
+class ToolMessage(BaseModel):
     """A decision."""
 
     role: Literal['tool']
@@ -131,28 +125,28 @@ class ToolMessage(_Lenient):
 Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator='role')]
 
 
-class FunctionBody(_Lenient):
+class FunctionBody(BaseModel):
     """A tool of the client's."""
 
     name: str
     """Its name."""
 
 
-class OpenaiToolBody(_Lenient):
+class OpenaiToolBody(BaseModel):
     """A tool of the client's."""
 
     function: FunctionBody | None = None
     """What it is."""
 
 
-class StreamOptions(_Lenient):
+class StreamOptions(BaseModel):
     """How a stream is told."""
 
     include_usage: bool | None = None
     """Whether the last chunk has the usage."""
 
 
-class ChatCompletionRequest(_Lenient):
+class ChatCompletionRequest(BaseModel):
     """A dialogue to go on with. What is not named here is ignored; what cannot be done is refused."""
 
     model: str
