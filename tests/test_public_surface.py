@@ -404,6 +404,7 @@ def test_every_public_name() -> None:
                 'checkout_claim',
                 'new_id',
                 'now',
+                'open_engine',
                 'open_store',
                 'restore_store',
             ],

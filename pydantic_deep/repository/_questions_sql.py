@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
-from pydantic_deep.store.sql._statements import integer
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 
 from ._base import StoredRow
 from ._kinds import Cell, Column, Kind
@@ -76,7 +75,7 @@ def count_rows(names: ColumnNames, conditions: Sequence[Condition]) -> Operation
     """Count the rows that all conditions hold for."""
     query = _filtered(names, conditions)
     rows = yield Statement(f'SELECT COUNT(*) FROM {names.table}{query.where}', query.values)
-    return integer(rows[0][0])
+    return cast('int', rows[0][0])
 
 
 def list_rows(names: ColumnNames, question: Question) -> Operation[list[StoredRow]]:

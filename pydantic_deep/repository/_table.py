@@ -18,11 +18,10 @@ from pydantic import BaseModel
 
 from pydantic_deep.errors import ValidationError
 from pydantic_deep.store import StoreFormatError
-from pydantic_deep.store._engine import Operation, Statement
-from pydantic_deep.store.sql._dialect import Dialect
-from pydantic_deep.store.sql._migrations import FORMAT as STORE_FORMAT
-from pydantic_deep.store.sql._repository_tables import NO_COLUMNS, repository_table, rows_table
-from pydantic_deep.store.sql._statements import marks
+from pydantic_deep.store.engine import Operation, Statement
+from pydantic_deep.store.sql.dialect import FORMAT as STORE_FORMAT
+from pydantic_deep.store.sql.dialect import Dialect
+from pydantic_deep.store.sql.repository_tables import NO_COLUMNS, repository_table, rows_table
 
 from ._kinds import Column, Kind, column_of
 from ._model import EncodedRow, RowModel
@@ -91,7 +90,8 @@ class Table(Generic[T]):
     @property
     def _insert_sql(self) -> str:
         columns = ['key', *self._columns]
-        return f'INSERT INTO {self.names.table} ({", ".join(columns)}) VALUES ({marks(len(columns))}) ON CONFLICT (key)'
+        marks = ', '.join(f'?{number}' for number, _ in enumerate(columns, 1))
+        return f'INSERT INTO {self.names.table} ({", ".join(columns)}) VALUES ({marks}) ON CONFLICT (key)'
 
 
 def table_name(model: str, name: str | None) -> str:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from anyio import to_thread
 from pydantic import BaseModel
 
-from pydantic_deep.store._engine import Operation, Row, Statement, run_blocking
+from pydantic_deep.store.engine import Operation, Row, Statement, run_blocking
 
 from ._base import BlockingRepository, StoredRow
 from ._changes import Step, net_changes

@@ -16,10 +16,10 @@ from pydantic_deep.store import (
     StoreProcessError,
     StoreReadOnlyError,
     StoreUnavailableError,
+    open_engine,
 )
-from pydantic_deep.store._engine import Engine, Operation, read_or_write
-from pydantic_deep.store._open import open_engine
-from pydantic_deep.store.sql._dialect import SupportsTables
+from pydantic_deep.store.engine import Engine, Operation, read_or_write
+from pydantic_deep.store.sql.dialect import SupportsTables
 
 from . import _questions_sql as questions
 from ._base import BaseRepository, StoredRow

@@ -1,7 +1,7 @@
 """Where every version of every agent lives: the `Store` protocol, its values and its errors."""
 
 from ._ids import new_id
-from ._open import open_store, restore_store
+from ._open import open_engine, open_store, restore_store
 from ._protocol import Store, SupportsBackup
 from ._sql_limits import SqlLimits
 from ._store import SqlStore
@@ -122,6 +122,7 @@ __all__ = (
     'checkout_claim',
     'new_id',
     'now',
+    'open_engine',
     'open_store',
     'restore_store',
 )

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ._engine import Engine
 from ._store import SqlStore
+from .engine import Engine
 from .operations._backup import Progress, check_backup, migrate_to, no_progress, restore
-from .sql._dialect import SupportsTables, Tables
 from .sql._migrations import migrate
+from .sql.dialect import SupportsTables, Tables
 
 _FORMS: Final = (
     'Write "sqlite:///agents.db" for a file here, "sqlite:////srv/agents.db" for one elsewhere, '

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 from pydantic_deep._checks import check_key, check_keys, check_page, check_seconds
 from pydantic_deep._spans import VERSION_ID, open_span
 
-from ._engine import Engine, Operation
 from ._fork_guard import ForkGuard
 from ._sql_limits import SqlLimits
 from ._types import (
@@ -39,6 +38,7 @@ from ._types import (
     WorkspaceRecord,
     now,
 )
+from .engine import Engine, Operation
 from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
 from .operations import _reads, _runs
 from .operations._backup import Progress, backup, no_progress
@@ -47,10 +47,10 @@ from .operations._commits import commit as commit_operation
 from .operations._deletions import delete, delete_line
 from .operations._garbage_collection import gc
 from .sql._commit_rows import check_texts, prepare, size_of
-from .sql._dialect import SupportsTables
 from .sql._scans import verify
 from .sql._seals import DAMAGED
 from .sql._tallies import complete
+from .sql.dialect import SupportsTables
 
 if TYPE_CHECKING:
     from .analytics import Analytics

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Self, TypeVar, cast
 
-from ._engine import Operation
 from ._fork_guard import ForkGuard
+from .engine import Operation
 from .errors import StoreClosedError, StoreReadOnlyError
-from .sql._dialect import SQLITE, Dialect
 from .sql._migrations import migrate
+from .sql.dialect import SQLITE, Dialect
 from .sqlite._threads import Job, WriterThread, run_operation
 
 T = TypeVar('T')

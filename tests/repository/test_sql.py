@@ -33,7 +33,7 @@ from pydantic_deep.repository import (
 )
 from pydantic_deep.repository._table import table_name
 from pydantic_deep.store import StoreFormatError, new_id, open_store
-from pydantic_deep.store._engine import Operation
+from pydantic_deep.store.engine import Operation
 from pydantic_deep.store.memory import MemoryEngine
 from pydantic_deep.store.sqlite import SqliteEngine
 

@@ -29,7 +29,7 @@ from pydantic_deep.store import (
     VersionNotFoundError,
     new_id,
 )
-from pydantic_deep.store._engine import Statement
+from pydantic_deep.store.engine import Statement
 from pydantic_deep.testing import ScriptedModel, call
 from pydantic_deep.versions import AgentVersion, _lru
 from pydantic_deep.versions._lru import LRUCache

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from pydantic_deep.repository import open_repository
 from pydantic_deep.store import Commit, SqlStore, Store, StoreClosedError, StoreProcessError, open_store
-from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.store._samples import Dialogue, sample_asset, sample_run
+from pydantic_deep.store.engine import Operation, Statement
 
 from .forks import in_fork, stopped_child
 

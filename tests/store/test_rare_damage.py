@@ -13,7 +13,7 @@ import pytest
 
 from pydantic_deep import StateBackend, VersionedAgent, create_deep_agent
 from pydantic_deep.store import BranchRecord, SqlStore, StoreCorruptedError, new_id, open_store
-from pydantic_deep.store._engine import Operation, Row, Statement
+from pydantic_deep.store.engine import Operation, Row, Statement
 from pydantic_deep.store.operations import _reads as read
 from pydantic_deep.store.operations import _runs as runs
 from pydantic_deep.store.sql import _rows

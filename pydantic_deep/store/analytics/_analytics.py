@@ -23,8 +23,8 @@ import anyio
 from anyio import to_thread
 
 from pydantic_deep._checks import check_page
-from pydantic_deep.store._engine import Engine
 from pydantic_deep.store._sql_limits import SqlLimits
+from pydantic_deep.store.engine import Engine
 from pydantic_deep.store.errors import (
     QueryBusyError,
     QueryError,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
-from pydantic_deep.store._engine import Row
+from pydantic_deep.store.engine import Row
 from pydantic_deep.store.sql._statements import Kind, bytes_from, decoded, digest_from, id_from, text_from
 from pydantic_deep_backends import FileVersion, Tree
 

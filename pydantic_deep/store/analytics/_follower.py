@@ -12,7 +12,7 @@ from typing import Final, TypeVar, cast
 
 from anyio import to_thread
 
-from pydantic_deep.store._engine import Engine, Row, Value
+from pydantic_deep.store.engine import Engine, Row, Value
 from pydantic_deep.store.sql._keys import pack_digest
 from pydantic_deep.store.sql._statements import bytes_from, chunks, digest_from
 from pydantic_deep.store.sql._tallies import COUNTED, complete

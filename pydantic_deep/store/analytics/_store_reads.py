@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import StoreCorruptedError
 from pydantic_deep.store.sql import _rows
 from pydantic_deep.store.sql._scans import verify_rows

@@ -29,12 +29,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final, TypeAlias, cast
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import BackupError
-from pydantic_deep.store.sql._dialect import Dialect
 from pydantic_deep.store.sql._migrations import MIGRATIONS, migrate
-from pydantic_deep.store.sql._repository_tables import NO_COLUMNS, is_rows_table, repository_table, rows_table
 from pydantic_deep.store.sql._statements import insert_many, integer, marks
+from pydantic_deep.store.sql.dialect import Dialect
+from pydantic_deep.store.sql.repository_tables import NO_COLUMNS, is_rows_table, repository_table, rows_table
 
 MAGIC: Final = b'pydantic-deep backup 1\n'
 """Begins a backup of this format."""

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import StoreCorruptedError
 from pydantic_deep.store.sql._commit_rows import config_digest, digests_in, fields_of
-from pydantic_deep.store.sql._dialect import Dialect
 from pydantic_deep.store.sql._keys import pack_digest
 from pydantic_deep.store.sql._scans import NODES, SEALED, Scan
 from pydantic_deep.store.sql._seals import DAMAGED, reads, row_name
 from pydantic_deep.store.sql._statements import bytes_from, digest_from, integer
 from pydantic_deep.store.sql._tallies import COUNTED, check_totals
+from pydantic_deep.store.sql.dialect import Dialect
 from pydantic_deep_backends.snapshots import digest_of, node_references
 
 from ._backup import large_pages, next_statement

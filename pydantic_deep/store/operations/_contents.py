@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pydantic_deep.store._engine import Operation, Row, Statement
+from pydantic_deep.store.engine import Operation, Row, Statement
 from pydantic_deep.store.errors import AssetNotFoundError
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._statements import digest_from, id_from, insert, insert_many, integer, select_in

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from pydantic_deep.store._engine import Operation, Statement
+from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.sql import _rows
 from pydantic_deep.store.sql._statements import id_from, integer, select_in
 from pydantic_deep.store.sql._tallies import cut_edges, remove

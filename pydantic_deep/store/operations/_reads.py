@@ -8,7 +8,6 @@ from collections.abc import Collection
 from operator import itemgetter
 from typing import Final
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
 from pydantic_deep.store._types import (
     AssetRecord,
     BranchRecord,
@@ -18,6 +17,7 @@ from pydantic_deep.store._types import (
     VersionFilter,
     VersionRecord,
 )
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import (
     AssetNotFoundError,
     MissingVersionError,

@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
-from pydantic_deep.store._engine import Operation, Statement, Value
 from pydantic_deep.store._types import (
     ApprovalRecord,
     ApprovalStatus,
@@ -21,6 +20,7 @@ from pydantic_deep.store._types import (
     WorkspaceRecord,
     claimed_checkouts,
 )
+from pydantic_deep.store.engine import Operation, Statement, Value
 from pydantic_deep.store.errors import (
     ApprovalAnsweredError,
     ApprovalNotFoundError,

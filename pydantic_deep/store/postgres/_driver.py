@@ -7,7 +7,7 @@ from typing import Final, Protocol, cast
 
 import asyncpg
 
-from pydantic_deep.store._engine import Value
+from pydantic_deep.store.engine import Value
 
 _POOL: Final = 8
 """Connections besides that of the owner's lock."""

@@ -30,8 +30,8 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from pydantic_deep.store._engine import Operation, Row, Statement, read_or_write
 from pydantic_deep.store._fork_guard import ForkGuard
+from pydantic_deep.store.engine import Operation, Row, Statement, read_or_write
 from pydantic_deep.store.errors import (
     StoreClosedError,
     StoreError,
@@ -39,8 +39,8 @@ from pydantic_deep.store.errors import (
     StoreProcessError,
     StoreReadOnlyError,
 )
-from pydantic_deep.store.sql._dialect import POSTGRES, Dialect, Tables
 from pydantic_deep.store.sql._migrations import migrate
+from pydantic_deep.store.sql.dialect import POSTGRES, Dialect, Tables
 
 from ._driver import CLOSE_SECONDS, Connection, Pool, connect, create_pool
 from ._errors import LOST, RETRYABLE, error_text, translate_error, unknown_commit

@@ -13,17 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pydantic_deep.store._engine import Operation, Statement
+from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.errors import StoreCorruptedError, StoreFormatError
 
-from ._dialect import Dialect
 from ._scans import SEALED, seal_everything
 from ._seals import seal
 from ._tallies import count_references, make_tallies
-
-FORMAT: Final = 'pydantic-deep store'
-"""Marks a database as ours, in the table `meta`."""
-
+from .dialect import FORMAT, Dialect
 
 _FIRST: Final = (
     'CREATE TABLE asset (number {serial}, digest {bytes} NOT NULL UNIQUE, media_type TEXT NOT NULL,'

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from pydantic_deep.store._engine import Row, Value
 from pydantic_deep.store._types import (
     ApprovalRecord,
     BranchRecord,
@@ -22,6 +21,7 @@ from pydantic_deep.store._types import (
     VersionRecord,
     WorkspaceRecord,
 )
+from pydantic_deep.store.engine import Row, Value
 from pydantic_deep.store.errors import StoreCorruptedError
 
 from . import _codec, _keys

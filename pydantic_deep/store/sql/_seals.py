@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Final, NoReturn, TypeVar
 
-from pydantic_deep.store._engine import Row, Value
+from pydantic_deep.store.engine import Row, Value
 from pydantic_deep.store.errors import StoreCorruptedError
 
 from . import _keys

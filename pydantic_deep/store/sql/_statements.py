@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias, TypeVar, cast
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 
 from . import _codec, _keys
 

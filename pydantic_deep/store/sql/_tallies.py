@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import StoreCorruptedError
 
-from ._dialect import Dialect
 from ._seals import row_name
 from ._statements import integer
+from .dialect import Dialect
 
 _PARENTS: Final = {
     'asset': None,

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
-from pydantic_deep.store._engine import Engine, Operation
+from pydantic_deep.store.engine import Engine, Operation
+
+FORMAT: Final = 'pydantic-deep store'
+"""Marks a database as that of a store, in the table `meta`."""
 
 
 @dataclass(frozen=True, kw_only=True)

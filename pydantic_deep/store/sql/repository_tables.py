@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pydantic_deep.store._engine import Statement
+from pydantic_deep.store.engine import Statement
 
-from ._dialect import Dialect
+from .dialect import Dialect
 
 NO_COLUMNS: Final = '{"made": 0, "columns": []}'
 """The layout of the table of a repository that has only keys and bodies."""

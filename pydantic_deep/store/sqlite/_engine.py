@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, Self, TypeVar, cast
 from urllib.parse import quote
 
-from pydantic_deep.store._engine import Operation, WriteNeededError, only_reading
 from pydantic_deep.store._fork_guard import ForkGuard
+from pydantic_deep.store.engine import Operation, WriteNeededError, only_reading
 from pydantic_deep.store.errors import (
     StoreClosedError,
     StoreCorruptedError,
@@ -26,8 +26,8 @@ from pydantic_deep.store.errors import (
     StoreReadOnlyError,
     StoreUnavailableError,
 )
-from pydantic_deep.store.sql._dialect import SQLITE, Dialect, Tables
 from pydantic_deep.store.sql._migrations import migrate
+from pydantic_deep.store.sql.dialect import SQLITE, Dialect, Tables
 
 from ._errors import translate_error
 from ._owner_lock import OwnerLock, OwnerWatch

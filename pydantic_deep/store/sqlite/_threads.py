@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Generic, TypeVar
 
-from pydantic_deep.store._engine import Operation, Row, Statement, Value, run_blocking
+from pydantic_deep.store.engine import Operation, Row, Statement, Value, run_blocking
 from pydantic_deep.store.errors import StoreCorruptedError
 
 from ._errors import translate_error

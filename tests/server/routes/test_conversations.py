@@ -7,7 +7,7 @@ import pytest
 from pydantic_deep import create_deep_agent
 from pydantic_deep.server._state import OWNER
 from pydantic_deep.store import SqlStore, VersionFilter
-from pydantic_deep.store._engine import Operation, Statement
+from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.operations._commits import move_head
 from pydantic_deep.store.sql import _rows
 from pydantic_deep.store.sql._statements import integer

@@ -16,8 +16,8 @@ from pydantic_deep import create_deep_agent
 from pydantic_deep.server._lifespan import recover
 from pydantic_deep.server._settings import ServerSettings
 from pydantic_deep.store import Commit, Committed, SqlStore, StoreUnavailableError
-from pydantic_deep.store._engine import Operation
 from pydantic_deep.store._open import open_engine
+from pydantic_deep.store.engine import Operation
 from pydantic_deep.store.sqlite import SqliteEngine
 from pydantic_deep.testing import Answer, ScriptedModel, call
 from tests.server.conftest import Client, Gate, MakeClient, Serve, frames_in, told

@@ -32,9 +32,9 @@ from pydantic_deep.store import (
     new_id,
     open_store,
 )
-from pydantic_deep.store._engine import Engine, Operation
 from pydantic_deep.store._store import SqlStore
 from pydantic_deep.store.analytics import Analytics, Table
+from pydantic_deep.store.engine import Engine, Operation
 from pydantic_deep_backends import FileVersion, Tree, digest_of
 
 pytestmark = pytest.mark.anyio
@@ -475,7 +475,7 @@ async def test_messages_that_no_branch_has_are_looked_for_once(store: SqlStore, 
     await dialogue.step(user('1'))
 
     def strand() -> Operation[None]:
-        from pydantic_deep.store._engine import Statement
+        from pydantic_deep.store.engine import Statement
 
         yield Statement('INSERT INTO message (id, body) VALUES (?1, ?2)', (b'x', b'\0{}'))
 

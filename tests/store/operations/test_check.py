@@ -105,7 +105,7 @@ async def test_a_whole_store_on_postgres_has_no_damage(tmp_path: Path, postgres_
 
 
 def _change():
-    from pydantic_deep.store._engine import Statement
+    from pydantic_deep.store.engine import Statement
 
     yield Statement("UPDATE version SET state = 'failed' WHERE kind = 'turn'")
 

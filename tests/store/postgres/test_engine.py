@@ -22,7 +22,7 @@ from pydantic_deep.store import (
     new_id,
     open_store,
 )
-from pydantic_deep.store._engine import Operation, Row, Statement, Value
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.postgres import PostgresEngine
 from pydantic_deep.store.postgres._driver import connect
 

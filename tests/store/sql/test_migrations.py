@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pydantic_deep.store import Commit, WorkspaceRecord, open_store, restore_store
-from pydantic_deep.store._engine import Operation, Statement
 from pydantic_deep.store._store import SqlStore
+from pydantic_deep.store.engine import Operation, Statement
 from pydantic_deep.store.operations import _backup
 from pydantic_deep.store.sql import _migrations
 from tests.store.damage import PLACE, forget_identity, make_sample, set_back
