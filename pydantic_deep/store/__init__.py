@@ -5,7 +5,31 @@ from ._open import open_engine, open_store, restore_store
 from ._protocol import Store, SupportsBackup
 from ._sql_limits import SqlLimits
 from ._store import SqlStore
-from ._types import (
+from .errors import (
+    ApprovalAnsweredError,
+    ApprovalNotFoundError,
+    AssetNotFoundError,
+    BackupError,
+    BranchExistsError,
+    MissingVersionError,
+    QueryBusyError,
+    QueryError,
+    QueryTimeoutError,
+    RunTakenOverError,
+    StoreClosedError,
+    StoreCorruptedError,
+    StoreError,
+    StoreFormatError,
+    StoreProcessError,
+    StoreReadOnlyError,
+    StoreUnavailableError,
+    UnfinishedCheckoutError,
+    UnknownCommitError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
+from .operations._check import Damage
+from .records import (
     Append,
     ApprovalRecord,
     ApprovalStatus,
@@ -38,30 +62,6 @@ from ._types import (
     checkout_claim,
     now,
 )
-from .errors import (
-    ApprovalAnsweredError,
-    ApprovalNotFoundError,
-    AssetNotFoundError,
-    BackupError,
-    BranchExistsError,
-    MissingVersionError,
-    QueryBusyError,
-    QueryError,
-    QueryTimeoutError,
-    RunTakenOverError,
-    StoreClosedError,
-    StoreCorruptedError,
-    StoreError,
-    StoreFormatError,
-    StoreProcessError,
-    StoreReadOnlyError,
-    StoreUnavailableError,
-    UnfinishedCheckoutError,
-    UnknownCommitError,
-    VersionConflictError,
-    VersionNotFoundError,
-)
-from .operations._check import Damage
 
 __all__ = (
     'Append',

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from pydantic_deep_backends import digest_of
 
-from ._types import NewAsset
+from .records import NewAsset
 
 _BINARY = b'"kind":"binary"'
 """What the JSON of a message has in it if there may be media in it."""

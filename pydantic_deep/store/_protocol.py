@@ -6,7 +6,9 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
-from ._types import (
+from .operations._backup import Progress
+from .operations._check import Damage
+from .records import (
     ApprovalRecord,
     ApprovalStatus,
     AssetRecord,
@@ -27,8 +29,6 @@ from ._types import (
     VersionRecord,
     WorkspaceRecord,
 )
-from .operations._backup import Progress
-from .operations._check import Damage
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from pydantic_deep_backends.snapshots import digest_of
 
 from ._ids import new_id
 from ._protocol import Store
-from ._types import (
+from .records import (
     Append,
     ApprovalRecord,
     BranchRecord,

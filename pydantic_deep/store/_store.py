@@ -16,7 +16,15 @@ from pydantic_deep._spans import VERSION_ID, open_span
 
 from ._fork_guard import ForkGuard
 from ._sql_limits import SqlLimits
-from ._types import (
+from .engine import Engine, Operation
+from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
+from .operations import _reads, _runs
+from .operations._backup import Progress, backup, no_progress
+from .operations._check import Damage, check_parts
+from .operations._commits import commit as commit_operation
+from .operations._deletions import delete, delete_line
+from .operations._garbage_collection import gc
+from .records import (
     ApprovalRecord,
     ApprovalStatus,
     AssetRecord,
@@ -38,14 +46,6 @@ from ._types import (
     WorkspaceRecord,
     now,
 )
-from .engine import Engine, Operation
-from .errors import ApprovalNotFoundError, AssetNotFoundError, StoreCorruptedError, StoreError, VersionNotFoundError
-from .operations import _reads, _runs
-from .operations._backup import Progress, backup, no_progress
-from .operations._check import Damage, check_parts
-from .operations._commits import commit as commit_operation
-from .operations._deletions import delete, delete_line
-from .operations._garbage_collection import gc
 from .sql._commit_rows import check_texts, prepare, size_of
 from .sql._scans import verify
 from .sql._seals import DAMAGED

@@ -46,7 +46,18 @@ from ._samples import (
     sample_request,
     sample_run,
 )
-from ._types import (
+from .errors import (
+    ApprovalAnsweredError,
+    ApprovalNotFoundError,
+    AssetNotFoundError,
+    BranchExistsError,
+    RunTakenOverError,
+    StoreClosedError,
+    UnfinishedCheckoutError,
+    VersionConflictError,
+    VersionNotFoundError,
+)
+from .records import (
     Append,
     BranchRecord,
     Commit,
@@ -59,17 +70,6 @@ from ._types import (
     VersionFilter,
     WorkspaceRecord,
     checkout_claim,
-)
-from .errors import (
-    ApprovalAnsweredError,
-    ApprovalNotFoundError,
-    AssetNotFoundError,
-    BranchExistsError,
-    RunTakenOverError,
-    StoreClosedError,
-    UnfinishedCheckoutError,
-    VersionConflictError,
-    VersionNotFoundError,
 )
 
 __all__ = ('OpenStore', 'StoreSuite')

@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from pydantic_deep.store._types import Append, BranchRecord
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
 from pydantic_deep.store.errors import BranchExistsError
+from pydantic_deep.store.records import Append, BranchRecord
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._statements import insert, insert_many, integer, update
 

@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pydantic_deep.store._types import (
+from pydantic_deep.store.engine import Operation, Row, Statement
+from pydantic_deep.store.errors import BranchExistsError, RunTakenOverError, VersionConflictError, VersionNotFoundError
+from pydantic_deep.store.records import (
     ApprovalRecord,
     BranchRecord,
     CallRecord,
@@ -24,8 +26,6 @@ from pydantic_deep.store._types import (
     RunRecord,
     VersionRecord,
 )
-from pydantic_deep.store.engine import Operation, Row, Statement
-from pydantic_deep.store.errors import BranchExistsError, RunTakenOverError, VersionConflictError, VersionNotFoundError
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._commit_rows import Prepared, fields_of
 from pydantic_deep.store.sql._seals import seal

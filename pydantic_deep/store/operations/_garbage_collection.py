@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic_deep.store._types import GarbageReport
 from pydantic_deep.store.engine import Operation, Row, Statement, Value
+from pydantic_deep.store.records import GarbageReport
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._commit_rows import digests_in
 from pydantic_deep.store.sql._statements import bytes_from, insert_many, integer, select_in, update

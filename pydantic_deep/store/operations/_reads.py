@@ -8,7 +8,14 @@ from collections.abc import Collection
 from operator import itemgetter
 from typing import Final
 
-from pydantic_deep.store._types import (
+from pydantic_deep.store.engine import Operation, Row, Statement, Value
+from pydantic_deep.store.errors import (
+    AssetNotFoundError,
+    MissingVersionError,
+    StoreCorruptedError,
+    VersionNotFoundError,
+)
+from pydantic_deep.store.records import (
     AssetRecord,
     BranchRecord,
     ConversationRecord,
@@ -16,13 +23,6 @@ from pydantic_deep.store._types import (
     MessageRecord,
     VersionFilter,
     VersionRecord,
-)
-from pydantic_deep.store.engine import Operation, Row, Statement, Value
-from pydantic_deep.store.errors import (
-    AssetNotFoundError,
-    MissingVersionError,
-    StoreCorruptedError,
-    VersionNotFoundError,
 )
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._commit_rows import canonical

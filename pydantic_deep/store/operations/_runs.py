@@ -9,7 +9,14 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
-from pydantic_deep.store._types import (
+from pydantic_deep.store.engine import Operation, Statement, Value
+from pydantic_deep.store.errors import (
+    ApprovalAnsweredError,
+    ApprovalNotFoundError,
+    StoreCorruptedError,
+    UnfinishedCheckoutError,
+)
+from pydantic_deep.store.records import (
     ApprovalRecord,
     ApprovalStatus,
     CallRecord,
@@ -19,13 +26,6 @@ from pydantic_deep.store._types import (
     RunRecord,
     WorkspaceRecord,
     claimed_checkouts,
-)
-from pydantic_deep.store.engine import Operation, Statement, Value
-from pydantic_deep.store.errors import (
-    ApprovalAnsweredError,
-    ApprovalNotFoundError,
-    StoreCorruptedError,
-    UnfinishedCheckoutError,
 )
 from pydantic_deep.store.sql import _keys, _rows
 from pydantic_deep.store.sql._seals import row_name, seal

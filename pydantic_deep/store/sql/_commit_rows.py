@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, cast
 
-from pydantic_deep.store._types import Commit, NewAsset, VersionRecord
 from pydantic_deep.store.engine import Row
+from pydantic_deep.store.records import Commit, NewAsset, VersionRecord
 from pydantic_deep_backends.snapshots import digest_of
 
 from . import _codec, _keys

@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
-from pydantic_deep.store._types import (
+from pydantic_deep.store.engine import Row, Value
+from pydantic_deep.store.errors import StoreCorruptedError
+from pydantic_deep.store.records import (
     ApprovalRecord,
     BranchRecord,
     CallRecord,
@@ -21,8 +23,6 @@ from pydantic_deep.store._types import (
     VersionRecord,
     WorkspaceRecord,
 )
-from pydantic_deep.store.engine import Row, Value
-from pydantic_deep.store.errors import StoreCorruptedError
 
 from . import _codec, _keys
 from ._seals import DAMAGED, check_seal, raise_damage, reads, seal

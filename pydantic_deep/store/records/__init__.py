@@ -1,0 +1,54 @@
+"""The values that go in and out of a store. All are immutable to the last level: what is structured is JSON text.
+
+A store knows nothing of agents. Messages, settings, todos and outputs are JSON that somebody else writes and reads;
+ids are text; moments are microseconds since 1970, UTC.
+
+Records are named tuples because a lineage has thousands of them: a tuple takes a sixth of the time of a frozen
+dataclass, and a seal covers its values in order. Only `sql/_rows.py` relies on the order. Elsewhere, pass keywords and
+read fields by name.
+"""
+
+from ._approvals import ApprovalRecord, ApprovalStatus, Decision
+from ._assets import AssetRecord, NewAsset
+from ._basics import Json, now
+from ._commits import Append, Commit, Committed, GarbageReport, HeadMove, NewMessage, RunEnd
+from ._conversations import BranchRecord, ConversationRecord, MessageRecord
+from ._runs import CallRecord, CallStatus, DelegationRecord, RequestKind, RequestRecord, RunRecord, RunState
+from ._versions import Lineage, VersionChanges, VersionFilter, VersionKind, VersionRecord, VersionState
+from ._workspaces import WorkspaceRecord, checkout_claim, claimed_checkouts
+
+__all__ = (
+    'Append',
+    'ApprovalRecord',
+    'ApprovalStatus',
+    'AssetRecord',
+    'BranchRecord',
+    'CallRecord',
+    'CallStatus',
+    'Commit',
+    'Committed',
+    'ConversationRecord',
+    'Decision',
+    'DelegationRecord',
+    'GarbageReport',
+    'HeadMove',
+    'Json',
+    'Lineage',
+    'MessageRecord',
+    'NewAsset',
+    'NewMessage',
+    'RequestKind',
+    'RequestRecord',
+    'RunEnd',
+    'RunRecord',
+    'RunState',
+    'VersionChanges',
+    'VersionFilter',
+    'VersionKind',
+    'VersionRecord',
+    'VersionState',
+    'WorkspaceRecord',
+    'checkout_claim',
+    'claimed_checkouts',
+    'now',
+)

@@ -1,0 +1,14 @@
+"""Values that all records share."""
+
+from __future__ import annotations
+
+import time
+from typing import TypeAlias
+
+Json: TypeAlias = str
+"""A JSON document."""
+
+
+def now() -> int:
+    """Return the current moment as records store it, in microseconds since 1970."""
+    return time.time_ns() // 1000
