@@ -1,0 +1,128 @@
+"""The fixtures of the rules, and names and paths that tests of backends share."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+import pytest
+
+from pydantic_deep_backends.protocol import (
+    BackendProtocol,
+    FileEntryLike,
+    SupportsCommands,
+    SupportsCompareAndSwap,
+    SupportsIdentity,
+    SupportsSearch,
+    SupportsSnapshots,
+)
+from pydantic_deep_backends.search import GlobResult, GrepResult, glob_backend, grep_backend
+
+Seed: TypeAlias = Callable[[str, bytes], Awaitable[None]]
+"""Puts a file into a backend by whatever door is open, parents included."""
+
+
+HOSTILE_PATHS: Final = (
+    '', '.', '..', 'a', 'a/b', './a', '../a', '/..', '/../etc/passwd', '/a/../../b',
+    '~', '~/a', '~root', '/~', '/~root/a', 'C:', 'C:/a', 'c:\\a', '/C:/a', '/a\\b', '/..\\a', '\\\\server\\share',
+    '//', '//server/share', '/a\0b', '/a\0', '/a\nb', '/a\rb', '/a\x1bb', '/a\x7f', '/a\x85', '/a/' + 'b' * 256,
+    '/' + 'é' * 128, '/a' * 2049, '/\ud800', '/a\udcffb',
+)  # fmt: skip
+"""Paths that every operation refuses with `InvalidPathError`. A backend may refuse every `..`: agents resolve it before."""
+
+
+GOOD_NAMES: Final = (
+    'a', '...', '..a', 'a..', 'foo..bar', '.hidden', ' ', ' a ', 'a.', '-rf', "it's", '"', '`id`', '$(id)', '%2e%2e',
+    '*', '?', '[a]', '{a,b}', '#', '&', '|', ';', 'ab:c', 'naïve', '日本語', '．．', '\u202egnp.exe', 'a' * 255, 'é' * 127,
+    'CON', 'a~',
+)  # fmt: skip
+"""Names that look dangerous and mean nothing but themselves."""
+
+
+WRITERS: Final = 8
+"""Writers at once in the rules about lost updates."""
+
+
+async def glob(backend: BackendProtocol, pattern: str, path: str) -> GlobResult:
+    if isinstance(backend, SupportsSearch):
+        return await backend.glob(pattern, path)
+    return await glob_backend(backend, pattern, path)
+
+
+async def grep(
+    backend: BackendProtocol, pattern: str, path: str, *, glob: str | None = None, limit: int = 1000
+) -> GrepResult:
+    if isinstance(backend, SupportsSearch):
+        return await backend.grep(pattern, path, glob=glob, limit=limit)
+    return await grep_backend(backend, pattern, path, glob=glob, limit=limit)
+
+
+def as_tuple(entry: FileEntryLike) -> tuple[str, str, bool, int | None]:
+    return entry.name, entry.path, entry.is_dir, entry.size
+
+
+class BackendRules:
+    """The fixtures of the rules."""
+
+    pytestmark = pytest.mark.anyio
+
+    @pytest.fixture
+    def seed(self, backend: BackendProtocol) -> Seed:
+        """Puts files into `backend`. Override it where the backend itself does not write."""
+        return backend.write_bytes
+
+    @pytest.fixture
+    def is_read_only(self) -> bool:
+        """Whether the backend refuses every change."""
+        return False
+
+    @pytest.fixture
+    async def root(self, backend: BackendProtocol) -> str:
+        """The directory for the files of a test: a new one in the working directory."""
+        return posixpath.join(await backend.working_dir(), 'conformance')
+
+    @pytest.fixture
+    def make_unreadable(self) -> Callable[[str], Awaitable[None]] | None:
+        """Makes a file unreadable to the backend; enables the rules about what cannot be read."""
+        return None
+
+    @pytest.fixture
+    def writable(self, backend: BackendProtocol, is_read_only: bool) -> BackendProtocol:
+        """The backend, for rules that write."""
+        if is_read_only:
+            pytest.skip('the backend is read-only')
+        return backend
+
+    @pytest.fixture
+    def swapping(self, backend: BackendProtocol) -> SupportsCompareAndSwap:
+        """The backend, for rules of compare-and-swap."""
+        if not isinstance(backend, SupportsCompareAndSwap):
+            pytest.skip('the backend is not a SupportsCompareAndSwap')
+        return backend
+
+    @pytest.fixture
+    def identified(self, backend: BackendProtocol) -> SupportsIdentity:
+        """The backend, for rules of identities."""
+        if not isinstance(backend, SupportsIdentity):
+            pytest.skip('the backend is not a SupportsIdentity')
+        return backend
+
+    @pytest.fixture
+    def commands(self, backend: BackendProtocol) -> SupportsCommands:
+        """The backend, for rules of commands."""
+        if not isinstance(backend, SupportsCommands):
+            pytest.skip('the backend is not a SupportsCommands')
+        return backend
+
+    @pytest.fixture
+    def tree_root(self, root: str) -> str:
+        """Where trees have the directory `root`. Override it where the paths of trees begin elsewhere."""
+        return root
+
+    @pytest.fixture
+    def capturing(self, backend: BackendProtocol) -> SupportsSnapshots:
+        """The backend, for rules of snapshots."""
+        if not isinstance(backend, SupportsSnapshots):
+            pytest.skip('the backend is not a SupportsSnapshots')
+        return backend

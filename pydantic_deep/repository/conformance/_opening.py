@@ -1,0 +1,124 @@
+"""Rules about opening and closing, and about models that change."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+from pydantic import create_model
+
+from pydantic_deep.repository._protocol import Repository, SupportsTransactions
+from pydantic_deep.repository.errors import RepositoryClosedError, UnreadableRowError
+
+from ._base import FIELDS, SAMPLES, OpenRepository, RepositoryRules, Sample, apply, keys
+
+
+class OpeningRules(RepositoryRules):
+    """Opening and closing."""
+
+    async def test_what_is_closed_says_so(self, five: Repository[Sample]) -> None:
+        await five.aclose()
+        await five.aclose()
+        row = Sample(id='z')
+        for asked in (
+            five.create(row), five.get('a'), five.list(), five.upsert(row), five.delete('a'), five.count(),
+        ):  # fmt: skip
+            with pytest.raises(RepositoryClosedError):
+                await asked
+        if isinstance(cast('object', five), SupportsTransactions):
+            with pytest.raises(RepositoryClosedError):
+                await apply(five, [])
+
+    async def test_what_was_acknowledged_is_there_after_closing(self, open_repository: OpenRepository) -> None:
+        if not self.is_durable:
+            pytest.skip('It keeps nothing after it is closed.')
+        rows = await open_repository(Sample, fields=FIELDS)
+        for row in SAMPLES:
+            await rows.create(row)
+        await rows.aclose()
+        again = await open_repository(Sample, fields=FIELDS)
+        assert (await again.list()).items == list(SAMPLES)
+        assert keys(await again.list({'count': 2}, order_by='-name')) == 'bc'
+
+    async def test_what_a_model_does_not_have_is_kept_for_one_that_has(self, open_repository: OpenRepository) -> None:
+        if not self.is_durable:
+            pytest.skip('It keeps nothing after it is closed.')
+        rows = await open_repository(Sample, fields=FIELDS)
+        for row in SAMPLES:
+            await rows.create(row)
+        await rows.aclose()
+        older = await open_repository(create_model('Sample', id=(str, ...)))
+        assert await older.count() == len(SAMPLES)
+        await older.aclose()
+        again = await open_repository(Sample, fields=FIELDS)
+        assert (await again.list()).items == list(SAMPLES)
+        assert keys(await again.list({'count': 2}, order_by='-name')) == 'bc'
+
+    async def test_several_on_one_place_see_the_same(self, open_repository: OpenRepository) -> None:
+        self.needs_sharing()
+        one, other = [await open_repository(Sample, fields=FIELDS) for _ in range(2)]
+        await one.create(SAMPLES[0])
+        await other.upsert(SAMPLES[1])
+        assert (await one.list()).items == (await other.list()).items == [SAMPLES[0], SAMPLES[1]]
+        await one.aclose()
+        assert await other.get('a') == SAMPLES[0]
+
+    async def test_models_on_one_place_do_not_meet(self, open_repository: OpenRepository) -> None:
+        """004-04: one repository a model."""
+        self.needs_sharing()
+        samples = await open_repository(Sample, fields=FIELDS)
+        others = await open_repository(create_model('Other', id=str), fields=())
+        await samples.create(SAMPLES[0])
+        assert await others.count() == 0
+
+    async def test_a_field_can_be_asked_by_that_could_not_before(self, open_repository: OpenRepository) -> None:
+        self.needs_sharing()
+        before = await open_repository(Sample, fields=('name',))
+        for row in SAMPLES:
+            await before.create(row)
+        await before.aclose()
+        rows = await open_repository(Sample, fields=FIELDS)
+        assert keys(await rows.list({'count': 2}, order_by='-made_at')) == 'bc'
+        assert await rows.count({'name': None}) == 1
+
+    async def test_a_row_of_an_older_model_gets_its_defaults(self, open_repository: OpenRepository) -> None:
+        self.needs_sharing()
+        first = create_model('Thing', id=str)
+        old = await open_repository(first)
+        await old.create(first(id='a'))
+        await old.aclose()
+        second = create_model('Thing', id=str, size=(int, 5))
+        new = await open_repository(second, fields=('size',))
+        assert (await new.list({'size': 5})).items == [second(id='a', size=5)]
+
+    async def test_a_row_that_is_none_of_its_model_any_more_is_told_and_hides_no_other(
+        self, open_repository: OpenRepository
+    ) -> None:
+        self.needs_sharing()
+        first = create_model('Thing', id=str, size=(int | None, None))
+        old = await open_repository(first)
+        for row in (first(id='a', size=1), first(id='b'), first(id='c', size=3)):
+            await old.create(row)
+        await old.aclose()
+        second = create_model('Thing', id=str, size=int)
+        new = await open_repository(second)
+        for asked in (new.get('b'), new.list()):
+            with pytest.raises(UnreadableRowError, match="'b'") as caught:
+                await asked
+            assert (caught.value.key, caught.value.field) == ('b', 'size')
+        assert await new.count() == 3
+        assert await new.get('c') == second(id='c', size=3)
+        await new.upsert(second(id='b', size=2))
+        assert (await new.list()).items == [second(id='a', size=1), second(id='b', size=2), second(id='c', size=3)]
+
+    async def test_a_row_that_is_none_of_its_model_any_more_can_be_deleted(
+        self, open_repository: OpenRepository
+    ) -> None:
+        self.needs_sharing()
+        first = create_model('Thing', id=str)
+        old = await open_repository(first)
+        await old.create(first(id='a'))
+        await old.aclose()
+        new = await open_repository(create_model('Thing', id=str, size=int))
+        assert await new.delete('a') is True
+        assert await new.count() == 0
