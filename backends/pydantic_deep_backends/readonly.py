@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from ._dotdot import resolve_dotdot_strict
 from .errors import ReadOnlyError
-from .local._backend import mount_point_of
+from .local._directory import mount_point_of
 from .protocol import BackendProtocol, SupportsIdentity, SupportsSearch, SupportsSnapshots
 from .tracking import SupportsTracking
 from .trees._tree import Tree, TreeDiff

@@ -14,7 +14,7 @@ from functools import partial
 
 from pydantic_deep_backends._dotdot import resolve_dotdot_async
 from pydantic_deep_backends._scan_budget import scan_budget
-from pydantic_deep_backends.local._backend import has_fixed_mount_point, mount_point_of
+from pydantic_deep_backends.local._directory import has_fixed_mount_point, mount_point_of
 from pydantic_deep_backends.protection import SupportsProtection, protected_patterns_of
 from pydantic_deep_backends.protocol import (
     BackendProtocol,

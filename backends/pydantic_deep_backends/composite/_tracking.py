@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from pydantic_deep_backends._scan_budget import CAPTURE_ADVICE, scan_budget
 from pydantic_deep_backends.errors import ReadOnlyError
-from pydantic_deep_backends.local._backend import mount_point_of
+from pydantic_deep_backends.local._directory import mount_point_of
 from pydantic_deep_backends.paths import is_within
 from pydantic_deep_backends.protocol import BackendProtocol
 from pydantic_deep_backends.tracking import (

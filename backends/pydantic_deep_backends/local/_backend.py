@@ -19,82 +19,56 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
 
-from pydantic_deep_backends._dotdot import resolve_dotdot
 from pydantic_deep_backends._fetch import contents_of, fetch_contents, files_to_write
 from pydantic_deep_backends._scan_budget import check_size, scan_budget
 from pydantic_deep_backends._threads import check_cancelled, run_to_completion
 from pydantic_deep_backends.commands._local_process import check_commands_possible, run_locally
-from pydantic_deep_backends.errors import BackendError, BackendUnavailableError, FileChangedError
+from pydantic_deep_backends.errors import BackendUnavailableError, FileChangedError
 from pydantic_deep_backends.files._confined_root import (
     Components,
-    ConfinedRoot,
     Location,
     OpenRoot,
     make_directory,
-    open_directory,
 )
-from pydantic_deep_backends.files._directories import DirectoryFileTree, stat_location
-from pydantic_deep_backends.files._hard_links import HardLinks
+from pydantic_deep_backends.files._directories import stat_location
 from pydantic_deep_backends.files._mount_point import (
-    MountPointTree,
-    below,
     directory_entry,
-    is_above,
     path_from,
-    raise_is_directory,
 )
 from pydantic_deep_backends.files._operations import (
-    DirectoryLockedError,
-    is_temporary,
-    list_entries,
     locked,
-    read_file,
     remove_entry,
     replace_file,
     writable_mode,
 )
-from pydantic_deep_backends.paths import parse_path, path_parts
+from pydantic_deep_backends.paths import parse_path
 from pydantic_deep_backends.protection import PROTECTED_FILES, check_patterns
 from pydantic_deep_backends.protection._patterns import compile_patterns
 from pydantic_deep_backends.protocol import BackendRef, Command, CommandResult, FileEntry, ReadBlob
-from pydantic_deep_backends.search import FileTree, GlobResult, GrepResult, glob_tree, grep_file, grep_tree
+from pydantic_deep_backends.search import GlobResult, GrepResult, glob_tree, grep_file, grep_tree
 from pydantic_deep_backends.snapshots import Tree, TreeDiff, digest_of
 from pydantic_deep_backends.tracking import DirectoryRules, Occupant
 from pydantic_deep_backends.trees._tree import versions_at
-from pydantic_deep_backends.wrapper import WrapperBackend
 
 from ._capture import CaptureCache
+from ._directory import LocalDirectory, file_entry, read_at
 from ._identity import identify, recognize
 from ._index import Reading, SnapshotIndex
 from ._patch import Chunk, batches_of, by_directory, discard, find_occupants, prune, remove_files, settle, stage
 from ._protected_scan import ProtectedIndex, ProtectedScan
-from ._touched_paths import TouchLog
 from ._tracker import LocalTracker
 
 T = TypeVar('T')
 
-_LOCK_WAITS_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016) + (0.03,) * 1000
-"""The pauses between attempts to lock a directory, 30 seconds in all: far longer than any write holds the lock."""
 
-
-def _real_directory(root: OpenRoot, parts: Components) -> Components:
-    def look(place: Location) -> Components:
-        if not stat.S_ISDIR(stat_location(place).st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        return place.canonical
-
-    return root.visit(parts, look)
-
-
-class LocalBackend:
+class LocalBackend(LocalDirectory):
     """The files of one directory, which cannot be left. It appears as `/`, with commands as its real path.
 
     The directory must exist, unless `make_root` makes it; it is looked up at the first use and kept by its real path.
@@ -126,9 +100,6 @@ class LocalBackend:
         TimeoutError: By every change, if somebody else keeps the directory of the file locked for 30 seconds.
     """
 
-    _aliases: tuple[str, ...] = ()
-    """Names that the directory has for commands and nobody else."""
-
     def __init__(
         self,
         root: str | os.PathLike[str],
@@ -137,16 +108,12 @@ class LocalBackend:
         protected: Sequence[str] = PROTECTED_FILES,
         allow_hard_links: bool = False,
     ) -> None:
-        self._allow_hard_links = allow_hard_links
-        self._given = str(Path(root).absolute())
+        super().__init__(root, allow_commands=allow_commands, allow_hard_links=allow_hard_links)
         self._protected = check_patterns(protected)
         self._protected_index = ProtectedIndex()
         self._protected_lock = threading.Lock()
-        self._confined: ConfinedRoot | None = None
         self._index = SnapshotIndex()
-        self._notebook = TouchLog()
         self._readings: dict[str, Reading] = {}
-        self._allow_commands = allow_commands
         if allow_commands:
             check_commands_possible()
             vars(self).update(run=self._run_command)  # on the instance: `isinstance` looks for it by name
@@ -183,7 +150,7 @@ class LocalBackend:
             OutsideRootError: A link leads outside.
             OSError: What is there is not a regular file, cannot be read, or is larger than 1 GiB.
         """
-        return await self._run(path, lambda root, parts: root.visit(parts, partial(_read, root)))
+        return await self._run(path, lambda root, parts: root.visit(parts, partial(read_at, root)))
 
     async def write_bytes(self, path: str, data: bytes) -> None:
         """Replace or create a file, atomically; parents are made, links are written through, the mode is kept.
@@ -234,7 +201,7 @@ class LocalBackend:
         """Return the metadata of a file or directory, of a link that of what it leads to."""
 
         def look(root: OpenRoot, parts: Components) -> FileEntry:
-            return _entry(self._virtual(parts), root.visit(parts, stat_location))
+            return file_entry(self._virtual(parts), root.visit(parts, stat_location))
 
         return await self._run(path, look, above=lambda root, names: directory_entry(names))
 
@@ -345,7 +312,7 @@ class LocalBackend:
             if stat.S_ISDIR(root.visit(parts, stat_location).st_mode):
                 with self._searched(root, parts) as tree:
                     return grep_tree(tree, pattern, self._virtual(parts), glob=glob, limit=limit)
-            return grep_file(self._virtual(parts), root.visit(parts, partial(_read, root)), pattern, limit=limit)
+            return grep_file(self._virtual(parts), root.visit(parts, partial(read_at, root)), pattern, limit=limit)
 
         def search_above(root: OpenRoot, names: Components) -> GrepResult:
             with self._searched_above(root, names) as tree:
@@ -554,218 +521,10 @@ class LocalBackend:
         with self._noting_all():
             return await run_locally(self._root, command, shell=shell, env=env, timeout=timeout)
 
-    @contextmanager
-    def _noting(self, place: Location) -> Generator[None]:
-        """Note what an operation touches, whether or not it fails on the way."""
-        try:
-            yield
-        finally:
-            self._notebook.add(path_from(place.canonical))
-
-    @contextmanager
-    def _noting_all(self) -> Generator[None]:
-        """Note that a command may change anything, until it has ended."""
-        self._notebook.add_all()
-        try:
-            yield
-        finally:
-            self._notebook.add_all()
-
-    def _list(self, root: OpenRoot, parts: Components) -> list[FileEntry]:
-        def list_place(place: Location) -> list[FileEntry]:
-            stat_location(place)
-            descriptor = open_directory(place.directory, place.name)
-            try:
-                return list(self._entries(root, parts, place.canonical, descriptor))
-            finally:
-                os.close(descriptor)
-
-        return sorted(root.visit(parts, list_place), key=lambda entry: entry.name)
-
-    def _entries(
-        self, root: OpenRoot, parts: Components, canonical: Components, descriptor: int
-    ) -> Iterator[FileEntry]:
-        for entry in list_entries(descriptor):
-            path = self._virtual((*parts, entry.name))
-            if is_temporary(entry.name):
-                continue
-            if not entry.is_symlink():
-                with suppress(FileNotFoundError):
-                    yield _entry(path, entry.stat(follow_symlinks=False))
-                continue
-            try:
-                yield _entry(path, root.visit((*canonical, entry.name), stat_location))
-            except OSError:  # it leads nowhere, outside, or where nobody may look: it is listed, and that is all
-                yield FileEntry(name=entry.name, path=path, is_dir=False, size=None)
-
-    @contextmanager
-    def _searched(self, root: OpenRoot, parts: Components) -> Generator[DirectoryFileTree]:
-        start = root.resolve(parts)
-        if not stat.S_ISDIR(root.visit(start, stat_location, follow='none').st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        with closing(DirectoryFileTree(root, start, check_cancelled)) as tree:
-            yield tree
-
-    @contextmanager
-    def _searched_above(self, root: OpenRoot, names: Components) -> Generator[FileTree]:
-        with self._searched(root, ()) as tree:
-            yield MountPointTree(tree, self._shown()[len(names) :])
-
-    async def _run_locked(
-        self,
-        path: str,
-        operation: Callable[[OpenRoot, Components], T],
-        *,
-        above: Callable[[OpenRoot, Components], T] = raise_is_directory,
-    ) -> T:
-        """Run an operation that locks a directory, again and again while somebody else holds the lock.
-
-        The wait is here and not in the thread, so that it can be cancelled and keeps no thread from others.
-        """
-        return await _until_unlocked(lambda: path, lambda: self._run(path, operation, above=above, is_change=True))
-
-    async def _retry(self, operation: Callable[[OpenRoot], T], at: Callable[[], Components] = tuple) -> T:
-        """Run an operation on the whole directory that locks others, again and again as `_run_locked` does.
-
-        Args:
-            operation: What to do; it goes on where it stopped.
-            at: Returns where it stopped.
-        """
-        return await _until_unlocked(lambda: self._virtual(at()), lambda: self._run_at_root(operation))
-
-    async def _run(
-        self,
-        path: str,
-        operation: Callable[[OpenRoot, Components], T],
-        *,
-        above: Callable[[OpenRoot, Components], T] = raise_is_directory,
-        is_change: bool = False,
-        resolve_parent: Callable[[OpenRoot, Components], Components] = _real_directory,
-    ) -> T:
-        """Run an operation in a worker thread. Once begun it ends, also if the caller is cancelled.
-
-        Args:
-            path: What it is about.
-            operation: What to do with the names below the root.
-            above: What to do where the path is a directory on the way to the place where the root is shown.
-            is_change: Whether the operation changes something.
-            resolve_parent: Returns the canonical names of what a `..` follows.
-        """
-        unresolved = parse_path(path, climbs=True)
-
-        def run() -> T:
-            with _naming(path), self._open() as root:
-                shown = self._shown()
-                names = path_parts(
-                    resolve_dotdot(unresolved, lambda each: self._canonical(each, partial(resolve_parent, root)))
-                )
-                if is_above(names, shown):
-                    return above(root, names)
-                return operation(root, below(names, shown, is_change=is_change))
-
-        return await run_to_completion(run)
-
-    def _canonical(self, path: str, resolve: Callable[[Components], Components]) -> str:
-        """Return the canonical path of a directory, of which `resolve` finds what is below the root."""
-        names, shown = path_parts(path), self._shown()
-        return path if is_above(names, shown) else self._virtual(resolve(below(names, shown, is_change=False)))
-
-    async def _run_at_root(self, operation: Callable[[OpenRoot], T]) -> T:
-        """Run an operation on the whole directory in a worker thread."""
-
-        def run() -> T:
-            with _naming('/'), self._open() as root:
-                return operation(root)
-
-        return await run_to_completion(run)
-
-    @contextmanager
-    def _open(self) -> Generator[OpenRoot]:
-        """Open the directory for one operation."""
-        with self._root().open() as root:
-            if not self._allow_hard_links:
-                root.check_links = HardLinks(root).check
-            yield root
-
-    def _root(self) -> ConfinedRoot:
-        """Return the directory by its real path, which is kept from the first time that it exists."""
-        if self._confined is not None:
-            return self._confined
-        real = os.path.realpath(self._given)
-        confined = ConfinedRoot(path=real, aliases=(self._given, *self._aliases))
-        if Path(real).is_dir():
-            self._confined = confined
-        return confined
-
-    def _shown(self) -> Components:
-        """Return where the directory appears: the one place that knows."""
-        return path_parts(self._root().path) if self._allow_commands else ()
-
-    def _virtual(self, parts: Components) -> str:
-        """Return the virtual path of names below the directory."""
-        return path_from((*self._shown(), *parts))
-
-    def _naming(self, parts: Components) -> AbstractContextManager[None]:
-        return _naming(self._virtual(parts))
-
-    def _of_tree(self, path: str) -> str:
-        """Return the virtual path of a path in a tree, which begins at the directory."""
-        return self._virtual(path_parts(path))
-
-
-def mount_point_of(backend: object) -> str:
-    """Return the mount point of a backend, where its trees begin; `/` for a backend without a directory."""
-    backend = _unwrap(backend)
-    if not isinstance(backend, LocalBackend):
-        return '/'
-    return path_from(backend._shown())  # pyright: ignore[reportPrivateUsage] - of a class of this file
-
-
-def has_fixed_mount_point(backend: object) -> bool:
-    """Return whether backends of any directory with the same settings have the same mount point."""
-    backend = _unwrap(backend)
-    return not isinstance(backend, LocalBackend) or not backend._allow_commands  # pyright: ignore[reportPrivateUsage] - of a class of this file
-
-
-def _unwrap(backend: object) -> object:
-    while isinstance(backend, WrapperBackend):
-        backend = backend.wrapped
-    return backend
-
-
-async def _until_unlocked(path: Callable[[], str], attempt: Callable[[], Awaitable[T]]) -> T:
-    for wait_seconds in _LOCK_WAITS_SECONDS:
-        try:
-            return await attempt()
-        except DirectoryLockedError:
-            await anyio.sleep(wait_seconds)
-    raise TimeoutError(errno.ETIMEDOUT, 'Its directory stays locked by somebody else. Try again later', path())
-
-
-@contextmanager
-def _naming(path: str) -> Generator[None]:
-    """Give errors of the operating system, which know a name only, the path that was asked for."""
-    try:
-        yield
-    except BackendError:
-        raise
-    except OSError as error:
-        named = isinstance(error.filename, str) and error.filename.startswith('/')
-        raise OSError(error.errno or errno.EIO, error.strerror, error.filename if named else path) from None
-
-
-def _entry(path: str, status: os.stat_result) -> FileEntry:
-    size = status.st_size if stat.S_ISREG(status.st_mode) else None
-    return FileEntry(name=path.rpartition('/')[2], path=path, is_dir=stat.S_ISDIR(status.st_mode), size=size)
-
-
-def _read(root: OpenRoot, place: Location) -> bytes:
-    return read_file(place.directory, place.name, root.check_links)
-
 
 def _digest_or_none(root: OpenRoot, place: Location) -> str | None:
     try:
-        return digest_of(_read(root, place))
+        return digest_of(read_at(root, place))
     except FileNotFoundError:
         return None
 

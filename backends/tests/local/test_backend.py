@@ -540,7 +540,7 @@ async def test_waiting_for_a_lock_can_be_cancelled_and_then_nothing_is_written(
 async def test_a_lock_that_is_never_given_back_is_a_timeout(
     backend: LocalBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    monkeypatch.setattr('pydantic_deep_backends.local._backend._LOCK_WAITS_SECONDS', (0.0, 0.0))
+    monkeypatch.setattr('pydantic_deep_backends.local._directory.LOCK_WAITS_SECONDS', (0.0, 0.0))
     (tmp_path / 'f').write_text('old')
     changes = {
         'write_bytes': lambda: backend.write_bytes('/f', b'new'),
