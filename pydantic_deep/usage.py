@@ -30,15 +30,12 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.usage import RequestUsage, RunUsage
 from pydantic_core import to_json
 
+from ._messages.grants import LOAD_TOOL
+from ._messages.headings import CATALOGUE_HEADING, FILES_HEADING, TODOS_HEADING, UPLOADS_HEADING
 from ._messages.notice import noticed
 from ._messages.summary_metadata import usage_of, whole
 from ._requests.canonical_request import canonical_request
 from ._requests.prices import price_of, window_of
-from .filesystem._capability import UPLOADS_HEADING
-from .filesystem._listing import FILES_HEADING
-from .skills._catalogue import HEADING as CATALOGUE_HEADING
-from .skills._history import TOOL_NAME as LOAD_SKILL
-from .todos._history import HEADING as TODOS_HEADING
 from .tokens import TokenCounter, count_part, count_tokens_approximately
 
 FILE_TOOLS: Final = frozenset({'ls', 'read_file', 'write_file', 'edit_file', 'glob', 'grep', 'execute'})
@@ -192,7 +189,7 @@ def _split(
             return [('system', part)]
         case CompactionPart():
             return [('summary', part)]
-        case ToolCallPart() | ToolReturnPart() if part.tool_name == LOAD_SKILL:
+        case ToolCallPart() | ToolReturnPart() if part.tool_name == LOAD_TOOL:
             return [('skills', part)]
         case ToolCallPart() | ToolReturnPart() if part.tool_name in FILE_TOOLS:
             return [('files', part)]

@@ -22,7 +22,7 @@ from ._errors import (
 from ._listing import pending_approvals
 from ._render import render_approval
 from ._types import ApprovalRule, Approve, Decision, Deny, Edit, InterruptOn, PendingApproval, Respond
-from ._view import ApprovalView, ArgumentView, PreviewView
+from ._view import ApprovalView, ArgumentView, PreviewView, view_approval
 
 __all__ = (
     'ApprovalChangedError',
@@ -53,5 +53,6 @@ __all__ = (
     'answer_approvals',
     'pending_approvals',
     'render_approval',
+    'view_approval',
     'view_diff',
 )

@@ -7,8 +7,8 @@ import json
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse, repair_messages
 
+from pydantic_deep._messages.media import inline_body
 from pydantic_deep.store import Store
-from pydantic_deep.store._media import inline_media
 
 from ._types import AuditRecord
 from .errors import NoHistoryError
@@ -43,4 +43,4 @@ async def _stored(version_id: str, store: Store | None) -> list[JsonValue]:
         return (await store.asset(digest)).data
 
     records = await store.messages(version.branch_id, version.message_count)
-    return [json.loads(await inline_media(record.body, read)) for record in records]
+    return [json.loads(await inline_body(record.body, read)) for record in records]

@@ -13,6 +13,7 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart, UserPromptPart
 from pydantic_ai.workspaces import WorkspaceError
 
 from pydantic_deep._messages.deferred_metadata import Preview
+from pydantic_deep._messages.headings import FILES_HEADING, UPLOADS_HEADING
 from pydantic_deep._messages.notice import Notice, last_noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._toolsets.parallel_calls import has_parallel_calls
@@ -26,7 +27,7 @@ from pydantic_deep_backends.protection import check_patterns, compare_protected,
 from ._backend import as_backend, commands_of, source_of
 from ._files import Files, RunState
 from ._inputs import last_prompts, shorten_prompts
-from ._listing import FILES_HEADING, list_names
+from ._listing import list_names
 from ._offload import HEAD_CHARS, TAIL_CHARS, escape_halves, keep, render_preview, text_of
 from ._preview import preview_call
 from ._protection import changes_protected, refusal
@@ -38,9 +39,6 @@ from ._types import BackendSource, UploadLike
 INSTRUCTIONS = (
     'Paths are relative to the working directory, or start with /. To change a file, read it, then use edit_file.'
 )
-
-UPLOADS_HEADING = 'Uploads:'
-"""The first line of a notice of uploads."""
 
 OFFLOAD_CHARS = 20_000
 """The longest result or prompt that stays in the conversation: some 5,000 tokens, paid for on every request.

@@ -7,11 +7,9 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from pydantic_deep._messages.headings import FILES_HEADING
 from pydantic_deep_backends.paths import display_path
 from pydantic_deep_backends.protocol import BackendProtocol, FileEntryLike
-
-FILES_HEADING: Final = 'Files:'
-"""The first line of a notice of files."""
 
 MAX_LISTING_CHARS: Final = 200
 """The longest notice, with its heading: some 50 tokens."""

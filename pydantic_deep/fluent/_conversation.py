@@ -25,13 +25,13 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage
 
 from pydantic_deep._checks import check_names, check_prompt
+from pydantic_deep._messages.coalesced_requests import identical
+from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.agent import create_deep_agent
 from pydantic_deep.approvals import Decision, NothingPendingError, PendingApproval
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Store, VersionConflictError
 from pydantic_deep.versions import AgentVersion, ApprovalsPendingError, VersionedAgent, VersionedConversation
-from pydantic_deep.versions._run_to_completion import run_to_completion
-from pydantic_deep.versions.recording._coalesced_requests import identical
 
 from ._builder import PromptBuilder
 from ._composed_agent import ComposedAgent

@@ -15,9 +15,10 @@ from pydantic import JsonValue, ValidationError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_core import ErrorDetails, from_json, to_json
 
+from pydantic_deep._messages.media import inline_media, media_digests
 from pydantic_deep._messages.message_json import message_adapter
+from pydantic_deep_backends import digest_of
 
-from ._media import MissingMediaError, inline
 from ._portable_messages import portable
 from ._short_repr import short_repr
 from .errors import TranscriptError
@@ -208,17 +209,17 @@ def _check_depth(document: object) -> None:
 def _inlined(messages: list[JsonValue], media: Mapping[str, bytes]) -> list[JsonValue]:
     inlined: list[JsonValue] = []
     for index, message in enumerate(messages):
-        try:
-            inlined.append(inline(message, media))
-        except MissingMediaError as error:
-            raise TranscriptError(
-                f'{_where(index, message)} refers to media with the digest {error.digest!r}, which are not at hand. '
-                'Pass their bytes as `media=`, or export the transcript with `inline_media=True`.',
-                index=index,
-                role=_role(message),
-                field='data',
-                value=error.digest,
-            ) from None
+        for digest in sorted(media_digests(message)):
+            if digest_of(media.get(digest, b'')) != digest:
+                raise TranscriptError(
+                    f'{_where(index, message)} refers to media with the digest {digest!r}, which `media` does not have. '
+                    'Pass their bytes as `media=`, or export the transcript with `inline_media=True`.',
+                    index=index,
+                    role=_role(message),
+                    field='data',
+                    value=digest,
+                )
+        inlined.append(inline_media(message, media))
     return inlined
 
 

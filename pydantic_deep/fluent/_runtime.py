@@ -18,13 +18,13 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, SystemPromptPart
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._messages.coalesced_requests import identical
 from pydantic_deep._messages.summary_metadata import find_summary, is_summary, read_summary
 from pydantic_deep.approvals import Decision, PendingApproval, answer_approvals, pending_approvals
 from pydantic_deep.deps import DeepAgentDeps
 from pydantic_deep.store import Commit, HeadMove, new_id
 from pydantic_deep.versions import AgentVersion, TurnStream, VersionedAgent, VersionedConversation
 from pydantic_deep.versions._history_edit import with_messages
-from pydantic_deep.versions.recording._coalesced_requests import identical
 from pydantic_deep.versions.recording._presummary_history import earlier_messages
 from pydantic_deep_backends import BackendProtocol
 

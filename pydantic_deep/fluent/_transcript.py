@@ -16,6 +16,8 @@ from typing import IO, Self, SupportsIndex, cast, overload
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
+from pydantic_deep._messages.media import escape_media, externalize_media
+
 from ._exchanges import ToolExchange, pair_exchanges
 from ._format import (
     BYTE_ORDER_MARK,
@@ -26,7 +28,6 @@ from ._format import (
     parse_text,
     render_document,
 )
-from ._media import escape, externalize
 from ._short_repr import short_repr
 
 
@@ -104,8 +105,7 @@ class MessageList(MutableSequence[ModelMessage]):
             TranscriptError: JSON cannot hold a message, such as one with `NaN` in it. It says which.
         """
         dumped = dump_messages(self._messages)
-        aside: dict[str, bytes] = {}
-        messages = [escape(message) if inline_media else externalize(message, aside) for message in dumped]
+        messages = [escape_media(message) if inline_media else externalize_media(message)[0] for message in dumped]
         return {'format_version': FORMAT_VERSION, 'messages': messages}
 
     @classmethod
@@ -128,10 +128,8 @@ class MessageList(MutableSequence[ModelMessage]):
 
     def media(self) -> dict[str, bytes]:
         """Return the bytes of all media by their digests (SHA-256)."""
-        found: dict[str, bytes] = {}
-        for message in dump_messages(self._messages):
-            externalize(message, found)
-        return found
+        dumped = dump_messages(self._messages)
+        return {media.digest: media.data for message in dumped for media in externalize_media(message)[1]}
 
     def save(self, target: str | Path | IO[str] | IO[bytes]) -> None:
         """Write the transcript as JSON.

@@ -13,7 +13,7 @@ from typing import Generic
 
 from typing_extensions import TypeVar
 
-from pydantic_deep.versions._run_to_completion import run_to_completion
+from pydantic_deep._run_to_completion import run_to_completion
 
 from .errors import TurnStoppedError
 

@@ -31,21 +31,37 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from ._agents import InvalidAgentsError
-from ._api_keys import ApiKey, InvalidKeyError, KeyScope, create_api_key, list_api_keys, revoke_api_key
+from ._agents import AnyAgent, InvalidAgentsError
+from ._api_keys import (
+    ApiKey,
+    InvalidKeyError,
+    KeyRing,
+    KeyScope,
+    create_api_key,
+    list_api_keys,
+    open_keys,
+    revoke_api_key,
+)
 from ._app import create_app
 from ._settings import InvalidSettingsError, ServerSettings, load_settings
+from ._uvicorn import ServerStartError, import_agents, serve
 
 __all__ = (
+    'AnyAgent',
     'ApiKey',
     'InvalidAgentsError',
     'InvalidKeyError',
     'InvalidSettingsError',
+    'KeyRing',
     'KeyScope',
     'ServerSettings',
+    'ServerStartError',
     'create_api_key',
     'create_app',
+    'import_agents',
     'list_api_keys',
     'load_settings',
+    'open_keys',
     'revoke_api_key',
+    'serve',
 )

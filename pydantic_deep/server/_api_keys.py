@@ -80,14 +80,17 @@ class KeyUse(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRing:
-    """All keys of a store."""
+    """The API keys of a store: `open_keys` returns it, for several operations with one connection.
+
+    `create_api_key`, `list_api_keys` and `revoke_api_key` do one operation each.
+    """
 
     keys: Repository[ApiKey]
     """The keys, by id."""
     uses: Repository[KeyUse]
-    """When they were last used."""
+    """The time of the last use of each key, by the id of the key."""
     clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    """The time."""
+    """Returns the current time, in UTC."""
     _noted: dict[str, datetime] = field(default_factory=dict[str, datetime], repr=False)
 
     async def create(
@@ -195,7 +198,11 @@ class KeyRing:
 
 @asynccontextmanager
 async def open_keys(store: SqlStore) -> AsyncGenerator[KeyRing]:
-    """Open the keys of a store."""
+    """Open the API keys of a store, and close them at the end of the block. The store stays open.
+
+    Args:
+        store: The store that is served.
+    """
     keys = await SqlRepository[ApiKey].open(store, ApiKey, name='server_keys')
     uses = await SqlRepository[KeyUse].open(store, KeyUse, name='server_key_uses')
     try:

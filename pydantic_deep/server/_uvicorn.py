@@ -72,21 +72,26 @@ def _name_of(found: object) -> str:
 
 
 async def serve(
-    agents: Mapping[str, AnyAgent], store: SqlStore, settings: ServerSettings, *, on_start: Callable[[str], None]
+    agents: Mapping[str, AnyAgent],
+    store: SqlStore,
+    settings: ServerSettings | None = None,
+    *,
+    on_start: Callable[[str], object] = print,
 ) -> None:
-    """Serve until a signal stops the server.
+    """Serve agents over HTTP until SIGINT or SIGTERM stops the server. Running turns end first.
 
     Args:
-        agents: What is served.
-        store: Where everything is kept.
-        settings: Where to listen, and all else.
-        on_start: Called with the address when requests are taken.
+        agents: The agents, by the names that clients use.
+        store: The store of their versions, and of the API keys.
+        settings: The settings of the server; the defaults without them.
+        on_start: Called with the URL of the server once it accepts requests.
 
     Raises:
-        OSError: The address cannot be listened on.
-        ServerStartError: The application could not start.
-        InvalidAgentsError: The agents cannot be served like that.
+        OSError: The host and port of the settings are not available.
+        ServerStartError: The application failed to start.
+        InvalidAgentsError: There are no agents, a name is invalid, or a versioned agent has another store.
     """
+    settings = settings or ServerSettings()
     app = create_app(agents, store, settings.model_copy(update={'allowed_hosts': _hosts(settings)}))
     family = socket.AF_INET6 if ':' in settings.host else socket.AF_INET
     with socket.create_server((settings.host, settings.port), family=family) as listening:
@@ -108,7 +113,7 @@ def _url_host(host: str) -> str:
 class _UvicornServer(uvicorn.Server):
     """A server that answers requests while turns are drained, so that clients read their ends."""
 
-    def __init__(self, app: FastAPI, settings: ServerSettings, *, on_start: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, settings: ServerSettings, *, on_start: Callable[[], object]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,

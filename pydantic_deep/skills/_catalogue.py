@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ._types import Skill
+from pydantic_deep._messages.headings import CATALOGUE_HEADING
 
-HEADING = 'Skills are instructions for a kind of task. When one fits, load_skill it first.'
-"""What the model is told of skills. Every character is paid for on each request."""
+from ._types import Skill
 
 SHORT_CHARS = 40
 """The shortest that descriptions are cut to: below it they say nothing, and only names are listed."""
@@ -46,7 +45,7 @@ def render_catalogue(skills: Iterable[Skill], max_tokens: int) -> Catalogue:
     if text:
         return Catalogue(text=text, is_searched=False)
     count = f'There are {len(shown):,}, too many to list: find one with load_skill(query=…).'
-    return Catalogue(text=f'{HEADING} {count}', is_searched=True)
+    return Catalogue(text=f'{CATALOGUE_HEADING} {count}', is_searched=True)
 
 
 def render_line(skill: Skill, limit: int | None = None) -> str:
@@ -72,13 +71,13 @@ def _score(skill: Skill, words: set[str]) -> int:
 
 
 def _whole(skills: Sequence[Skill], budget: int) -> str:
-    size = len(HEADING) + sum(len(skill.name) + len(skill.description) + 5 for skill in skills)
-    return '\n'.join([HEADING, *map(render_line, skills)]) if size <= budget else ''
+    size = len(CATALOGUE_HEADING) + sum(len(skill.name) + len(skill.description) + 5 for skill in skills)
+    return '\n'.join([CATALOGUE_HEADING, *map(render_line, skills)]) if size <= budget else ''
 
 
 def _shortened(skills: Sequence[Skill], budget: int) -> str:
     """Return the catalogue with the longest descriptions that fit; empty if they had to be too short."""
-    heading = f'{HEADING} Descriptions are cut.'
+    heading = f'{CATALOGUE_HEADING} Descriptions are cut.'
     fixed = len(heading) + sum(len(skill.name) + 5 for skill in skills)
     lengths = [len(skill.description) for skill in skills]
     low, high = 0, max(lengths)
@@ -90,5 +89,5 @@ def _shortened(skills: Sequence[Skill], budget: int) -> str:
 
 
 def _names(skills: Sequence[Skill], budget: int) -> str:
-    text = f'{HEADING} Only their names fit here: {", ".join(skill.name for skill in skills)}'
+    text = f'{CATALOGUE_HEADING} Only their names fit here: {", ".join(skill.name for skill in skills)}'
     return text if len(text) <= budget else ''

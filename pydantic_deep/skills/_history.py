@@ -11,8 +11,6 @@ from pydantic_ai.messages import ModelMessage, ToolReturnPart
 from pydantic_deep._messages.grants import LOAD_TOOL, Grant, parse_grant
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
-TOOL_NAME = LOAD_TOOL
-
 ROOM_ID = 'skills'
 """The `id` of the room, under which a summary keeps names."""
 
@@ -69,7 +67,7 @@ def _loads(messages: Sequence[ModelMessage]) -> Iterator[tuple[ToolReturnPart, d
     for message in messages:
         if message.kind == 'request':
             for part in message.parts:  # by kinds: this is asked of every part of a long history
-                if part.part_kind == 'tool-return' and part.tool_name == TOOL_NAME and part.outcome == 'success':
+                if part.part_kind == 'tool-return' and part.tool_name == LOAD_TOOL and part.outcome == 'success':
                     metadata: object = part.metadata
                     if isinstance(metadata, dict):
                         yield part, cast('dict[str, object]', metadata)

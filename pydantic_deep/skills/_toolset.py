@@ -14,7 +14,7 @@ from pydantic_ai import FunctionToolset, RunContext, ToolReturn
 from pydantic_ai.exceptions import ApprovalRequired, ModelRetry, ToolFailed
 
 from pydantic_deep._messages.deferred_metadata import Approved, CallRequest, Edited, parse_answer, parse_request
-from pydantic_deep._messages.grants import COMMAND_TOOL, GRANTS_KEY, Grant
+from pydantic_deep._messages.grants import COMMAND_TOOL, GRANTS_KEY, LOAD_TOOL, Grant
 from pydantic_deep.extensions import SupportsGrants, find_capabilities
 from pydantic_deep_backends import BackendProtocol
 from pydantic_deep_backends.snapshots import digest_of
@@ -22,7 +22,7 @@ from pydantic_deep_backends.snapshots import digest_of
 from ._catalogue import render_line, search_skills
 from ._discovery import find_skill
 from ._files import Place, SkillUnreadableError, list_files, load, place_of, read_text
-from ._history import DIGEST_KEY, SKILL_KEY, TOOL_NAME, is_loaded
+from ._history import DIGEST_KEY, SKILL_KEY, is_loaded
 from ._host_paths import file_paths, mounted_path
 from ._render import Shown, render_files, render_grant, render_loaded, render_question, render_unknown
 from ._types import Skill, SkillCatalog, SkillDiagnostic
@@ -117,7 +117,7 @@ async def load_or_search(
 def function_toolset(is_searched: bool) -> FunctionToolset[RunSkills]:
     """Return the toolset of `load_skill`, whose deps are `RunSkills`; with `query` where the skills are searched."""
     toolset = FunctionToolset[RunSkills](id=TOOLSET_ID, max_retries=MAX_RETRIES)
-    toolset.add_function(load_or_search if is_searched else load_skill, name=TOOL_NAME, metadata={'effect': 'read'})
+    toolset.add_function(load_or_search if is_searched else load_skill, name=LOAD_TOOL, metadata={'effect': 'read'})
     return toolset
 
 

@@ -9,11 +9,12 @@ from pydantic_ai import AgentToolset, ModelRequestContext, RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 
+from pydantic_deep._messages.headings import TODOS_HEADING
 from pydantic_deep._messages.notice import Notice
 from pydantic_deep._messages.summary_metadata import CarriedOver
 from pydantic_deep._toolsets.run_toolset import RunToolset
 
-from ._history import HEADING, ROOM_ID, carried_over, last_known, last_written
+from ._history import ROOM_ID, carried_over, last_known, last_written
 from ._render import render_todos
 from ._toolset import TodoList, function_toolset
 from ._types import HasTodos, Todo
@@ -34,13 +35,13 @@ class Todos(AbstractCapability[object]):
     id: str | None = ROOM_ID
     instructions: str = INSTRUCTIONS
     """What the model is told about planning."""
-    _notice: Notice = field(default_factory=lambda: Notice(heading=HEADING, known=''), init=False, repr=False)
+    _notice: Notice = field(default_factory=lambda: Notice(heading=TODOS_HEADING, known=''), init=False, repr=False)
     _list: TodoList = field(default_factory=lambda: TodoList([], _nothing), init=False, repr=False)
 
     async def for_run(self, ctx: RunContext[object]) -> Todos:
         """Return this run's instance, which knows what the history says of the list."""
         run = replace(self)
-        run._notice = Notice(heading=HEADING, known=last_known(ctx.messages))
+        run._notice = Notice(heading=TODOS_HEADING, known=last_known(ctx.messages))
         if not isinstance(ctx.deps, HasTodos):
             run._list = run._watched(last_written(ctx.messages))
         return run

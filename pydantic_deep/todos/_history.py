@@ -7,15 +7,13 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue, TypeAdapter
 from pydantic_ai.messages import ModelMessage
 
+from pydantic_deep._messages.headings import TODOS_HEADING
 from pydantic_deep._messages.notice import noticed
 from pydantic_deep._messages.summary_metadata import CarriedOver, carried_state
 
 from ._render import render_todos
 from ._toolset import TOOL_NAME, Item
 from ._types import Todo
-
-HEADING = 'Todos:'
-"""The first line of a notice of todos."""
 
 _ARGUMENTS = TypeAdapter(dict[str, list[Item]])
 _ITEMS = TypeAdapter(list[Item])
@@ -45,7 +43,7 @@ def carried_over(todos: Sequence[Todo]) -> CarriedOver:
     if not todos:
         return CarriedOver(text='')
     items: list[JsonValue] = [{'content': todo.content, 'status': todo.status} for todo in todos]
-    return CarriedOver(text=f'{HEADING}\n{render_todos(todos)}', state=items)
+    return CarriedOver(text=f'{TODOS_HEADING}\n{render_todos(todos)}', state=items)
 
 
 def _carried(messages: Sequence[ModelMessage]) -> list[Todo]:
@@ -66,7 +64,7 @@ def _statements(messages: Sequence[ModelMessage]) -> Iterator[str | list[Todo]]:
                     if part.tool_call_id in succeeded:
                         yield [Todo(**item) for item in _ARGUMENTS.validate_python(part.args_as_dict())['todos']]
                 case 'system-prompt':
-                    text = noticed(part, HEADING)
+                    text = noticed(part, TODOS_HEADING)
                     if text is not None:
                         yield text
                 case _:

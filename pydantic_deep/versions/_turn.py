@@ -24,6 +24,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.settings import ModelSettings, merge_model_settings
 from pydantic_ai.usage import RunUsage, UsageLimits
 
+from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep._session_id import session_option
 from pydantic_deep._spans import AGENT_NAME, CONVERSATION_ID, PARENT_ID, VERSION_ID, open_span, trace_id
 from pydantic_deep.deps import DeepAgentDeps
@@ -47,7 +48,6 @@ from pydantic_deep.store import (
 from pydantic_deep_backends import BackendProtocol, ProtectedChange, ReadBlob, ReadOnlyError, StateBackend, Tree
 from pydantic_deep_backends.errors import BackendError
 
-from ._run_to_completion import run_to_completion
 from ._settings import load_instructions, load_settings
 from .errors import UnversionedBackendError, UnversionedChangesError, WorkspaceReplacedError
 from .files._backend_descriptions import (

@@ -279,7 +279,7 @@ def test_media_that_are_not_at_hand_are_named(every_kind: list[ModelMessage]) ->
     error = refused(MessageList(every_kind).to_dict(inline_media=False))
     assert (error.index, error.role, error.field) == (0, 'request', 'data')
     assert str(error) == snapshot(
-        "Message 0 (request) refers to media with the digest 'sha256:d44c4eee8f72efac76c1f294e7260408825c8dad42adaaf6e9bee7e7ef4c7de3', which are not at hand. Pass their bytes as `media=`, or export the transcript with `inline_media=True`."
+        "Message 0 (request) refers to media with the digest 'sha256:d44c4eee8f72efac76c1f294e7260408825c8dad42adaaf6e9bee7e7ef4c7de3', which `media` does not have. Pass their bytes as `media=`, or export the transcript with `inline_media=True`."
     )
 
 
@@ -290,7 +290,7 @@ def test_media_of_another_digest_are_none(every_kind: list[ModelMessage]) -> Non
     """C32: a digest says what the bytes are."""
     messages = MessageList(every_kind)
     forged = dict.fromkeys(messages.media(), b'something else')
-    with pytest.raises(TranscriptError, match='which are not at hand'):
+    with pytest.raises(TranscriptError, match='which `media` does not have'):
         MessageList.from_dict(messages.to_dict(inline_media=False), media=forged)
 
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
+from pydantic_deep._messages.headings import CATALOGUE_HEADING
 from pydantic_deep.skills import Skill
 from pydantic_deep.skills import _yaml as bounded
-from pydantic_deep.skills._catalogue import HEADING, render_catalogue, search_skills
+from pydantic_deep.skills._catalogue import render_catalogue, search_skills
 from pydantic_deep.skills._document import DocumentError, find_header, parse_document
 from pydantic_deep.skills._invisible_characters import find_invisible, strip_invisible
 from pydantic_deep.skills._rules import Report, parse_frontmatter
@@ -196,20 +197,22 @@ Skills are instructions for a kind of task. When one fits, load_skill it first.
 
     def test_descriptions_are_cut_to_what_fits(self) -> None:
         text = render_catalogue([Skill('short', 'Short.'), *make(3, 400)], 200).text
-        assert text.split('\n')[0] == f'{HEADING} Descriptions are cut.'
+        assert text.split('\n')[0] == f'{CATALOGUE_HEADING} Descriptions are cut.'
         assert text.split('\n')[1] == '- short: Short.'
         assert {len(line) for line in text.split('\n')[2:]} == {226}
         assert text.endswith('…')
 
     def test_then_only_names_are_listed(self) -> None:
         text = render_catalogue(make(40), 200).text
-        assert text.startswith(f'{HEADING} Only their names fit here: skill-0000, skill-0001, ')
+        assert text.startswith(f'{CATALOGUE_HEADING} Only their names fit here: skill-0000, skill-0001, ')
         assert text.endswith('skill-0039')
 
     def test_then_only_their_number_is_said(self) -> None:
         found = render_catalogue(make(5_000), 2_000)
         assert found.is_searched
-        assert found.text == f'{HEADING} There are 5,000, too many to list: find one with load_skill(query=…).'
+        assert (
+            found.text == f'{CATALOGUE_HEADING} There are 5,000, too many to list: find one with load_skill(query=…).'
+        )
 
     @given(st.integers(50, 3_000), st.integers(1, 700), st.integers(1, 1_024))
     def test_it_stays_within_its_budget(self, tokens: int, count: int, size: int) -> None:

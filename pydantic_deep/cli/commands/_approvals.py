@@ -18,8 +18,16 @@ from rich.console import Console
 from rich.text import Text
 
 from pydantic_deep._messages.deferred_metadata import DelegationRequest, parse_request
-from pydantic_deep.approvals import ApprovalChangedError, ApprovalError, Approve, Decision, Deny, Edit, Respond
-from pydantic_deep.approvals._view import view_approval
+from pydantic_deep.approvals import (
+    ApprovalChangedError,
+    ApprovalError,
+    Approve,
+    Decision,
+    Deny,
+    Edit,
+    Respond,
+    view_approval,
+)
 from pydantic_deep.cli._environment import Environment
 from pydantic_deep.cli._events import Approval
 from pydantic_deep.cli._metadata import DIRECTORY

@@ -26,9 +26,7 @@ from pydantic_deep.cli.turn._models import choose_model, open_model
 from ._options import USAGE_ERROR_CODE, DocumentOption, ModelOption, error_exit, exit_on_error
 
 if TYPE_CHECKING:
-    from pydantic_deep.server import ServerSettings
-    from pydantic_deep.server._agents import AnyAgent
-    from pydantic_deep.server._api_keys import ApiKey, KeyRing
+    from pydantic_deep.server import AnyAgent, ApiKey, KeyRing, ServerSettings
     from pydantic_deep.store import SqlStore
 
 T = TypeVar('T')
@@ -117,8 +115,7 @@ def _serve(
     given = {'agents': agents, 'host': host, 'port': port, 'store': store}
     with exit_on_error(json=False):
         settings = _load_settings(config, given)
-        from pydantic_deep.server import InvalidAgentsError
-        from pydantic_deep.server._uvicorn import import_agents, serve
+        from pydantic_deep.server import InvalidAgentsError, import_agents, serve
 
         async def work(served: Mapping[str, AnyAgent]) -> None:
             async with _open_keys(settings, environment) as (opened, ring):
@@ -248,7 +245,7 @@ def _load_settings(config: Path | None, given: Mapping[str, object]) -> ServerSe
 @asynccontextmanager
 async def _open_keys(settings: ServerSettings, environment: Environment) -> AsyncGenerator[tuple[SqlStore, KeyRing]]:
     """Open the store that is served, and its keys."""
-    from pydantic_deep.server._api_keys import open_keys
+    from pydantic_deep.server import open_keys
 
     async with open_chosen_store(settings.store or choose_store(None, environment), environment) as opened:
         store = cast('SqlStore', opened)  # what `open_store` opens

@@ -10,7 +10,7 @@ from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability, on_event
 
 from pydantic_deep.retries import ModelRetriedEvent
-from pydantic_deep.subagents._tree_position import position_of
+from pydantic_deep.subagents import position_of
 
 RetryCallback: TypeAlias = Callable[[ModelRetriedEvent, Sequence[str]], None]
 """Receives a retry and the path of subagents to the run."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.store import Commit, Store, VersionNotFoundError, VersionRecord, WorkspaceRecord
-from pydantic_deep.versions._run_to_completion import run_to_completion
 from pydantic_deep_backends import BackendProtocol, SupportsIdentity
 
 

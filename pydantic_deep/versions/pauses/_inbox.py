@@ -13,8 +13,7 @@ from pydantic_ai import DeferredToolRequests
 from pydantic_deep._checks import check_name, check_names
 from pydantic_deep._messages.deferred_metadata import Preview
 from pydantic_deep._spans import VERSION_ID, open_span
-from pydantic_deep.approvals import ApprovalView, Decision, answer_approvals
-from pydantic_deep.approvals._view import view_approval
+from pydantic_deep.approvals import ApprovalView, Decision, answer_approvals, view_approval
 from pydantic_deep.store import ApprovalRecord, ApprovalStatus, Store
 from pydantic_deep.versions._frozen_json import FrozenJson, freeze
 

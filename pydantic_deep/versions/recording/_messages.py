@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 
+from pydantic_deep._messages.media import ReadAsset, externalize_body, inline_body
 from pydantic_deep._messages.message_json import message_adapter
 from pydantic_deep.store import MessageRecord, NewAsset, Store, VersionRecord
-from pydantic_deep.store._media import ReadAsset, externalize_media, inline_media
 
 
 def encode_message(message: ModelMessage) -> tuple[bytes, list[NewAsset]]:
     """Return a message as JSON, and the media that it refers to by digest."""
-    return externalize_media(message_adapter().dump_json([message])[1:-1])
+    body, media = externalize_body(message_adapter().dump_json([message])[1:-1])
+    return body, [
+        NewAsset(digest=each.digest, data=each.data, media_type=each.media_type or 'application/octet-stream')
+        for each in media
+    ]
 
 
 async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsset) -> list[ModelMessage]:
@@ -27,7 +31,7 @@ async def decode_messages(records: Sequence[MessageRecord], read_asset: ReadAsse
 
 async def decode_bodies(bodies: Sequence[bytes], read_asset: ReadAsset) -> list[ModelMessage]:
     """Return messages of bodies, as `decode_messages` does."""
-    bodies = [await inline_media(body, read_asset) for body in bodies]
+    bodies = [await inline_body(body, read_asset) for body in bodies]
     return ModelMessagesTypeAdapter.validate_json(b'[%b]' % b','.join(bodies))
 
 

@@ -21,6 +21,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
 from pydantic_core import to_json
 
+from pydantic_deep._messages.coalesced_requests import common, merged, rest_of
+from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.store import (
     Append,
     ApprovalRecord,
@@ -48,7 +50,6 @@ from pydantic_deep.store import (
     now,
 )
 from pydantic_deep.versions._instructions_check import warn_of_other_instructions
-from pydantic_deep.versions._run_to_completion import run_to_completion
 from pydantic_deep.versions._settings import with_agent_instructions
 from pydantic_deep.versions.files._backend_descriptions import with_omitted
 from pydantic_deep.versions.files._directory_claim import DirectoryClaim
@@ -57,7 +58,6 @@ from pydantic_deep.versions.files._run_files import OmittedFile
 from pydantic_deep.versions.files._turn_files import NewFiles, TurnFiles, key_of
 from pydantic_deep_backends import ProtectedChange, digest_of
 
-from ._coalesced_requests import common, merged, rest_of
 from ._deps_state import DepsState
 from ._ledger import with_deps
 from ._messages import encode_message

@@ -59,6 +59,7 @@ from pydantic_deep._messages.deferred_metadata import (
     parse_answer,
     with_notice,
 )
+from pydantic_deep._run_to_completion import run_to_completion
 from pydantic_deep.approvals import Approvals
 from pydantic_deep.extensions import (
     SupportsConversationUsage,
@@ -78,7 +79,6 @@ from pydantic_deep.store import (
     now,
 )
 from pydantic_deep.versions._instructions_check import literal_instructions_in
-from pydantic_deep.versions._run_to_completion import run_to_completion
 from pydantic_deep.versions.files._run_files import OmittedFile, name_omitted
 from pydantic_deep.versions.pauses._pause import approvals_of
 from pydantic_deep.versions.pauses._pause_histories import store_pause

@@ -15,11 +15,11 @@ from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import RequestUsage
 
+from pydantic_deep._messages.coalesced_requests import identical
 from pydantic_deep._requests.canonical_request import canonical_message, canonical_request, canonical_settings, digest
 from pydantic_deep.store import NewAsset, RequestKind, RequestRecord, new_id
 from pydantic_deep_backends import digest_of
 
-from ._coalesced_requests import identical
 from ._prompts import Prompt, note_of
 
 

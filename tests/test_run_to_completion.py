@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from pydantic_deep.versions._run_to_completion import run_to_completion
+from pydantic_deep._run_to_completion import run_to_completion
 
 pytestmark = pytest.mark.anyio
 

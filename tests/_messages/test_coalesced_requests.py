@@ -19,9 +19,9 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo
 
 from pydantic_deep import Budget, Budgets, DeepAgentDeps, StateBackend, VersionedAgent, create_deep_agent, open_store
+from pydantic_deep._messages.coalesced_requests import common, merged, rest_of
 from pydantic_deep.summarization import Messages, Summarization
 from pydantic_deep.testing import ScriptedModel, call
-from pydantic_deep.versions.recording._coalesced_requests import common, merged, rest_of
 
 pytestmark = pytest.mark.anyio
 

@@ -1,0 +1,17 @@
+"""Headings of the text that capabilities add to a history or to instructions, by which it is recognized."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CATALOGUE_HEADING: Final = 'Skills are instructions for a kind of task. When one fits, load_skill it first.'
+"""The first sentence of the skill catalogue in the instructions. Every request pays for each character."""
+
+FILES_HEADING: Final = 'Files:'
+"""The first line of a notice of the files in the working directory."""
+
+TODOS_HEADING: Final = 'Todos:'
+"""The first line of a notice of todos, and of the todos in a summary."""
+
+UPLOADS_HEADING: Final = 'Uploads:'
+"""The first line of a notice of uploads."""
