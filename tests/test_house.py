@@ -32,12 +32,6 @@ MAX_FILES: Final = 20
 CIRCLES: Final[set[frozenset[str]]] = {
     frozenset(
         {
-            'pydantic_deep.fluent._builder',
-            'pydantic_deep.fluent._conversation',
-        }
-    ),
-    frozenset(
-        {
             'pydantic_deep.versions._session',
             'pydantic_deep.versions._state_edit',
             'pydantic_deep.versions._turn_stream',

@@ -28,7 +28,7 @@ def plain(name: str) -> str:
 async def conversations() -> None:
     agent = create_deep_agent(Model.CLAUDE_OPUS)
     builder = prompt(agent)
-    assert_type(builder, PromptBuilder[DeepAgentDeps, str])
+    assert_type(builder, PromptBuilder[DeepAgentDeps, Conversation[DeepAgentDeps, str]])
     started = (
         builder.instructions('Be brief.')
         .assistant('I am ready.')
@@ -59,7 +59,7 @@ async def types_are_those_of_the_agent() -> None:
     prompt(typed, deps='seven')  # type: ignore[misc]
     gated = create_deep_agent('test', interrupt_on={'write_file': True})
     assert_type(await prompt(gated).user('a').prompt(), str | DeferredToolRequests)
-    assert_type(prompt('test'), PromptBuilder[DeepAgentDeps, str])
+    assert_type(prompt('test'), PromptBuilder[DeepAgentDeps, Conversation[DeepAgentDeps, str]])
     async with open_store('memory:') as store:
         assert_type(await prompt(VersionedAgent(typed, store)).user('a').prompt(), Answer)
         assert_type(Conversation(agent=typed, store=store, conversation_id='a'), Conversation[int, Answer])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Generic, Protocol, cast
+from typing import Final, Generic, Protocol, cast
 
 from pydantic_ai import Tool
 from pydantic_ai.messages import UserContent
@@ -18,9 +18,6 @@ from pydantic_deep.models import Model as ModelName
 
 from ._delta import Config, Delta, DepsT, OutputT, assistant_message, check_instructions, user_message
 
-if TYPE_CHECKING:
-    from ._conversation import Conversation
-
 _MODEL_BY_PROVIDER: Final[Mapping[str, str]] = {
     'anthropic': ModelName.CLAUDE_OPUS,
     'google': ModelName.GEMINI_PRO,
@@ -29,19 +26,28 @@ _MODEL_BY_PROVIDER: Final[Mapping[str, str]] = {
 }
 """What `provider` asks, where it is told no model."""
 
-DepsInvT = TypeVar('DepsInvT', default=object)
-OutputInvT = TypeVar('OutputInvT', default=str)
+DepsInvT = TypeVar('DepsInvT')
+OutputCoT = TypeVar('OutputCoT', covariant=True)
+ConversationT = TypeVar('ConversationT', covariant=True, default=object)
 
 
-class Target(Protocol[DepsInvT, OutputInvT]):
-    """What builders are aimed at: a conversation, or what makes a new one."""
+class Target(Protocol[DepsInvT, ConversationT]):
+    """A conversation, or a factory of conversations."""
 
-    def begin(self, delta: Delta[DepsInvT]) -> Conversation[DepsInvT, OutputInvT]:
-        """Return a conversation with a delta on it."""
+    def begin(self, delta: Delta[DepsInvT]) -> ConversationT:
+        """Return the conversation, with the messages and the configuration of a delta."""
         ...
 
 
-class PromptBuilder(Generic[DepsT, OutputT]):
+class Runnable(Protocol[OutputCoT]):
+    """A conversation that can run its next turn."""
+
+    async def run(self) -> OutputCoT:
+        """Run the turn to its end, and return its output."""
+        ...
+
+
+class PromptBuilder(Generic[DepsT, ConversationT]):
     """What is to be said next, and how. It never changes: each method returns another builder, so any of them can be
     kept and used again.
 
@@ -67,7 +73,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
 
     __slots__ = ('_delta', '_target')
 
-    def __init__(self, target: Target[DepsT, OutputT], delta: Delta[DepsT] | None = None) -> None:
+    def __init__(self, target: Target[DepsT, ConversationT], delta: Delta[DepsT] | None = None) -> None:
         self._target = target
         self._delta: Delta[DepsT] = delta or Delta()
 
@@ -80,7 +86,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         said += [f'settings {dict(config.settings)}'] if config.settings else []
         return f'<PromptBuilder on {self._target!r}: {", ".join(said) or "nothing"}>'
 
-    def instructions(self, text: str) -> PromptBuilder[DepsT, OutputT]:
+    def instructions(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
         """Tell the agent something besides its own instructions, in this conversation.
 
         Raises:
@@ -89,7 +95,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         check_instructions(text)
         return self._configured(Config(instructions=(text,)))
 
-    def user(self, content: str | Sequence[UserContent]) -> PromptBuilder[DepsT, OutputT]:
+    def user(self, content: str | Sequence[UserContent]) -> PromptBuilder[DepsT, ConversationT]:
         """Let the user say something: text, or text with media. What is said last is answered.
 
         Raises:
@@ -97,7 +103,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         """
         return PromptBuilder(self._target, self._delta.with_message(user_message(content)))
 
-    def assistant(self, text: str) -> PromptBuilder[DepsT, OutputT]:
+    def assistant(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
         """Let the assistant have said something, without the spaces around it: to prime a model, or to correct it.
 
         Raises:
@@ -107,7 +113,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
 
     def tools(
         self, *tools: Tool[DepsT] | ToolFuncEither[DepsT, ...] | AbstractToolset[DepsT]
-    ) -> PromptBuilder[DepsT, OutputT]:
+    ) -> PromptBuilder[DepsT, ConversationT]:
         """Let the model call functions or toolsets besides those of the agent, from here on."""
         functions: list[Tool[DepsT] | ToolFuncEither[DepsT, ...]] = []
         toolsets: list[AbstractToolset[DepsT]] = []
@@ -120,7 +126,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
             toolsets.insert(0, FunctionToolset[DepsT](functions))
         return self._configured(Config(toolsets=tuple(toolsets)))
 
-    def model(self, model: Model | KnownModelName | str) -> PromptBuilder[DepsT, OutputT]:
+    def model(self, model: Model | KnownModelName | str) -> PromptBuilder[DepsT, ConversationT]:
         """Ask this model from here on.
 
         Raises:
@@ -129,7 +135,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         check_model('model', model)
         return self._configured(Config(model=model))
 
-    def settings(self, **settings: Unpack[ModelSettings]) -> PromptBuilder[DepsT, OutputT]:
+    def settings(self, **settings: Unpack[ModelSettings]) -> PromptBuilder[DepsT, ConversationT]:
         """Ask with these settings from here on, such as `temperature=0`; those of before stay.
 
         Raises:
@@ -138,7 +144,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         check_numbers(settings)
         return self._configured(Config(settings=settings))
 
-    def start(self) -> Conversation[DepsT, OutputT]:
+    def start(self) -> ConversationT:
         """Return the conversation, with all of this said and set. Nothing runs before it is iterated over.
 
         A new conversation each time, unless the builder is the `continuation` of one. What that was still doing is
@@ -149,7 +155,7 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         """
         return self._target.begin(self._delta)
 
-    async def prompt(self) -> OutputT:
+    async def prompt(self: PromptBuilder[DepsT, Runnable[OutputT]]) -> OutputT:
         """Start, run to the end, and return the output: `await builder.start().run()`.
 
         Raises:
@@ -158,28 +164,28 @@ class PromptBuilder(Generic[DepsT, OutputT]):
         """
         return await self.start().run()
 
-    def agent(self, text: str) -> PromptBuilder[DepsT, OutputT]:
+    def agent(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
         """Return `instructions(text)`."""
         return self.instructions(text)
 
-    def request(self, text: str) -> PromptBuilder[DepsT, OutputT]:
+    def request(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
         """Return `user(text)`."""
         return self.user(text)
 
-    def context(self, text: str) -> PromptBuilder[DepsT, OutputT]:
+    def context(self, text: str) -> PromptBuilder[DepsT, ConversationT]:
         """Return `user(text)`."""
         return self.user(text)
 
-    def provider(self, name: str) -> PromptBuilder[DepsT, OutputT]:
+    def provider(self, name: str) -> PromptBuilder[DepsT, ConversationT]:
         """Return `model(name)`; the name of a provider alone stands for its newest large model of `Model`."""
         check_name('name', name)
         return self.model(_MODEL_BY_PROVIDER.get(name, name))
 
-    def prompt_conversation(self) -> Conversation[DepsT, OutputT]:
+    def prompt_conversation(self) -> ConversationT:
         """Return `start()`."""
         return self.start()
 
-    def _configured(self, config: Config[DepsT]) -> PromptBuilder[DepsT, OutputT]:
+    def _configured(self, config: Config[DepsT]) -> PromptBuilder[DepsT, ConversationT]:
         return PromptBuilder(self._target, self._delta.with_config(config))
 
 

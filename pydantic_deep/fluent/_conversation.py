@@ -132,7 +132,7 @@ class Conversation(Generic[DepsT, OutputT]):
         return self._messages
 
     @property
-    def continuation(self) -> PromptBuilder[DepsT, OutputT]:
+    def continuation(self) -> PromptBuilder[DepsT, Conversation[DepsT, OutputT]]:
         """A builder of what is said next. It holds no messages: what it starts goes on from where this is then."""
         return PromptBuilder(self)
 

@@ -45,7 +45,7 @@ def prompt(
     deps: DeepAgentDeps | None = None,
     store: Store | None = None,
     conversation_id: str | None = None,
-) -> PromptBuilder[DeepAgentDeps, str]: ...
+) -> PromptBuilder[DeepAgentDeps, Conversation[DeepAgentDeps, str]]: ...
 
 
 @overload
@@ -55,7 +55,7 @@ def prompt(
     deps: DepsT | None = None,
     store: Store | None = None,
     conversation_id: str | None = None,
-) -> PromptBuilder[DepsT, OutputT]: ...
+) -> PromptBuilder[DepsT, Conversation[DepsT, OutputT]]: ...
 
 
 def prompt(
@@ -64,7 +64,7 @@ def prompt(
     deps: Any = None,
     store: Store | None = None,
     conversation_id: str | None = None,
-) -> PromptBuilder[Any, Any]:
+) -> PromptBuilder[Any, Conversation[Any, Any]]:
     """Return a builder of conversations with an agent: say something, start it, or ask for the answer.
 
     ```text

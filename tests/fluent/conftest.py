@@ -51,7 +51,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from pydantic_deep.fluent import PromptBuilder, prompt
+from pydantic_deep.fluent import Conversation, PromptBuilder, prompt
 from pydantic_deep.store import Store, open_store
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -208,7 +208,9 @@ def spoken(every_kind: list[ModelMessage]) -> list[ModelMessage]:
 class Begin(Protocol):
     """Makes a builder of conversations with an agent, in memory or on a store."""
 
-    def __call__(self, agent: AbstractAgent[Any, Any], **options: Any) -> PromptBuilder[Any, Any]: ...
+    def __call__(
+        self, agent: AbstractAgent[Any, Any], **options: Any
+    ) -> PromptBuilder[Any, Conversation[Any, Any]]: ...
 
 
 @pytest.fixture
@@ -221,7 +223,7 @@ async def store() -> AsyncGenerator[Store]:
 def begin(request: pytest.FixtureRequest, store: Store) -> Begin:
     """Whatever a conversation stands on, it behaves the same."""
 
-    def make(agent: AbstractAgent[Any, Any], **options: Any) -> PromptBuilder[Any, Any]:
+    def make(agent: AbstractAgent[Any, Any], **options: Any) -> PromptBuilder[Any, Conversation[Any, Any]]:
         return prompt(agent, store=store if request.param == 'stored' else None, **options)
 
     return make

@@ -47,7 +47,7 @@ async def test_a_builder_that_is_used_twice_makes_two_conversations_that_share_n
 def test_each_method_returns_another_builder_and_changes_none() -> None:
     """001-05, 001-14, 001-33: a builder is immutable."""
     start = prompt(Agent(ScriptedModel(), name='sky'))
-    builders: list[PromptBuilder[Any, Any]] = [
+    builders: list[PromptBuilder[Any, Conversation[Any, Any]]] = [
         start,
         start.instructions('Be brief.'),
         start.user('Hello'),

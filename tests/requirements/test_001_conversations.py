@@ -46,7 +46,7 @@ pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parent.parent.parent
 GUIDE = ' '.join((ROOT / 'docs/guides/conversations.md').read_text().split())
 
-Begin = Callable[..., PromptBuilder[Any, Any]]
+Begin = Callable[..., PromptBuilder[Any, Conversation[Any, Any]]]
 """Makes a builder of conversations with an agent, in memory or on a store."""
 
 
@@ -58,7 +58,7 @@ async def store() -> AsyncGenerator[Store]:
 
 @pytest.fixture(params=['plain', 'stored'])
 def begin(request: pytest.FixtureRequest, store: Store) -> Begin:
-    def make(agent: Agent[Any, Any], **options: Any) -> PromptBuilder[Any, Any]:
+    def make(agent: Agent[Any, Any], **options: Any) -> PromptBuilder[Any, Conversation[Any, Any]]:
         return prompt(agent, store=store if request.param == 'stored' else None, **options)
 
     return make
