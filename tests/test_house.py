@@ -48,14 +48,8 @@ HOMONYMS: Final[set[str]] = {'Lineage'}
 """Names of two public classes."""
 
 FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
-    'pydantic_deep.audit._rehydrate': {'pydantic_deep.store._media'},
-    'pydantic_deep.cli.commands._approvals': {'pydantic_deep.approvals._view', 'pydantic_deep.versions._frozen_json'},
+    'pydantic_deep.cli.commands._approvals': {'pydantic_deep.versions._frozen_json'},
     'pydantic_deep.cli.commands._branching': {'pydantic_deep.versions.files._backend_descriptions'},
-    'pydantic_deep.cli.commands._server': {
-        'pydantic_deep.server._agents',
-        'pydantic_deep.server._api_keys',
-        'pydantic_deep.server._uvicorn',
-    },
     'pydantic_deep.cli.history._reader': {
         'pydantic_deep.versions._subagent_threads',
         'pydantic_deep.versions._turn',
@@ -68,19 +62,11 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
         'pydantic_deep.versions.recording._presummary_history',
     },
     'pydantic_deep.cli.turn._conversation': {'pydantic_deep.versions.files._run_files'},
-    'pydantic_deep.cli.turn._retry_listener': {'pydantic_deep.subagents._tree_position'},
     'pydantic_deep.cli.turn._size_check': {'pydantic_deep.versions.files._gitignore'},
-    'pydantic_deep.fluent._conversation': {
-        'pydantic_deep.versions._run_to_completion',
-        'pydantic_deep.versions.recording._coalesced_requests',
-    },
-    'pydantic_deep.fluent._media': {'pydantic_deep.store._media'},
     'pydantic_deep.fluent._runtime': {
         'pydantic_deep.versions._history_edit',
-        'pydantic_deep.versions.recording._coalesced_requests',
         'pydantic_deep.versions.recording._presummary_history',
     },
-    'pydantic_deep.fluent._turn': {'pydantic_deep.versions._run_to_completion'},
     'pydantic_deep.server._run_start': {'pydantic_deep.versions._turn'},
     'pydantic_deep.server.compat._turns': {'pydantic_deep.versions.pauses._answers'},
     'pydantic_deep.server.routes._versions': {'pydantic_deep.versions._versioned_agent'},
@@ -90,15 +76,6 @@ FOREIGN_IMPORTS: Final[dict[str, set[str]]] = {
     },
     'pydantic_deep.server.schemas._approvals': {'pydantic_deep.versions.pauses._inbox'},
     'pydantic_deep.server.schemas._runs': {'pydantic_deep.versions.recording._recorded_run'},
-    'pydantic_deep.usage': {
-        'pydantic_deep.filesystem._capability',
-        'pydantic_deep.filesystem._listing',
-        'pydantic_deep.skills._catalogue',
-        'pydantic_deep.skills._history',
-        'pydantic_deep.todos._history',
-    },
-    'pydantic_deep.versions.pauses._inbox': {'pydantic_deep.approvals._view'},
-    'pydantic_deep.versions.recording._messages': {'pydantic_deep.store._media'},
 }
 """Private modules of another top-level package that a module imports."""
 
