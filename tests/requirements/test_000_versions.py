@@ -342,8 +342,8 @@ async def test_a_streamed_turn_is_stored_by_steps(store: SqlStore) -> None:
     ]
     assert texts == ['one two three four']
     guide = (ROOT / 'docs/guides/versions.md').read_text()
-    assert 'Nothing of a stream is stored while it flows.' in guide
-    assert 'keeps what it did as an `interrupted` version' in guide
+    assert 'deltas are not stored' in guide
+    assert 'stores an `interrupted` version' in guide
 
 
 async def test_versions_are_listed_and_counted_by_a_part_of_the_name(store: SqlStore) -> None:
