@@ -1,4 +1,4 @@
-"""Writes the tables of docs/guides/server.md between the markers: the routes, and the settings.
+"""Writes the tables of docs/reference/http.md between the markers: the routes, and the settings.
 
 `--check` only says whether the page would change, by its exit code.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from pydantic_deep import create_deep_agent, open_store
 from pydantic_deep.server import ServerSettings, create_app
 
-PAGE = Path(__file__).resolve().parent.parent / 'docs/guides/server.md'
+PAGE = Path(__file__).resolve().parent.parent / 'docs/reference/http.md'
 
 
 def main(arguments: list[str]) -> int:
@@ -45,7 +45,7 @@ def render(page: str, document: dict[str, Any]) -> str:
 
 def routes(document: dict[str, Any]) -> str:
     """Return the table of routes, in the order of the document."""
-    rows = ['| route | what it does |', '|---|---|']
+    rows = ['| route | description |', '|---|---|']
     for path, operations in document['paths'].items():
         rows += [f'| `{method.upper()} {path}` | {each["summary"]} |' for method, each in operations.items()]
     return '\n'.join(rows)
@@ -53,7 +53,7 @@ def routes(document: dict[str, Any]) -> str:
 
 def settings() -> str:
     """Return the table of settings."""
-    rows = ['| setting | default | what it says |', '|---|---|---|']
+    rows = ['| setting | default | description |', '|---|---|---|']
     for name, field in ServerSettings.model_fields.items():
         default = 'none' if field.default in (None, ()) else f'`{field.default!r}`'
         rows.append(f'| `{name}` | {default} | {" ".join((field.description or "").split())} |')
