@@ -487,7 +487,7 @@ async def test_a_continuation_knows_its_conversation(begin: Begin) -> None:
     assert told(conversation.messages)[2:] == ['user: again', 'answer 3', 'user: again', 'answer 5', 'user: again', 'answer 7']  # fmt: skip
     for verb in ('user', 'request', 'prompt', 'start', 'prompt_conversation'):
         assert not {'conversation', 'messages'} & set(inspect.signature(getattr(PromptBuilder, verb)).parameters)
-    assert 'what is to be said and set next, and a reference to its conversation' in GUIDE
+    assert 'the messages and settings to add next, and a reference to its conversation' in GUIDE
 
 
 async def test_a_list_a_conversation_and_a_builder_change_as_they_should(begin: Begin) -> None:
