@@ -64,7 +64,7 @@ def create_app(
     metrics = ServerMetrics()
     app = FastAPI(
         title='pydantic-deep',
-        summary='Deep agents whose every step is kept.',
+        summary='Deep agents with version control.',
         version=importlib.metadata.version('pydantic-deep'),
         openapi_tags=TAGS,
         docs_url=None,  # their scripts come from elsewhere

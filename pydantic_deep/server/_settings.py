@@ -26,7 +26,7 @@ LOOPBACK = ('localhost', '127.0.0.1', '[::1]')
 
 
 class InvalidSettingsError(DeepAgentError, ValueError):
-    """A setting is unknown or cannot be. Values are not quoted: one may hold a password."""
+    """A setting is unknown or invalid. The message has no values, because one may be a password."""
 
     def __init__(self, problems: str) -> None:
         super().__init__(f'The settings of the server cannot be used: {problems}')
@@ -43,7 +43,7 @@ HostPattern = Annotated[str, AfterValidator(_host_pattern)]
 
 
 class ServerSettings(BaseSettings):
-    """What an operator may set. Each default is meant for one machine and a handful of people."""
+    """Settings of the server. The defaults are for one machine and a few people."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENVIRONMENT_PREFIX,
@@ -56,68 +56,68 @@ class ServerSettings(BaseSettings):
     # Where `pydantic-deep serve` listens and what it serves. An application that you make yourself ignores these.
 
     host: str = '127.0.0.1'
-    """The address that is listened on. Keys and answers travel as they are: put TLS in front of anything but loopback."""
+    """The address to listen on. Put a TLS proxy in front of every address but loopback."""
     port: int = Field(default=8000, ge=0, le=65535)
     """The port; 0 takes a free one."""
     store: str | None = Field(default=None, repr=False)
-    """The URL of the store; that of the command line if left out."""
+    """The URL of the store. Default: that of the command line."""
     agents: str | None = None
-    """What is served, as `package.module:attribute`: an agent, or a dictionary of agents by name."""
+    """The agent, or a dictionary of agents by name, as `package.module:attribute`."""
 
     access_log: bool = False
-    """Whether each request is written to the log, without its key."""
+    """Whether to log each request, without its key."""
 
     # Who may ask
 
     allowed_hosts: tuple[HostPattern, ...] = LOOPBACK
-    """Under which names the server may be called (the header `Host`); `*` for any."""
+    """The accepted host names (the header `Host`); `*` for any."""
     cors_origins: tuple[str, ...] = ()
-    """Which web pages elsewhere may call it from a browser, as `https://app.example.com`; none by default."""
+    """The origins of web pages that may call it from a browser, such as `https://app.example.com`."""
     requests_per_second: PositiveFloat = 20
-    """How many requests a key may make each second, in the long run."""
+    """The sustained requests per second of a key."""
     request_burst: PositiveInt = 100
-    """How many requests a key may make at once after a rest."""
+    """The burst of requests of a key."""
     wrong_keys_per_minute: PositiveFloat = 30
     """How many requests with a wrong key an address may send each minute, in the long run; an IPv6 network of 64 bits
     counts as one address."""
     wrong_key_burst: PositiveInt = 20
-    """How many of them it may send at once after a rest."""
+    """The burst of requests with a wrong key."""
     max_body_bytes: PositiveInt = 8 * 2**20
-    """How large a request may be, in bytes; uploads aside."""
+    """The maximum size of a request in bytes, except uploads."""
     max_upload_bytes: int = Field(default=MAX_FILE_BYTES, ge=1, le=MAX_FILE_BYTES)
-    """How large an uploaded file may be, in bytes; at most what a version can have."""
+    """The maximum size of an upload in bytes, at most that of a file in a version."""
 
     # Runs
 
     max_runs: PositiveInt = 1000
-    """How many runs may work at once."""
+    """The maximum number of concurrent runs."""
     max_runs_per_key: PositiveInt = 20
-    """How many of them may be of one key."""
+    """The maximum number of concurrent runs of one key."""
     max_iterations: PositiveInt | None = None
-    """How many requests to a model a turn may make at most, whatever it asks for; unlimited if left out."""
+    """The maximum number of model requests of a turn, whatever the client asks for. Default: unlimited."""
     log_retention_seconds: NonNegativeFloat = 600
-    """How long the log of a run that ended is kept for clients that come back; then it is told from the store."""
+    """How long the log of an ended run is kept for clients that reconnect. After that, its events are rebuilt from the store."""
     log_memory_bytes: PositiveInt = 256 * 2**10
-    """How much of one log is in memory, in bytes; the rest is in a temporary file."""
+    """The part of a log that is in memory, in bytes. The rest is in a temporary file."""
     max_log_bytes: PositiveInt = 512 * 2**20
-    """How large all logs of ended runs may be together, in bytes, before the oldest are forgotten."""
+    """The total size of the logs of ended runs in bytes. Beyond it, the oldest are dropped."""
     keepalive_seconds: PositiveFloat = 15
-    """After how much silence a stream sends a comment, so that proxies keep it open."""
+    """The idle time after which a stream sends a comment, so that proxies keep it open."""
     shutdown_seconds: NonNegativeFloat = 20
-    """How long running turns may take to end when the server stops; then they are kept as interrupted."""
+    """How long running turns may take to end when the server stops. After that, they are stored as interrupted."""
 
     # Analytics
 
     max_sql_rows: PositiveInt = 10_000
-    """How many rows an answer of `/api/sql` has at most."""
+    """The maximum number of rows of an answer of `/api/sql`."""
     max_sql_bytes: PositiveInt = 64 * 2**20
-    """How large an answer of `/api/sql` may be, in bytes."""
+    """The maximum size of an answer of `/api/sql` in bytes."""
     sql_timeout_seconds: PositiveFloat = 30
-    """How long a query of `/api/sql` may run; then its process is killed."""
+    """The time limit of a query of `/api/sql`, after which its process is killed."""
     sql_memory_bytes: int = Field(default=2**30, ge=2**24)
-    """How much memory a query of `/api/sql` may take beside the tables, in bytes."""
+    """The memory limit of a query of `/api/sql` in bytes, beside the tables."""
     max_sql_at_once: PositiveInt = 2
-    """How many queries of `/api/sql` may run at once; others wait for ten seconds, and then are answered 503."""
+    """The maximum number of concurrent queries of `/api/sql`. Others wait for ten seconds, then answer 503."""
 
 
 def load_settings(path: Path | None = None, **arguments: object) -> ServerSettings:

@@ -51,7 +51,7 @@ Admin = Annotated[Caller, Depends(require('admin'))]
 @router.get(
     '/health',
     tags=['server'],
-    summary='Whether the server takes requests',
+    summary='Check whether the server accepts requests',
     responses={503: {'model': Health, 'description': 'It is stopping.'}},
 )
 async def read_health(state: State, response: Response) -> Health:
@@ -65,7 +65,7 @@ async def read_health(state: State, response: Response) -> Health:
 @router.get(
     '/metrics',
     tags=['server'],
-    summary='What was counted, for Prometheus',
+    summary='Get metrics for Prometheus',
     response_class=Response,
     responses={
         200: {'content': {'text/plain': {'example': 'pydantic_deep_runs_running 2.0\n'}}, 'description': 'As text.'},
@@ -77,20 +77,20 @@ async def read_metrics(state: State, caller: Admin) -> Response:
     return Response(state.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get('/api/me', tags=['server'], summary='What this key may do', responses=describe_errors())
+@router.get('/api/me', tags=['server'], summary='Get the permissions of this key', responses=describe_errors())
 async def read_me(caller: AnyCaller) -> Me:
     """Needs any key."""
     agents = None if caller.agents is None else sorted(caller.agents)
     return Me(owner=caller.owner, scopes=sorted(caller.scopes), agents=agents)
 
 
-@router.get('/api/agents', tags=['agents'], summary='The agents that this key may use', responses=describe_errors())
+@router.get('/api/agents', tags=['agents'], summary='List the agents of this key', responses=describe_errors())
 async def list_agents(state: State, caller: AnyCaller) -> AgentList:
     """Needs any key."""
     return AgentList(items=[_info(name, each) for name, each in sorted(state.agents.items()) if caller.may_use(name)])
 
 
-@router.get('/api/agents/{agent}', tags=['agents'], summary='One agent', responses=describe_errors('not_found'))
+@router.get('/api/agents/{agent}', tags=['agents'], summary='Get an agent', responses=describe_errors('not_found'))
 async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
     """Needs any key."""
     return _info(agent, authorize_agent(state, caller, agent))
@@ -99,7 +99,7 @@ async def read_agent(agent: str, state: State, caller: AnyCaller) -> AgentInfo:
 @router.get(
     '/api/agents/{agent}/skills',
     tags=['agents'],
-    summary='The skills of an agent',
+    summary='List the skills of an agent',
     responses=describe_errors('not_found'),
 )
 async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
@@ -119,7 +119,7 @@ async def list_skills(agent: str, state: State, caller: AnyCaller) -> SkillList:
 @router.get(
     '/api/audit',
     tags=['audit'],
-    summary='What became of runs',
+    summary='List audit records',
     responses=describe_errors(),
     response_model_exclude={'items': {'__all__': {'messages'}}},
 )
@@ -149,7 +149,7 @@ async def list_audit(
 @router.get(
     '/api/audit/{record}',
     tags=['audit'],
-    summary='What became of one run',
+    summary='Get an audit record',
     responses={200: {'content': {'application/json': {'example': EXAMPLE_RECORD}}}, **describe_errors('not_found')},
 )
 async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
@@ -164,7 +164,7 @@ async def read_audit(record: str, state: State, caller: Auditor) -> AuditRecord:
 @router.post(
     '/api/sql',
     tags=['server'],
-    summary='Ask a question about the history of every agent',
+    summary='Query the history of all agents with SQL',
     response_model=SqlTable,
     responses=describe_errors(),
 )

@@ -37,7 +37,7 @@ _PAGE = 100
 """How many versions are read at once in search of approvals."""
 
 
-@router.get('', summary='What waits for a person', responses=describe_errors('not_found'))
+@router.get('', summary='List approvals', responses=describe_errors('not_found'))
 async def list_approvals(
     state: State,
     caller: Approver,
@@ -69,14 +69,14 @@ async def list_approvals(
             return ApprovalPage(items=items, cursor=None)
 
 
-@router.get('/{approval}', summary='One approval', responses=describe_errors('not_found'))
+@router.get('/{approval}', summary='Get an approval', responses=describe_errors('not_found'))
 async def read_approval(approval: str, state: State, caller: Approver) -> ApprovalShape:
     """With all arguments, and what a person is to be shown of the call."""
     own = await authorize_approval(state, caller, approval)
     return build_approval(own.record, own.version)
 
 
-@router.post('/{approval}', summary='Answer', responses=describe_errors('not_found', 'conflict'))
+@router.post('/{approval}', summary='Answer an approval', responses=describe_errors('not_found', 'conflict'))
 async def answer_approval(
     approval: str,
     body: Answer,

@@ -62,7 +62,7 @@ def _user_message(text: str) -> dict[str, str]:
 @router.get(
     '/v1/models',
     tags=['openai'],
-    summary='The agents, as models',
+    summary='List the agents as models',
     responses={**_example({'object': 'list', 'data': [_openai_model('analyst')]}), **_errors('openai')},
 )
 async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValue]:
@@ -74,7 +74,7 @@ async def list_openai_models(state: State, caller: Runner) -> dict[str, JsonValu
 @router.get(
     '/v1/models/{agent}',
     tags=['openai'],
-    summary='An agent, as a model',
+    summary='Get an agent as a model',
     responses={**_example(_openai_model('analyst')), **_errors('openai')},
 )
 async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
@@ -86,7 +86,7 @@ async def read_openai_model(agent: str, state: State, caller: Runner) -> dict[st
 @router.post(
     '/v1/chat/completions',
     tags=['openai'],
-    summary='Go on with a dialogue',
+    summary='Continue a dialogue',
     response_class=Response,
     responses={
         200: {'description': 'A chat completion, or chunks of it as server-sent events.'},
@@ -115,7 +115,7 @@ async def create_chat_completion(
 @router.post(
     '/v1/messages',
     tags=['anthropic'],
-    summary='Go on with a dialogue',
+    summary='Continue a dialogue',
     response_class=Response,
     responses={200: {'description': 'A message, or events of it as server-sent events.'}, **_errors('anthropic')},
 )
@@ -148,7 +148,7 @@ async def create_message(
 @router.get(
     '/v1beta/models',
     tags=['google'],
-    summary='The agents, as models',
+    summary='List the agents as models',
     responses={**_example({'models': [_google_model('analyst')]}), **_errors('google')},
 )
 async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValue]:
@@ -159,7 +159,7 @@ async def list_google_models(state: State, caller: Runner) -> dict[str, JsonValu
 @router.get(
     '/v1beta/models/{agent}',
     tags=['google'],
-    summary='An agent, as a model',
+    summary='Get an agent as a model',
     responses={**_example(_google_model('analyst')), **_errors('google')},
 )
 async def read_google_model(agent: str, state: State, caller: Runner) -> dict[str, JsonValue]:
@@ -177,7 +177,7 @@ _GOOGLE_BODY = Body(
 @router.post(
     '/v1beta/models/{agent}:generateContent',
     tags=['google'],
-    summary='Go on with a dialogue',
+    summary='Continue a dialogue',
     response_class=Response,
     responses={200: {'description': 'A response.'}, **_errors('google')},
 )
@@ -193,7 +193,7 @@ async def generate_content(
 @router.post(
     '/v1beta/models/{agent}:streamGenerateContent',
     tags=['google'],
-    summary='Go on with a dialogue, as a stream',
+    summary='Continue a dialogue, streamed',
     response_class=Response,
     responses={200: {'description': 'Responses as server-sent events.'}, **_errors('google')},
 )

@@ -35,7 +35,7 @@ _ALL = 1_000_000
 """As many runs as a conversation can have."""
 
 
-@router.post('', status_code=201, summary='Begin a conversation', responses=describe_errors('not_found'))
+@router.post('', status_code=201, summary='Create a conversation', responses=describe_errors('not_found'))
 async def create(body: NewConversation, state: State, caller: Runner, response: Response) -> ConversationShape:
     """It begins without messages and, unless the application says otherwise, without files."""
     root = await create_conversation(
@@ -46,7 +46,7 @@ async def create(body: NewConversation, state: State, caller: Runner, response: 
     return await build_conversation(state, own, root)
 
 
-@router.get('', summary='Conversations, newest first', responses=describe_errors())
+@router.get('', summary='List conversations, newest first', responses=describe_errors())
 async def list_conversations(
     state: State,
     caller: Runner,
@@ -82,7 +82,7 @@ async def list_conversations(
             return ConversationPage(items=items, cursor=None)
 
 
-@router.get('/{conversation}', summary='One conversation', responses=describe_errors('not_found'))
+@router.get('/{conversation}', summary='Get a conversation', responses=describe_errors('not_found'))
 async def read(conversation: str, state: State, caller: Runner) -> ConversationShape:
     """As it is at its head: state, plan, what waits, what was used."""
     own = await authorize_conversation(state, caller, conversation)
@@ -123,7 +123,7 @@ async def delete(conversation: str, state: State, caller: Runner) -> None:
             await state.store.delete(found[0].id)  # the steps of its turn go with it
 
 
-@router.get('/{conversation}/messages', summary='What was said', responses=describe_errors('not_found', 'conflict'))
+@router.get('/{conversation}/messages', summary='List the messages of a conversation', responses=describe_errors('not_found', 'conflict'))
 async def read_messages(
     conversation: str,
     state: State,

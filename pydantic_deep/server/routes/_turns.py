@@ -83,7 +83,7 @@ Wait = Annotated[bool, Query(description='Answer when the run has ended, or with
 @router.post(
     '/conversations/{conversation}/turns',
     tags=['conversations'],
-    summary='Say something',
+    summary='Run a turn',
     response_model=RunShape,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
@@ -112,7 +112,7 @@ async def create_turn(
 @router.post(
     '/versions/{version}/branch',
     tags=['versions'],
-    summary='Say something else from there',
+    summary='Run a turn on a new branch',
     response_model=RunShape,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
@@ -137,7 +137,7 @@ async def create_branch(
 @router.post(
     '/conversations/{conversation}/resume',
     tags=['conversations', 'approvals'],
-    summary='Answer what waits, and go on',
+    summary='Answer pending approvals and resume the turn',
     response_model=RunShape,
     responses={**_RESPONSES, **describe_errors('not_found', 'conflict')},
 )
@@ -163,7 +163,7 @@ async def resume(
     return await run_response(request, state, caller, run, selection, wait=wait)
 
 
-@router.get('/runs', tags=['runs'], summary='Runs, newest first', responses=describe_errors('not_found'))
+@router.get('/runs', tags=['runs'], summary='List runs, newest first', responses=describe_errors('not_found'))
 async def list_runs(
     state: State,
     caller: Runner,
@@ -185,7 +185,7 @@ async def list_runs(
     return RunList(items=items)
 
 
-@router.get('/runs/{run}', tags=['runs'], summary='One run', responses=describe_errors('not_found'))
+@router.get('/runs/{run}', tags=['runs'], summary='Get a run', responses=describe_errors('not_found'))
 async def read_run(run: str, state: State, caller: Runner) -> RunShape:
     """Of this process or of another: what became of it, or that it works."""
     return await build_run(state, await authorize_run(state, caller, run))
@@ -194,7 +194,7 @@ async def read_run(run: str, state: State, caller: Runner) -> RunShape:
 @router.get(
     '/runs/{run}/events',
     tags=['runs'],
-    summary='What a run tells',
+    summary='Stream the events of a run',
     response_class=Response,
     responses={
         200: {'description': 'Its events, as it tells them.', 'content': _RESPONSES[200]['content']},
@@ -230,7 +230,7 @@ async def watch_run(
 
 
 @router.post(
-    '/runs/{run}/cancel', tags=['runs'], summary='Stop a run', responses=describe_errors('not_found', 'conflict')
+    '/runs/{run}/cancel', tags=['runs'], summary='Cancel a run', responses=describe_errors('not_found', 'conflict')
 )
 async def cancel_run(run: str, state: State, caller: Runner) -> RunShape:
     """What it has done is kept. Answers when the store has its end; cancelling what has ended changes nothing.

@@ -82,7 +82,7 @@ _VERCEL_DECISION: dict[str, Any] = {
 
 
 @router.post(
-    '/ag-ui/{agent}', summary='AG-UI: go on with a thread', response_class=Response, responses=_AG_UI_RESPONSES
+    '/ag-ui/{agent}', summary='AG-UI: continue a thread', response_class=Response, responses=_AG_UI_RESPONSES
 )
 async def run_ag_ui(
     agent: str,
@@ -109,7 +109,7 @@ async def run_ag_ui(
 
 @router.get(
     '/ag-ui/{agent}/{thread}/stream',
-    summary='AG-UI: watch what works in a thread',
+    summary='AG-UI: stream the active run of a thread',
     response_class=Response,
     responses=_AG_UI_RESPONSES,
 )
@@ -121,7 +121,7 @@ async def watch_ag_ui(
 
 
 @router.post(
-    '/vercel/{agent}', summary='Vercel AI: go on with a chat', response_class=Response, responses=_VERCEL_RESPONSES
+    '/vercel/{agent}', summary='Vercel AI: continue a chat', response_class=Response, responses=_VERCEL_RESPONSES
 )
 async def run_vercel(
     agent: str,

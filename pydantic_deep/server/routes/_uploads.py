@@ -26,7 +26,7 @@ MEMORY_BYTES = 2**20
 """How much of an upload is in memory while it comes."""
 
 
-@router.get('', summary='The uploads at the head', responses=describe_errors('not_found', 'conflict'))
+@router.get('', summary='List the uploads at the head', responses=describe_errors('not_found', 'conflict'))
 async def list_uploads(conversation: str, state: State, caller: Runner) -> UploadList:
     """What the next turn finds. Their contents are among the files of the head."""
     own = await authorize_conversation(state, caller, conversation)

@@ -42,7 +42,7 @@ FOREIGN_FILES = {
 
 @router.get(
     '/conversations/{conversation}/versions',
-    summary='The history of a conversation, newest first',
+    summary='List the versions of a conversation, newest first',
     responses=describe_errors('not_found'),
 )
 async def list_versions(
@@ -68,14 +68,14 @@ async def list_versions(
     )
 
 
-@router.get('/versions/{version}', summary='One version', responses=describe_errors('not_found'))
+@router.get('/versions/{version}', summary='Get a version', responses=describe_errors('not_found'))
 async def read_version(version: str, state: State, caller: Runner) -> VersionShape:
     """It never changes; whether it is the head does."""
     found = await authorize_version(state, caller, version)
     return await build_version(state, found, head_id=await head_of(state.store, found.conversation_id))
 
 
-@router.get('/versions/{version}/diff', summary='What is different in another', responses=describe_errors('not_found'))
+@router.get('/versions/{version}/diff', summary='Compare a version with another', responses=describe_errors('not_found'))
 async def diff_versions(
     version: str,
     state: State,
@@ -94,7 +94,7 @@ async def diff_versions(
     return build_diff(before, after, await before.diff(after))
 
 
-@router.get('/versions/{version}/files', summary='The files of a version', responses=describe_errors('not_found'))
+@router.get('/versions/{version}/files', summary='List the files of a version', responses=describe_errors('not_found'))
 async def list_files(version: str, state: State, caller: Runner) -> FileList:
     """Without contents. Empty where the files of the conversation are not versioned."""
     tree = await (await authorize_version(state, caller, version)).file_tree()
@@ -108,7 +108,7 @@ async def list_files(version: str, state: State, caller: Runner) -> FileList:
 
 @router.get(
     '/versions/{version}/files/{path:path}',
-    summary='One file of a version',
+    summary='Get a file of a version',
     response_class=Response,
     responses={
         200: {'content': {'application/octet-stream': {}}, 'description': 'Its contents.'},
@@ -128,7 +128,7 @@ async def read_file(version: str, path: str, state: State, caller: Runner) -> Re
 
 @router.get(
     '/versions/{version}/archive',
-    summary='All files of a version',
+    summary='Get all files of a version as an archive',
     response_class=StreamingResponse,
     responses={
         200: {'content': {'application/gzip': {}}, 'description': 'A tar.gz with one directory.'},
@@ -146,7 +146,7 @@ async def read_archive(version: str, state: State, caller: Runner) -> StreamingR
 
 @router.post(
     '/conversations/{conversation}/head',
-    summary='Go back, or to another branch',
+    summary='Move the head',
     responses=describe_errors('not_found', 'conflict'),
 )
 async def move_head(conversation: str, body: HeadChange, state: State, caller: Runner) -> VersionShape:
@@ -162,7 +162,7 @@ async def move_head(conversation: str, body: HeadChange, state: State, caller: R
 @router.post(
     '/versions/{version}/merge',
     status_code=201,
-    summary='Join the files of another version',
+    summary='Merge another version',
     responses=describe_errors('not_found', 'conflict'),
 )
 async def merge_versions(version: str, body: Merge, state: State, caller: Runner) -> VersionShape:
