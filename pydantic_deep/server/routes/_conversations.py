@@ -123,7 +123,11 @@ async def delete(conversation: str, state: State, caller: Runner) -> None:
             await state.store.delete(found[0].id)  # the steps of its turn go with it
 
 
-@router.get('/{conversation}/messages', summary='List the messages of a conversation', responses=describe_errors('not_found', 'conflict'))
+@router.get(
+    '/{conversation}/messages',
+    summary='List the messages of a conversation',
+    responses=describe_errors('not_found', 'conflict'),
+)
 async def read_messages(
     conversation: str,
     state: State,

@@ -81,9 +81,7 @@ _VERCEL_DECISION: dict[str, Any] = {
 }
 
 
-@router.post(
-    '/ag-ui/{agent}', summary='AG-UI: continue a thread', response_class=Response, responses=_AG_UI_RESPONSES
-)
+@router.post('/ag-ui/{agent}', summary='AG-UI: continue a thread', response_class=Response, responses=_AG_UI_RESPONSES)
 async def run_ag_ui(
     agent: str,
     body: Annotated[

@@ -75,7 +75,9 @@ async def read_version(version: str, state: State, caller: Runner) -> VersionSha
     return await build_version(state, found, head_id=await head_of(state.store, found.conversation_id))
 
 
-@router.get('/versions/{version}/diff', summary='Compare a version with another', responses=describe_errors('not_found'))
+@router.get(
+    '/versions/{version}/diff', summary='Compare a version with another', responses=describe_errors('not_found')
+)
 async def diff_versions(
     version: str,
     state: State,
