@@ -1,7 +1,7 @@
 """One record for each run: what was asked, what was done and said, what it cost, how it ended."""
 
 from ._capability import Audit, ChooseRows
-from ._proxied_response import ProxiedCall, ProxiedError, ProxiedResponse, ProxiedUsage, audit_response
+from ._proxied_response import audit_response
 from ._redact import Redact, Redactor, redact
 from ._rehydrate import rehydrate
 from ._stored_records import IsAlive, audit_of_run, finish_crashed
@@ -32,10 +32,6 @@ __all__ = (
     'IsAlive',
     'NoHistoryError',
     'Outcome',
-    'ProxiedCall',
-    'ProxiedError',
-    'ProxiedResponse',
-    'ProxiedUsage',
     'Redact',
     'Redactor',
     'RunNotFoundError',

@@ -1,4 +1,4 @@
-"""`audit_response`: the record of a proxied provider stream, such as a `HybridResponse`.
+"""`audit_response`: the record of a provider stream that a `HybridResponse` passed on.
 
 No agent runs, so nothing observes it: the caller says when to create the record from what was received.
 """
@@ -6,11 +6,10 @@ No agent runs, so nothing observes it: the caller says when to create the record
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Protocol, cast
+from typing import cast
 
 from pydantic import JsonValue
-from pydantic_ai.messages import FinishReason, ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, ModelResponsePart, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
 from pydantic_deep._checks import check_name, check_names
@@ -18,6 +17,7 @@ from pydantic_deep._requests.prices import price_of
 from pydantic_deep._session_id import current_session_id
 from pydantic_deep.repository import Repository
 from pydantic_deep.store import new_id
+from pydantic_deep.streaming import HybridResponse
 
 from ._record_from_events import JsonObject, calls_of, dump_messages, dump_value, label_of, question_of, storable
 from ._redact import Redact, redact
@@ -25,103 +25,8 @@ from ._run_observer import now
 from ._types import AuditedError, AuditedUsage, AuditRecord
 
 
-class ProxiedCall(Protocol):
-    """A tool call of an answer."""
-
-    @property
-    def id(self) -> str:
-        """The id of the call."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The name of the tool."""
-        ...
-
-    @property
-    def arguments(self) -> str:
-        """The arguments as the model wrote them."""
-        ...
-
-
-class ProxiedUsage(Protocol):
-    """What an answer has used."""
-
-    @property
-    def input_tokens(self) -> int:
-        """Sent, cached ones included."""
-        ...
-
-    @property
-    def output_tokens(self) -> int:
-        """Written by the model."""
-        ...
-
-    @property
-    def cache_read_tokens(self) -> int:
-        """Sent and found in the provider's cache."""
-        ...
-
-    @property
-    def cache_write_tokens(self) -> int:
-        """Sent and written to the provider's cache."""
-        ...
-
-
-class ProxiedError(Protocol):
-    """Why an answer failed."""
-
-    @property
-    def kind(self) -> str:
-        """What kind of failure."""
-        ...
-
-    @property
-    def message(self) -> str:
-        """What it says."""
-        ...
-
-
-class ProxiedResponse(Protocol):
-    """An answer that was passed on, as a `HybridResponse` is one."""
-
-    @property
-    def started_at(self) -> datetime:
-        """When it began."""
-        ...
-
-    @property
-    def model(self) -> str | None:
-        """The model, if the provider has named it."""
-        ...
-
-    @property
-    def tool_calls(self) -> Sequence[ProxiedCall]:
-        """The calls that are whole."""
-        ...
-
-    @property
-    def usage(self) -> ProxiedUsage | None:
-        """What was used."""
-        ...
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Why the answer ended; `None` if it has not, or by an error."""
-        ...
-
-    @property
-    def error(self) -> ProxiedError | None:
-        """What went wrong."""
-        ...
-
-    async def content(self) -> str:
-        """Return the text that has come."""
-        ...
-
-
 async def audit_response(
-    response: ProxiedResponse,
+    response: HybridResponse,
     repository: Repository[AuditRecord],
     *,
     messages: Sequence[ModelMessage] = (),
@@ -140,7 +45,7 @@ async def audit_response(
     was left half way `interrupted`, with what has come of it. Calls of tools are `deferred`: the client answers them.
 
     Args:
-        response: What was passed on, such as a `HybridResponse`.
+        response: The stream that was passed on.
         repository: Where to.
         messages: What the provider was sent: the whole history, up to what the user asked.
         agent_name: What the record is filed under.
@@ -215,7 +120,7 @@ async def audit_response(
 
 
 async def _answer_of(
-    response: ProxiedResponse, provider: str | None, run_id: str, conversation_id: str | None
+    response: HybridResponse, provider: str | None, run_id: str, conversation_id: str | None
 ) -> ModelResponse:
     """Return what has come as a message."""
     text = await response.content()
