@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from pydantic_ai import RunContext
 from pydantic_ai.exceptions import FallbackExceptionGroup
@@ -13,13 +13,8 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 
-
-class ResponseObserver(Protocol):
-    """Receives a response of a model, and the attempts that failed before it."""
-
-    def __call__(self, response: ModelResponse | None, failed: Sequence[ModelRequestAttempt]) -> None:
-        """Record the response; `None` if all attempts failed."""
-        ...
+ResponseObserver: TypeAlias = Callable[[ModelResponse | None, Sequence[ModelRequestAttempt]], None]
+"""Receives a response of a model, `None` if all attempts failed, and the attempts that failed before it."""
 
 
 async def _persist_nothing(is_answered: bool) -> None: ...

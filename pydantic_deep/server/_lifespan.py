@@ -52,7 +52,9 @@ async def serving(
         threads = await SqlRepository[Thread].open(store, Thread, fields=THREAD_FIELDS, name='server_thread')
         stack.push_async_callback(threads.aclose)
         runs = await stack.enter_async_context(RunPool(settings, metrics=metrics))
-        metrics.watch(runs)
+        metrics.running.set_function(lambda: runs.running_count)
+        metrics.log_bytes.set_function(lambda: runs.log_bytes)
+        metrics.log_memory_bytes.set_function(lambda: runs.log_memory_bytes)
         state = ServerState(
             agents=prepare_agents(
                 agents,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from pydantic_ai.usage import RunUsage
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -14,25 +12,6 @@ UNMATCHED = 'unmatched'
 """The route of a request that none takes: what a client made up is no label."""
 
 _METHODS = frozenset({'GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'})
-
-
-class RunGauges(Protocol):
-    """The numbers that gauges read from the run pool."""
-
-    @property
-    def running_count(self) -> int:
-        """The number of running runs."""
-        ...
-
-    @property
-    def log_bytes(self) -> int:
-        """The size of all logs, in bytes."""
-        ...
-
-    @property
-    def log_memory_bytes(self) -> int:
-        """The part of the logs that is in memory, in bytes."""
-        ...
 
 
 class ServerMetrics:
@@ -69,12 +48,6 @@ class ServerMetrics:
             'pydantic_deep_log_memory_bytes', 'Bytes of those logs that are in memory.', registry=self.registry
         )
         """The part of the logs that is in memory, in bytes."""
-
-    def watch(self, runs: RunGauges) -> None:
-        """Read the gauges from a run pool on each scrape."""
-        self.running.set_function(lambda: runs.running_count)
-        self.log_bytes.set_function(lambda: runs.log_bytes)
-        self.log_memory_bytes.set_function(lambda: runs.log_memory_bytes)
 
     def run_ended(self, agent: str, state: RunStatus, usage: RunUsage) -> None:
         """Count a run that ended.

@@ -6,7 +6,7 @@ import csv
 import json as json_format
 import sys
 from pathlib import Path
-from typing import Annotated, Protocol, cast
+from typing import Annotated, cast
 
 import typer
 from rich.console import Console
@@ -29,7 +29,7 @@ from pydantic_deep.cli.render._terminal_text import escape_invisible
 from pydantic_deep.cli.render._wrapping import print_lines
 from pydantic_deep.cli.turn._conversation import settings_of
 from pydantic_deep.cli.turn._runtime import create_runtime
-from pydantic_deep.store import QueryError, SqlLimits, VersionRecord
+from pydantic_deep.store import QueryError, SqlLimits, SqlStore, VersionRecord
 from pydantic_deep.versions import Replay, VersionedAgent
 
 from ._options import (
@@ -238,7 +238,7 @@ def _sql(
 
     async def work(reader: VersionReader) -> Table:
         try:
-            return await cast('_SupportsSql', reader.store).sql(text, limits=SqlLimits(timeout_seconds=timeout_seconds))
+            return await cast('SqlStore', reader.store).sql(text, limits=SqlLimits(timeout_seconds=timeout_seconds))
         except ImportError as error:
             raise error_exit(str(error), USAGE_ERROR_CODE) from None
         except QueryError as error:
@@ -305,12 +305,6 @@ def _print_replay(version: str, replay: Replay, *, json: bool) -> None:
     else:
         typer.echo(f'{short_id(version)}: request {found.number} is not what it was, in its {found.part}:')
         typer.echo(escape_invisible(found.detail))
-
-
-class _SupportsSql(Protocol):
-    async def sql(self, query: str, *, limits: SqlLimits) -> Table:
-        """Return what a query returns."""
-        ...
 
 
 def _cell(value: object) -> object:
